@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 
 import loadmaster as lm
 from loadmaster.cli import clock
@@ -30,9 +30,7 @@ def names(folder):
 def planned(tmp_path_factory):
     """The JSON object of a plan, and where its files are."""
     out = tmp_path_factory.mktemp("plans") / "new" / "folder"
-    made = run(QUICK, "--seed 5 --json --out", out)
-    assert made.returncode == 0, made.stderr
-    return json.loads(made.stdout), out
+    return printed(QUICK, "--seed 5 --out", out), out
 
 
 def test_plan_prints_exactly_one_json_object_with_what_is_promised(planned):
@@ -48,8 +46,7 @@ def test_plan_prints_exactly_one_json_object_with_what_is_promised(planned):
 
 def test_a_written_plan_verifies_and_a_broken_one_does_not(planned, tmp_path):
     _, out = planned
-    good = run("verify", out / "plan.json")
-    assert good.returncode == 0
+    good = ran("verify", out / "plan.json")
     assert "the plan holds" in good.stdout
     data = json.loads((out / "plan.json").read_text())
     data["jobs"] = data["jobs"][1:]
@@ -64,11 +61,9 @@ def test_a_written_plan_verifies_and_a_broken_one_does_not(planned, tmp_path):
 @pytest.mark.slow
 def test_plan_says_what_it_was_made_for_and_what_came_of_deadlines(tmp_path):
     command = (QUICK, "--mini-batches 2 --out", tmp_path)
-    met = run(
-        command, "--objective energy --period squeezenet=1ms --deadline 'squeezenet=900 us' --json"
+    summary = printed(
+        command, "--objective energy --period squeezenet=1ms --deadline 'squeezenet=900 us'"
     )
-    assert met.returncode == 0, met.stderr
-    summary = json.loads(met.stdout)
     objective, energy = summary["objective"], summary["energy"]
     assert objective["name"] == "energy"
     assert objective["value"] == energy["value"] >= energy["lower_bound"] > 0
@@ -84,7 +79,7 @@ def test_plan_says_what_it_was_made_for_and_what_came_of_deadlines(tmp_path):
         *("squeezenet", "Makespan", "dram", "estimates", "report.html"),
     ):
         assert words in shown
-    assert run("verify", tmp_path / "plan.json").returncode == 0
+    ran("verify", tmp_path / "plan.json")
     page = (tmp_path / "report.html").read_text()
     assert "missed" in page
     assert "<h2>Energy</h2>" in page
@@ -110,7 +105,7 @@ def test_inspect_calls_free_only_those_operators_of_a_kind_that_are():
     """A lookup in a table of weights costs something, and one in a shape, of the same kind, does
     not."""
     command = ("inspect", FIXTURES / "traced-bert-opset14.onnx.gz", "--dim batch=2 --dim steps=16")
-    gathers = json.loads(run(command, "--json").stdout)["operators"]["Gather"]
+    gathers = printed(command)["operators"]["Gather"]
     assert gathers["classes"] == {"movement": 3, "shape": 11}
     assert gathers["count"] == 14
     assert gathers["bytes"] > 2 * 16 * 32 * 4
@@ -299,11 +294,9 @@ def test_a_narrow_terminal_cuts_no_figure(tmp_path):
 @pytest.mark.slow
 def test_a_plan_is_checked_against_its_network_and_machine(tmp_path):
     ncf, wide = FIXTURES / "ncf.onnx.gz", FIXTURES / "wide-and-deep.onnx.gz"
-    made = run("plan", ncf, "--target edge-npu --batch 4 --out", tmp_path)
-    assert made.returncode == 0, made.stderr
+    ran("plan", ncf, "--target edge-npu --batch 4 --out", tmp_path)
     verify = ("verify", tmp_path / "plan.json")
-    good = run(verify, "--against", ncf, "--batch 4 --target edge-npu")
-    assert good.returncode == 0, good.stderr
+    good = ran(verify, "--against", ncf, "--batch 4 --target edge-npu")
     assert "it is one of these networks on edge-npu" in good.stdout
     for more, word in (
         ((ncf, "--batch 8"), "batch"),

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 
 PLANNERS = Path(__file__).parents[2] / "fixtures" / "planners"
 BUFFERS = "id,lower,upper,size\na,0,4,600\nb,2,6,300\nc,5,9,800\n"
@@ -18,9 +18,7 @@ def file(tmp_path):
 
 
 def test_allocate_prints_exactly_one_json_object_with_what_is_promised(file):
-    result = run("allocate", file, "--json --seed 7 --threads 2")
-    assert result.returncode == 0, result.stderr
-    answer = json.loads(result.stdout)
+    answer = printed("allocate", file, "--seed 7 --threads 2")
     promised = {
         "status",
         "peak",
@@ -46,13 +44,13 @@ def test_allocate_prints_exactly_one_json_object_with_what_is_promised(file):
 @pytest.mark.slow
 def test_what_is_written_verifies_and_keeps_its_alignment(file):
     out = file.with_name("out.csv")
-    result = run("allocate", file, "--capacity 2KiB --alignment 256 --out", out)
-    assert result.returncode == 0, result.stderr
+    result = ran("allocate", file, "--capacity 2KiB --alignment 256 --out", out)
     assert "wrote" in result.stdout
-    assert run("verify --buffers", out, "--capacity 2KiB").returncode == 0
-    small = run("verify --buffers", out, "--capacity 1000 --json")
-    assert small.returncode == 1
-    assert json.loads(small.stdout)["violations"][0]["rule"] == "capacity"
+    ran("verify --buffers", out, "--capacity 2KiB")
+    assert (
+        printed("verify --buffers", out, "--capacity 1000", code=1)["violations"][0]["rule"]
+        == "capacity"
+    )
     out.write_text(out.read_text().replace(",256,", ",999,"))
     assert "alignment" in run("verify --buffers", out).stderr
     assert sorted(path.name for path in file.parent.iterdir()) == ["buffers.csv", "out.csv"]
@@ -60,9 +58,7 @@ def test_what_is_written_verifies_and_keeps_its_alignment(file):
 
 def test_what_does_not_fit_is_exit_code_1_with_a_reason(file):
     out = file.with_name("out.csv")
-    result = run("allocate", file, "--capacity 1000 --out", out, "--json")
-    assert result.returncode == 1
-    reason = json.loads(result.stdout)["reason"]
+    reason = printed("allocate", file, "--capacity 1000 --out", out, code=1)["reason"]
     assert (
         reason["kind"],
         reason["required"],
@@ -78,9 +74,7 @@ def test_what_does_not_fit_is_exit_code_1_with_a_reason(file):
 def test_several_memories_are_packed_written_and_verified(file):
     out = file.with_name("out.csv")
     memories = "--memory sram=1000,alignment=8,reserved=0-8 --memory dram"
-    result = run("allocate", file, memories, "--json --out", out)
-    assert result.returncode == 0, result.stderr
-    answer = json.loads(result.stdout)
+    answer = printed("allocate", file, memories, "--out", out)
     assert (answer["status"], answer["cost"], answer["lower_bound"], answer["buffers"]) == (
         "optimal",
         300,
@@ -88,13 +82,11 @@ def test_several_memories_are_packed_written_and_verified(file):
         3,
     )
     assert answer["memories"]["sram"]["peak"] <= answer["memories"]["sram"]["capacity"] == 1000
-    assert run("verify --buffers", out, memories).returncode == 0
+    ran("verify --buffers", out, memories)
     assert "capacity" in run("verify --buffers", out, "--memory sram=700 --memory dram").stderr
     assert "dram" in run("allocate", file, memories).stdout
     refused(run("verify --buffers", out), "out.csv", "--memory")
-    none = run("allocate", file, "--memory sram=500 --json")
-    assert none.returncode == 1
-    assert json.loads(none.stdout)["status"] == "infeasible"
+    assert printed("allocate", file, "--memory sram=500", code=1)["status"] == "infeasible"
 
 
 def test_what_does_not_fit_is_drawn_beyond_the_capacity(file, tmp_path):
@@ -138,9 +130,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, words, file):
 
 def test_a_dump_of_another_planner_is_checked_and_compared(tmp_path):
     dump, out = PLANNERS / "branches.iree.txt", tmp_path / "packed.csv"
-    done = run("allocate --from iree", dump, "--out", out, "--json")
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+    shown = printed("allocate --from iree", dump, "--out", out)
     assert (shown["planner"], shown["file"]) == ("iree", str(dump))
     (arena,) = shown["arenas"]
     assert (arena["name"], arena["theirs"], arena["peak"], arena["lower_bound"]) == (
@@ -150,7 +140,7 @@ def test_a_dump_of_another_planner_is_checked_and_compared(tmp_path):
         35_072,
     )
     assert (arena["status"], arena["violations"], arena["theirs_stated"]) == ("optimal", [], 38_976)
-    assert run("verify --buffers", out, "--capacity 35072").returncode == 0
+    ran("verify --buffers", out, "--capacity 35072")
     table = run("allocate --from iree", dump).stdout
     for word in ("branches$async", "38,976", "35,072", "10.0% could be saved"):
         assert word in table

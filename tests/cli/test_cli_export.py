@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 
 from loadmaster.integrations.tflite import why
 from loadmaster.integrations.tflite.export import export_model
@@ -22,9 +22,7 @@ MODEL = Path(__file__).parents[2] / "fixtures" / "wake-words.tflite"
 def test_a_model_is_written_with_its_plan_and_the_figures_are_printed(tmp_path):
     pytest.importorskip("tflite_micro")
     out = tmp_path / "planned.tflite"
-    done = run("export tflite", MODEL, "--out", out, "--json")
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+    shown = printed("export tflite", MODEL, "--out", out)
     assert (shown["status"], shown["head_before"], shown["head"], shown["lower_bound"]) == (
         "optimal",
         73728,
@@ -48,8 +46,7 @@ def test_a_model_is_written_with_its_plan_and_the_figures_are_printed(tmp_path):
 
 def test_without_scratch_the_most_that_the_arena_may_grow_is_said(tmp_path):
     out = tmp_path / "planned.tflite"
-    done = run("export tflite", MODEL, "--out", out, "--scratch none --alignment 64")
-    assert done.returncode == 0, done.stderr
+    done = ran("export tflite", MODEL, "--out", out, "--scratch none --alignment 64")
     assert "the arena may take up to" in " ".join(done.stdout.split())
     assert "Measured" not in done.stdout
     entries = planned_offsets(parse_model(out.read_bytes()))
@@ -83,9 +80,7 @@ def test_the_log_of_a_target_says_what_scratch_its_kernels_take_and_the_plan_in_
     log, source, out = (tmp_path / name for name in ("log.txt", "plan.cc", "planned.tflite"))
     log.write_text(log_of("e (id=14): size=2048, offset=0, first_used=3 last_used=3"))
     command = ("export tflite", MODEL, "--out", out, "--scratch", log, "--c-struct", source)
-    done = run(command, "--json")
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+    shown = printed(command)
     assert shown["scratch_buffers"] == [{"name": "scratch 14", "bytes": 2048}]
     assert (shown["head"], shown["measured"]) == (55296 + 2048, None)
     assert shown["files"] == [str(out), str(source)]
@@ -150,8 +145,7 @@ def test_an_arena_that_is_too_small_is_explained_and_drawn(tmp_path):
 def test_the_curve_is_printed_and_drawn(tmp_path):
     pytest.importorskip("tflite_micro")
     out = tmp_path / "small.tflite"
-    done = run("export tflite", MODEL, "--extra-macs 5% --curve --out", out)
-    assert done.returncode == 0, done.stderr
+    done = ran("export tflite", MODEL, "--extra-macs 5% --curve --out", out)
     assert "36864 bytes (36.0 KiB)       4.5%                 10.0%      9" in done.stdout
     page = (tmp_path / "small.html").read_text()
     assert "Memory over the operators" in page
@@ -161,8 +155,7 @@ def test_the_curve_is_printed_and_drawn(tmp_path):
 
 def test_what_cannot_run_in_bands_is_planned_as_ever_and_says_why(tmp_path):
     planned, again = tmp_path / "planned.tflite", tmp_path / "again.tflite"
-    done = run("export tflite", MODEL, "--out", planned, "--scratch none")
-    assert done.returncode == 0, done.stderr
+    done = ran("export tflite", MODEL, "--out", planned, "--scratch none")
     more = ("--extra-macs 5% --unchecked --out", again)
     done = run("export tflite", planned, more)
     text = " ".join(done.stdout.split())

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 
 pytestmark = pytest.mark.slow
 
@@ -22,12 +22,9 @@ def folder(tmp_path):
 
 
 def test_map_prints_exactly_one_json_object_with_what_is_promised(folder):
-    result = run(
-        "map jobs.csv --target m3e-s2 --bandwidth '1 GB/s' --seed 7 --samples 2000 --json",
-        cwd=folder,
+    answer = printed(
+        "map jobs.csv --target m3e-s2 --bandwidth '1 GB/s' --seed 7 --samples 2000", cwd=folder
     )
-    assert result.returncode == 0, result.stderr
-    answer = json.loads(result.stdout)
     assert (answer["strategy"], answer["seed"], len(answer["jobs"])) == ("auto", 7, 12)
     assert answer["lower_bound"] <= answer["makespan"]
     assert answer["cycles"] == pytest.approx(answer["makespan"] * 1e9, abs=1.5)
@@ -37,14 +34,13 @@ def test_map_prints_exactly_one_json_object_with_what_is_promised(folder):
 
 
 def test_a_table_of_costs_needs_no_target(folder):
-    answer = json.loads(run("map costs.csv --bandwidth '8 GB/s' --json", cwd=folder).stdout)
+    answer = printed("map costs.csv --bandwidth '8 GB/s'", cwd=folder)
     assert (answer["status"], answer["makespan"]) == ("optimal", pytest.approx(0.002))
     assert {job["job"]: job["core"] for job in answer["jobs"]} == {"a": "x", "b": "y", "c": "y"}
 
 
 def test_people_get_tables_and_files_start_the_next_search(folder):
-    first = run("map jobs.csv --target m3e-s2 --samples 500 --group-size 5 --out out", cwd=folder)
-    assert first.returncode == 0, first.stderr
+    first = ran("map jobs.csv --target m3e-s2 --samples 500 --group-size 5 --out out", cwd=folder)
     for words in (
         "Makespan",
         "Lower bound",
@@ -62,16 +58,14 @@ def test_people_get_tables_and_files_start_the_next_search(folder):
 
 def test_a_front_of_two_objectives(folder):
     options = "--target m3e-s2 --bandwidth '1 GB/s' --objective makespan,energy --samples 300"
-    front = json.loads(run("map jobs.csv", options, "--json", cwd=folder).stdout)["front"]
+    front = printed("map jobs.csv", options, cwd=folder)["front"]
     assert [point["makespan"] for point in front] == sorted(point["makespan"] for point in front)
     assert "Throughput" in run("map jobs.csv", options, cwd=folder).stdout
 
 
 def test_dependencies_are_kept_when_asked_for(folder):
     options = "onnx:squeezenet --target m3e-s2 --precision int8 --samples 20 --json"
-    free, bound = (
-        json.loads(run("map", options, more, cwd=folder).stdout) for more in ("", "--dependencies")
-    )
+    free, bound = (printed("map", options, more, cwd=folder) for more in ("", "--dependencies"))
     assert free["makespan"] < bound["makespan"]
     assert bound["lower_bound"] <= bound["makespan"]
     ends = {job["job"]: job["end"] for job in bound["jobs"]}
@@ -84,7 +78,7 @@ def test_dependencies_are_kept_when_asked_for(folder):
 def test_networks_that_come_again_report_latencies_and_misses(folder):
     options = "onnx:squeezenet --target m3e-s2 --precision int8 --mini-batches 3 --samples 20 --dependencies"
     timing = "--period squeezenet=2ms --deadline squeezenet=10us --priority squeezenet=2"
-    networks = json.loads(run("map", options, timing, "--json", cwd=folder).stdout)["mini_batches"]
+    networks = printed("map", options, timing, cwd=folder)["mini_batches"]
     assert [(each["number"], each["release"], each["missed"]) for each in networks] == [
         (0, 0.0, True),
         (1, 0.002, True),
@@ -152,8 +146,8 @@ def test_operators_are_divided_if_that_is_asked_for(folder):
         ncf,
         "--target m3e-s2 --bandwidth '4000 GB/s' --batch 256 --precision int8 --samples 300",
     )
-    whole = json.loads(run(options, "--json", cwd=folder).stdout)
-    cut = json.loads(run(options, "--cut --json --out cut", cwd=folder).stdout)
+    whole = printed(options, cwd=folder)
+    cut = printed(options, "--cut --out cut", cwd=folder)
     assert cut["lower_bound"] <= cut["makespan"] < whole["lower_bound"]
     assert len(cut["jobs"]) > len(whole["jobs"])
     saved = json.loads((folder / "cut" / "mapping.json").read_text())

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, refused, run
 from tests.support.hand_sequence import step
 
 from loadmaster.placement.sequence_json import write_sequence
@@ -19,14 +19,9 @@ def written(tmp_path):
 
 
 def test_place_prints_one_json_object_and_writes_the_same(written):
-    result = run(
-        "place",
-        written.name,
-        "--fast 50% --explain w --curve --out placed --json",
-        cwd=written.parent,
+    answer = printed(
+        "place", written.name, "--fast 50% --explain w --curve --out placed", cwd=written.parent
     )
-    assert result.returncode == 0, result.stderr
-    answer = json.loads(result.stdout)
     assert answer["lower_bound"] <= answer["makespan"]
     assert answer["peak"] <= answer["capacity"] == step().peak_bytes // 2
     assert [tensor["name"] for tensor in answer["tensors"]] == ["x", "w", "a", "b", "da", "y"]
@@ -59,7 +54,7 @@ def test_a_step_from_a_file_is_costed_for_the_target(tmp_path):
     file = Path(__file__).parents[2] / "fixtures" / "resnet50-training.json.gz"
 
     def times(options):
-        answer = json.loads(run("place", file, "--fast 60% --strategy lru --json", options).stdout)
+        answer = printed("place", file, "--fast 60% --strategy lru", options)
         return answer["makespan"], answer["all_slow_time"]
 
     gpu = "--target gpu-pcie"

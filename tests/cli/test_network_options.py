@@ -7,7 +7,7 @@ import onnx
 import pytest
 import typer
 from onnx import TensorProto, helper, numpy_helper
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 
 from loadmaster.cli.main import app
 
@@ -49,8 +49,7 @@ def test_place_takes_sizes_and_a_precision(open_dims):
     refused(run(words), "--dim length=N")
     peaks = []
     for more in ("", "--precision int8"):
-        done = run(words, "--dim length=100", more)
-        assert done.returncode == 0, done.stderr
+        done = ran(words, "--dim length=100", more)
         peaks.append(json.loads(done.stdout)["tensors"])
     whole, narrow = (sum(t["bytes"] for t in tensors if t["kind"] == "input") for tensors in peaks)
     # Pieces are whole pages.
@@ -77,7 +76,7 @@ def factory(tmp_path, monkeypatch):
 
 def test_sizes_are_arguments_of_torch_factories(factory):
     words = ("inspect", factory, "--json --batch 3 --dim")
-    assert json.loads(run(words, "width=16").stdout)["macs"] == 3 * 16 * 4
+    assert printed(words, "width=16")["macs"] == 3 * 16 * 4
     said = "the factory takes no argument length: add one, or leave out --dim"
     refused(run(words, "length=16"), said)
 
@@ -88,6 +87,4 @@ def test_precisions_of_torch_factories_are_theirs(command, factory):
 
 
 def test_profile_takes_sizes(factory):
-    done = run("profile", factory, "--dim width=16 --json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["measured"] > 0
+    assert printed("profile", factory, "--dim width=16")["measured"] > 0

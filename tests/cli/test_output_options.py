@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 
 from loadmaster.cli.main import app
 
@@ -39,17 +39,14 @@ def folder(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command.split()[0])
 def test_json_alone_writes_nothing_and_names_no_file(command, folder):
-    done = run(command, "--json --quiet", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["files"] == []
+    assert printed(command, "--quiet", cwd=folder)["files"] == []
     assert sorted(path.name for path in folder.iterdir()) == ["buffers.csv", "costs.csv"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command.split()[0])
 def test_out_takes_a_folder_and_no_report_leaves_out_what_is_looked_at(command, folder):
-    done = run(command, "--out new/out --json", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = ran(command, "--out new/out --json", cwd=folder)
     files = [str(Path("new/out") / name) for name in WRITTEN[command]]
     assert json.loads(done.stdout)["files"] == files
     assert sorted(path.name for path in (folder / "new" / "out").iterdir()) == sorted(
@@ -158,15 +155,13 @@ def test_the_shell_completes_commands_options_targets_and_strategies(line, words
 def test_two_plans_are_compared(folder):
     for size in ("512KiB", "4MiB"):
         options = f"--set scratchpad.capacity={size} --out {size} --no-report --quiet"
-        assert run(PLAN, options, cwd=folder).returncode == 0
+        ran(PLAN, options, cwd=folder)
     compare = "report 512KiB/plan.json 4MiB/plan.json"
-    done = run(compare, "--out out", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = ran(compare, "--out out", cwd=folder)
     assert "wrote out/comparison.html" in done.stdout
     # A folder stands for the plan in it, and one plan is drawn alone.
-    assert run("verify 4MiB", cwd=folder).returncode == 0
-    one = run("report 4MiB --out one", cwd=folder)
-    assert one.returncode == 0, one.stderr
+    ran("verify 4MiB", cwd=folder)
+    ran("report 4MiB --out one", cwd=folder)
     assert sorted(path.name for path in (folder / "one").iterdir()) == [
         "report.html",
         "trace.pftrace",
@@ -174,7 +169,7 @@ def test_two_plans_are_compared(folder):
     alone = run("report 4MiB --json", cwd=folder)
     assert (alone.returncode, "give OTHER.json" in alone.stderr) == (2, True)
     assert "Peak of scratchpad" in done.stdout
-    shown = json.loads(run(compare, "--json", cwd=folder).stdout)
+    shown = printed(compare, cwd=folder)
     peaks = shown["figures"]["peak.scratchpad"]
     assert peaks["first"] <= 2**19 < peaks["second"] <= 2**22
     assert shown["files"] == []
@@ -199,4 +194,4 @@ def test_no_command_writes_over_its_input(tmp_path):
         assert "is an input of this command, and would be overwritten" in done.stderr
         assert model.read_bytes() == before
     for _ in range(2):
-        assert run(export, tmp_path / "planned.tflite").returncode == 0
+        ran(export, tmp_path / "planned.tflite")

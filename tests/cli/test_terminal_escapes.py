@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests.support.command_line import run
+from tests.support.command_line import ran, run
 
 from loadmaster.cli import printing
 from loadmaster.cli.printing import print_tables, say
@@ -45,8 +45,7 @@ COMMANDS = [
 @pytest.mark.parametrize("kind", ["Relu", EVIL], ids=["known", "not understood"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_tables_show_hostile_names_as_text(command, kind, tmp_path):
-    done = run(command, network(tmp_path, kind), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran(command, network(tmp_path, kind), cwd=tmp_path)
     assert not CONTROL.search(done.stdout + done.stderr)
     if command == "inspect":
         assert "\N{REPLACEMENT CHARACTER}[31m" in done.stdout

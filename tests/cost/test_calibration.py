@@ -1,7 +1,6 @@
 """Calibration: figures of a machine are found again in the times that it takes, and what times
 cannot tell is left alone."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.command_line import run
+from tests.support.command_line import printed, ran
 from tests.support.efforts import SEPARATE
 from tests.support.fuzzing import fuzz
 from tests.support.json_schema import conforms
@@ -282,11 +281,10 @@ def test_kernels_do_not_calibrate_arrays_and_cores_must_be_named_where_there_are
 def test_the_command_writes_a_target_and_tells_errors(tmp_path):
     npu, times = measured(tmp_path, {"efficiency": {"Conv": 0.5}}, "9 GB/s")
     call = ("calibrate", npu, times, "--out", tmp_path / "out.toml")
-    shown = run(call)
-    assert shown.returncode == 0
+    shown = ran(call)
     assert re.search(r"scratchpad.bandwidth .* kept", shown.stdout)
     assert "dram.bandwidth" in shown.stdout
-    result = json.loads(run(call, "--json").stdout)
+    result = printed(call)
     conforms("calibrate", result)
     assert result["label"] == "calibrated"
     assert result["errors"][0]["after"]["mean"] < result["errors"][0]["before"]["mean"]

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from tests.support.command_line import run
+from tests.support.command_line import ran
 from tests.support.efforts import TEST
 from tests.support.networks import residual_chain
 
@@ -107,8 +107,7 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler, tmp_path):
 @pytest.mark.slow
 def test_the_command_uses_the_cluster(scheduler, tmp_path):
     sweep = f"--sweep scratchpad=1MiB:2MiB --cluster dask://{scheduler} --out {tmp_path}"
-    result = run("plan onnx:squeezenet --target edge-npu --cut none --effort test", sweep)
-    assert result.returncode == 0, result.stderr
+    result = ran("plan onnx:squeezenet --target edge-npu --cut none --effort test", sweep)
     assert "2.00 MiB" in result.stdout
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, refused, run
 from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import residual_chain
 
@@ -448,7 +448,7 @@ def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_pat
     stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     stopped = json.loads(stdout)
-    whole = json.loads(run(sweep, "--json --out", tmp_path).stdout)
+    whole = printed(sweep, "--out", tmp_path)
     assert whole["reused"] == len(stopped["points"]) >= 1
     assert (len(whole["points"]), whole["missing"]) == (6, 0)
     assert [point["at"] for point in whole["points"]][:2] == [

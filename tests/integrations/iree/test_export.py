@@ -1,14 +1,13 @@
 """Programs of IREE with Loadmaster's plan: the same outputs, and as much less memory as was
 said."""
 
-import json
 import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 from tests.support.json_schema import conforms
 from tests.support.needs import TOOLCHAIN
 from tests.support.onnx_builder import constant, info, model, save
@@ -87,9 +86,7 @@ def test_a_planned_program_gives_the_same_outputs_in_less_memory(opset, tmp_path
         tmp_path / "out" / "planned.vmfb",
         tmp_path / "x.npy",
     )
-    done = run("export", "iree", source, "--out", planned, "--json")
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+    shown = printed("export", "iree", source, "--out", planned)
     conforms("export-iree", shown)
     assert shown["files"][-1] == str(planned)
     saved = sum(pack["before"] - pack["bytes"] for pack in shown["packs"])
@@ -155,7 +152,6 @@ def test_a_text_program_for_a_target_of_ones_own(tmp_path):
         " linalg.matmul ins(%2, %1 : tensor<64x64xf32>, tensor<64x64xf32>) outs(%i :"
         " tensor<64x64xf32>) -> tensor<64x64xf32>\n  return %3 : tensor<64x64xf32>\n}\n"
     )
-    done = run("export", "iree", source, "--out", tmp_path / "p.vmfb", "--", *TARGET)
-    assert done.returncode == 0, done.stderr
+    done = ran("export", "iree", source, "--out", tmp_path / "p.vmfb", "--", *TARGET)
     assert "32,768" in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.mlir", "p.vmfb"]
