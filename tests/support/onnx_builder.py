@@ -41,6 +41,21 @@ def parsed(nodes: Iterable[onnx.NodeProto | str]) -> list[onnx.NodeProto]:
     return [parser.parse_node(each) if isinstance(each, str) else each for each in nodes]
 
 
+def operator(text: str) -> tuple[str, dict[str, Any]]:
+    """Kind and attributes of an operator in ONNX's text form."""
+    made = parser.parse_node(f"y = {text}()")
+    values = {each.name: helper.get_attribute_value(each) for each in made.attribute}
+    return made.op_type, {
+        name: value.decode() if isinstance(value, bytes) else value
+        for name, value in values.items()
+    }
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """A shape such as ``2x3``."""
+    return tuple(map(int, text.split("x")))
+
+
 def info(name: str, shape: Sequence[Size] | None, dtype: int = F32) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, dtype, shape)
 

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
-from tests.support.onnx_builder import constant, constants, graph_of, node, only
-from tests.workloads.test_onnx_runtime_ops import CASES, MS, S, Z
+from tests.support.onnx_builder import constants, graph_of, model, node, only
+from tests.workloads.test_onnx_runtime_ops import CASES, parts_of
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
@@ -129,36 +129,17 @@ def test_no_operand_of_any_operator_meets_a_defect():
         tried[kind] += 1
         if tried[kind] > 4:
             continue
-        for model in variants(case.model):
-            assert_loads_or_is_refused(model)
+        for made in variants(case.model):
+            assert_loads_or_is_refused(made)
 
 
 @pytest.mark.parametrize("kind", sorted({case[0] for case in CASES}))
 def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind):
     for name, operands, attributes, results, _ in CASES:
         if name == kind:
-            inputs = [
-                helper.make_tensor_value_info(
-                    f"x{index}", operand[0], [size for size in operand[1:] if size != "weight"]
-                )
-                for index, operand in enumerate(operands)
-                if operand is not None and operand not in (S, Z)
-            ]
-            names = [
-                "" if operand is None else operand[0] if operand in (S, Z) else f"x{index}"
-                for index, operand in enumerate(operands)
-            ]
-            outputs = [f"y{index}" for index in range(len(results))]
-            graph = helper.make_graph(
-                [node(name, names, outputs, domain=MS, **attributes)],
-                "g",
-                inputs,
-                [onnx.ValueInfoProto(name=output) for output in outputs],
-                [*constants(s=0.1), constant("z", 3, np.uint8)],
-            )
-            opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
-            for model in variants(helper.make_model(graph, opset_imports=opsets)):
-                assert_loads_or_is_refused(model)
+            free = [each if isinstance(each, str) else (*each[:2], False) for each in operands]
+            for made in variants(model(*parts_of(kind, free, len(results), attributes), opset=17)):
+                assert_loads_or_is_refused(made)
 
 
 def test_axes_of_an_old_slice_may_be_in_any_order():

@@ -10,6 +10,7 @@ from tests.support.onnx_builder import (
     node,
     only,
     reads,
+    sizes,
 )
 
 from loadmaster.core.errors import ModelError
@@ -19,95 +20,64 @@ from loadmaster.workloads.window import Window
 MS = "com.microsoft"
 
 
-def nest_of(kind, inputs, weights, outputs="y", domain="", opset=21, **attrs):
-    """The single nest of one operator over float inputs and weights."""
-    operands = [*inputs, *weights]
-    graph = graph_of(
-        [node(kind, operands, outputs, domain=domain, **attrs)], inputs, ["y"], weights, opset=opset
-    )
-    (nest,) = only(graph, kind).nests
-    return nest
-
-
 def test_a_convolution_is_one_nest_with_padding_stride_and_dilation():
-    nest = nest_of(
-        "Conv",
-        {"x": (2, 8, 20, 30)},
-        {"w": (16, 8, 3, 5)},
-        strides=[2, 1],
-        dilations=[2, 1],
-        pads=[2, 2, 2, 2],
-        name="c",
-    )
+    conv = "y = Conv<strides=[2, 1], dilations=[2, 1], pads=[2, 2, 2, 2]>(x, w)"
+    graph = graph_of([conv], {"x": (2, 8, 20, 30)}, ["y"], {"w": (16, 8, 3, 5)})
+    (nest,) = graph.ops[0].nests
     assert nest == LoopNest(
         16, 8, 10, 30, 3, 5, 1, 2, (2, 1), (2, 1), 1, "x", "w", "y", ("batch", "channels", "y", "x")
     )
     assert nest.macs == 2 * 16 * 8 * 10 * 30 * 3 * 5
 
 
-CONVOLUTION = (16, 8, 3, 3)
-STRIDES = {"strides": [2, 2]}
-NESTS = [
+NESTS = """
     # Channels of a group.
-    ("Conv", [(1, 8, 6, 6)], (16, 2, 1, 1), {"group": 4}, {"groups": 4, "k": 4, "c": 2}),
-    ("Conv", [(1, 8, 6, 6)], (16, 1, 3, 3), {"group": 8}, {"groups": 8, "k": 2, "c": 1}),
+    Conv<group=4> | 1x8x6x6 w:16x2x1x1 | groups=4 k=4 c=2
+    Conv<group=8> | 1x8x6x6 w:16x1x3x3 | groups=8 k=2 c=1
     # Padding that the operator works out.
-    ("Conv", [(1, 8, 9, 9)], CONVOLUTION, STRIDES | {"auto_pad": "SAME_UPPER"}, {"y": 5, "x": 5}),
-    ("Conv", [(1, 8, 9, 9)], CONVOLUTION, STRIDES | {"auto_pad": "SAME_LOWER"}, {"y": 5, "x": 5}),
-    ("Conv", [(1, 8, 9, 9)], CONVOLUTION, STRIDES | {"auto_pad": "VALID"}, {"y": 4, "x": 4}),
+    Conv<strides=[2,2],auto_pad="SAME_UPPER"> | 1x8x9x9 w:16x8x3x3 | y=5 x=5
+    Conv<strides=[2,2],auto_pad="SAME_LOWER"> | 1x8x9x9 w:16x8x3x3 | y=5 x=5
+    Conv<strides=[2,2],auto_pad="VALID"> | 1x8x9x9 w:16x8x3x3 | y=4 x=4
     # One dimension and three are folded into rows and taps.
-    ("Conv", [(1, 3, 100)], (4, 3, 7), {"strides": [2]}, {"y": 1, "x": 47, "r": 1, "s": 7}),
-    ("Conv", [(1, 3, 6, 7, 8)], (4, 3, 2, 3, 3), {}, {"y": 25, "x": 6, "r": 6, "s": 3}),
+    Conv<strides=[2]> | 1x3x100 w:4x3x7 | y=1 x=47 r=1 s=7
+    Conv | 1x3x6x7x8 w:4x3x2x3x3 | y=25 x=6 r=6 s=3
     # A transposed one runs over the pixels of its input.
-    (
-        "ConvTranspose",
-        [(1, 8, 5, 6)],
-        (8, 4, 3, 3),
-        STRIDES | {"group": 2},
-        {"groups": 2, "k": 4, "c": 4, "y": 5, "x": 6},
-    ),
+    ConvTranspose<strides=[2,2],group=2> | 1x8x5x6 w:8x4x3x3 | groups=2 k=4 c=4 y=5 x=6
     # Leading dimensions are rows of a matrix, groups of two operands, or a batch if one has none.
-    ("MatMul", [(2, 5, 7, 16)], (16, 32), {}, {"groups": 1, "y": 70, "c": 16, "k": 32}),
-    ("MatMul", [(2, 12, 7, 16), (2, 12, 16, 9)], None, {}, {"groups": 24, "batch": 1, "y": 7}),
-    ("MatMul", [(2, 12, 7, 16), (12, 16, 9)], None, {}, {"groups": 12, "batch": 2, "y": 7}),
-    ("MatMul", [(16,), (16,)], None, {}, {"macs": 16}),
-    ("MatMul", [(4, 16), (16,)], None, {}, {"macs": 64}),
-    ("MatMul", [(16,), (3, 16, 5)], None, {}, {"macs": 240}),
-    ("Gemm", [(4, 8)], (8, 6), {}, {"y": 4, "c": 8, "k": 6}),
-    ("Gemm", [(8, 4)], (6, 8), {"transA": 1, "transB": 1}, {"y": 4, "c": 8, "k": 6}),
-    (
-        "FusedMatMul",
-        [(2, 8, 4), (2, 6, 8)],
-        None,
-        {"domain": MS, "transA": 1, "transB": 1},
-        {"groups": 2, "y": 4, "c": 8, "k": 6},
-    ),
-    ("Einsum", [(4, 8), (8, 6)], None, {"equation": "ij,jk->ik"}, {"y": 4, "c": 8, "k": 6}),
-    (
-        "Einsum",
-        [(2, 3, 5, 8), (2, 3, 7, 8)],
-        None,
-        {"equation": "bhqd,bhkd->bhqk"},
-        {"groups": 6, "y": 5, "c": 8, "k": 7},
-    ),
-    (
-        "Einsum",
-        [(2, 3, 4, 8), (2, 3, 8, 6)],
-        None,
-        {"equation": "...ij,...jk->...ik"},
-        {"groups": 6},
-    ),
-    ("Einsum", [(2, 4, 8), (8, 6)], None, {"equation": "...ij,jk"}, {"groups": 1, "y": 8}),
-    ("Einsum", [(2, 4), (2, 6)], None, {"equation": "bi,bj->bij"}, {"groups": 2, "c": 1, "k": 6}),
-    ("Einsum", [(4, 8), (6, 8)], None, {"equation": "ij, kj -> i"}, {"y": 4, "c": 8, "k": 1}),
-]
+    MatMul | 2x5x7x16 w:16x32 | groups=1 y=70 c=16 k=32
+    MatMul | 2x12x7x16 2x12x16x9 | groups=24 batch=1 y=7
+    MatMul | 2x12x7x16 12x16x9 | groups=12 batch=2 y=7
+    MatMul | 16 16 | macs=16
+    MatMul | 4x16 16 | macs=64
+    MatMul | 16 3x16x5 | macs=240
+    Gemm | 4x8 w:8x6 | y=4 c=8 k=6
+    Gemm<transA=1,transB=1> | 8x4 w:6x8 | y=4 c=8 k=6
+    com.microsoft.FusedMatMul<transA=1,transB=1> | 2x8x4 2x6x8 | groups=2 y=4 c=8 k=6
+    Einsum<equation="ij,jk->ik"> | 4x8 8x6 | y=4 c=8 k=6
+    Einsum<equation="bhqd,bhkd->bhqk"> | 2x3x5x8 2x3x7x8 | groups=6 y=5 c=8 k=7
+    Einsum<equation="...ij,...jk->...ik"> | 2x3x4x8 2x3x8x6 | groups=6
+    Einsum<equation="...ij,jk"> | 2x4x8 8x6 | groups=1 y=8
+    Einsum<equation="bi,bj->bij"> | 2x4 2x6 | groups=2 c=1 k=6
+    Einsum<equation="ij, kj -> i"> | 4x8 6x8 | y=4 c=8 k=1
+"""
 
 
-@pytest.mark.parametrize(("kind", "inputs", "weight", "attrs", "expected"), NESTS)
-def test_a_product_is_one_nest_of_loops(kind, inputs, weight, attrs, expected):
-    operands = dict(zip("ab", inputs, strict=False))
-    nest = nest_of(kind, operands, {} if weight is None else {"w": weight}, **attrs)
-    assert {name: getattr(nest, name) for name in expected} == expected
+@pytest.mark.parametrize(
+    "line", [line.strip() for line in NESTS.strip().splitlines() if "|" in line]
+)
+def test_a_product_is_one_nest_of_loops(line):
+    text, operands, expected = line.split(" | ")
+    shapes = dict(zip("ab", operands.split(), strict=False))
+    weights = {
+        name: sizes(shapes.pop(name)[2:]) for name in "ab" if shapes.get(name, "")[:1] == "w"
+    }
+    inputs = {name: sizes(shape) for name, shape in shapes.items()}
+    graph = graph_of([f"y = {text}({','.join([*inputs, *weights])})"], inputs, ["y"], weights)
+    (nest,) = graph.ops[-1].nests
+    found = {
+        name: getattr(nest, name) for name, _, _ in (e.partition("=") for e in expected.split())
+    }
+    assert found == {name: int(value) for name, value in (e.split("=") for e in expected.split())}
 
 
 def test_einsum_of_three_operands_goes_from_left_to_right():
