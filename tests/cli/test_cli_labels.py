@@ -1,6 +1,5 @@
 """Every command that shows costs says what they rest on, in its table, its JSON and its report."""
 
-
 import pytest
 from tests.support.command_line import printed, ran
 

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from tests.support.networks import npu
+from tests.support.onnx_builder import int8_graph
 
 from loadmaster.cost.analytical.divisible import divisible_costs, last_turns
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.targets.hardware import Style
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
@@ -25,24 +24,9 @@ def convolution(generator):
     channels, given, rows, taps = (
         int(generator.integers(low, high)) for low, high in ((2, 14), (1, 7), (3, 14), (1, 4))
     )
-    weight = numpy_helper.from_array(np.zeros((channels, given, taps, taps), np.float32), "w")
-    node = helper.make_node(
-        "Conv",
-        ["x", "w"],
-        ["y"],
-        "conv",
-        pads=[(taps - 1) // 2, (taps - 1) // 2, taps // 2, taps // 2],
-    )
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, given, rows, rows))]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    model = helper.make_model(
-        helper.make_graph([node], "one", inputs, outputs, [weight]),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=9,
-    )
-    return build_graph(
-        model, name="one", source="made for a test", batch=None, dims={}, precision="int8"
-    )
+    pads = [(taps - 1) // 2] * 2 + [taps // 2] * 2
+    shapes = {"x": (1, given, rows, rows)}, ["y"], {"w": (channels, given, taps, taps)}
+    return int8_graph([f"[conv] y = Conv<pads={pads}>(x, w)"], *shapes)
 
 
 def machine():

@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from loadmaster.workloads.frontends.load import load
+from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph, Op
 
 Size = int | str | None
@@ -126,6 +127,13 @@ def graph_of(*args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
     :func:`loadmaster.workloads.frontends.load.load`."""
     with TemporaryDirectory() as folder:
         return load(save(Path(folder), model(*args, **kwargs)), **(options or {}))
+
+
+def int8_graph(*parts: Any, name: str = "tiny") -> Graph:
+    """The graph of a literal model at eight bits, without a file."""
+    proto = model(*parts, opset=17, ir_version=9)
+    given: dict[str, Any] = {"batch": None, "dims": {}, "precision": "int8"}
+    return build_graph(proto, name=name, source="made for a test", **given)
 
 
 def only(graph: Graph, kind: str) -> Op:

@@ -6,20 +6,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import onnx
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.onnx_builder import absent, constants, model, node
+from tests.support.onnx_builder import absent, constants, int8_graph, node
 
 from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.cost.job_times import JobTable
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
@@ -65,12 +63,6 @@ def tiny_network(generator: np.random.Generator, operators: int) -> Graph:
             made.append(name)
         last = name
     return int8_graph(nodes, {"x": (1, channels, rows, rows)}, [last], weights)
-
-
-def int8_graph(*parts: Any) -> Graph:
-    proto = model(*parts, opset=17, ir_version=9)
-    given: dict[str, Any] = {"batch": None, "dims": {}, "precision": "int8"}
-    return build_graph(proto, name="tiny", source="made for a test", **given)
 
 
 def tiny_recurrent(generator: np.random.Generator) -> Graph:
