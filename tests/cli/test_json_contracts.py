@@ -117,7 +117,7 @@ def test_plans_and_what_becomes_of_them_are_what_their_schemas_say(tmp_path):
 def test_a_plan_that_is_run_is_what_its_schema_says(tmp_path):
     weight = constant("w", np.ones((8, 6)), np.float32)
     path = save(
-        tmp_path, model(["[product] y = MatMul(x, w)"], {"x": (4, 8)}, ["y"], [weight]), "net.onnx"
+        tmp_path, model("[product] y = MatMul(x, w)", "float[4,8] x", "y", [weight]), "net.onnx"
     )
     plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE).save(tmp_path / "plan.json")
     shown = printed("verify", plan, "--run", path)

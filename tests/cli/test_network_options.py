@@ -2,12 +2,10 @@
 
 import json
 
-import numpy as np
-import onnx
 import pytest
 import typer
-from onnx import TensorProto, helper, numpy_helper
 from tests.support.command_line import printed, ran, refused, run
+from tests.support.onnx_builder import model, save
 
 from loadmaster.cli.main import app
 
@@ -34,14 +32,8 @@ def test_commands_with_one_of_them_have_all():
 @pytest.fixture
 def open_dims(tmp_path):
     """A product with two symbolic dimensions."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "length", 64])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "length", 32])
-    weight = numpy_helper.from_array(np.zeros((64, 32), np.float32), "w")
-    node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    graph = helper.make_graph([node], "product", [x], [y], [weight])
-    path = tmp_path / "product.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    return path
+    product = model("y = MatMul(x, w)", "float[batch,length,64] x", "y", "float[64,32] w")
+    return save(tmp_path, product)
 
 
 def test_place_takes_sizes_and_a_precision(open_dims):

@@ -3,10 +3,9 @@
 import re
 from pathlib import Path
 
-import onnx
 import pytest
-from onnx import TensorProto, helper
 from tests.support.command_line import ran, run
+from tests.support.onnx_builder import info, model, node, save
 
 from loadmaster.cli import printing
 from loadmaster.cli.printing import print_tables, say
@@ -19,19 +18,14 @@ CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 def network(folder, kind, shapes=True):
     """A network whose names are all hostile."""
     names = [f"{EVIL}{at}" for at in range(3)]
-    x, y, z = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8]) for n in names)
     nodes = [
-        helper.make_node("Relu", [names[0]], [names[1]], name=EVIL),
-        helper.make_node(kind, [names[1]], [names[2]], name=f"{EVIL}2"),
+        node("Relu", names[:1], names[1], EVIL),
+        node(kind, names[1:2], names[2], f"{EVIL}2", "" if kind == "Relu" else "acme"),
     ]
-    domain = "" if kind == "Relu" else "example.strange"
-    nodes[1].domain = domain
-    z = z if shapes else helper.make_tensor_value_info(names[2], TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, EVIL, [x], [z], value_info=[y])
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("example.strange", 1)]
-    path = folder / "evil.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets), path)
-    return path
+    noted = [info(name, [1, 8]) for name in names[1 : 2 + shapes]]
+    proto = model(nodes, {names[0]: (1, 8)}, names[2:], value_info=noted)
+    proto.graph.name = EVIL
+    return save(folder, proto)
 
 
 COMMANDS = [

@@ -107,7 +107,7 @@ def test_large_pieces_are_tried_whatever_whole_operators_take(monkeypatch):
             Planner(60, 60, cut_selection.MOST_BESIDE, large=True),
         )
         found = contest_of([whole, large])
-        assert found.best()[0] is large if seems > 60 else whole
+        assert found.best()[0] is (large if seems > 60 else whole)
         assert (found.full, len(planned)) == (True, expected)
 
 
@@ -128,7 +128,7 @@ def test_a_contest_that_whole_operators_fill_says_so():
 def test_tiles_that_seem_better_are_planned_beside_what_would_be_chosen_without_them(ends, chosen):
     whole, bands, tiles = (Planner(500, 500), Planner(80, 80), Planner(60, ends, tiled=True))
     worse = Planner(90, 1, tiled=True)
-    assert contest_of([whole, bands, tiles, worse]).best()[0] is tiles if chosen else bands
+    assert contest_of([whole, bands, tiles, worse]).best()[0] is (tiles if chosen else bands)
 
 
 def test_tiles_leave_the_pieces_of_others_alone():

@@ -4,11 +4,10 @@ residences."""
 from dataclasses import replace
 
 import numpy as np
-import onnx
 import pytest
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.onnx_builder import absent, constant, constants, info, model
+from tests.support.onnx_builder import absent, constant, constants, model
 from tests.support.tiny_plans import (
     best_makespan,
     every_cut,
@@ -205,14 +204,13 @@ def test_a_table_that_is_looked_up_first_and_multiplied_last_may_come_in_between
             f"x{step + 1} = Reshape(l{step}, steps)",
         ]
     nodes += ["m = ReduceMean<axes=[0], keepdims=0>(x4)", "t = Transpose<perm=[1,0]>(own)"]
-    weights = [absent("table", (4096, 16)), absent("w", (1, 64, 16)), absent("r", (1, 64, 16))]
-    weights += [absent("own", (4096, 16)), *constants(steps=[256, 1, 16])]
-    inputs = [info("rows", (256,), onnx.TensorProto.INT64)]
+    shapes = {"table": (4096, 16), "own": (4096, 16), "w": (1, 64, 16), "r": (1, 64, 16)}
+    weights = [*(absent(*each) for each in shapes.items()), *constants(steps=[256, 1, 16])]
 
     def picoseconds(last):
         product = [*nodes, "y = MatMul(m, t)"]
         product = [node.replace("(own)", f"({last})") for node in product]
-        graph = lm.load(model(product, inputs, ["y"], weights, opset=13))
+        graph = lm.load(model(product, "int64[256] rows", "y", weights, opset=13))
         return bound_of(graph, npu(2, 2**20)).picoseconds
 
     assert picoseconds("table") <= picoseconds("own")
@@ -223,7 +221,7 @@ def test_of_an_operand_that_strides_step_over_only_what_is_read_is_charged():
     half = 'Resize<coordinate_transformation_mode="asymmetric">'
     nodes = [f'y = {half}(x, "", scales)', "z = Relu(y)"]
     scales = constant("scales", [1, 1, 2, 0.5], np.float32)
-    graph = lm.load(model(nodes, [info("x", (1, 2, 12, 5))], ["z"], [scales]))
+    graph = lm.load(model(nodes, "float[1,2,12,5] x", "z", [scales]))
     plan = lm.plan(graph, lm.target("edge-npu", ["scratchpad.capacity=1KiB"]), effort="test")
     traffic = plan.metrics.traffic["dram"]
     assert traffic.value == traffic.lower_bound == 4 * 2 * (12 * 2 + 24 * 2 * 1)

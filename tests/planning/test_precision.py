@@ -3,8 +3,7 @@ the plan says so and holds."""
 
 import numpy as np
 import pytest
-from onnx import TensorProto
-from tests.support.onnx_builder import constant, constants, info, model, save
+from tests.support.onnx_builder import constant, constants, model, save
 from tests.support.tflite_models import Model
 
 import loadmaster as lm
@@ -31,7 +30,7 @@ def quantised(kind):
             "c = Conv(xd, wd)",
             "yq = QuantizeLinear(c, s, z)",
         ]
-    return model([first, *conv, last], {"x": (1, 8, 16, 16)}, ["y"], WEIGHTS)
+    return model([first, *conv, last], "float[1,8,16,16] x", "y", WEIGHTS)
 
 
 def tflite(folder):
@@ -62,7 +61,7 @@ def test_a_quantised_network_stays_quantised(kind, precision, tmp_path):
 
 
 def test_networks_of_both_kinds_are_planned_together(tmp_path):
-    floating = model(["y = MatMul(x, v)"], {"x": (4, 64)}, ["y"], {"v": (64, 64)})
+    floating = model("y = MatMul(x, v)", "float[4,64] x", "y", "float[64,64] v")
     sources = [save(tmp_path, quantised("operator")), save(tmp_path, floating, "floating.onnx")]
     plan = planned([lm.load(path, precision="fp16") for path in sources])
     assert [network.precision for network in plan.networks] == ["int8", "fp16"]
@@ -72,6 +71,6 @@ def test_the_precision_is_that_of_the_arithmetic(tmp_path):
     """A floating-point operand that is quantised at run time comes first, and weights decide."""
     product = "y = com.microsoft.DynamicQuantizeMatMul(x, w, s)"
     weights = [constant("w", np.zeros((64, 64)), "int8"), *constants(s=0.1)]
-    proto = model([product], [info("x", (4, 64), TensorProto.FLOAT)], ["y"], weights)
+    proto = model([product], "float[4,64] x", "y", weights)
     graph = lm.load(save(tmp_path, proto))
     assert graph.precision == planned([graph]).networks[0].precision == "int8"

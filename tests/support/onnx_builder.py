@@ -81,39 +81,59 @@ def constants(**values: Any) -> list[onnx.TensorProto]:
     ]
 
 
+def infos(text: str) -> list[onnx.ValueInfoProto]:
+    """Tensors in ONNX's text form, such as ``float[4,n] x, bool c``."""
+    return list(parser.parse_graph(f"g ({text}) => () {{}}").input)
+
+
+def body(
+    nodes: Iterable[onnx.NodeProto | str] | str,
+    inputs: str | Mapping[str, Sequence[Size]] | Sequence[onnx.ValueInfoProto] = "",
+    outputs: str | Iterable[str] = "",
+    weights: str | Mapping[str, Sequence[int]] | Sequence[onnx.TensorProto] = (),
+    value_info: str | Sequence[onnx.ValueInfoProto] = (),
+) -> onnx.GraphProto:
+    """A graph whose outputs are declared without a shape; inputs and weights that a mapping
+    declares are floats, and nodes, tensors and the outputs' names may be text."""
+    if isinstance(inputs, Mapping):
+        inputs = [info(name, shape) for name, shape in inputs.items()]
+    if isinstance(weights, Mapping):
+        weights = [absent(name, dims) for name, dims in weights.items()]
+    elif isinstance(weights, str):
+        kinds = [(each.name, each.type.tensor_type) for each in infos(weights)]
+        weights = [
+            absent(name, [dim.dim_value for dim in kind.shape.dim], kind.elem_type)
+            for name, kind in kinds
+        ]
+    names = outputs.split(", ") if isinstance(outputs, str) else outputs
+    return helper.make_graph(
+        parsed([nodes] if isinstance(nodes, str) else nodes),
+        "g",
+        infos(inputs) if isinstance(inputs, str) else inputs,
+        [onnx.ValueInfoProto(name=name) for name in names],
+        weights,
+        value_info=infos(value_info) if isinstance(value_info, str) else value_info,
+    )
+
+
 def model(
-    nodes: Sequence[onnx.NodeProto | str],
-    inputs: Mapping[str, Sequence[Size]] | Sequence[onnx.ValueInfoProto],
-    outputs: Sequence[str],
-    weights: Mapping[str, Sequence[int]] | Sequence[onnx.TensorProto] = (),
+    nodes: Any,
+    inputs: Any,
+    outputs: Any,
+    weights: Any = (),
     opset: int = 21,
+    *,
+    value_info: Any = (),
     **rest: Any,
 ) -> onnx.ModelProto:
-    """A model with float inputs and weights unless they are given as protos; its outputs are
-    declared without a shape, and nodes may be in ONNX's text form."""
-    ins = (
-        [info(name, shape) for name, shape in inputs.items()]
-        if isinstance(inputs, Mapping)
-        else list(inputs)
+    """A model whose graph is that of :func:`body`."""
+    domains = ["com.microsoft", "com.microsoft.nchwc", "ai.onnx.preview", "acme"]
+    versions = {"": opset} | dict.fromkeys(domains, 1)
+    return helper.make_model(
+        body(nodes, inputs, outputs, weights, value_info),
+        opset_imports=[helper.make_opsetid(*each) for each in versions.items()],
+        **rest,
     )
-    initialisers = (
-        [absent(name, dims) for name, dims in weights.items()]
-        if isinstance(weights, Mapping)
-        else list(weights)
-    )
-    outs = [onnx.ValueInfoProto(name=name) for name in outputs]
-    graph = helper.make_graph(
-        parsed(nodes), "g", ins, outs, initialisers, value_info=rest.pop("value_info", ())
-    )
-    domains = {
-        "": opset,
-        "com.microsoft": 1,
-        "com.microsoft.nchwc": 1,
-        "ai.onnx.preview": 1,
-        "acme": 1,
-    }
-    opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
-    return helper.make_model(graph, opset_imports=opsets, **rest)
 
 
 def save(tmp_path: Path, proto: onnx.ModelProto, name: str = "net.onnx") -> Path:

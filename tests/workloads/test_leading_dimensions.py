@@ -55,6 +55,6 @@ def test_other_products_are_left_as_they_are(changed):
 
 
 def test_its_pieces_compute_what_the_network_does(tmp_path):
-    path = save(tmp_path, model(PRODUCT, {"x": (2, 6, 8)}, ["y"], WEIGHTS))
+    path = save(tmp_path, model(PRODUCT, "float[2,6,8] x", "y", WEIGHTS))
     plan = lm.plan([lm.load(path)], npu(2, 512), effort=TEST)
     assert run_plan(plan, [str(path)]).violations == ()

@@ -21,7 +21,7 @@ from loadmaster.workloads.frontends.onnx.rules import RULES, Rule
 def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands):
     """An operand that stands in two places of the result cannot be read where it lies."""
     weights = constants(k=np.zeros((1, 2, 8)))
-    graph = graph_of([node("Concat", operands, "y", axis=1)], {"x": (1, 4, 8)}, ["y"], weights)
+    graph = graph_of([node("Concat", operands, "y", axis=1)], "float[1,4,8] x", "y", weights)
     assert graph.tensors["y"].shape == (1, sum({"x": 4, "k": 2}[name] for name in operands), 8)
     assert not only(graph, "Concat").copies
 
@@ -29,7 +29,7 @@ def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands):
 @pytest.mark.parametrize("operands", [["none", "x"], ["x", "none"]])
 def test_an_empty_constant_adds_nothing(operands):
     nodes = [node("Concat", operands, "c", axis=1), "y = Relu(c)"]
-    graph = graph_of(nodes, {"x": (1, 4)}, ["y"], constants(none=np.zeros((1, 0))))
+    graph = graph_of(nodes, "float[1,4] x", "y", constants(none=np.zeros((1, 0))))
     assert graph.tensors["c"].shape == (1, 4)
     assert [access.tensor for access in graph.ops[0].reads] == ["x"]
 
@@ -40,7 +40,7 @@ def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(monkeypatch
 
     monkeypatch.setitem(RULES, ("", "Tile"), Rule(broken))
     with pytest.raises(ModelError) as caught:
-        graph_of(["[t] y = Tile(x, n)"], {"x": (1, 4)}, ["y"], constants(n=[1, 2]))
+        graph_of("[t] y = Tile(x, n)", "float[1,4] x", "y", constants(n=[1, 2]))
     assert str(caught.value).endswith(
         "operator 't' (Tile): a defect of Loadmaster (IndexError: tuple index out of range):"
         " please report it with the file"
@@ -50,11 +50,11 @@ def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(monkeypatch
 def test_what_the_checker_refuses_is_said_in_its_words():
     with pytest.raises(ModelError, match=r"'t' \(Conv\) is not valid: .*t : strides") as caught:
         graph_of(
-            ['[t] y = Conv<strides="two">(x, w)'],
-            {"x": (1, 4, 8, 8)},
-            ["y"],
-            {"w": (4, 4, 3, 3)},
-            value_info=[helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 6, 6))],
+            '[t] y = Conv<strides="two">(x, w)',
+            "float[1,4,8,8] x",
+            "y",
+            "float[4,4,3,3] w",
+            value_info="float[1,4,6,6] y",
         )
     assert "defect" not in str(caught.value)
 
@@ -144,27 +144,25 @@ def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind):
 
 def test_axes_of_an_old_slice_may_be_in_any_order():
     cut = "y = Slice<axes=[2, 1], starts=[1, 0], ends=[5, 3]>(x)"
-    graph = graph_of([cut], {"x": (1, 4, 8, 8)}, ["y"], opset=9)
+    graph = graph_of([cut], "float[1,4,8,8] x", "y", opset=9)
     assert graph.tensors["y"].shape == (1, 3, 4, 8)
 
 
 def test_a_wrong_output_padding_is_named():
     with pytest.raises(ModelError, match=r"'t' \(ConvTranspose\): its output_padding \[1\] is not"):
         graph_of(
-            [
-                '[t] y = ConvTranspose<output_padding=[1], auto_pad="SAME_UPPER", strides=[2, 2]>(x, w)'
-            ],
-            {"x": (1, 4, 8, 8)},
-            ["y"],
-            {"w": (4, 4, 3, 3)},
-            value_info=[helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 16, 16))],
+            '[t] y = ConvTranspose<output_padding=[1], auto_pad="SAME_UPPER", strides=[2,2]>(x, w)',
+            "float[1,4,8,8] x",
+            "y",
+            "float[4,4,3,3] w",
+            value_info="float[1,4,16,16] y",
         )
 
 
 @pytest.mark.parametrize("kind", ["Quant", "BipolarQuant", "Trunc", "FloatQuant"])
 def test_operators_of_qonnx_keep_the_shape_of_what_they_round(kind):
-    nodes = [node(kind, ["x", "s"], "q", domain="qonnx.custom_op.general"), "y = MatMul(q, w)"]
+    nodes = [f"q = qonnx.custom_op.general.{kind}(x, s)", "y = MatMul(q, w)"]
     weights = constants(s=0.5, w=np.zeros((8, 4)))
-    graph = graph_of(nodes, {"x": (2, 8)}, ["y"], weights)
+    graph = graph_of(nodes, "float[2,8] x", "y", weights)
     assert (graph.tensors["q"].shape, graph.macs, graph.unknown_ops) == ((2, 8), 64, {})
     assert graph.ops[0].elements == 16

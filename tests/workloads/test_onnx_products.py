@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from tests.support.onnx_builder import (
     absent,
+    body,
     constant,
     constants,
     graph_of,
@@ -22,7 +23,7 @@ MS = "com.microsoft"
 
 def test_a_convolution_is_one_nest_with_padding_stride_and_dilation():
     conv = "y = Conv<strides=[2, 1], dilations=[2, 1], pads=[2, 2, 2, 2]>(x, w)"
-    graph = graph_of([conv], {"x": (2, 8, 20, 30)}, ["y"], {"w": (16, 8, 3, 5)})
+    graph = graph_of([conv], "float[2,8,20,30] x", "y", "float[16,8,3,5] w")
     (nest,) = graph.ops[0].nests
     assert nest == LoopNest(
         16, 8, 10, 30, 3, 5, 1, 2, (2, 1), (2, 1), 1, "x", "w", "y", ("batch", "channels", "y", "x")
@@ -72,7 +73,7 @@ def test_a_product_is_one_nest_of_loops(line):
         name: sizes(shapes.pop(name)[2:]) for name in "ab" if shapes.get(name, "")[:1] == "w"
     }
     inputs = {name: sizes(shape) for name, shape in shapes.items()}
-    graph = graph_of([f"y = {text}({','.join([*inputs, *weights])})"], inputs, ["y"], weights)
+    graph = graph_of([f"y = {text}({','.join([*inputs, *weights])})"], inputs, "y", weights)
     (nest,) = graph.ops[-1].nests
     found = {
         name: getattr(nest, name) for name, _, _ in (e.partition("=") for e in expected.split())
@@ -82,7 +83,7 @@ def test_a_product_is_one_nest_of_loops(line):
 
 def test_einsum_of_three_operands_goes_from_left_to_right():
     inputs = {"a": (4, 8), "b": (8, 6), "c": (6, 3)}
-    graph = graph_of(['y = Einsum<equation="ij,jk,kl->il">(a, b, c)'], inputs, ["y"])
+    graph = graph_of('y = Einsum<equation="ij,jk,kl->il">(a, b, c)', inputs, "y")
     first, second = only(graph, "Einsum").nests
     assert (first.macs, second.macs) == (4 * 8 * 6, 4 * 6 * 3)
     assert (first.output, second.input, second.weight, second.output) == ("", "", "c", "y")
@@ -90,7 +91,7 @@ def test_einsum_of_three_operands_goes_from_left_to_right():
 
 def test_einsum_of_one_operand_moves_or_reduces():
     for equation, expected in (("ij->ji", OpClass.MOVEMENT), ("ij->i", OpClass.REDUCTION)):
-        graph = graph_of([node("Einsum", ["a"], "y", equation=equation)], {"a": (4, 8)}, ["y"])
+        graph = graph_of([f'y = Einsum<equation="{equation}">(a)'], "float[4,8] a", "y")
         assert only(graph, "Einsum").op_class is expected
 
 
@@ -103,7 +104,7 @@ def test_attention_with_grouped_heads_and_a_past():
         "pv": (2, 2, 11, 32),
     }
     attention = "y, nk, nv = Attention(q, k, v, , pk, pv)"
-    graph = graph_of([attention], inputs, ["y", "nk", "nv"], opset=23)
+    graph = graph_of([attention], inputs, "y, nk, nv", opset=23)
     scores, result = only(graph, "Attention").nests
     assert scores.macs == 2 * 8 * 5 * 16 * 64
     assert result.macs == 2 * 8 * 5 * 16 * 32
@@ -121,24 +122,15 @@ def test_attention_with_grouped_heads_and_a_past():
 def test_attention_with_packed_heads_takes_their_number_from_attributes():
     inputs = {"q": (1, 5, 256), "k": (1, 9, 64), "v": (1, 9, 64)}
     attention = "y = Attention<q_num_heads=8, kv_num_heads=2>(q, k, v)"
-    graph = graph_of([attention], inputs, ["y"], opset=23)
+    graph = graph_of([attention], inputs, "y", opset=23)
     assert graph.macs == 2 * (8 * 5 * 9 * 32)
 
 
 def test_microsoft_multi_head_and_grouped_attention():
     inputs = {"q": (1, 7, 64), "k": (1, 9, 64), "v": (1, 9, 32)}
-    graph = graph_of(
-        [node("MultiHeadAttention", ["q", "k", "v"], "y", domain=MS, num_heads=4)], inputs, ["y"]
-    )
+    graph = graph_of(["y = com.microsoft.MultiHeadAttention<num_heads=4>(q, k, v)"], inputs, "y")
     assert graph.macs == 7 * 9 * 64 + 7 * 9 * 32
-    grouped = node(
-        "GroupQueryAttention",
-        ["q", "k", "v", "pk", "pv", "s", "t"],
-        ["y", "a", "b"],
-        domain=MS,
-        num_heads=8,
-        kv_num_heads=2,
-    )
+    grouped = "y, a, b = com.microsoft.GroupQueryAttention<num_heads=8, kv_num_heads=2>(q, k, v, pk, pv, s, t)"
     inputs = {
         "q": (1, 1, 128),
         "k": (1, 1, 32),
@@ -147,7 +139,7 @@ def test_microsoft_multi_head_and_grouped_attention():
         "pv": (1, 2, 31, 16),
     }
     lengths = [constant("s", [31], np.int32), constant("t", 32, np.int32)]
-    graph = graph_of([grouped], inputs, ["y", "a", "b"], lengths)
+    graph = graph_of([grouped], inputs, "y, a, b", lengths)
     assert graph.macs == 2 * (8 * 32 * 16)
     assert graph.tensors["a"].shape == (1, 2, 32, 16)
 
@@ -156,7 +148,7 @@ def test_microsoft_multi_head_and_grouped_attention():
 def test_recurrent_cells_split_into_input_and_stepwise_products(kind, gates):
     weights = {"w": (2, gates * 32, 16), "r": (2, gates * 32, 32)}
     cell = node(kind, ["x", "w", "r"], ["y"], hidden_size=32, direction="bidirectional")
-    whole, stepwise = only(graph_of([cell], {"x": (10, 3, 16)}, ["y"], weights), kind).nests
+    whole, stepwise = only(graph_of([cell], "float[10,3,16] x", "y", weights), kind).nests
     assert (whole.macs, whole.repeats, whole.output) == (2 * gates * 32 * 16 * 30, 1, "")
     assert (stepwise.macs, stepwise.repeats, stepwise.weight, stepwise.output) == (
         2 * gates * 32 * 32 * 30,
@@ -167,11 +159,9 @@ def test_recurrent_cells_split_into_input_and_stepwise_products(kind, gates):
 
 
 def test_a_packed_four_bit_weight_counts_its_logical_product():
-    weights = [absent("w", (64, 4, 16), TensorProto.UINT8), absent("s", (256,))]
-    packed = node(
-        "MatMulNBits", ["x", "w", "s"], "y", domain=MS, K=128, N=64, bits=4, block_size=32
-    )
-    graph = graph_of([packed], {"x": (3, 128)}, ["y"], weights)
+    weights = "uint8[64,4,16] w, float[256] s"
+    packed = "y = com.microsoft.MatMulNBits<K=128, N=64, bits=4, block_size=32>(x, w, s)"
+    graph = graph_of([packed], "float[3,128] x", "y", weights)
     assert graph.macs == 3 * 128 * 64
     assert reads(only(graph, "MatMulNBits"))["w"] == 64 * 64
 
@@ -189,8 +179,8 @@ def test_quantised_products_read_bytes_and_calculate_in_eight_bits():
         "e = MatMulInteger(d, n)",
         "f = ConvInteger(x, w)",
     ]
-    inputs = [info("x", (1, 8, 6, 38), TensorProto.UINT8), info("n", (4, 5), TensorProto.UINT8)]
-    graph = graph_of(nodes, inputs, ["e", "f"], weights)
+    inputs = "uint8[1,8,6,38] x, uint8[4,5] n"
+    graph = graph_of(nodes, inputs, "e, f", weights)
     assert [op.bits for op in graph.ops] == [8] * 4
     assert [op.macs for op in graph.ops] == [
         16 * 8 * 9 * 4 * 36,
@@ -208,11 +198,8 @@ def test_zero_points_of_an_integer_convolution_are_read_as_a_whole_or_by_channel
     its own of."""
     shapes = {"x": (1, 8, 6, 6), "w": (16, 8, 3, 3), "zx": (), "one": (), "each": (16,)}
     inputs = [info(name, shape, TensorProto.UINT8) for name, shape in shapes.items()]
-    nodes = [
-        node("ConvInteger", ["x", "w", "zx", weights], f"y_{weights}")
-        for weights in ("one", "each")
-    ]
-    graph = graph_of(nodes, inputs, ["y_one", "y_each"])
+    nodes = [f"y_{weights} = ConvInteger(x, w, zx, {weights})" for weights in ("one", "each")]
+    graph = graph_of(nodes, inputs, "y_one, y_each")
     windows = [{read.tensor: read.windows for read in op.reads} for op in graph.ops]
     assert [found["zx"] for found in windows] == [(), ()]
     assert (windows[0]["one"], windows[1]["each"]) == ((), (Window(1),))
@@ -222,23 +209,17 @@ def test_a_product_of_damaged_attributes_names_the_operator():
     conv = "[broken] y = Conv<group=0>(x, w)"
     with pytest.raises(ModelError, match=r"net\.onnx: .*'broken' \(Conv\)"):
         graph_of(
-            [conv],
-            {"x": (1, 8, 6, 6)},
-            ["y"],
-            {"w": (16, 8, 1, 1)},
-            value_info=[info("y", (1, 16, 6, 6))],
+            [conv], "float[1,8,6,6] x", "y", "float[16,8,1,1] w", value_info="float[1,16,6,6] y"
         )
 
 
 def test_flexible_attention_is_attention_and_its_bodies_are_counted():
     inputs = {"q": (2, 8, 5, 64), "k": (2, 2, 7, 64), "v": (2, 2, 7, 32)}
-    body = helper.make_graph(
-        [node("Tanh", ["s"], "t")], "score", [info("s", None)], [info("t", None)]
-    )
+    score = body("t = Tanh(s)", "float[] s", "t")
     attention = node(
-        "FlexAttention", ["q", "k", "v"], "y", domain="ai.onnx.preview", score_mod=body
+        "FlexAttention", ["q", "k", "v"], "y", domain="ai.onnx.preview", score_mod=score
     )
-    graph = graph_of([attention], inputs, ["y"], opset=26)
+    graph = graph_of([attention], inputs, "y", opset=26)
     op = only(graph, "FlexAttention")
     assert (op.op_class.value, op.macs, op.elements) == (
         "product",
@@ -265,7 +246,7 @@ def test_linear_attention_counts_what_its_rule_does_at_every_step(update, nests,
     attention = node(
         "LinearAttention", operands, ["y", "s"], q_num_heads=4, kv_num_heads=2, update_rule=update
     )
-    op = only(graph_of([attention], inputs, ["y", "s"], opset=27), "LinearAttention")
+    op = only(graph_of([attention], inputs, "y, s", opset=27), "LinearAttention")
     states = 2 * 2 * 5
     assert len(op.nests) == nests
     assert op.macs == states * 24 * (nests + 1)

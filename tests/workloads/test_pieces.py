@@ -95,7 +95,7 @@ def test_what_is_whole_reads_all_that_it_touches_of_parts():
     """A pool that needs eleven of twelve rows is said to touch all; so it does where a piece of
     another operator has cut its operand, whatever dimensions it might be cut along itself."""
     nodes = ["a = Relu(x)", "p = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x)"]
-    graph = lm.load(model(nodes, {"x": (1, 4, 12, 6)}, ["a", "p"]))
+    graph = lm.load(model(nodes, "float[1,4,12,6] x", "a, p"))
     relu, pool = (divisible(graph, group) for group in fuse(graph))
     cuts = [Cuts([relu.grid({2: 2}), pool.grid({})])]
     job = lower([graph], lm.target("edge-npu"), cuts=cuts).jobs[-1]

@@ -24,7 +24,7 @@ def model_of(kind, shapes, constants, attributes, opset=17):
     return model(
         [node(kind, names, "y", **attributes)],
         dict(zip(free, shapes, strict=True)),
-        ["y"],
+        "y",
         [constant(names[i], array, array.dtype) for i, array in constants.items()],
         opset,
         ir_version=9,

@@ -84,7 +84,7 @@ def test_a_concatenation_is_made_for_readers_that_cannot_say_what_they_need(read
         "[last] y = Neg(d)",
     ]
     sizes = constant("k", [4, 4] if reader == "Reshape" else [2])
-    graph = graph_of(nodes, {"a": (2, 3), "c": (2, 5)}, ["y"], [sizes])
+    graph = graph_of(nodes, "float[2,3] a, float[2,5] c", "y", [sizes])
     assert ("join" not in kinds(graph)) == left_out
 
 

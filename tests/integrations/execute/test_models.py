@@ -12,7 +12,7 @@ from tests.support.command_line import run
 from tests.support.edits import without_layout
 from tests.support.efforts import SEPARATE
 from tests.support.networks import npu, residual_chain
-from tests.support.onnx_builder import absent, constant, info, model, node, save
+from tests.support.onnx_builder import constant, model, node, save
 
 import loadmaster as lm
 from loadmaster.core.errors import ModelError, PlanError
@@ -44,7 +44,7 @@ def weight(name, *shape):
 def small(tmp_path, name="net.onnx", kind="Relu"):
     """A product, and something that is done to its result."""
     nodes = ["[product] y = MatMul(x, w)", node(kind, ["y"], "z", "then")]
-    return save(tmp_path, model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)]), name)
+    return save(tmp_path, model(nodes, "float[4,8] x", "z", [weight("w", 8, 6)]), name)
 
 
 @ONNX_RUNTIME
@@ -88,7 +88,7 @@ def test_integers_are_compared_exactly(tmp_path):
         constant("b", generator.integers(-99, 99, 48), np.int32),
     ]
     nodes = ["[product] y = MatMulInteger(x, w)", "[bias] z = Add(y, b)"]
-    path = save(tmp_path, model(nodes, [info("x", (32, 64), TensorProto.INT8)], ["z"], weights))
+    path = save(tmp_path, model(nodes, "int8[32,64] x", "z", weights))
     plan = planned(path)
     found = run_plan(plan, [str(path)])
     assert found.violations == ()
@@ -103,8 +103,8 @@ def test_a_weight_in_parts_that_two_operators_read_in_two_ways(tmp_path):
         "[turn] turned = Transpose<perm=[1, 0]>(table)",
         "[head] y = MatMul(x, turned)",
     ]
-    ids = [info("ids", (8,), TensorProto.INT64)]
-    path = save(tmp_path, model(nodes, ids, ["y"], [weight("table", 512, 64)]))
+    ids = "int64[8] ids"
+    path = save(tmp_path, model(nodes, ids, "y", [weight("table", 512, 64)]))
     plan = planned(path)
     assert sum(tensor.storage == "table" for tensor in plan.tensors) > 1
     assert run_plan(plan, [str(path)]).violations == ()
@@ -140,7 +140,7 @@ def refused(kind, plan, *sources, **options):
 def test_an_operator_that_nothing_runs_is_named(tmp_path):
     other = helper.make_node("Mystery", ["y"], ["z"], "then", domain="of.mine")
     nodes = ["[product] y = MatMul(x, w)", other]
-    proto = model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)])
+    proto = model(nodes, "float[4,8] x", "z", [weight("w", 8, 6)])
     proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, (4, 6)))
     proto.opset_import.append(helper.make_opsetid("of.mine", 1))
     path = save(tmp_path, proto)
@@ -151,7 +151,7 @@ def test_an_operator_that_nothing_runs_is_named(tmp_path):
 
 def test_an_operator_with_another_result_every_time_is_named(tmp_path):
     nodes = ["[noise] y = RandomUniformLike(x)", "[then] z = Add(x, y)"]
-    path = save(tmp_path, model(nodes, {"x": (4, 8)}, ["z"]))
+    path = save(tmp_path, model(nodes, "float[4,8] x", "z"))
     text = refused(ModelError, planned(path), path)
     assert "net.onnx: operator 'noise' (RandomUniformLike) is random: take it out" in text
 
@@ -162,7 +162,7 @@ def test_a_model_that_is_not_the_plans_is_refused(tmp_path):
     nodes = ["[product] y = MatMul(x, w)", "[afterwards] z = Relu(y)"]
     (tmp_path / "changed").mkdir()
     renamed = save(
-        tmp_path / "changed", model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)]), "net.onnx"
+        tmp_path / "changed", model(nodes, "float[4,8] x", "z", [weight("w", 8, 6)]), "net.onnx"
     )
     assert "not one of these models" in refused(PlanError, plan, renamed)
     assert "give --precision as for the plan" in refused(PlanError, plan, path, precision="int8")
@@ -174,7 +174,7 @@ def test_a_model_that_is_not_the_plans_is_refused(tmp_path):
 
 def test_random_values_stand_for_weights_that_are_not_there(tmp_path):
     nodes = ["[product] y = MatMul(x, w)"]
-    path = save(tmp_path, model(nodes, {"x": (4, 8)}, ["y"], [absent("w", (8, 6))]))
+    path = save(tmp_path, model(nodes, "float[4,8] x", "y", "float[8,6] w"))
     found = run_plan(planned(path), [str(path)])
     assert (found.drawn, found.violations) == (1, ())
 
@@ -205,7 +205,7 @@ def test_the_command_shows_outputs_and_says_what_differs(tmp_path):
 def test_the_command_says_what_differs(tmp_path):
     """Which channels parts hold is nothing that the file alone can prove."""
     nodes = ["[product] y = MatMul(x, w)"]
-    path = save(tmp_path, model(nodes, {"x": (4, 64)}, ["y"], [weight("w", 64, 64)]), "net.onnx")
+    path = save(tmp_path, model(nodes, "float[4,64] x", "y", [weight("w", 64, 64)]), "net.onnx")
     plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE, cut="none")
     untold = without_layout(plan)
     assert lm.verify(untold) == ()

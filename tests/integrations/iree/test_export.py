@@ -35,9 +35,7 @@ def network(folder, rows=16, opset=17):
         "g = Concat<axis=1>(c, f)",
         "y = GlobalAveragePool(g)",
     ]
-    proto = model(
-        nodes, [info("x", [BATCH, 3, rows, 16])], ["y"], weights, opset=opset, ir_version=8
-    )
+    proto = model(nodes, [info("x", [BATCH, 3, rows, 16])], "y", weights, opset=opset, ir_version=8)
     proto.graph.output[0].CopyFrom(info("y", [BATCH, 24, 1, 1]))
     del proto.opset_import[1:]
     return save(folder, proto)
