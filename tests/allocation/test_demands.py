@@ -64,19 +64,6 @@ def test_alignment_applies_to_all_and_is_named_as_the_reason():
     assert lm.allocate(buffers, alignment=8).peak == 13
 
 
-def test_pins_are_kept_and_named_as_the_reason():
-    buffers = buffers_of("a 0 4 5 offset=3, b 0 4 5")
-    assert lm.allocate(buffers).offsets.tolist() == [3, 8]
-    reason = lm.allocate(buffers, 10).certificate
-    assert (reason.kind, reason.required, reason.excess, set(reason.buffers)) == (
-        "pins",
-        13,
-        3,
-        {"a", "b"},
-    )
-    assert reason.irreducible
-
-
 def test_load_names_the_instant_and_no_more_buffers_than_it_takes():
     buffers = buffers_of("small 0 9 1, big 2 5 60, other 4 9 50")
     answer = lm.allocate(buffers, 100)

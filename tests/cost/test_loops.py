@@ -1,8 +1,6 @@
 """Cycles and deliveries of a single tile against a walk through the loops, step by step, of small
 ungrouped nests."""
 
-from math import ceil
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -103,7 +101,3 @@ def test_closed_forms_are_what_walking_through_the_loops_counts(style, nest, loc
     costs = best_tilings(nest_table(work.jobs), np.zeros(1), target.cores[0], target)
     fill = ROWS + COLUMNS - 2
     assert (int(costs.cycles[0]) - fill, int(costs.delivered[0])) == WALKS[style](nest, local)
-
-
-def test_the_walk_counts_ceilings():
-    assert weight_stationary(LoopNest(k=5, c=7), 512)[0] == ceil(5 / ROWS) * ceil(7 / COLUMNS)

@@ -141,15 +141,6 @@ def test_cut_plans_are_never_worse_and_hold(objective, effort):
         assert cut.objective.value <= whole.objective.value
 
 
-def test_cut_networks_keep_periods_and_deadlines():
-    graph = convolutions(rows=16, channels=32)
-    plan = lm.plan(
-        [graph], machine(), mini_batches=2, periods={"cut": 1e-4}, deadlines={"cut": 1e-4}, **FEW
-    )
-    assert lm.verify(plan) == ()
-    assert plan.missed == 0
-
-
 def test_bands_keep_what_lies_between_operators_on_chip():
     """Whole results exceed the scratchpad, bands of them do not."""
     graph = convolutions(rows=48, channels=8, strides=(1, 1, 1), skip=False)

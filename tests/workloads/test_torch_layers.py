@@ -3,6 +3,7 @@ fused ones count what their parts do."""
 
 import contextlib
 import warnings
+from functools import partial
 
 import pytest
 
@@ -119,82 +120,67 @@ class Unpooled(nn.Module):
 def layers():
     """Makers and inputs, by name."""
     found = {}
+
+    def add(name, make, *inputs):
+        found[name] = make, inputs
+
+    def applied(name, function, x, d=2):
+        add(name, lambda: Applied(function(), d), x)
+
     short = torch.zeros(5, 3, 16)
     for name in ("RNN", "GRU", "LSTM"):
-        layer = getattr(nn, name)
-        found[name] = (lambda layer=layer: layer(16, 32, 2, bidirectional=True), (short,))
-        cell = getattr(nn, f"{name}Cell")
-        found[f"{name}Cell"] = (lambda cell=cell: cell(16, 32), (short[0],))
-    found["LSTM, projected"] = (lambda: nn.LSTM(16, 32, proj_size=8), (short,))
-    found["encoder"] = (encoder, (TEXT,))
-    found["decoder"] = (
-        lambda: nn.TransformerDecoderLayer(64, 4, 128, batch_first=True),
-        (TEXT, TEXT[:, :20]),
-    )
+        add(name, partial(getattr(nn, name), 16, 32, 2, bidirectional=True), short)
+        add(f"{name}Cell", partial(getattr(nn, f"{name}Cell"), 16, 32), short[0])
+    add("LSTM, projected", lambda: nn.LSTM(16, 32, proj_size=8), short)
+    add("encoder", encoder, TEXT)
+    decoder = partial(nn.TransformerDecoderLayer, 64, 4, 128, batch_first=True)
+    add("decoder", decoder, TEXT, TEXT[:, :20])
     found["Bilinear"] = FUSED["bilinear"][:2]
     image = torch.zeros(2, 4, 8, 8)
-    activations = (
-        "CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid Mish PReLU"
-        " ReLU ReLU6 RReLU SELU SiLU Sigmoid Softplus Softshrink Softsign Tanh Tanhshrink Softmax2d"
-        " AlphaDropout Dropout2d"
-    )
+    activations = """
+        CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid Mish PReLU
+        ReLU ReLU6 RReLU SELU SiLU Sigmoid Softplus Softshrink Softsign Tanh Tanhshrink Softmax2d
+        AlphaDropout Dropout2d"""
     for name in activations.split():
-        found[name] = (lambda name=name: Applied(getattr(nn, name)()), (image,))
+        applied(name, getattr(nn, name), image)
     for d in (1, 2, 3):
         x = torch.zeros(2, 4, *[8] * d)
-        names = ("ReflectionPad", "ReplicationPad", "ConstantPad", "CircularPad")
-        made = {f"{name}{d}d": (1, 0.0) if "Constant" in name else (1,) for name in names}
-        made |= {f"{name}{d}d": (2,) for name in ("AdaptiveAvgPool", "AdaptiveMaxPool")}
-        made |= {f"{name}{d}d": (2,) for name in ("MaxPool", "AvgPool")} | {f"LPPool{d}d": (2, 2)}
-        made |= {f"InstanceNorm{d}d": (4,), f"BatchNorm{d}d": (4,)}
-        made |= {f"Conv{d}d": (4, 6, 3), f"ConvTranspose{d}d": (4, 6, 3)}
-        for name, given in made.items():
-            found[name] = (
-                lambda name=name, given=given, d=d: Applied(getattr(nn, name)(*given), d),
-                (x,),
-            )
+        for given, names in (
+            ((1,), "ReflectionPad ReplicationPad CircularPad"),
+            ((1, 0.0), "ConstantPad"),
+            ((2,), "AdaptiveAvgPool AdaptiveMaxPool MaxPool AvgPool"),
+            ((2, 2), "LPPool"),
+            ((4,), "InstanceNorm BatchNorm"),
+            ((4, 6, 3), "Conv ConvTranspose"),
+        ):
+            for name in names.split():
+                applied(f"{name}{d}d", partial(getattr(nn, f"{name}{d}d"), *given), x, d)
         modes = ["nearest", "nearest-exact", "area", ("linear", "bilinear", "trilinear")[d - 1]]
         for mode in modes + ["bicubic"] * (d == 2):
-            found[f"{mode}{d}d"] = (
-                lambda mode=mode, d=d: Applied(nn.Upsample(scale_factor=2, mode=mode), d),
-                (x,),
-            )
+            applied(f"{mode}{d}d", partial(nn.Upsample, scale_factor=2, mode=mode), x, d)
         if d > 1:
-            found[f"FractionalMaxPool{d}d"] = (
-                lambda d=d: Applied(getattr(nn, f"FractionalMaxPool{d}d")(2, output_size=4), d),
-                (x,),
-            )
-    found["MaxUnpool2d"] = (Unpooled, (image,))
+            name = f"FractionalMaxPool{d}d"
+            applied(name, partial(getattr(nn, name), 2, output_size=4), x, d)
+    add("MaxUnpool2d", Unpooled, image)
+    indices = torch.zeros(3, 5, dtype=torch.long)
     for mode in ("sum", "mean", "max"):
-        found[f"EmbeddingBag, {mode}"] = (
-            lambda mode=mode: nn.EmbeddingBag(100, 16, mode=mode),
-            (torch.zeros(3, 5, dtype=torch.long),),
-        )
-    found["Embedding, renormalised"] = (
-        lambda: nn.Embedding(100, 16, max_norm=1.0),
-        (torch.zeros(3, 5, dtype=torch.long),),
-    )
+        add(f"EmbeddingBag, {mode}", partial(nn.EmbeddingBag, 100, 16, mode=mode), indices)
+    add("Embedding, renormalised", lambda: nn.Embedding(100, 16, max_norm=1.0), indices)
     rows = torch.zeros(4, 8)
-    found["weight_norm"] = (lambda: parametrizations.weight_norm(nn.Linear(8, 8)), (rows,))
-    found["spectral_norm"] = (lambda: parametrizations.spectral_norm(nn.Linear(8, 8)), (rows,))
-    classes = torch.zeros(4, dtype=torch.long)
-    for name in [
-        "MSELoss",
-        "L1Loss",
-        "SmoothL1Loss",
-        "HuberLoss",
-        "BCEWithLogitsLoss",
-        "KLDivLoss",
-        "PoissonNLLLoss",
-        "SoftMarginLoss",
-        "HingeEmbeddingLoss",
-        "MultiLabelSoftMarginLoss",
-    ]:
-        found[name] = (lambda name=name: Loss(getattr(nn, name)(), torch.zeros(4, 8)), (rows,))
-    for name in ("CrossEntropyLoss", "NLLLoss", "MultiMarginLoss"):
-        found[name] = (lambda name=name: Loss(getattr(nn, name)(), classes), (rows,))
-    every = torch.zeros(4, 8, dtype=torch.long)
-    found["MultiLabelMarginLoss"] = (lambda: Loss(nn.MultiLabelMarginLoss(), every), (rows,))
+    add("weight_norm", lambda: parametrizations.weight_norm(nn.Linear(8, 8)), rows)
+    add("spectral_norm", lambda: parametrizations.spectral_norm(nn.Linear(8, 8)), rows)
+    for target, names in (
+        (
+            rows,
+            "MSE L1 SmoothL1 Huber BCEWithLogits KLDiv PoissonNLL SoftMargin HingeEmbedding"
+            " MultiLabelSoftMargin",
+        ),
+        (torch.zeros(4, dtype=torch.long), "CrossEntropy NLL MultiMargin"),
+        (rows.long(), "MultiLabelMargin"),
+    ):
+        for name in names.split():
+            loss = getattr(nn, f"{name}Loss")
+            add(loss.__name__, lambda loss=loss, target=target: Loss(loss(), target), rows)
     functions = {
         "fft": lambda x: torch.fft.fft(x).abs(),
         "fft2": lambda x: torch.fft.fft2(x).abs(),
@@ -221,7 +207,8 @@ def layers():
         ),
         "steps first": lambda x: torch.conv_tbc(x[0], torch.zeros(3, 8, 5), torch.zeros(5)),
     }
-    found |= {name: (lambda f=f: Applied(f), (image,)) for name, f in functions.items()}
+    for name, function in functions.items():
+        add(name, partial(Applied, function), image)
     return found
 
 
