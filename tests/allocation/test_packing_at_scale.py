@@ -87,7 +87,8 @@ _BYTES_PER_BUFFER = """
 import resource
 import numpy as np
 import loadmaster as lm
-columns = np.arange(200_000), np.arange(200_000) + 64, np.random.default_rng(0).integers(1, 1 << 16, 200_000)
+sizes = np.random.default_rng(0).integers(1, 1 << 16, 200_000)
+columns = np.arange(200_000), np.arange(200_000) + 64, sizes
 lm.allocate(tuple(column[:10] for column in columns))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 lm.allocate(columns)

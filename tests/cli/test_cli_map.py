@@ -11,7 +11,13 @@ pytestmark = pytest.mark.slow
 JOBS = "K,C,Y,X,R,S,type\n" + "".join(
     f"{64 * (1 + i % 3)},{32 * (1 + i % 4)},{14 + i % 5},14,3,3,{1 + i % 2}\n" for i in range(12)
 )
-COSTS = "job,core,latency_s,bandwidth_bytes_per_s\na,x,0.001,1e9\na,y,0.002,1e9\nb,x,0.003,2e9\nb,y,0.001,2e9\nc,y,0.001,0\n"
+COSTS = """job,core,latency_s,bandwidth_bytes_per_s
+a,x,0.001,1e9
+a,y,0.002,1e9
+b,x,0.003,2e9
+b,y,0.001,2e9
+c,y,0.001,0
+"""
 
 
 @pytest.fixture
@@ -76,7 +82,10 @@ def test_dependencies_are_kept_when_asked_for(folder):
 
 
 def test_networks_that_come_again_report_latencies_and_misses(folder):
-    options = "onnx:squeezenet --target m3e-s2 --precision int8 --mini-batches 3 --samples 20 --dependencies"
+    options = (
+        "onnx:squeezenet --target m3e-s2 --precision int8 --mini-batches 3 --samples 20"
+        " --dependencies"
+    )
     timing = "--period squeezenet=2ms --deadline squeezenet=10us --priority squeezenet=2"
     networks = printed("map", options, timing, cwd=folder)["mini_batches"]
     assert [(each["number"], each["release"], each["missed"]) for each in networks] == [

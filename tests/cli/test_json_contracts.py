@@ -37,7 +37,8 @@ def llama(batch=1):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+    sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+    config = LlamaConfig(vocab_size=64, **sizes)
     return LlamaForCausalLM(config), {"input_ids": torch.arange(8).reshape(1, 8)}
 """
 COMMANDS = {
@@ -242,7 +243,8 @@ def test_what_is_not_in_a_schema_is_noticed(change, why):
 
 UNITS = (
     r"second|byte|joule|square mill|share|ratio|number|count|how many|index|operation|in elements"
-    r"|seed|version|percent|per |address|unit|instant|difference|slowdown|relative|over its|times|of them"
+    r"|seed|version|percent|per |address|unit|instant|difference|slowdown|relative|over its"
+    r"|times|of them"
 )
 
 

@@ -36,11 +36,13 @@ import torch
 from torch import nn
 
 def net(batch=256):
-    layers = [nn.Linear(128, 256), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 128)]
+    layers = [nn.Linear(128, 256), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(256, 128)]
+    layers += [nn.ReLU(), nn.Linear(128, 128)]
     return nn.Sequential(*layers), torch.rand(batch, 128)
 
 def picking(batch=8):
-    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * 15 * 15, 2)]
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(2), nn.Flatten()]
+    layers += [nn.Linear(4 * 15 * 15, 2)]
     return nn.Sequential(*layers), torch.rand(batch, 3, 32, 32)
 
 def looking_up(batch=4):

@@ -218,15 +218,20 @@ from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
 from loadmaster.mapping.map_jobs import map_jobs
 generator = np.random.default_rng(0)
 shape = 60, 4
-table = JobAnalysis(tuple(map(str, range(60))), tuple("abcd"), generator.lognormal(-9, 1, shape), generator.lognormal(20, 1, shape),
-                    np.ones(60, dtype=np.int64))
+latency, bandwidth = generator.lognormal(-9, 1, shape), generator.lognormal(20, 1, shape)
+table = JobAnalysis(
+    tuple(map(str, range(60))), tuple("abcd"), latency, bandwidth, np.ones(60, dtype=np.int64)
+)
 told = []
 def progress(stage, share):
     if not told:
         told.append(print("searching", flush=True))
 name = sys.argv[1]
 options = {"samples": 10**12, "progress": progress}
-found = map_dependent_jobs(table, 1e9, [()] * 60, **options) if name == "waiting" else map_jobs(table, 1e9, strategy=name, **options)
+if name == "waiting":
+    found = map_dependent_jobs(table, 1e9, [()] * 60, **options)
+else:
+    found = map_jobs(table, 1e9, strategy=name, **options)
 print(found.interrupted, len(found.core), found.lower_bound <= found.makespan)
 """
 

@@ -4,6 +4,7 @@ good as trying every division."""
 import itertools
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -154,27 +155,18 @@ def test_divisions_that_do_not_hold_are_found():
             ),
         )
 
-    assert any("do not match" in message for message in broken(of=(0, 3)))
-    assert any("100 bytes" in message or "begins" in message for message in broken(begin=(0, 40)))
-    assert any(
-        "pages have 10" in message
-        for message in broken(begin=(0, 45), sequence=with_tensors(45, 55))
-    )
-    assert any("in all" in message for message in broken(sequence=with_tensors(50, 40)))
-    assert any("does not use all" in message for message in broken(sequence=with_operands(first)))
-    assert any(
-        "its share" in message
-        for message in broken(sequence=with_operands(first, replace(second, slow_seconds=49.0)))
-    )
-    assert any(
-        "its share" in message
-        for message in broken(sequence=with_operands(first, replace(second, write=True)))
-    )
-    assert any(
-        "another one" in message
-        for message in broken(sequence=replace(pieces, kernels=(replace(kernel, name="other"),)))
-    )
-    assert any("differ" in message for message in broken(sequence=replace(pieces, page=50)))
+    for said, changes in (
+        ("do not match", {"of": (0, 3)}),
+        ("begins|100 bytes", {"begin": (0, 40)}),
+        ("pages have 10", {"begin": (0, 45), "sequence": with_tensors(45, 55)}),
+        ("in all", {"sequence": with_tensors(50, 40)}),
+        ("does not use all", {"sequence": with_operands(first)}),
+        ("its share", {"sequence": with_operands(first, replace(second, slow_seconds=49.0))}),
+        ("its share", {"sequence": with_operands(first, replace(second, write=True))}),
+        ("another one", {"sequence": replace(pieces, kernels=(replace(kernel, name="other"),))}),
+        ("differ", {"sequence": replace(pieces, page=50)}),
+    ):
+        assert re.search(said, "\n".join(broken(**changes))), said
 
 
 def test_inference_of_few_large_tensors_ends_near_the_bound():

@@ -1,4 +1,4 @@
-"""Matrix products whose rows exporters flatten: what they make has the shape in which it is read."""
+"""Matrix products whose rows exporters flatten make what has the shape in which it is read."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Control flow that is known before the first inference is planned as the operators that it runs."""
+"""Control flow that is known before the first inference is planned as the operators it runs."""
 
 import numpy as np
 import pytest

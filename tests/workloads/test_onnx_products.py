@@ -130,7 +130,9 @@ def test_microsoft_multi_head_and_grouped_attention():
     inputs = {"q": (1, 7, 64), "k": (1, 9, 64), "v": (1, 9, 32)}
     graph = graph_of(["y = com.microsoft.MultiHeadAttention<num_heads=4>(q, k, v)"], inputs, "y")
     assert graph.macs == 7 * 9 * 64 + 7 * 9 * 32
-    grouped = "y, a, b = com.microsoft.GroupQueryAttention<num_heads=8, kv_num_heads=2>(q, k, v, pk, pv, s, t)"
+    grouped = (
+        "y, a, b = com.microsoft.GroupQueryAttention<num_heads=8,kv_num_heads=2>(q,k,v,pk,pv,s,t)"
+    )
     inputs = {
         "q": (1, 1, 128),
         "k": (1, 1, 32),

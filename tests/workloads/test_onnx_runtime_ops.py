@@ -80,7 +80,8 @@ CASES = """
     QLinearReduceMean<axes=[-2],keepdims=0> | u8:2x3x4 s z s z | 2x4 | reduction 0 24 8;
     QGemm | u8:2x3 s z !u8:3x5 s z - s z | 2x5 | product 30 0 8;
     QGemm<transB=1> | u8:2x3 s z !u8:5x3 s z | 2x5 | product 30 0 8;
-    QLinearConv<channels_last=1> | u8:1x9x9x4 s z !u8:6x4x3x3 s z s z | 1x7x7x6 | product 49*6*36 0 8;
+    QLinearConv<channels_last=1>
+        | u8:1x9x9x4 s z !u8:6x4x3x3 s z s z | 1x7x7x6 | product 49*6*36 0 8;
     NhwcConv | f32:1x9x9x4 !f32:6x4x3x3 | 1x7x7x6 | product 49*6*36 0 32;
     DynamicQuantizeMatMul | f32:2x3x4 !u8:4x5 s z | 2x3x5 | product 120 24 8;
     MatMulIntegerToFloat | u8:2x3x4 !u8:4x5 s s z z | 2x3x5 | product 120 0 8;
@@ -88,10 +89,12 @@ CASES = """
         | 5x1x2x4 1x2x4 1x2x4 | product 5*2*16*7 30+40+2*16*10 8;
     QAttention<num_heads=2> | u8:2x5x8 !u8:8x24 !f32:24 s s - z z f32:2x2x2x3x4
         | 2x5x8 2x2x2x8x4 | product 10*8*24+2*2*2*5*8*4 5*2*2*5*8 8;
-    QEmbedLayerNormalization | i32:2x5 i32:2x5 !u8:9x8 !u8:7x8 !u8:2x8 !u8:8 !u8:8 - s s s s s z z z z z
+    QEmbedLayerNormalization
+        | i32:2x5 i32:2x5 !u8:9x8 !u8:7x8 !u8:2x8 !u8:8 !u8:8 - s s s s s z z z z z
         | 2x5x8 2 | reduction 0 5*80 8;
     Attention<num_heads=2> | f32:2x5x8 !f32:8x24 | 2x5x8 | product 1920+800 500 32;
-    LinearAttention<q_num_heads=2,kv_num_heads=2> | f32:2x5x8 f32:2x5x8 f32:2x5x12 - f32:2x5x2 f32:2x5x2
+    LinearAttention<q_num_heads=2,kv_num_heads=2>
+        | f32:2x5x8 f32:2x5x8 f32:2x5x12 - f32:2x5x2 f32:2x5x2
         | 2x5x12 2x2x4x6 | product 3*2*2*5*24 2*2*5*24+2*2*5*2*6 32;
     CausalConvWithState | f32:2x4x9 !f32:4x1x3 | 2x4x9 2x4x2 | product 2*4*9*3 0 32;
     Gelu | f32:2x3 | 2x3 | elementwise 0 6 32;

@@ -1,4 +1,4 @@
-"""Random graphs in random pieces: the verifiers work out by themselves what pieces read and make."""
+"""Random graphs in random pieces: verifiers work out by themselves what pieces read and make."""
 
 import numpy as np
 import pytest

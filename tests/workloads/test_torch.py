@@ -24,7 +24,8 @@ from torch.nn import functional
 
 CONVOLUTIONS = """
 def net(batch=4):
-    layers = [nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1800, 10)]
+    layers = [nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True)]
+    layers += [nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1800, 10)]
     return nn.Sequential(*layers), torch.rand(batch, 3, 32, 32)
 
 def adam(batch=4):
@@ -151,7 +152,8 @@ def test_views_of_one_tensor_are_one_tensor_and_parts_add_up(load):
             self.attend = nn.Linear(64, 192)
 
         def forward(self, x):
-            q, k, v = (part.view(2, 16, 4, 16).transpose(1, 2) for part in self.attend(x).split(64, dim=2))
+            parts = self.attend(x).split(64, dim=2)
+            q, k, v = (part.view(2, 16, 4, 16).transpose(1, 2) for part in parts)
             return functional.scaled_dot_product_attention(q, k, v)
 
     def net():
@@ -190,7 +192,8 @@ def test_gathers_touch_what_they_take_and_strided_gradients_count_their_own_loop
         return nn.Embedding(1000, 16), torch.zeros(4, dtype=torch.long)
 
     def strided():
-        return nn.Sequential(nn.Conv2d(4, 8, 3, 2, 1), nn.ConvTranspose2d(8, 4, 2, 2, groups=2)), torch.rand(1, 4, 8, 8)
+        layers = nn.Conv2d(4, 8, 3, 2, 1), nn.ConvTranspose2d(8, 4, 2, 2, groups=2)
+        return nn.Sequential(*layers), torch.rand(1, 4, 8, 8)
     """
     (lookup,) = load(code).ops
     assert {access.tensor: access.bytes for access in lookup.reads} == {
@@ -230,7 +233,8 @@ def test_inputs_by_name_and_losses_of_several_results(load):
             self.inner = nn.Linear(4, 4)
 
         def forward(self, *, x, y):
-            return {"a": self.inner(x), "b": self.inner(y), "count": torch.ones(3, dtype=torch.long)}
+            count = torch.ones(3, dtype=torch.long)
+            return {"a": self.inner(x), "b": self.inner(y), "count": count}
 
     def net():
         return Net(), {"x": torch.rand(2, 4), "y": torch.rand(3, 4)}
@@ -397,9 +401,11 @@ def test_networks_of_the_benchmarks_are_understood(factory, monkeypatch):
 
 
 TRANSFORMERS = """
-from transformers import (BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
-                          MambaConfig, MambaForCausalLM, SwinConfig, SwinModel, T5Config, T5ForConditionalGeneration,
-                          ViTConfig, ViTForImageClassification)
+from transformers import (
+    BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+    LlamaForCausalLM, MambaConfig, MambaForCausalLM, SwinConfig, SwinModel, T5Config,
+    T5ForConditionalGeneration, ViTConfig, ViTForImageClassification,
+)
 
 WIDE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
 def ids():
@@ -417,14 +423,16 @@ def bert():
     return model, {**texts(), "labels": torch.zeros(2, dtype=torch.long)}, torch.optim.AdamW
 
 def gpt2():
-    return GPT2LMHeadModel(GPT2Config(vocab_size=100, n_embd=32, n_layer=2, n_head=4)), {**texts(), "labels": ids()}
+    config = GPT2Config(vocab_size=100, n_embd=32, n_layer=2, n_head=4)
+    return GPT2LMHeadModel(config), {**texts(), "labels": ids()}
 
 def llama():
     config = LlamaConfig(vocab_size=100, num_key_value_heads=2, **WIDE)
     return LlamaForCausalLM(config), {**texts(), "labels": ids()}
 
 def t5():
-    config = T5Config(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    sizes = dict(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
+    config = T5Config(vocab_size=100, decoder_start_token_id=0, **sizes)
     return T5ForConditionalGeneration(config), {**texts(), "labels": ids()}
 
 def mamba():
@@ -432,7 +440,8 @@ def mamba():
     return MambaForCausalLM(config), {"input_ids": ids(), "labels": ids()}
 
 def swin():
-    return SwinModel(SwinConfig(image_size=32, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4)), torch.rand(2, 3, 32, 32)
+    sizes = dict(image_size=32, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4)
+    return SwinModel(SwinConfig(**sizes)), torch.rand(2, 3, 32, 32)
 """
 
 LAYER = 32 * (4 * 32 * 32 + 2 * 16 * 32 + 2 * 32 * 64)

@@ -1,5 +1,5 @@
-"""Running a plan shows what is wrong with it: each wait that keeps two uses of some bytes apart, each
-address, and each part of what a job reads, makes and writes is needed."""
+"""Running a plan shows what is wrong with it: each wait that keeps two uses of some bytes apart,
+each address, and each part of what a job reads, makes and writes is needed."""
 
 from collections import defaultdict
 from dataclasses import replace

@@ -73,8 +73,8 @@ def tried_in_bands(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_random_networks_in_random_bands_give_the_same_bits(part):
-    """Strides, dilation, odd sizes, both paddings, PAD, pools, residuals and branches; int8, int16 and
-    float. ``LOADMASTER_FUZZ=20`` tries 2,000."""
+    """Strides, dilation, odd sizes, both paddings, PAD, pools, residuals and branches; int8, int16
+    and float. ``LOADMASTER_FUZZ=20`` tries 2,000."""
     count = max(1, round(100 * FUZZ))
     found = {seed: tried_in_bands(seed) for seed in range(part * count, part * count + count)}
     assert False not in found.values(), [seed for seed, each in found.items() if each is False]
@@ -165,8 +165,8 @@ def test_what_cannot_run_in_bands_says_why(tmp_path):
 
 
 def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole():
-    """3 x 3 with SAME padding on 8 rows: an inner slice spoils a row at each end; a stride of 2 needs
-    slices that begin at even rows."""
+    """3 x 3 with SAME padding on 8 rows: an inner slice spoils a row at each end; a stride of 2
+    needs slices that begin at even rows."""
     rule = RowRule(stride=1, taps=3, same=True)
     assert rule.applied(Slice(0, 4, 0, 4), 8) == Slice(0, 4, 0, 3)
     assert rule.applied(Slice(2, 4, 2, 6), 8) == Slice(2, 4, 3, 5)
@@ -279,7 +279,7 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
 
 
 def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon():
-    """Eighty branches, each of which begins with what is large: there are 2^80 sets of operators."""
+    """Eighty branches, each of which begins with what is large: 2^80 sets of operators."""
     model = Model()
     net = model.subgraph()
     value = net.input((1, 4, 4, 4))

@@ -119,7 +119,7 @@ def test_each_class_of_harmful_change_is_found(change):
 
 
 def test_swapped_bands_are_found():
-    """Two bands of equal height, the one in the place of the other, in a file whose addresses hold."""
+    """Two bands of equal height, one in the place of the other, in a file whose addresses hold."""
     old, bands = example()
     new, _ = planned(old, [bands])
     at, operands = operators(parse_model(new), "CONCATENATION")[0]
@@ -130,8 +130,8 @@ def test_swapped_bands_are_found():
 
 
 def test_a_wrong_padding_option_is_found():
-    """A convolution of a band with the options of another one of the file, which pads otherwise; for
-    windows of 1 x 1 that is the same."""
+    """A convolution of a band with the options of another one of the file, which pads otherwise;
+    for windows of 1 x 1 that is the same."""
     found = 0
     for seed in (20, 25, 26, 32, 44):
         old = convolutional(seed)
