@@ -22,8 +22,8 @@ def network(folder, kind, shapes=True):
         node("Relu", names[:1], names[1], EVIL),
         node(kind, names[1:2], names[2], f"{EVIL}2", "" if kind == "Relu" else "acme"),
     ]
-    noted = [info(name, [1, 8]) for name in names[1 : 2 + shapes]]
-    proto = model(nodes, {names[0]: (1, 8)}, names[2:], value_info=noted)
+    proto = model(nodes, {names[0]: (1, 8)}, names[2:], value_info=[info(names[1], (1, 8))])
+    proto.graph.output[0].CopyFrom(info(names[2], (1, 8) if shapes else None))
     proto.graph.name = EVIL
     return save(folder, proto)
 
