@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.problems import buffers_of, combined, records
@@ -36,6 +36,7 @@ def read(reader):
 
 
 @rivals
+@example((buffers_of("a 0 9 4, b 0 9 4, c 5 12 8, d 2 6 3"), {"in_place": [(0, 1)]}))
 @given(combined(12))
 @fuzz(25)
 def test_cp_sat_agrees_under_every_combination(case):
