@@ -1,8 +1,6 @@
 """The layout of the package: what may import what, without circles, and verifiers that know records
 only."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re
@@ -73,7 +71,7 @@ There are no others."""
 
 
 @cache
-def modules() -> dict[str, Path]:
+def modules():
     """Every module but the package itself, by its dotted name below ``loadmaster``."""
     found = {}
     for path in ROOT.rglob("*.py"):
@@ -84,7 +82,7 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def named(node: ast.AST) -> list[str]:
+def named(node):
     """Dotted names that an import names, absolute: modules or what is in them; of
     ``import_module``, what its text begins with."""
     if isinstance(node, ast.Import):
@@ -103,14 +101,14 @@ def named(node: ast.AST) -> list[str]:
     return []
 
 
-def imported(node: ast.AST) -> list[str]:
+def imported(node):
     """Dotted names below ``loadmaster`` that an import names."""
     return [
         name.removeprefix("loadmaster.") for name in named(node) if name.startswith("loadmaster.")
     ]
 
 
-def is_for_types(node: ast.AST) -> bool:
+def is_for_types(node):
     return (
         isinstance(node, ast.If)
         and isinstance(node.test, ast.Name)
@@ -118,7 +116,7 @@ def is_for_types(node: ast.AST) -> bool:
     )
 
 
-def imports_of(tree: ast.AST, types: bool) -> list[str]:
+def imports_of(tree, types):
     found = imported(tree)
     for child in ast.iter_child_nodes(tree):
         if types or not is_for_types(child):
@@ -126,7 +124,7 @@ def imports_of(tree: ast.AST, types: bool) -> list[str]:
     return found
 
 
-def module_of(name: str) -> str | None:
+def module_of(name):
     """The module that a dotted name is, or is in."""
     parts = name.split(".")
     return next(
@@ -136,12 +134,12 @@ def module_of(name: str) -> str | None:
 
 
 @cache
-def tree_of(module: str) -> ast.Module:
+def tree_of(module):
     return ast.parse(modules()[module].read_text())
 
 
 @cache
-def imports(module: str, types: bool = True) -> frozenset[str]:
+def imports(module, types=True):
     """Modules that a module imports, inside functions too; ``types`` says whether those for type
     checkers alone count."""
     found = {module_of(name) for name in imports_of(tree_of(module), types)}
@@ -151,9 +149,9 @@ def imports(module: str, types: bool = True) -> frozenset[str]:
 
 
 @cache
-def reach(module: str) -> frozenset[str]:
+def reach(module):
     """Everything that a module imports, directly or not, when it runs."""
-    seen: set[str] = set()
+    seen = set()
     waiting = [module]
     while waiting:
         for name in imports(waiting.pop(), False) - seen:
@@ -162,7 +160,7 @@ def reach(module: str) -> frozenset[str]:
     return frozenset(seen)
 
 
-def test_the_package_holds_these_packages_and_nothing_else() -> None:
+def test_the_package_holds_these_packages_and_nothing_else():
     entries = {
         path.name
         for path in ROOT.iterdir()
@@ -172,7 +170,7 @@ def test_the_package_holds_these_packages_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_imports_only_those_before_it(package: str) -> None:
+def test_a_package_imports_only_those_before_it(package):
     allowed = {*PACKAGES[: PACKAGES.index(package) + 1]}
     for module in modules():
         if module.split(".")[0] == package:
@@ -180,7 +178,7 @@ def test_a_package_imports_only_those_before_it(package: str) -> None:
             assert not beyond, f"{module} imports {sorted(beyond)}"
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
+def test_no_module_imports_itself_by_way_of_others():
     try:
         TopologicalSorter({module: imports(module) for module in modules()}).prepare()
     except CycleError as error:
@@ -188,10 +186,10 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 @pytest.mark.parametrize("folder", sorted({name.rpartition(".")[0] for name in modules()} - {""}))
-def test_no_folder_imports_itself_by_way_of_its_neighbours(folder: str) -> None:
+def test_no_folder_imports_itself_by_way_of_its_neighbours(folder):
     """The entries of a folder, files or folders, have an order too."""
     depth = len(folder.split(".")) + 1
-    graph: dict[str, set[str]] = {}
+    graph = {}
     for module in modules():
         if module.startswith(f"{folder}."):
             entry = ".".join(module.split(".")[:depth])
@@ -208,7 +206,7 @@ def test_no_folder_imports_itself_by_way_of_its_neighbours(folder: str) -> None:
 
 
 @pytest.mark.parametrize("verifier", sorted(RECORDS))
-def test_verifiers_import_records_only(verifier: str) -> None:
+def test_verifiers_import_records_only(verifier):
     for module in modules():
         if module == verifier or module.startswith(f"{verifier}."):
             beyond = {
@@ -225,7 +223,7 @@ def test_verifiers_import_records_only(verifier: str) -> None:
             )
 
 
-def test_checks_against_a_model_take_networks_and_costs_and_nothing_that_decides() -> None:
+def test_checks_against_a_model_take_networks_and_costs_and_nothing_that_decides():
     """They read what frontends make and the cost model counts; cutting, scheduling, placing and
     packing are strange to them.
 
@@ -278,7 +276,7 @@ def test_checks_against_a_model_take_networks_and_costs_and_nothing_that_decides
 
 
 @pytest.mark.parametrize("verifier", sorted(RECORDS))
-def test_verifiers_and_their_records_use_neither_native_code_nor_solvers(verifier: str) -> None:
+def test_verifiers_and_their_records_use_neither_native_code_nor_solvers(verifier):
     for module in modules():
         if module == verifier or module.startswith(f"{verifier}."):
             for reached in (module, *sorted(reach(module))):
@@ -292,7 +290,7 @@ def test_verifiers_and_their_records_use_neither_native_code_nor_solvers(verifie
                 assert not beyond, f"{module} reaches {sorted(beyond)} in {reached}"
 
 
-def test_modules_import_from_where_things_are() -> None:
+def test_modules_import_from_where_things_are():
     """Neither relative to themselves nor from ``loadmaster``, which would hide what a module
     depends on."""
     for module in modules():
@@ -326,25 +324,25 @@ def test_modules_import_from_where_things_are() -> None:
             )
 
 
-def section(heading: str) -> str:
+def section(heading):
     """A section of the page that draws the layout."""
     page = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
     return page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
 
 
-def test_the_page_draws_the_packages_in_their_order() -> None:
+def test_the_page_draws_the_packages_in_their_order():
     drawing = section("The eleven packages").split("```")[1]
     assert tuple(line.split()[0] for line in drawing.splitlines()[1:]) == PACKAGES
 
 
-def test_the_files_that_a_network_passes_through_are_there() -> None:
+def test_the_files_that_a_network_passes_through_are_there():
     flow = section("A network becomes a plan").split("```")[1]
     files = re.findall(r"[\w/]+\.py", flow.replace(", onnx/", ", workloads/frontends/onnx/"))
     assert len(files) > 10
     assert not [file for file in files if not (ROOT / file).exists()]
 
 
-def test_the_files_that_the_page_points_to_are_there() -> None:
+def test_the_files_that_the_page_points_to_are_there():
     files = re.findall(r"[\w/]+\.(?:py|cpp)", section("Where to look"))
     native = Path(__file__).parents[1] / "src"
     assert len(files) > 10
@@ -353,7 +351,7 @@ def test_the_files_that_the_page_points_to_are_there() -> None:
     ]
 
 
-def test_packages_hold_no_code_of_their_own() -> None:
+def test_packages_hold_no_code_of_their_own():
     """So that a name has one home: what is in a package is in a module of it."""
     for module, path in modules().items():
         if path.name == "__init__.py":
@@ -367,7 +365,7 @@ def test_packages_hold_no_code_of_their_own() -> None:
             assert len(body) == 1 + len(doors), f"{module}: an __init__.py holds a docstring only"
 
 
-def test_types_of_arrays_and_the_clock_have_one_home() -> None:
+def test_types_of_arrays_and_the_clock_have_one_home():
     """A type of arrays is named in core/arrays.py, files are renamed in core/files.py, and searches
     read the clock of core/deadline.py."""
     homes = {
@@ -401,7 +399,7 @@ TOKENS = {
 capability that raises one says in its commit what it is for."""
 
 
-def tokens_of(text: str) -> int:
+def tokens_of(text):
     """Tokens without comments, docstrings and layout; an f-string is one, as before Python 3.12."""
     layout = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     opens, closes = getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1)
@@ -418,6 +416,6 @@ def tokens_of(text: str) -> int:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_does_not_grow(package: str) -> None:
+def test_a_package_does_not_grow(package):
     files = [path for name, path in modules().items() if name.split(".")[0] == package]
     assert sum(tokens_of(path.read_text()) for path in files) <= TOKENS[package]

@@ -4,8 +4,7 @@ order of its page."""
 import ast
 import re
 import shlex
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,12 +25,12 @@ ALWAYS = r"README\.md|docs/tutorial\.md|docs/how-to/"
 """Pages whose examples `make test` runs; `.ci/nightly` runs those of the others."""
 
 
-def examples(page: Path) -> list[tuple[str, str]]:
+def examples(page):
     """Language and text of every example."""
     return EXAMPLE.findall(page.read_text())
 
 
-def of(pages: list[Path], always: str = "") -> pytest.MarkDecorator:
+def of(pages, always=""):
     """A parameter for each page; pages whose paths do not match ``always`` wait for the night."""
     paths = [str(page.relative_to(ROOT)) for page in pages]
     marks = [() if re.match(always, path) else pytest.mark.nightly for path in paths]
@@ -42,7 +41,7 @@ def of(pages: list[Path], always: str = "") -> pytest.MarkDecorator:
     return pytest.mark.parametrize("page", given)
 
 
-def run_commands(body: str) -> None:
+def run_commands(body):
     for line in body.splitlines():
         words = shlex.split(line, comments=True)
         if not words or line.startswith(NOT_HERE):
@@ -55,11 +54,11 @@ def run_commands(body: str) -> None:
             Path(words[target + 1]).write_text(result.stdout)
 
 
-def run_python(body: str) -> None:
+def run_python(body):
     exec(compile(body, "documentation", "exec"), {})
 
 
-def save_target(body: str) -> None:
+def save_target(body):
     """A machine that a page describes is there, under its name, for the commands after it."""
     name = re.search(r'^name = "(.*)"', body, re.MULTILINE)
     assert name, body
@@ -72,12 +71,12 @@ RUN = {"sh": run_commands, "python": run_python, "toml": save_target}
 
 
 @pytest.fixture
-def sweeps_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def sweeps_here(monkeypatch):
     """Points of sweeps are planned by a thread of this process; the tests of sweeps have
     processes."""
 
     @contextmanager
-    def thread(count: int | None = None) -> Iterator[Executor]:
+    def thread(count=None):
         with ThreadPoolExecutor(1) as executor:
             yield executor
 
@@ -87,9 +86,7 @@ def sweeps_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("sweeps_here")
 @of([page for page in PAGES if examples(page)], ALWAYS)
-def test_examples_of_a_page_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_of_a_page_run(page, tmp_path, monkeypatch):
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     monkeypatch.chdir(tmp_path)
     for language, body in examples(page):
@@ -99,8 +96,8 @@ def test_examples_of_a_page_run(
 @pytest.mark.slow
 @pytest.mark.usefixtures("sweeps_here")
 def test_the_demo_shows_what_joint_planning_is_worth_and_ends_with_commands_that_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     """What `make demo` does once everything is installed, and then the three commands that it
     names."""
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
@@ -118,7 +115,7 @@ def test_the_demo_shows_what_joint_planning_is_worth_and_ends_with_commands_that
 
 
 @of([page for page in PAGES if any(language == "python" for language, _ in examples(page))])
-def test_python_of_a_page_imports_no_module_of_ours_but_the_package(page: Path) -> None:
+def test_python_of_a_page_imports_no_module_of_ours_but_the_package(page):
     for node in ast.walk(
         ast.parse("\n".join(body for language, body in examples(page) if language == "python"))
     ):
@@ -129,12 +126,12 @@ def test_python_of_a_page_imports_no_module_of_ours_but_the_package(page: Path) 
 
 
 @of(PAGES)
-def test_what_a_page_links_to_exists(page: Path) -> None:
+def test_what_a_page_links_to_exists(page):
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / link).exists(), link
 
 
-def test_the_package_docstring_is_an_example_that_runs() -> None:
+def test_the_package_docstring_is_an_example_that_runs():
     import doctest
 
     assert doctest.testmod(lm).failed == 0

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import run
+from tests.support.command_line import ran, run
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.nightly
-def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
+def test_the_readme_shows_what_the_demo_prints(tmp_path):
     command = re.search(r"\$\(BIN\)/loadmaster (plan .*)", (ROOT / "Makefile").read_text())
     assert command
     words = shlex.split(command[1])
@@ -28,19 +28,16 @@ def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_pictures_are_those_of_todays_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_are_those_of_todays_pages(tmp_path, monkeypatch):
     """Their figures are kept beside them by the scripts that take them."""
     monkeypatch.setattr(sys, "path", [str(ROOT / "docs"), *sys.path])
     gallery = runpy.run_path(str(ROOT / "docs" / "gallery.py"))
-    from picture import FIGURES, figures_of  # type: ignore[import-not-found]
+    from picture import FIGURES, figures_of
 
     kept = json.loads(FIGURES.read_text())
     for picture in gallery["PICTURES"]:
         out = tmp_path / picture.name
-        done = run(*picture.command.split(), "--quiet", "--out", str(out), cwd=ROOT)
-        assert done.returncode == 0, done.stderr
+        ran(*picture.command.split(), "--quiet", "--out", str(out), cwd=ROOT)
         assert figures_of(out / picture.page) == kept[f"gallery/{picture.name}"], (
             "run: python docs/gallery.py"
         )

@@ -11,14 +11,14 @@ from tests.support.sequences import random_sequence
 from loadmaster import _native
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.planning.cutting.banding import Network
-from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 
 
-def arguments_of(name: str, make, monkeypatch) -> dict:
+def arguments_of(name, make, monkeypatch):
     """What ``make`` hands to a native class."""
-    given: dict = {}
+    given = {}
     native = getattr(_native, name)
 
     def record(**arguments):
@@ -31,28 +31,28 @@ def arguments_of(name: str, make, monkeypatch) -> dict:
     return given
 
 
-def search() -> JointProblem:
+def search():
     machine = npu(2)
     return joint_problem(lower([residual_chain(1)], machine), machine)
 
 
-def placement_problem() -> _native.PlacementProblem:
+def placement_problem():
     sequence = random_sequence(3)
     return sequence_arrays(sequence, np.full(len(sequence.kernels), 40)).problem
 
 
-def group() -> dict:
+def group():
     return {name: np.ones((3, 2)) for name in ("latency", "demand", "energy")}
 
 
-def buffers() -> dict:
+def buffers():
     """Two plain buffers, one in two sections."""
     columns = {"size": [4, 3], "alignment": [1, 2], "pin": [-1, 0], "first": [0, 2, 3]}
     columns |= {"begin": [0, 4, 1], "end": [2, 6, 5], "low": [0, 1, 0], "high": [4, 3, 3]}
     return {name: np.array(column, dtype=np.int64) for name, column in columns.items()}
 
 
-def band_problem() -> _native.BandProblem:
+def band_problem():
     divided = DivisibleNetwork.of(convolutions(), npu(2))
     return Network(divided.graph, divided.fused, divided.forms).problem
 
@@ -71,7 +71,7 @@ def case(request, monkeypatch):
     return getattr(_native, request.param), made
 
 
-def test_every_array_must_have_its_length_and_its_type(case) -> None:
+def test_every_array_must_have_its_length_and_its_type(case):
     native, arguments = case
     native(**arguments)
     arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
@@ -88,7 +88,7 @@ def test_every_array_must_have_its_length_and_its_type(case) -> None:
             )
 
 
-def test_numbers_out_of_range_are_refused(case) -> None:
+def test_numbers_out_of_range_are_refused(case):
     native, arguments = case
     for name, value in arguments.items():
         if native is _native.PackingProblem and name == "begin":
@@ -104,12 +104,12 @@ def test_numbers_out_of_range_are_refused(case) -> None:
 
 
 @pytest.mark.parametrize("weights", [(0.0, 0.0), (-1.0, 2.0), (float("nan"), 1.0)])
-def test_an_objective_that_says_nothing_is_refused(weights) -> None:
+def test_an_objective_that_says_nothing_is_refused(weights):
     with pytest.raises(ValueError, match="objective"):
         _native.MappingGroup(**group(), time_weight=weights[0], energy_weight=weights[1])
 
 
-def test_an_objective_of_energy_needs_energies() -> None:
+def test_an_objective_of_energy_needs_energies():
     with pytest.raises(ValueError, match="energies"):
         _native.MappingGroup(np.ones((3, 2)), np.ones((3, 2)), energy_weight=1.0)
 
@@ -136,14 +136,14 @@ def test_an_objective_of_energy_needs_energies() -> None:
         ({"streamed_tensors": (1 << 40,)}, "streamed_tensors"),
     ],
 )
-def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
+def test_options_out_of_range_are_refused(options, message):
     problem = search()
     with pytest.raises(ValueError, match=message):
         problem.evaluate(np.arange(len(problem.workload.jobs)), JointOptions(**options))
 
 
 @pytest.mark.parametrize("wrong", ["short", "twice", "beyond"])
-def test_an_order_that_is_not_one_is_refused(wrong: str) -> None:
+def test_an_order_that_is_not_one_is_refused(wrong):
     problem = search()
     order = np.arange(len(problem.workload.jobs))
     order = {"short": order[:-1], "twice": np.zeros_like(order), "beyond": order + 1}[wrong]
@@ -151,7 +151,7 @@ def test_an_order_that_is_not_one_is_refused(wrong: str) -> None:
         problem.evaluate(order, JointOptions())
 
 
-def test_results_are_read_only() -> None:
+def test_results_are_read_only():
     problem = search()
     run = problem.evaluate(np.arange(len(problem.workload.jobs)), JointOptions()).run
     with pytest.raises(AttributeError):

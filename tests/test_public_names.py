@@ -1,7 +1,5 @@
 """What users import is on ``loadmaster`` itself, and nowhere else."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import loadmaster as lm
 from loadmaster.core import errors
 
 
-def imported_for_type_checkers() -> dict[str, str]:
+def imported_for_type_checkers():
     """Module, and its name there if that is another one, of every name that
     ``loadmaster/__init__.py`` imports under ``TYPE_CHECKING``."""
     found = {}
@@ -32,14 +30,14 @@ def imported_for_type_checkers() -> dict[str, str]:
     return found
 
 
-def test_the_lists_of_public_names_agree() -> None:
+def test_the_lists_of_public_names_agree():
     assert dir(lm) == sorted([*lm._HOMES, "__version__"])
     assert set(vars(errors)) - set(lm._HOMES) <= {"defect"} | {n for n in vars(errors) if "__" in n}
     assert imported_for_type_checkers() == lm._HOMES
 
 
 @pytest.mark.parametrize("name", lm.__all__)
-def test_a_public_name_is_there_and_documented(name: str) -> None:
+def test_a_public_name_is_there_and_documented(name):
     if "torch_compile" in lm._HOMES[name]:
         pytest.importorskip("torch", exc_type=ImportError)
     public = getattr(lm, name)
@@ -48,6 +46,6 @@ def test_a_public_name_is_there_and_documented(name: str) -> None:
     assert public.__module__.startswith("loadmaster.")
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         lm.nothing  # noqa: B018

@@ -37,27 +37,21 @@ def search(machine, batches=1, blocks=2):
 
 @pytest.mark.parametrize("room", [256, 4096, 2**14, 2**20])
 @pytest.mark.parametrize("batches", [1, 3])
-def test_a_job_takes_as_long_in_the_joint_search_as_anywhere_else(room: int, batches: int) -> None:
+def test_a_job_takes_as_long_in_the_joint_search_as_anywhere_else(room, batches):
     """Bytes over a link in seconds, whole picoseconds, and which results go to main memory:
     job_times.py and admission.cpp."""
     machine = npu(1, room, copies=False)
     work, table, problem = search(machine, batches)
     found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
     _, placement, _ = problem.decisions(found)
-    times = job_times(
-        table,
-        machine,
-        placement.used,
-    )
+    times = job_times(table, machine, placement.used)
     assert (found.run.end - found.run.start).tolist() == times.duration[:, 0].tolist()
     assert bool((found.run.row_stay >= 0).any()) == (room > 256)
 
 
 @pytest.mark.parametrize("room", [256, 4096, 2**14, 2**20])
 @pytest.mark.parametrize("batches", [1, 3])
-def test_a_plan_takes_as_much_energy_in_the_joint_search_as_its_placement_says(
-    room: int, batches: int
-) -> None:
+def test_a_plan_takes_as_much_energy_in_the_joint_search_as_its_placement_says(room, batches):
     """Which results go to main memory: joint/problem.py and job_times.py."""
     machine = npu(1, room)
     work, _, problem = search(machine, batches)
@@ -70,7 +64,7 @@ def test_a_plan_takes_as_much_energy_in_the_joint_search_as_its_placement_says(
 
 
 @pytest.mark.parametrize("engine", [1e8, 7e8, 9e12])
-def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine: float) -> None:
+def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine):
     """Bytes over the slowest of engine and links: replay.py and admission.cpp."""
     machine = npu(1, 2**20)
     machine = dataclasses.replace(
@@ -80,11 +74,7 @@ def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine: flo
     found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
     schedule, placement, _ = problem.decisions(found)
     assert placement.copies
-    times = job_times(
-        table,
-        machine,
-        placement.used,
-    )
+    times = job_times(table, machine, placement.used)
     timeline = replay(work, times, machine, schedule, placement)
     first = len(work.jobs)
     # The first job waits for the first prefetch, which has the links to itself.
@@ -94,9 +84,7 @@ def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine: flo
 
 @given(st.randoms(use_true_random=False), st.integers(1, 3), st.integers(1, 3))
 @fuzz(30)
-def test_without_a_fast_memory_the_joint_search_is_list_scheduling(
-    random, cores: int, batches: int
-) -> None:
+def test_without_a_fast_memory_the_joint_search_is_list_scheduling(random, cores, batches):
     """Whenever a core is idle, the first ready job in order goes where it ends first: dispatch.cpp
     and admission.cpp."""
     machine = npu(cores, 64)
@@ -131,9 +119,7 @@ def test_without_a_fast_memory_the_joint_search_is_list_scheduling(
     st.sampled_from([(0.0, 1.0), (1.0, 1.0), (2.0, 0.5)]),
 )
 @fuzz(60)
-def test_a_mapping_scores_what_its_makespan_and_energy_make(
-    seed: int, jobs: int, cores: int, weights
-) -> None:
+def test_a_mapping_scores_what_its_makespan_and_energy_make(seed, jobs, cores, weights):
     """Energy and score of a mapping: group.py and genome.cpp."""
     generator = np.random.default_rng(seed)
     group = Group(*(generator.lognormal(0, 1, (jobs, cores)) for _ in range(3)), weights)
@@ -150,9 +136,7 @@ def test_a_mapping_scores_what_its_makespan_and_energy_make(
 
 @given(st.integers(0, 10**6), st.booleans(), st.integers(8, 60))
 @fuzz(150)
-def test_paths_take_as_long_in_the_search_as_their_placement(
-    seed: int, moves: bool, room: int
-) -> None:
+def test_paths_take_as_long_in_the_search_as_their_placement(seed, moves, room):
     """Stays, copies, algorithms and seconds of paths: schedule.cpp and search.cpp."""
     sequence = random_sequence(seed)
     arrays = sequence_arrays(sequence, np.full(len(sequence.kernels), room, dtype=np.int64))

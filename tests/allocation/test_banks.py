@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import every_offset, orderly, records
+from tests.support.problems import buffers_of, every_offset, orderly, records
 
 import loadmaster as lm
 from loadmaster.allocation.memories.integer_program import Program, prove
@@ -22,7 +22,7 @@ SRAM = lm.Bank("sram", 10)
 DRAM = lm.Bank("dram")
 
 
-def least_cost(buffers, banks, cost, aliases=(), in_place=(), conflicts=None) -> int | None:
+def least_cost(buffers, banks, cost, aliases=(), in_place=(), conflicts=None):
     """By trying every assignment, and every offset of each memory."""
     best = None
     for homes in itertools.product(range(len(banks)), repeat=len(buffers)):
@@ -39,7 +39,7 @@ def least_cost(buffers, banks, cost, aliases=(), in_place=(), conflicts=None) ->
     return best
 
 
-def fits(buffers, homes, at, bank, aliases, in_place, conflicts) -> bool:
+def fits(buffers, homes, at, bank, aliases, in_place, conflicts):
     inside = [i for i, home in enumerate(homes) if home == at]
     place = {i: k for k, i in enumerate(inside)}
     mine = [
@@ -115,7 +115,7 @@ def cases(draw):
     return buffers, tuple(banks), cost, demands
 
 
-def attempt(buffers, banks, cost, demands) -> tuple[lm.BankAllocation | None, str]:
+def attempt(buffers, banks, cost, demands):
     """The answer, or why there is none."""
     try:
         return lm.allocate_banks(buffers, banks, cost=cost, **demands), ""
@@ -126,7 +126,7 @@ def attempt(buffers, banks, cost, demands) -> tuple[lm.BankAllocation | None, st
 @given(cases())
 @fuzz(120)
 @pytest.mark.slow
-def test_the_cost_is_the_least_and_the_claims_are_true(case) -> None:
+def test_the_cost_is_the_least_and_the_claims_are_true(case):
     buffers, banks, cost, demands = case
     best = least_cost(buffers, banks, cost, **demands)
     answer, refusal = attempt(buffers, banks, cost, demands)
@@ -161,12 +161,12 @@ def test_the_cost_is_the_least_and_the_claims_are_true(case) -> None:
         assert (answer.status == "optimal") == (answer.cost == answer.lower_bound)
 
 
-def three() -> list[lm.Buffer]:
-    return [lm.Buffer("a", 0, 4, 6), lm.Buffer("b", 2, 6, 3), lm.Buffer("c", 5, 9, 8)]
+def three():
+    return buffers_of("a 0 4 6, b 2 6 3, c 5 9 8")
 
 
-def test_accesses_costs_preferences_and_pins_decide() -> None:
-    def homes(*changed: lm.Buffer) -> tuple[str, ...]:
+def test_accesses_costs_preferences_and_pins_decide():
+    def homes(*changed):
         named = {buffer.id: buffer for buffer in changed}
         return lm.allocate_banks(
             [named.get(buffer.id, buffer) for buffer in three()], [SRAM, DRAM]
@@ -179,11 +179,8 @@ def test_accesses_costs_preferences_and_pins_decide() -> None:
     assert homes(lm.Buffer("a", 0, 4, 6, memory="dram", offset=64)) == ("dram", "dram", "sram")
 
 
-def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs() -> None:
-    pinned = [
-        lm.Buffer("p", 0, 4, 6, memory="sram", offset=0),
-        lm.Buffer("q", 0, 4, 6, memory="dram", offset=0),
-    ]
+def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs():
+    pinned = buffers_of("p 0 4 6 memory=sram offset=0, q 0 4 6 memory=dram offset=0")
     assert lm.allocate_banks([*pinned, *three()], [SRAM, DRAM], aliases=((2, 4),)).offsets[
         :2
     ].tolist() == [0, 0]
@@ -194,15 +191,15 @@ def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs() 
     ]
 
 
-def test_what_is_pinned_is_packed_before_others() -> None:
-    buffers = [lm.Buffer("b3", 1, 4, 6), lm.Buffer("b5", 1, 2, 2, memory="m1", offset=7)]
+def test_what_is_pinned_is_packed_before_others():
+    buffers = buffers_of("b3 1 4 6, b5 1 2 2 memory=m1 offset=7")
     banks = [lm.Bank("m0", 4), lm.Bank("m1", 9, reserved=((1, 2),))]
     assert lm.allocate_banks(buffers, banks).status == "infeasible"
     answer = lm.allocate_banks(buffers, [*banks, DRAM])
     assert (answer.status, answer.memory) == ("optimal", ("dram", "m1"))
 
 
-def test_aliases_without_bytes_share_a_memory() -> None:
+def test_aliases_without_bytes_share_a_memory():
     buffers = [
         lm.Buffer("a", 0, 4, 0, prefers=("sram", "dram")),
         lm.Buffer("b", 0, 4, 0, prefers=("dram", "sram")),
@@ -211,15 +208,15 @@ def test_aliases_without_bytes_share_a_memory() -> None:
     assert answer.memory[0] == answer.memory[1]
 
 
-def test_what_fits_nowhere_says_why() -> None:
-    answer = lm.allocate_banks([lm.Buffer("a", 0, 4, 60, memory="sram")], [SRAM, DRAM])
+def test_what_fits_nowhere_says_why():
+    answer = lm.allocate_banks(buffers_of("a 0 4 60 memory=sram"), [SRAM, DRAM])
     assert (answer.status, answer.memory) == ("infeasible", None)
     assert answer.reason.required == 60
     both = lm.allocate_banks(three(), [lm.Bank("x", 4), lm.Bank("y", 7)])
     assert both.status == "infeasible"
 
 
-def test_bounds_hold_whatever_the_prices() -> None:
+def test_bounds_hold_whatever_the_prices():
     problem = problem_of(three())
     cost = np.array([[0, 6], [0, 3], [0, 8]])
     relaxation = relax(problem, (SRAM, DRAM), cost)
@@ -234,14 +231,14 @@ def test_bounds_hold_whatever_the_prices() -> None:
     assert prove(Program(relaxation, None), relaxation, 9, 100, 1).bound == 9
 
 
-def crowd(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def crowd(count):
     random = np.random.default_rng(0)
     lower = random.integers(0, count, count)
     return lower, lower + random.integers(1, 40, count), random.integers(1, 65, count) * 64
 
 
 @pytest.mark.slow
-def test_the_same_input_gives_the_same_answer_and_many_buffers_a_bound() -> None:
+def test_the_same_input_gives_the_same_answer_and_many_buffers_a_bound():
     for count in (40, 8_000):
         one, two = (
             lm.allocate_banks(crowd(count), [lm.Bank("sram", 30_000), DRAM]) for _ in range(2)
@@ -252,17 +249,15 @@ def test_the_same_input_gives_the_same_answer_and_many_buffers_a_bound() -> None
         assert not one.interrupted
 
 
-def test_a_time_limit_of_nothing_still_gives_a_packing() -> None:
+def test_a_time_limit_of_nothing_still_gives_a_packing():
     answer = lm.allocate_banks(crowd(300), [lm.Bank("sram", 30_000), DRAM], time_limit=0.0)
     assert answer.interrupted
     assert answer.memory is not None
 
 
-def test_nothing_at_all_costs_nothing() -> None:
+def test_nothing_at_all_costs_nothing():
     assert lm.allocate_banks([], [SRAM]).status == "optimal"
-    answer = lm.allocate_banks(
-        [lm.Buffer("empty", 3, 3, 50), lm.Buffer("nothing", 0, 9, 0)], [lm.Bank("none", 0)]
-    )
+    answer = lm.allocate_banks(buffers_of("empty 3 3 50, nothing 0 9 0"), [lm.Bank("none", 0)])
     assert (answer.status, answer.cost, answer.memory) == ("optimal", 0, ("none", "none"))
 
 
@@ -279,7 +274,7 @@ def test_nothing_at_all_costs_nothing() -> None:
         (("sram",), [0, 0, 0], ["complete"]),
     ],
 )
-def test_the_verifier_finds_what_is_wrong(memory, offsets, rules) -> None:
+def test_the_verifier_finds_what_is_wrong(memory, offsets, rules):
     buffers = three()
     buffers[2] = lm.Buffer("c", 5, 9, 8, prefers=("sram",))
     banks = (lm.Bank("sram", 10, 2, ((6, 7),) if offsets[0] == 1 else ()), DRAM)
@@ -287,7 +282,7 @@ def test_the_verifier_finds_what_is_wrong(memory, offsets, rules) -> None:
     assert sorted({violation.rule for violation in found}) == sorted(set(rules))
 
 
-def test_the_verifier_keeps_aliases_together() -> None:
+def test_the_verifier_keeps_aliases_together():
     found = lm.verify_banks(
         problem_of(three(), aliases=((0, 2),)),
         ("sram", "dram", "dram"),
@@ -307,7 +302,7 @@ def test_the_verifier_keeps_aliases_together() -> None:
         (three(), [lm.Bank("m", 1.5)], "capacity is 1.5"),
         (three(), [lm.Bank("m", alignment=0)], "memory 'm': alignment is 0"),
         (three(), [lm.Bank("m", reserved=((5, 2),))], "reserved range 5-2"),
-        ([lm.Buffer("a", 0, 1, 1, memory="l2")], [SRAM], "'a': memory 'l2' does not exist"),
+        (buffers_of("a 0 1 1 memory=l2"), [SRAM], "'a': memory 'l2' does not exist"),
         ([lm.Buffer("a", 0, 1, 1, prefers=("l2",))], [SRAM], "'a': memory 'l2' does not exist"),
         (
             [lm.Buffer("a", 0, 1, 1, prefers=("dram",), memory="sram")],
@@ -315,36 +310,32 @@ def test_the_verifier_keeps_aliases_together() -> None:
             "'sram' is not among those it prefers",
         ),
         ([lm.Buffer("a", 0, 1, 1, prefers=("sram", "sram"))], [SRAM], "names a memory twice"),
-        ([lm.Buffer("a", 0, 1, 1, accesses=-1)], [SRAM], "accesses has -1"),
+        (buffers_of("a 0 1 1 accesses=-1"), [SRAM], "accesses has -1"),
         (
             [lm.Buffer("a", 0, 1, 1, prefers=(("sram", 2**62),))],
             [SRAM],
             "prefers has 4611686018427387904",
         ),
         ([lm.Buffer("a", 0, 1, 2**40, accesses=2**40)], [SRAM, DRAM], "2\\^62 or more"),
-        ([lm.Buffer("a", 0, 1, 1, offset=0)], [SRAM, DRAM], "offset is pinned, but not the memory"),
+        (buffers_of("a 0 1 1 offset=0"), [SRAM, DRAM], "offset is pinned, but not the memory"),
     ],
 )
-def test_malformed_memories_are_refused_by_name(buffers, banks, words: str) -> None:
+def test_malformed_memories_are_refused_by_name(buffers, banks, words):
     with pytest.raises(AllocationError, match=words):
         lm.allocate_banks(buffers, banks)
 
 
-def test_one_memory_does_not_do_for_buffers_that_name_several() -> None:
+def test_one_memory_does_not_do_for_buffers_that_name_several():
     with pytest.raises(AllocationError, match="say what memories there are"):
-        lm.allocate([lm.Buffer("a", 0, 1, 1, memory="sram")])
+        lm.allocate(buffers_of("a 0 1 1 memory=sram"))
     with pytest.raises(AllocationError, match="cost: give whole numbers"):
         lm.allocate_banks(three(), [SRAM, DRAM], cost=[[0, 1]])
     with pytest.raises(AllocationError, match="must share a memory"):
         lm.allocate_banks(three(), [SRAM, DRAM], cost=[[0, -1], [-1, 0], [0, 0]], aliases=((0, 1),))
 
 
-def test_aliases_at_an_offset_share_a_memory_and_keep_their_distance() -> None:
-    buffers = [
-        lm.Buffer("whole", 2, 5, 96),
-        lm.Buffer("part", 0, 2, 30),
-        lm.Buffer("other", 0, 5, 64),
-    ]
+def test_aliases_at_an_offset_share_a_memory_and_keep_their_distance():
+    buffers = buffers_of("whole 2 5 96, part 0 2 30, other 0 5 64")
     banks = [lm.Bank("sram", 128, alignment=64), lm.Bank("dram", alignment=64)]
     wanted = {"aliases": ((0, (1, 33)),)}
     answer = lm.allocate_banks(buffers, banks, **wanted)
@@ -357,7 +348,7 @@ def test_aliases_at_an_offset_share_a_memory_and_keep_their_distance() -> None:
         lm.allocate_banks(odd, banks, **wanted)
 
 
-def test_members_of_an_alias_group_with_bytes_between_them_are_one_entry_of_the_program() -> None:
+def test_members_of_an_alias_group_with_bytes_between_them_are_one_entry_of_the_program():
     # HiGHS never ended where an entry was there twice.
     buffers = [
         lm.Buffer("low", 0, 1, 3),

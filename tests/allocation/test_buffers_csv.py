@@ -2,13 +2,12 @@
 whole."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from tests.support.fuzzing import fuzz
-from tests.support.problems import records
+from tests.support.problems import buffers_of, records
 
 import loadmaster as lm
 from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers, read_solution
@@ -16,7 +15,7 @@ from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError, OutputError
 
 
-def same(one: lm.Problem, other: lm.Problem) -> bool:
+def same(one, other):
     names = ("lower", "upper", "size", "alignment", "pin", "hint")
     numbers = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
     return numbers and one.ids == other.ids and all(map(np.array_equal, one.gaps, other.gaps))
@@ -24,13 +23,13 @@ def same(one: lm.Problem, other: lm.Problem) -> bool:
 
 @given(records())
 @fuzz(100)
-def test_what_is_written_is_read_again(buffers: list[lm.Buffer]) -> None:
+def test_what_is_written_is_read_again(buffers):
     if buffers:
         problem = problem_of(buffers)
         assert same(parse_buffers(format_buffers(problem)), problem)
 
 
-def test_columns_come_in_any_order_under_all_their_names() -> None:
+def test_columns_come_in_any_order_under_all_their_names():
     text = (
         "size, gaps,end,hint,begin,alignment,offset,buffer_id\n8,2-3"
         " 5-5@0:4,9,16,1,4,,x\n4,,3,,2,,8,y\n"
@@ -44,7 +43,7 @@ def test_columns_come_in_any_order_under_all_their_names() -> None:
     assert [column.tolist() for column in problem.gaps] == [[0, 0], [2, 5], [4, 6], [0, 0], [0, 4]]
 
 
-def test_the_plain_and_the_careful_path_agree() -> None:
+def test_the_plain_and_the_careful_path_agree():
     rows = [f"b{i},{i},{i + 3},{i * 7 + 1}" for i in range(50)]
     plain = parse_buffers("id,lower,upper,size\n" + "\n".join(rows))
     quoted = parse_buffers(
@@ -54,7 +53,7 @@ def test_the_plain_and_the_careful_path_agree() -> None:
     assert same(plain, quoted)
 
 
-def test_what_is_said_of_memories_is_read_and_written() -> None:
+def test_what_is_said_of_memories_is_read_and_written():
     buffers = [
         lm.Buffer("a", 0, 4, 8, prefers=("sram", ("dram", 500)), accesses=3),
         lm.Buffer("b", 2, 6, 8, memory="dram"),
@@ -104,13 +103,13 @@ def test_what_is_said_of_memories_is_read_and_written() -> None:
         ("id,lower,upper,size,alignment\na,0,9,4,0\n", "f.csv:2:5: alignment of buffer 'a' is 0"),
     ],
 )
-def test_errors_name_line_and_column(text: str, words: str) -> None:
+def test_errors_name_line_and_column(text, words):
     with pytest.raises(AllocationError, match=words):
         parse_buffers(text, "f.csv")
 
 
-def test_a_solution_is_read_apart_from_its_offsets(tmp_path: Path) -> None:
-    problem = problem_of([lm.Buffer("a", 0, 4, 8), lm.Buffer("b", 2, 6, 8)])
+def test_a_solution_is_read_apart_from_its_offsets(tmp_path):
+    problem = problem_of(buffers_of("a 0 4 8, b 2 6 8"))
     file = lm.write_buffers(tmp_path / "out.csv", problem, np.array([0, 4]))
     read, offsets = read_solution(file)
     assert offsets.tolist() == [0, 4]
@@ -119,8 +118,8 @@ def test_a_solution_is_read_apart_from_its_offsets(tmp_path: Path) -> None:
         read_solution(lm.write_buffers(tmp_path / "problem.csv", problem))
 
 
-def test_a_file_that_cannot_be_written_or_read_is_named(tmp_path: Path) -> None:
-    problem = problem_of([lm.Buffer("a", 0, 4, 8)])
+def test_a_file_that_cannot_be_written_or_read_is_named(tmp_path):
+    problem = problem_of(buffers_of("a 0 4 8"))
     with pytest.raises(OutputError, match="gone"):
         lm.write_buffers(tmp_path / "gone" / "out.csv", problem)
     assert list(tmp_path.iterdir()) == []
@@ -129,18 +128,13 @@ def test_a_file_that_cannot_be_written_or_read_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", ["a,0,1,{}", "a,0,1,1,{}", "a,0,1,1,1,2-{}"])
-def test_numbers_of_thousands_of_digits_are_refused(row: str) -> None:
+def test_numbers_of_thousands_of_digits_are_refused(row):
     with pytest.raises(AllocationError, match="buffers:2:"):
         parse_buffers("id,lower,upper,size,alignment,gaps\n" + row.format("9" * 5000) + "\n")
 
 
-def test_aliases_are_written_and_read_again() -> None:
-    buffers = [
-        lm.Buffer("whole", 3, 5, 96),
-        lm.Buffer("first", 0, 3, 64),
-        lm.Buffer("second", 2, 3, 32),
-        lm.Buffer("other", 0, 2, 32),
-    ]
+def test_aliases_are_written_and_read_again():
+    buffers = buffers_of("whole 3 5 96, first 0 3 64, second 2 3 32, other 0 2 32")
     problem = problem_of(buffers, aliases=((0, 1, (2, 64)),))
     text = format_buffers(problem)
     assert text.splitlines()[0] == "id,lower,upper,size,alias,shift"
@@ -164,12 +158,12 @@ def test_aliases_are_written_and_read_again() -> None:
         ("a,0,1,9,b,x\nb,0,1,9,,\n", "f.csv:2:6: shift is 'x': write a whole number"),
     ],
 )
-def test_aliases_that_make_no_sense_are_refused(rows: str, words: str) -> None:
+def test_aliases_that_make_no_sense_are_refused(rows, words):
     with pytest.raises(AllocationError, match=re.escape(words)):
         parse_buffers("id,lower,upper,size,alias,shift\n" + rows, "f.csv")
 
 
-def test_a_quoted_line_break_belongs_to_the_id() -> None:
+def test_a_quoted_line_break_belongs_to_the_id():
     text = 'id,lower,upper,size\n"line\nbreak",1,2,3\n\n"say ""it""",0,3,4\n'
     problem = parse_buffers(text)
     assert [problem.name(i) for i in range(2)] == ["line\nbreak", 'say "it"']
@@ -179,6 +173,6 @@ def test_a_quoted_line_break_belongs_to_the_id() -> None:
 
 
 @pytest.mark.parametrize("cell", ["a" * 140_000, '"a'])
-def test_what_is_no_csv_is_refused_with_its_line(cell: str) -> None:
+def test_what_is_no_csv_is_refused_with_its_line(cell):
     with pytest.raises(AllocationError, match=r"f\.csv:2: is not CSV"):
         parse_buffers(f"id,lower,upper,size,alias\n{cell},0,1,2,\n", "f.csv")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import combined, every_offset, orderly, rectangles
+from tests.support.problems import buffers_of, combined, every_offset, orderly, rectangles
 
 import loadmaster as lm
 from loadmaster.allocation.rules import problem_of
@@ -17,7 +17,7 @@ from loadmaster.core.errors import AllocationError
 MOST = 40
 
 
-def attempt(buffers, **options) -> tuple[lm.Allocation | None, str]:
+def attempt(buffers, **options):
     """The answer, or why there is none."""
     try:
         return lm.allocate(buffers, **options), ""
@@ -25,7 +25,7 @@ def attempt(buffers, **options) -> tuple[lm.Allocation | None, str]:
         return None, str(error)
 
 
-def claims_less(buffers, wanted) -> bool:
+def claims_less(buffers, wanted):
     """Where windows or shifts leave low bytes free, an exhausted search proves nothing; without a
     clock there are no windows."""
     shifted = any(
@@ -36,7 +36,7 @@ def claims_less(buffers, wanted) -> bool:
     return shifted or (not orderly(buffers) and "conflicts" not in wanted)
 
 
-def named(buffers, wanted, reason) -> tuple[list[lm.Buffer], dict]:
+def named(buffers, wanted, reason):
     """The buffers that a reason names, under the demands that concern them, and the ranges that it
     names."""
     groups = {
@@ -73,7 +73,7 @@ def named(buffers, wanted, reason) -> tuple[list[lm.Buffer], dict]:
 @given(combined(5))
 @fuzz(150)
 @pytest.mark.slow
-def test_auto_honours_every_combination_and_proves_the_optimum(case) -> None:
+def test_auto_honours_every_combination_and_proves_the_optimum(case):
     buffers, wanted = case
     answer, refusal = attempt(buffers, **wanted)
     best = every_offset(buffers, MOST if answer is None else answer.peak, **wanted)
@@ -96,7 +96,7 @@ def test_auto_honours_every_combination_and_proves_the_optimum(case) -> None:
 
 @given(combined(5), st.integers(0, 20))
 @fuzz(100)
-def test_fit_is_decided_under_every_combination(case, capacity: int) -> None:
+def test_fit_is_decided_under_every_combination(case, capacity):
     buffers, wanted = case
     best = every_offset(buffers, MOST, **wanted)
     assume(best is not None)
@@ -112,7 +112,7 @@ def test_fit_is_decided_under_every_combination(case, capacity: int) -> None:
         assert claims_less(buffers, wanted)
 
 
-def is_true(reason, buffers, wanted) -> None:
+def is_true(reason, buffers, wanted):
     """Those named do not fit, and do without what the kind names."""
     assert every_offset(buffers, reason.available, **wanted) is None
     if reason.kind in ("load", "fragmentation"):
@@ -135,7 +135,7 @@ def is_true(reason, buffers, wanted) -> None:
 @pytest.mark.parametrize("name", [name for name in STRATEGIES.names if name != "cp-sat"])
 @given(combined(5))
 @fuzz(30)
-def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name: str, case) -> None:
+def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name, case):
     buffers, wanted = case
     answer, refusal = attempt(buffers, strategy=name, **wanted)
     if answer is None:
@@ -148,12 +148,8 @@ def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name: str, c
         assert answer.lower_bound <= answer.peak
 
 
-def test_pairs_that_are_pinned_to_one_address_share_it() -> None:
-    buffers = [
-        lm.Buffer("a", 0, 4, 4, offset=0),
-        lm.Buffer("b", 3, 8, 6, offset=0),
-        lm.Buffer("c", 0, 8, 4),
-    ]
+def test_pairs_that_are_pinned_to_one_address_share_it():
+    buffers = buffers_of("a 0 4 4 offset=0, b 3 8 6 offset=0, c 0 8 4")
     answer = lm.allocate(buffers, in_place=[(0, 1)])
     assert (answer.status, answer.peak) == ("optimal", 10)
     with pytest.raises(AllocationError, match="pinned to 0: they overlap at instant 3"):
@@ -163,7 +159,7 @@ def test_pairs_that_are_pinned_to_one_address_share_it() -> None:
 
 
 @pytest.mark.slow
-def test_thousands_of_conflicting_buffers_are_packed() -> None:
+def test_thousands_of_conflicting_buffers_are_packed():
     random = np.random.default_rng(0)
     lower = np.concatenate([np.arange(500), np.arange(500)])
     core = np.repeat([0, 1], 500)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
+from tests.support.problems import buffers_of
 
 import loadmaster as lm
 from loadmaster.allocation.answer import Infeasibility, Load
@@ -17,27 +18,27 @@ from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.errors import AllocationError
 
 
-def three() -> list[lm.Buffer]:
-    return [lm.Buffer("a", 0, 4, 10), lm.Buffer("b", 2, 6, 10), lm.Buffer("c", 5, 9, 10)]
+def three():
+    return buffers_of("a 0 4 10, b 2 6 10, c 5 9 10")
 
 
-def holds(buffers: list[lm.Buffer], answer: lm.Allocation, **demands) -> None:
+def holds(buffers, answer, **demands):
     assert lm.verify_buffers(problem_of(buffers, **demands), answer.offsets) == ()
 
 
-def test_ranges_beyond_the_packing_cost_nothing() -> None:
+def test_ranges_beyond_the_packing_cost_nothing():
     far = lm.allocate(three(), reserved=((1000, 2000), (20, 30)))
     assert (far.status, far.peak) == ("optimal", 20)
     assert lm.allocate(three(), 20, reserved=((25, 40),)).status == "optimal"
     tight = lm.allocate(three(), 25, reserved=((15, 40),))
     assert tight.status == "infeasible"
     with pytest.raises(AllocationError, match="touches the reserved range 3-9"):
-        lm.allocate([lm.Buffer("a", 0, 4, 5, offset=0)], reserved=((3, 9),))
+        lm.allocate(buffers_of("a 0 4 5 offset=0"), reserved=((3, 9),))
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.data())
 @fuzz(50)
-def test_buffers_without_a_common_clock_are_apart_unless_ordered(sizes: list[int], data) -> None:
+def test_buffers_without_a_common_clock_are_apart_unless_ordered(sizes, data):
     count = len(sizes)
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count) if data.draw(st.booleans())]
     conflicts = conflicts_of_order(count, pairs)
@@ -53,8 +54,8 @@ def test_buffers_without_a_common_clock_are_apart_unless_ordered(sizes: list[int
         assert answer.peak == max(sizes)
 
 
-def test_alignment_applies_to_all_and_is_named_as_the_reason() -> None:
-    buffers = [lm.Buffer("a", 0, 4, 5), lm.Buffer("b", 0, 4, 5)]
+def test_alignment_applies_to_all_and_is_named_as_the_reason():
+    buffers = buffers_of("a 0 4 5, b 0 4 5")
     answer = lm.allocate(buffers, 12, alignment=8)
     assert answer.status == "infeasible"
     assert isinstance(answer.certificate, Infeasibility)
@@ -63,25 +64,8 @@ def test_alignment_applies_to_all_and_is_named_as_the_reason() -> None:
     assert lm.allocate(buffers, alignment=8).peak == 13
 
 
-def test_pins_are_kept_and_named_as_the_reason() -> None:
-    buffers = [lm.Buffer("a", 0, 4, 5, offset=3), lm.Buffer("b", 0, 4, 5)]
-    assert lm.allocate(buffers).offsets.tolist() == [3, 8]
-    reason = lm.allocate(buffers, 10).certificate
-    assert (reason.kind, reason.required, reason.excess, set(reason.buffers)) == (
-        "pins",
-        13,
-        3,
-        {"a", "b"},
-    )
-    assert reason.irreducible
-
-
-def test_load_names_the_instant_and_no_more_buffers_than_it_takes() -> None:
-    buffers = [
-        lm.Buffer("small", 0, 9, 1),
-        lm.Buffer("big", 2, 5, 60),
-        lm.Buffer("other", 4, 9, 50),
-    ]
+def test_load_names_the_instant_and_no_more_buffers_than_it_takes():
+    buffers = buffers_of("small 0 9 1, big 2 5 60, other 4 9 50")
     answer = lm.allocate(buffers, 100)
     reason = answer.certificate
     assert (reason.kind, reason.instant, reason.required, reason.buffers) == (
@@ -93,28 +77,28 @@ def test_load_names_the_instant_and_no_more_buffers_than_it_takes() -> None:
     assert answer.lower_bound == 111, "the bytes of all"
 
 
-def test_a_hint_is_a_start_and_binds_nobody() -> None:
-    buffers = [lm.Buffer("a", 0, 4, 5, hint=100), lm.Buffer("b", 0, 4, 5, hint=0)]
+def test_a_hint_is_a_start_and_binds_nobody():
+    buffers = buffers_of("a 0 4 5 hint=100, b 0 4 5 hint=0")
     assert lm.allocate(buffers).peak == 10
 
 
 @pytest.mark.parametrize(
     ("buffers", "words"),
     [
-        ([lm.Buffer("x", 0, 1, 1), lm.Buffer("x", 0, 1, 1)], "'x': id is taken already"),
-        ([lm.Buffer("x", 5, 1, 1)], "'x': upper is 1, before lower"),
-        ([lm.Buffer("x", -1, 1, 1)], "'x': lower is -1"),
-        ([lm.Buffer("x", 0, 1, -1)], "'x': size is -1"),
+        (buffers_of("x 0 1 1, x 0 1 1"), "'x': id is taken already"),
+        (buffers_of("x 5 1 1"), "'x': upper is 1, before lower"),
+        (buffers_of("x -1 1 1"), "'x': lower is -1"),
+        (buffers_of("x 0 1 -1"), "'x': size is -1"),
         ([lm.Buffer("x", 0, 1, 1.5)], "size is 1.5: write a whole number"),
         ([lm.Buffer("x", 0, 1, float("nan"))], "size is nan"),
         ([lm.Buffer("x", 0, 1, 2**62)], "2\\^62"),
         ([lm.Buffer("x", 0, 1, 2**70)], "2\\^62"),
         ([lm.Buffer("x", 0, 1, 2**61), lm.Buffer("y", 0, 1, 2**61)], "add up to"),
-        ([lm.Buffer("x", 0, 1, 1, alignment=0)], "'x': alignment is 0"),
-        ([lm.Buffer("x", 0, 1, 1, alignment=4, offset=2)], "'x': offset is 2, not a multiple"),
-        ([lm.Buffer("x", 0, 1, 1, offset=-5)], "'x': offset is -5"),
+        (buffers_of("x 0 1 1 alignment=0"), "'x': alignment is 0"),
+        (buffers_of("x 0 1 1 alignment=4 offset=2"), "'x': offset is 2, not a multiple"),
+        (buffers_of("x 0 1 1 offset=-5"), "'x': offset is -5"),
         (
-            [lm.Buffer("x", 0, 2, 4, offset=0), lm.Buffer("y", 1, 2, 4, offset=3)],
+            buffers_of("x 0 2 4 offset=0, y 1 2 4 offset=3"),
             "'y': offset is 3, and buffer 'x' is pinned to 0",
         ),
         (
@@ -128,34 +112,27 @@ def test_a_hint_is_a_start_and_binds_nobody() -> None:
         ("nonsense", "give Buffer records"),
     ],
 )
-def test_malformed_problems_are_refused_by_name(buffers, words: str) -> None:
+def test_malformed_problems_are_refused_by_name(buffers, words):
     with pytest.raises(AllocationError, match=words):
         lm.allocate(buffers)
 
 
-def test_nothing_and_what_takes_no_space_need_no_bytes() -> None:
+def test_nothing_and_what_takes_no_space_need_no_bytes():
     assert lm.allocate([]).peak == 0
     assert lm.allocate(([], [], [])).status == "optimal"
-    answer = lm.allocate(
-        [
-            lm.Buffer("empty", 3, 3, 50),
-            lm.Buffer("nothing", 0, 9, 0),
-            lm.Buffer("pinned", 4, 4, 9, offset=64),
-        ],
-        0,
-    )
+    answer = lm.allocate(buffers_of("empty 3 3 50, nothing 0 9 0, pinned 4 4 9 offset=64"), 0)
     assert answer.status == "optimal"
     assert answer.peak == 0
     assert answer.offsets.tolist() == [0, 0, 64]
 
 
-def test_sizes_near_the_limit_are_exact() -> None:
+def test_sizes_near_the_limit_are_exact():
     big = 2**60
     answer = lm.allocate([lm.Buffer("x", 0, 2, big), lm.Buffer("y", 1, 3, big + 1)])
     assert (answer.status, answer.peak) == ("optimal", 2 * big + 1)
 
 
-def test_bytes_never_occupied_may_lie_in_a_reserved_range() -> None:
+def test_bytes_never_occupied_may_lie_in_a_reserved_range():
     buffers = [lm.Buffer("a", 0, 3, 12, gaps=(Gap(0, 3, (0, 3)),)), lm.Buffer("b", 0, 1, 2)]
     demands = {"reserved": ((11, 15),)}
     for capacity in (None, 12):
@@ -171,7 +148,7 @@ def test_bytes_never_occupied_may_lie_in_a_reserved_range() -> None:
         lm.allocate([lm.Buffer("a", 0, 3, 12, offset=9, gaps=buffers[0].gaps)], **demands)
 
 
-def test_a_time_limit_is_not_waited_for_once_exact_search_has_ended_without_a_proof() -> None:
+def test_a_time_limit_is_not_waited_for_once_exact_search_has_ended_without_a_proof():
     rows = [
         (0, 1, 2, 7, 2),
         (2, 4, 7, 5, 1),
@@ -193,7 +170,7 @@ def test_a_time_limit_is_not_waited_for_once_exact_search_has_ended_without_a_pr
     )
 
 
-def test_a_third_shares_with_both_of_two_that_are_apart_at_one_address() -> None:
+def test_a_third_shares_with_both_of_two_that_are_apart_at_one_address():
     buffers = [lm.Buffer(name, 0, 3, size) for name, size in (("a", 1), ("b", 1), ("c", 9))]
     buffers.append(lm.Buffer("d", 0, 3, 9, gaps=(Gap(0, 3, (5, 9)),)))
     answer = lm.allocate(buffers, in_place=[(0, 2), (3, 2)])
@@ -201,7 +178,7 @@ def test_a_third_shares_with_both_of_two_that_are_apart_at_one_address() -> None
     holds(buffers, answer, in_place=[(0, 2), (3, 2)])
 
 
-def test_an_alias_group_leaves_free_what_none_of_it_occupies() -> None:
+def test_an_alias_group_leaves_free_what_none_of_it_occupies():
     ends = [
         lm.Buffer("low", 0, 3, 1),
         lm.Buffer("high", 0, 3, 9, gaps=(Gap(0, 3, (5, 9)),)),
@@ -213,14 +190,9 @@ def test_an_alias_group_leaves_free_what_none_of_it_occupies() -> None:
     holds(ends, answer, aliases=((0, 1),))
 
 
-def test_an_alias_at_an_offset_keeps_its_distance() -> None:
+def test_an_alias_at_an_offset_keeps_its_distance():
     """Two parts of a concatenation are written one after the other, and read as a whole."""
-    buffers = [
-        lm.Buffer("first", 0, 3, 64),
-        lm.Buffer("second", 2, 3, 32),
-        lm.Buffer("whole", 3, 5, 96),
-        lm.Buffer("other", 0, 2, 32),
-    ]
+    buffers = buffers_of("first 0 3 64, second 2 3 32, whole 3 5 96, other 0 2 32")
     wanted = {"aliases": ((2, (0, 0), (1, 64)),)}
     answer = lm.allocate(buffers, **wanted)
     holds(buffers, answer, **wanted)
@@ -233,12 +205,8 @@ def test_an_alias_at_an_offset_keeps_its_distance() -> None:
     assert lm.verify_buffers(problem_of(buffers, **wanted), moved)[0].rule == "alias"
 
 
-def test_aliases_suit_the_alignments_of_all_members() -> None:
-    buffers = [
-        lm.Buffer("a", 0, 4, 40, alignment=16),
-        lm.Buffer("b", 0, 4, 8, alignment=16),
-        lm.Buffer("c", 0, 4, 3),
-    ]
+def test_aliases_suit_the_alignments_of_all_members():
+    buffers = buffers_of("a 0 4 40 alignment=16, b 0 4 8 alignment=16, c 0 4 3")
     answer = lm.allocate(buffers, aliases=((0, (1, 32)), (2,)))
     assert answer.offsets.tolist() == [0, 32, 40]
     with pytest.raises(
@@ -246,11 +214,7 @@ def test_aliases_suit_the_alignments_of_all_members() -> None:
         match=r"no address suits the alignments of 'a', 'b', which lie at \[0, 24\]",
     ):
         lm.allocate(buffers, aliases=((0, (1, 24)),))
-    odd = [
-        lm.Buffer("a", 0, 4, 4, alignment=1),
-        lm.Buffer("b", 0, 4, 4, alignment=8),
-        lm.Buffer("low", 0, 4, 4),
-    ]
+    odd = buffers_of("a 0 4 4 alignment=1, b 0 4 4 alignment=8, low 0 4 4")
     answer = lm.allocate(odd, aliases=((0, (1, 4)),))
     assert (answer.offsets.tolist(), answer.peak) == ([4, 8, 0], 12)
     # An alignment for all is one of the group's address, not of what lies within the group.
@@ -260,20 +224,16 @@ def test_aliases_suit_the_alignments_of_all_members() -> None:
     ]
 
 
-def test_pins_of_aliases_at_an_offset_agree() -> None:
-    pinned = [
-        lm.Buffer("a", 0, 4, 40),
-        lm.Buffer("b", 0, 4, 8, offset=48),
-        lm.Buffer("c", 0, 4, 16),
-    ]
+def test_pins_of_aliases_at_an_offset_agree():
+    pinned = buffers_of("a 0 4 40, b 0 4 8 offset=48, c 0 4 16")
     assert lm.allocate(pinned, aliases=((0, (1, 32)),)).offsets.tolist() == [16, 48, 0]
     with pytest.raises(AllocationError, match="'a', 'b' would begin at -16"):
         lm.allocate(pinned, aliases=((0, (1, 64)),))
 
 
-def test_an_in_place_pair_may_have_a_shift() -> None:
+def test_an_in_place_pair_may_have_a_shift():
     """An input is written where a concatenation will hold it."""
-    buffers = [lm.Buffer("x", 0, 3, 32), lm.Buffer("y", 0, 3, 64), lm.Buffer("both", 2, 5, 96)]
+    buffers = buffers_of("x 0 3 32, y 0 3 64, both 2 5 96")
     answer = lm.allocate(buffers, in_place=[(2, 0), (2, 1, 32)])
     assert (answer.status, answer.peak, answer.offsets.tolist()) == ("optimal", 96, [0, 32, 0])
     holds(buffers, answer, in_place=[(2, 0), (2, 1, 32)])
@@ -283,14 +243,14 @@ def test_an_in_place_pair_may_have_a_shift() -> None:
 class Whole:
     """A whole number of a library's own, such as SymPy's."""
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value):
         self.value = value
 
-    def __index__(self) -> int:
+    def __index__(self):
         return self.value
 
 
-def test_whole_numbers_of_any_type_are_taken() -> None:
+def test_whole_numbers_of_any_type_are_taken():
     n = Whole
     buffers = [
         lm.Buffer("a", n(0), n(4), n(8), alignment=n(4), offset=n(8)),
@@ -312,7 +272,7 @@ def test_whole_numbers_of_any_type_are_taken() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["auto", "greedy", "best-fit", "local-search"])
-def test_what_is_absent_throughout_takes_no_space(strategy: str) -> None:
+def test_what_is_absent_throughout_takes_no_space(strategy):
     absent = lm.Buffer("absent", 0, 4, 4, gaps=(Gap(0, 4),))
     for capacity in (None, 2):
         answer = lm.allocate([absent], capacity, strategy=strategy)
@@ -326,22 +286,17 @@ def test_what_is_absent_throughout_takes_no_space(strategy: str) -> None:
     assert with_pairs.peak == 6
 
 
-def test_a_range_at_the_end_of_the_capacity_does_not_raise_the_bound_of_what_is_not_found() -> None:
-    buffers = [lm.Buffer("a", 0, 2, 2), lm.Buffer("b", 1, 4, 3), lm.Buffer("c", 3, 5, 5)]
+def test_a_range_at_the_end_of_the_capacity_does_not_raise_the_bound_of_what_is_not_found():
+    buffers = buffers_of("a 0 2 2, b 1 4 3, c 3 5 5")
     answer = lm.allocate(buffers, 9, strategy="best-fit", reserved=((8, 20),))
     assert (answer.status, answer.lower_bound) == ("unknown", 8)
     assert lm.allocate(buffers, 9, reserved=((8, 20),)).peak == 8
 
 
-def test_buffers_that_may_share_are_no_reason_together() -> None:
+def test_buffers_that_may_share_are_no_reason_together():
     """Two that may share are too much beside a reserved byte, and not by themselves; with a third
     they are."""
-    buffers = [
-        lm.Buffer("old", 0, 2, 4),
-        lm.Buffer("new", 1, 3, 4),
-        lm.Buffer("small", 1, 2, 1),
-        lm.Buffer("other", 1, 2, 3),
-    ]
+    buffers = buffers_of("old 0 2 4, new 1 3 4, small 1 2 1, other 1 2 3")
     reason = lm.allocate(buffers[:2], 4, reserved=[(0, 1)], in_place=[(0, 1)]).certificate
     assert (reason.kind, reason.buffers) == ("reserved ranges", ("old", "(reserved 0-1)"))
     answer = lm.allocate(buffers, 6, reserved=[(20, 30)], in_place=[(0, 1)])
@@ -358,9 +313,7 @@ def test_buffers_that_may_share_are_no_reason_together() -> None:
     )
 )
 @fuzz(150)
-def test_the_verifier_finds_every_pair_that_overlaps_beside_an_alias(
-    rows: list[tuple[int, int, int, int]],
-) -> None:
+def test_the_verifier_finds_every_pair_that_overlaps_beside_an_alias(rows):
     buffers = [
         lm.Buffer(str(i), lower, lower + length, size)
         for i, (lower, length, size, _) in enumerate(rows)
@@ -388,7 +341,7 @@ def test_the_verifier_finds_every_pair_that_overlaps_beside_an_alias(
         {"conflicts": [(0, 1), (0, 2), (1, 2)]},
     ],
 )
-def test_demands_hold_for_buffers_that_were_read_as_for_those_that_were_listed(demands) -> None:
+def test_demands_hold_for_buffers_that_were_read_as_for_those_that_were_listed(demands):
     listed, read = lm.allocate(three(), **demands), lm.allocate(problem_of(three()), **demands)
     assert read.peak == listed.peak != 20
     assert read.offsets.tolist() == listed.offsets.tolist()
@@ -403,7 +356,7 @@ def test_demands_hold_for_buffers_that_were_read_as_for_those_that_were_listed(d
 
 
 @pytest.mark.parametrize("demand", ["alignment", "pins", "reserved ranges"])
-def test_a_reason_of_kind_load_or_fragmentation_holds_without_any_demand(demand: str) -> None:
+def test_a_reason_of_kind_load_or_fragmentation_holds_without_any_demand(demand):
     """Random small sets with aliases and in-place pairs: the demand that is named is the one in the
     way, also where a merged group has it."""
     generator, named = np.random.default_rng(0), 0
@@ -441,7 +394,7 @@ def test_a_reason_of_kind_load_or_fragmentation_holds_without_any_demand(demand:
     assert named > 20, "demands are often what is in the way"
 
 
-def test_a_proof_by_load_names_all_that_takes_the_bytes_and_nothing_else() -> None:
+def test_a_proof_by_load_names_all_that_takes_the_bytes_and_nothing_else():
     """The bytes of those named that are alive at the instant, and of reserved ranges named, are the
     bytes claimed."""
     generator, ranges, groups = np.random.default_rng(1), 0, 0

@@ -17,7 +17,7 @@ from loadmaster.core.errors import AllocationError
     st.none() | st.integers(0, 60),
 )
 @fuzz(200)
-def test_it_agrees_with_the_general_way(rows, capacity: int | None) -> None:
+def test_it_agrees_with_the_general_way(rows, capacity):
     lower, length, size = columns(rows)
     quick = lm.allocate((lower, lower + length, size), capacity)
     general = lm.allocate(problem_of((lower, lower + length, size)), capacity)
@@ -37,6 +37,6 @@ def test_it_agrees_with_the_general_way(rows, capacity: int | None) -> None:
     "rows",
     [[(-1, 2, 3)], [(3, 2, 3)], [(0, 2, -3)], [(0, 2, 2**62)], [(0, 2, 2**61), (0, 2, 2**61)]],
 )
-def test_what_is_malformed_is_refused_all_the_same(rows) -> None:
+def test_what_is_malformed_is_refused_all_the_same(rows):
     with pytest.raises(AllocationError):
         lm.allocate(columns(rows))

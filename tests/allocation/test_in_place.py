@@ -13,12 +13,12 @@ from loadmaster.allocation.native import lower_bound
 from loadmaster.allocation.rules import problem_of
 
 
-def residual(blocks: int) -> tuple[tuple[list[int], list[int], list[int]], list[tuple[int, int]]]:
+def residual(blocks):
     """Blocks of a residual network: three convolutions with normalisation and activation, and a sum
     with what came in."""
     born, dead, size, pairs = [0], [1], [96], []
 
-    def step(sources: list[int], bytes_: int, in_place: bool) -> int:
+    def step(sources, bytes_, in_place):
         now, result = len(born), len(born)
         for source in sources:
             dead[source] = now + 1
@@ -41,7 +41,7 @@ def residual(blocks: int) -> tuple[tuple[list[int], list[int], list[int]], list[
 
 
 @pytest.mark.parametrize("blocks", [3, 60])
-def test_networks_with_hundreds_of_pairs_are_proven(blocks: int) -> None:
+def test_networks_with_hundreds_of_pairs_are_proven(blocks):
     buffers, pairs = residual(blocks)
     assert len(pairs) > (256 if blocks == 60 else 10)
     answer = lm.allocate(buffers, in_place=pairs)
@@ -50,7 +50,7 @@ def test_networks_with_hundreds_of_pairs_are_proven(blocks: int) -> None:
     assert answer.certificate.bytes == 216
 
 
-def cheapest(members: list[int], near: dict[int, set[int]], size: list[int]) -> int:
+def cheapest(members, near, size):
     """By trying every partition."""
     if not members:
         return 0
@@ -66,9 +66,7 @@ def cheapest(members: list[int], near: dict[int, set[int]], size: list[int]) -> 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.data())
 @fuzz(100)
-def test_the_fewest_bytes_of_buffers_that_may_share_are_those_of_the_best_partition(
-    size: list[int], data
-) -> None:
+def test_the_fewest_bytes_of_buffers_that_may_share_are_those_of_the_best_partition(size, data):
     count = len(size)
     pairs = [pair for pair in itertools.combinations(range(count), 2) if data.draw(st.booleans())]
     near = {i: {a + b - i for a, b in pairs if i in (a, b)} for i in range(count)}

@@ -22,7 +22,7 @@ FILES = {path.name.split(".")[0]: path for path in sorted(FOLDER.glob("*.csv"))}
 public = pytest.mark.skipif(not FILES, reason=PUBLIC_INSTANCES)
 
 
-def read(name: str) -> lm.Problem:
+def read(name):
     if name not in FILES:
         pytest.skip(f"{name}: {PUBLIC_INSTANCES}")
     return lm.read_buffers(FILES[name])
@@ -30,9 +30,7 @@ def read(name: str) -> lm.Problem:
 
 @pytest.mark.parametrize("pinwheels", [0.0, 0.5])
 @pytest.mark.parametrize(("count", "seed"), [(24, 1), (30, 2), (36, 3)])
-def test_cut_rectangles_are_packed_without_a_gap(
-    count: int, seed: int, pinwheels: float, tmp_path: Path
-) -> None:
+def test_cut_rectangles_are_packed_without_a_gap(count, seed, pinwheels, tmp_path):
     problem = lm.read_buffers(lm.write_buffers(tmp_path / "cut.csv", tight(count, seed, pinwheels)))
     fits = lm.allocate(problem, PEAK)
     assert fits.peak == PEAK
@@ -44,7 +42,7 @@ def test_cut_rectangles_are_packed_without_a_gap(
 
 @public
 @pytest.mark.parametrize("name", ["A", "C", "D", "J", "K"])
-def test_challenging_instances_fit_their_capacity(name: str) -> None:
+def test_challenging_instances_fit_their_capacity(name):
     answer = lm.allocate(read(name), 2**20)
     assert answer.status in ("optimal", "feasible")
     assert answer.peak <= 2**20
@@ -55,12 +53,12 @@ def test_challenging_instances_fit_their_capacity(name: str) -> None:
     ("name", "peak"),
     [("A", 2**20), ("C", 1039360), ("D", 986112), ("input", 12), ("iopddl_G_1", 3030937746)],
 )
-def test_optima_are_proven(name: str, peak: int) -> None:
+def test_optima_are_proven(name, peak):
     answer = lm.allocate(read(name))
     assert (answer.status, answer.peak) == ("optimal", peak)
 
 
 @public
-def test_a_large_public_instance_comes_close_to_its_bound() -> None:
+def test_a_large_public_instance_comes_close_to_its_bound():
     answer = lm.allocate(read("iopddl_S_1"))
     assert answer.peak <= 1.005 * answer.lower_bound

@@ -3,7 +3,6 @@
 import importlib.util
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import loadmaster as lm
 from loadmaster.allocation.backtracking import learning
 from loadmaster.allocation.backtracking.learning import (
     FEATURES,
-    BacktrackSamples,
     at_limits,
     bundled,
     fit,
@@ -29,17 +27,17 @@ learns = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def samples() -> BacktrackSamples:
+def samples():
     return record(at_limits(generated(4, 1)))
 
 
-def stump(threshold: float, left: float, right: float) -> Trees:
+def stump(threshold, left, right):
     """One tree that asks for the rank from the latest only."""
     nodes = [np.array(column) for column in ([0], [0, -1, -1], [1, 0, 0], [2, 0, 0])]
     return Trees(*nodes, np.array([threshold, 0, 0]), np.array([0, left, right]))
 
 
-def test_the_oracle_tries_every_target_of_a_choice(samples: BacktrackSamples) -> None:
+def test_the_oracle_tries_every_target_of_a_choice(samples):
     groups = [
         samples.regret[samples.group == group] for group in range(int(samples.group.max()) + 1)
     ]
@@ -50,7 +48,7 @@ def test_the_oracle_tries_every_target_of_a_choice(samples: BacktrackSamples) ->
     assert (samples.cost > 0).all()
 
 
-def test_generated_sets_differ_by_seed_and_have_what_they_need() -> None:
+def test_generated_sets_differ_by_seed_and_have_what_they_need():
     one, same, other = (list(generated(3, seed)) for seed in (5, 5, 6))
     assert (
         [p.size.tolist() for p in one]
@@ -62,7 +60,7 @@ def test_generated_sets_differ_by_seed_and_have_what_they_need() -> None:
 
 @learns
 @pytest.mark.slow
-def test_trees_learn_what_costs(samples: BacktrackSamples) -> None:
+def test_trees_learn_what_costs(samples):
     """Where the cost is the rank from the latest, the fitted trees say so, with the values of
     scikit-learn itself."""
     known = replace(samples, cost=samples.features[:, 0] * 300)
@@ -74,7 +72,7 @@ def test_trees_learn_what_costs(samples: BacktrackSamples) -> None:
         fit(record([]))
 
 
-def predict(trees: Trees, row: np.ndarray) -> float:
+def predict(trees, row):
     total = 0.0
     for node in trees.root:
         while trees.feature[node] >= 0:
@@ -87,7 +85,7 @@ def predict(trees: Trees, row: np.ndarray) -> float:
     return total
 
 
-def test_trees_choose_the_target() -> None:
+def test_trees_choose_the_target():
     problem = next(generated(1, 2))
     results = {}
     for name, trees in {
@@ -104,7 +102,7 @@ def test_trees_choose_the_target() -> None:
     assert results["none"] != results["earlier"]
 
 
-def test_files_keep_trees(tmp_path: Path) -> None:
+def test_files_keep_trees(tmp_path):
     file = tmp_path / "trees.json"
     write_trees(file, bundled())
     assert all((a == b).all() for a, b in zip(read_trees(file), bundled(), strict=True))
@@ -132,18 +130,14 @@ def test_files_keep_trees(tmp_path: Path) -> None:
         ({"value": np.empty(0)}, "different lengths"),
     ],
 )
-def test_trees_that_would_run_in_circles_are_refused(
-    change: dict[str, np.ndarray], message: str
-) -> None:
+def test_trees_that_would_run_in_circles_are_refused(change, message):
     problem = next(generated(1, 0))
     with pytest.raises(ValueError, match=message):
         TelaMalloc(problem, 2**20, Options(trees=stump(0.5, 0, 1)._replace(**change))).run()
 
 
-def test_a_missing_package_is_named_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def work(*arguments: object) -> None:
+def test_a_missing_package_is_named_before_the_work(tmp_path, monkeypatch, capsys):
+    def work(*arguments):
         raise AssertionError("searches were recorded before the package was found missing")
 
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)

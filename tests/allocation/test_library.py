@@ -16,7 +16,7 @@ from loadmaster.core.errors import AllocationError
 STATUS = ("optimal", "feasible", "infeasible", "unknown", "invalid", "out of memory", "error")
 
 
-def structure(name: str, **fields) -> type[ctypes.Structure]:
+def structure(name, **fields):
     return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
 
 
@@ -73,7 +73,7 @@ library = ctypes.CFUNCTYPE(
 )(_native.LOADMASTER_ALLOCATE)
 
 
-def from_c(problem: lm.Problem, capacity: int, alignment: int, seed: int):
+def from_c(problem, capacity, alignment, seed):
     """Result, offsets, and the buffers of the proof."""
     group = {
         member: (number, shift)
@@ -113,7 +113,7 @@ def from_c(problem: lm.Problem, capacity: int, alignment: int, seed: int):
 
 @given(records(), st.data())
 @fuzz(150)
-def test_the_library_answers_as_the_package_does(buffers: list[lm.Buffer], data) -> None:
+def test_the_library_answers_as_the_package_does(buffers, data):
     wanted = data.draw(demands(len(buffers)))
     if "aliases" in wanted:
         # The library meets groups in the order of their first buffers.

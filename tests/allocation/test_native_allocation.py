@@ -26,25 +26,23 @@ RULES = (
 )
 
 
-def ints(values) -> np.ndarray:
+def ints(values):
     return np.array(list(values), dtype=np.int64)
 
 
-def native(buffers) -> _native.PackingProblem:
+def native(buffers):
     """Buffers, or rows (lower, upper, size)."""
     records = bool(buffers) and isinstance(buffers[0], lm.Buffer)
     return packing_problem(problem_of(buffers if records else columns(buffers)))
 
 
-def minimise(problem: _native.PackingProblem, **options) -> _native.ExactPacking:
+def minimise(problem, **options):
     return problem.minimise(**{"nodes": 200_000, "seed": 0, **options})
 
 
 @given(records(most=6), st.integers(0, 20), st.sampled_from(RULES))
 @fuzz(300)
-def test_fit_agrees_with_brute_force_with_any_rule_off(
-    buffers: list[lm.Buffer], capacity: int, rule: str
-) -> None:
+def test_fit_agrees_with_brute_force_with_any_rule_off(buffers, capacity, rule):
     assume(orderly(buffers))
     problem, fits = native(buffers), lowest_peak(buffers) <= capacity
     none = dict.fromkeys(RULES, False)
@@ -58,7 +56,7 @@ def test_fit_agrees_with_brute_force_with_any_rule_off(
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "slot_reduction"])
-def test_every_rule_changes_how_many_nodes_a_search_takes(rule: str) -> None:
+def test_every_rule_changes_how_many_nodes_a_search_takes(rule):
     """A switch that did nothing would pass every comparison with brute force. Fewer slots save
     time, but no nodes."""
     problem = packing_problem(tight(44, 9, 0.6))
@@ -72,13 +70,13 @@ def test_every_rule_changes_how_many_nodes_a_search_takes(rule: str) -> None:
 
 @given(records(most=8), st.booleans(), st.randoms())
 @fuzz(200)
-def test_any_order_gives_a_valid_packing(buffers: list[lm.Buffer], best_fit: bool, random) -> None:
+def test_any_order_gives_a_valid_packing(buffers, best_fit, random):
     order = random.sample(range(len(buffers)), len(buffers))
     placed = native(buffers).place_in_order(ints(order), best_fit)
     assert lm.verify_buffers(problem_of(buffers), placed.offsets, placed.peak) == ()
 
 
-def test_pins_that_overlap_are_refused() -> None:
+def test_pins_that_overlap_are_refused():
     size, first = ints([4, 4]), ints([0, 1, 2])
     sections = ints([0, 0]), ints([2, 2]), ints([0, 0]), size
     problem = _native.PackingProblem(size, ints([1, 1]), ints([0, 3]), first, *sections)
@@ -89,7 +87,7 @@ def test_pins_that_overlap_are_refused() -> None:
 rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 9)), max_size=30)
 
 
-def test_nothing_at_all() -> None:
+def test_nothing_at_all():
     nothing = native([])
     assert minimise(nothing).status == "optimal"
     assert nothing.fit(0, nodes=1, seed=0).status == "feasible"
@@ -99,7 +97,7 @@ def test_nothing_at_all() -> None:
     assert (found.peak, found.bound) == (0, 0)
 
 
-def test_sizes_near_two_to_the_62() -> None:
+def test_sizes_near_two_to_the_62():
     half = 2**61
     with pytest.raises(OverflowError, match="2\\^62"):
         _native.allocate_small(ints([0, 1]), ints([2, 3]), ints([half, half + 1]))
@@ -119,7 +117,7 @@ def test_sizes_near_two_to_the_62() -> None:
         (7, 99, "high"),
     ],
 )
-def test_malformed_arrays_are_refused(which: int, value: int, match: str) -> None:
+def test_malformed_arrays_are_refused(which, value, match):
     arrays = [*map(ints, ([4, 5], [1, 1], [-1, -1], [0, 1, 2], [0, 1], [2, 3], [0, 0], [4, 5]))]
     arrays[which][0] = value
     with pytest.raises(ValueError, match=match):
@@ -128,7 +126,7 @@ def test_malformed_arrays_are_refused(which: int, value: int, match: str) -> Non
 
 @given(rows, st.data())
 @fuzz(200)
-def test_the_quick_check_of_packings_finds_every_overlap(triples, data) -> None:
+def test_the_quick_check_of_packings_finds_every_overlap(triples, data):
     table = [(lower, lower + length, size) for lower, length, size in triples][:8]
     lower, upper, size = (ints(row[k] for row in table) for k in range(3))
     offsets = ints(
@@ -140,7 +138,7 @@ def test_the_quick_check_of_packings_finds_every_overlap(triples, data) -> None:
     assert not _native.packing_holds(lower, upper, size, offsets, top + 1)
 
 
-def assert_same(one: _native.ExactPacking, other: _native.ExactPacking) -> None:
+def assert_same(one, other):
     assert np.array_equal(one.offsets, other.offsets)
     assert (one.status, one.peak, one.bound, one.nodes) == (
         other.status,
@@ -151,7 +149,7 @@ def assert_same(one: _native.ExactPacking, other: _native.ExactPacking) -> None:
 
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
-def test_threads_do_not_change_the_answer(threads: int) -> None:
+def test_threads_do_not_change_the_answer(threads):
     random = np.random.default_rng(3)
     lower = random.integers(0, 60, 120)
     upper, size = lower + random.integers(5, 50, 120), random.integers(1, 90, 120)
@@ -163,7 +161,7 @@ def test_threads_do_not_change_the_answer(threads: int) -> None:
     assert_same(problem.fit(below, **options), problem.fit(below, **options, threads=threads))
 
 
-def apart(size, alignment, pairs) -> _native.PackingProblem:
+def apart(size, alignment, pairs):
     """Buffers of which some pairs must be apart, whatever their lifetimes."""
     count = len(size)
     first, none, begin = np.arange(count + 1), ints([-1] * count), ints([0] * count)
@@ -179,13 +177,13 @@ def apart(size, alignment, pairs) -> _native.PackingProblem:
     st.data(),
 )
 @fuzz(60)
-def test_neighbours_are_apart_and_each_lies_at_its_lowest_place(rows, data) -> None:
+def test_neighbours_are_apart_and_each_lies_at_its_lowest_place(rows, data):
     count = len(rows)
     pairs = {(i, j) for j in range(count) for i in range(j) if data.draw(st.booleans())}
     order = data.draw(st.permutations(range(count)))
     size, alignment = ints(row[0] for row in rows), ints(row[1] for row in rows)
     found = apart(size, alignment, pairs).place_in_order(ints(order))
-    placed: dict[int, int] = {}
+    placed = {}
     for i in order:
         at = 0
         while any(
@@ -199,7 +197,7 @@ def test_neighbours_are_apart_and_each_lies_at_its_lowest_place(rows, data) -> N
     assert found.peak == max(placed[i] + int(size[i]) for i in range(count))
 
 
-def test_pairs_of_buffers_that_do_not_exist_are_refused() -> None:
+def test_pairs_of_buffers_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match="pair: names a buffer that does not exist"):
         apart(ints([1]), ints([1]), [(0, 4)])
     with pytest.raises(ValueError, match="rows: of another width"):

@@ -15,18 +15,18 @@ from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import broken_rules
 
 
-def spread(count: int, seed: int):
+def spread(count, seed):
     random = np.random.default_rng(seed)
     lower = random.integers(0, count, count)
     return lower, lower + random.integers(1, 300, count), random.integers(1, 1 << 16, count)
 
 
-def windows(count: int, length: int, seed: int):
+def windows(count, length, seed):
     lower = np.arange(count)
     return lower, lower + length, np.random.default_rng(seed).integers(1, 1 << 16, count)
 
 
-def layers(count: int, seed: int):
+def layers(count, seed):
     random, lower = np.random.default_rng(seed), np.arange(count)
     length = np.where(
         random.random(count) < 0.9, random.integers(1, 6, count), random.integers(6, 2000, count)
@@ -40,7 +40,7 @@ def packed(problem):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.slow
-def test_large_packings_hold_and_repeat_and_do_not_beat_the_bound(seed: int) -> None:
+def test_large_packings_hold_and_repeat_and_do_not_beat_the_bound(seed):
     problem = problem_of(spread(3000, seed))
     found = packed(problem)
     assert not list(broken_rules(problem, found.offsets))
@@ -49,7 +49,7 @@ def test_large_packings_hold_and_repeat_and_do_not_beat_the_bound(seed: int) -> 
 
 
 @pytest.mark.parametrize("alignment", [64, 96])
-def test_aligned_ones_hold(alignment: int) -> None:
+def test_aligned_ones_hold(alignment):
     lower, upper, size = spread(2500, 7)
     problem = problem_of(
         {
@@ -63,18 +63,18 @@ def test_aligned_ones_hold(alignment: int) -> None:
 
 
 @pytest.mark.parametrize("length", [64, 300, 1024])
-def test_sliding_windows_come_within_a_hundredth_of_the_bound(length: int) -> None:
+def test_sliding_windows_come_within_a_hundredth_of_the_bound(length):
     found = packed(problem_of(windows(25_000, length, 1)))
     assert found.peak <= 1.01 * found.bound
 
 
-def test_layers_come_within_seven_thousandths_of_the_bound() -> None:
+def test_layers_come_within_seven_thousandths_of_the_bound():
     found = packed(problem_of(layers(40_000, 0)))
     assert found.peak <= 1.007 * found.bound
 
 
 @pytest.mark.slow
-def test_layers_that_packing_at_scale_leaves_far_from_the_bound_come_near_to_it() -> None:
+def test_layers_that_packing_at_scale_leaves_far_from_the_bound_come_near_to_it():
     """Sets of some thousand buffers of which few are large: their fullest instant is hard, and the
     rest easy."""
     columns = layers(3000, 3)
@@ -87,7 +87,8 @@ _BYTES_PER_BUFFER = """
 import resource
 import numpy as np
 import loadmaster as lm
-columns = np.arange(200_000), np.arange(200_000) + 64, np.random.default_rng(0).integers(1, 1 << 16, 200_000)
+sizes = np.random.default_rng(0).integers(1, 1 << 16, 200_000)
+columns = np.arange(200_000), np.arange(200_000) + 64, sizes
 lm.allocate(tuple(column[:10] for column in columns))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 lm.allocate(columns)
@@ -96,7 +97,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 200
 
 
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason=SANITIZER)
-def test_a_buffer_of_arrays_takes_few_bytes() -> None:
+def test_a_buffer_of_arrays_takes_few_bytes():
     """Its three columns are with the caller; offsets, problem, packing and check come to about
     three hundred bytes."""
     said = subprocess.run(
@@ -105,7 +106,7 @@ def test_a_buffer_of_arrays_takes_few_bytes() -> None:
     assert float(said.stdout) < 400
 
 
-def test_best_fit_by_birth_is_best_fit() -> None:
+def test_best_fit_by_birth_is_best_fit():
     columns = spread(1600, 3)
     order = np.lexsort((-columns[2], columns[0]))
     problem = problem_of(columns)
@@ -123,7 +124,7 @@ def test_best_fit_by_birth_is_best_fit() -> None:
     assert (quick == slow.offsets[:-1]).all()
 
 
-def holed(count: int, seed: int) -> list[lm.Buffer]:
+def holed(count, seed):
     """Each absent for about a third of its life."""
     random = np.random.default_rng(seed)
     rows = zip(
@@ -138,7 +139,7 @@ def holed(count: int, seed: int) -> list[lm.Buffer]:
     ]
 
 
-def test_large_sets_with_gaps_end_below_every_greedy_order() -> None:
+def test_large_sets_with_gaps_end_below_every_greedy_order():
     buffers = holed(2100, 0)
     best, greedy = lm.allocate(buffers), lm.allocate(buffers, strategy="greedy")
     assert not list(broken_rules(lm.problem_of(buffers), best.offsets))

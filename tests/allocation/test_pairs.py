@@ -13,7 +13,7 @@ from loadmaster.allocation.native import lower_bound, packing_problem
 from loadmaster.allocation.rules import problem_of
 
 
-def three() -> list[lm.Buffer]:
+def three():
     """Two at every instant, and each two at some."""
     return [
         lm.Buffer("a", 0, 2, 5),
@@ -22,7 +22,7 @@ def three() -> list[lm.Buffer]:
     ]
 
 
-def test_what_is_alive_two_by_two_is_the_proof() -> None:
+def test_what_is_alive_two_by_two_is_the_proof():
     answer = lm.allocate(three())
     assert packing_problem(problem_of(three())).load_bound().bytes == 13
     assert (answer.status, answer.peak, answer.certificate) == (
@@ -32,7 +32,7 @@ def test_what_is_alive_two_by_two_is_the_proof() -> None:
     )
 
 
-def test_what_is_alive_two_by_two_is_the_reason() -> None:
+def test_what_is_alive_two_by_two_is_the_reason():
     reason = lm.allocate([*three(), lm.Buffer("other", 0, 3, 1)], 18).certificate
     assert (reason.kind, reason.required, reason.excess, reason.instant) == (
         "fragmentation",
@@ -48,9 +48,7 @@ def test_what_is_alive_two_by_two_is_the_reason() -> None:
 
 @given(records())
 @fuzz(40)
-def test_every_two_of_them_clash_at_one_address_and_no_packing_needs_less(
-    buffers: list[lm.Buffer],
-) -> None:
+def test_every_two_of_them_clash_at_one_address_and_no_packing_needs_less(buffers):
     problem = problem_of(buffers)
     by_load, bound = packing_problem(problem).load_bound(), lower_bound(problem)
     assert by_load.bytes <= bound.bytes <= lowest_peak(buffers)

@@ -9,7 +9,7 @@ from loadmaster.allocation.problem import Buffer
 from loadmaster.allocation.rules import problem_of
 
 
-def test_peaks_are_the_maximal_sets_the_fullest_first() -> None:
+def test_peaks_are_the_maximal_sets_the_fullest_first():
     for seed in range(200):
         rng = random.Random(seed)
         buffers = []

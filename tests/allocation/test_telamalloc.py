@@ -23,9 +23,7 @@ NOWHERE = np.empty(0, dtype=np.int64)
 @pytest.mark.parametrize("off", [(), *((name,) for name in FEATURES)])
 @given(buffers=records(), capacity=st.integers(0, 30))
 @fuzz(30)
-def test_packings_hold_and_where_there_is_room_for_all_there_is_one(
-    off: tuple[str, ...], buffers: list[lm.Buffer], capacity: int
-) -> None:
+def test_packings_hold_and_where_there_is_room_for_all_there_is_one(off, buffers, capacity):
     problem = problem_of(buffers)
     ample = sum(b.size + b.alignment for b in buffers) + max(
         (b.offset or 0 for b in buffers), default=0
@@ -40,7 +38,7 @@ def test_packings_hold_and_where_there_is_room_for_all_there_is_one(
 @pytest.mark.parametrize(
     "off", [(), *((name,) for name in FEATURES), FEATURES], ids=lambda off: "-".join(off) or "none"
 )
-def test_tight_sets_are_packed_or_given_up_within_the_steps(off: tuple[str, ...]) -> None:
+def test_tight_sets_are_packed_or_given_up_within_the_steps(off):
     problem = tight(40, 1)
     search = TelaMalloc(problem, 2**16, replace(Options(steps=3000), **dict.fromkeys(off, False)))
     offsets = search.run()
@@ -50,7 +48,7 @@ def test_tight_sets_are_packed_or_given_up_within_the_steps(off: tuple[str, ...]
     assert (offsets is not None) or off
 
 
-def test_backtracks_are_counted_and_jumps_are_major() -> None:
+def test_backtracks_are_counted_and_jumps_are_major():
     problem = tight(100, 2)
     counts = {}
     for jump in (True, False):
@@ -62,13 +60,13 @@ def test_backtracks_are_counted_and_jumps_are_major() -> None:
     assert counts[False].major_backtracks == 0
 
 
-def run_interrupted(search: TelaMalloc) -> None:
+def run_interrupted(search):
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     search.run(600.0)
 
 
 @pytest.mark.parametrize("strikes", ["limit", "signal"])
-def test_a_time_limit_and_a_signal_stop_a_search(strikes: str) -> None:
+def test_a_time_limit_and_a_signal_stop_a_search(strikes):
     """One byte less than the load bound is out of reach, and takes for ever to try with propagator
     and jumps off."""
     search = TelaMalloc(
@@ -87,7 +85,7 @@ def test_a_time_limit_and_a_signal_stop_a_search(strikes: str) -> None:
     assert search.counts.steps < 10**9
 
 
-def test_malformed_arguments_are_refused() -> None:
+def test_malformed_arguments_are_refused():
     problem = packing_problem(tight(4, 0))
     with pytest.raises(ValueError, match="wait for an offset"):
         problem.first_conflict(2**16, np.array([0, 0]), np.array([0, 0]))

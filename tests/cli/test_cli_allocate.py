@@ -4,23 +4,21 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 
 PLANNERS = Path(__file__).parents[2] / "fixtures" / "planners"
 BUFFERS = "id,lower,upper,size\na,0,4,600\nb,2,6,300\nc,5,9,800\n"
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     path = tmp_path / "buffers.csv"
     path.write_text(BUFFERS)
     return path
 
 
-def test_allocate_prints_exactly_one_json_object_with_what_is_promised(file: Path) -> None:
-    result = run("allocate", file, "--json --seed 7 --threads 2")
-    assert result.returncode == 0, result.stderr
-    answer = json.loads(result.stdout)
+def test_allocate_prints_exactly_one_json_object_with_what_is_promised(file):
+    answer = printed("allocate", file, "--seed 7 --threads 2")
     promised = {
         "status",
         "peak",
@@ -44,25 +42,23 @@ def test_allocate_prints_exactly_one_json_object_with_what_is_promised(file: Pat
 
 
 @pytest.mark.slow
-def test_what_is_written_verifies_and_keeps_its_alignment(file: Path) -> None:
+def test_what_is_written_verifies_and_keeps_its_alignment(file):
     out = file.with_name("out.csv")
-    result = run("allocate", file, "--capacity 2KiB --alignment 256 --out", out)
-    assert result.returncode == 0, result.stderr
+    result = ran("allocate", file, "--capacity 2KiB --alignment 256 --out", out)
     assert "wrote" in result.stdout
-    assert run("verify --buffers", out, "--capacity 2KiB").returncode == 0
-    small = run("verify --buffers", out, "--capacity 1000 --json")
-    assert small.returncode == 1
-    assert json.loads(small.stdout)["violations"][0]["rule"] == "capacity"
+    ran("verify --buffers", out, "--capacity 2KiB")
+    assert (
+        printed("verify --buffers", out, "--capacity 1000", code=1)["violations"][0]["rule"]
+        == "capacity"
+    )
     out.write_text(out.read_text().replace(",256,", ",999,"))
     assert "alignment" in run("verify --buffers", out).stderr
     assert sorted(path.name for path in file.parent.iterdir()) == ["buffers.csv", "out.csv"]
 
 
-def test_what_does_not_fit_is_exit_code_1_with_a_reason(file: Path) -> None:
+def test_what_does_not_fit_is_exit_code_1_with_a_reason(file):
     out = file.with_name("out.csv")
-    result = run("allocate", file, "--capacity 1000 --out", out, "--json")
-    assert result.returncode == 1
-    reason = json.loads(result.stdout)["reason"]
+    reason = printed("allocate", file, "--capacity 1000 --out", out, code=1)["reason"]
     assert (
         reason["kind"],
         reason["required"],
@@ -75,12 +71,10 @@ def test_what_does_not_fit_is_exit_code_1_with_a_reason(file: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_memories_are_packed_written_and_verified(file: Path) -> None:
+def test_several_memories_are_packed_written_and_verified(file):
     out = file.with_name("out.csv")
     memories = "--memory sram=1000,alignment=8,reserved=0-8 --memory dram"
-    result = run("allocate", file, memories, "--json --out", out)
-    assert result.returncode == 0, result.stderr
-    answer = json.loads(result.stdout)
+    answer = printed("allocate", file, memories, "--out", out)
     assert (answer["status"], answer["cost"], answer["lower_bound"], answer["buffers"]) == (
         "optimal",
         300,
@@ -88,16 +82,14 @@ def test_several_memories_are_packed_written_and_verified(file: Path) -> None:
         3,
     )
     assert answer["memories"]["sram"]["peak"] <= answer["memories"]["sram"]["capacity"] == 1000
-    assert run("verify --buffers", out, memories).returncode == 0
+    ran("verify --buffers", out, memories)
     assert "capacity" in run("verify --buffers", out, "--memory sram=700 --memory dram").stderr
     assert "dram" in run("allocate", file, memories).stdout
     refused(run("verify --buffers", out), "out.csv", "--memory")
-    none = run("allocate", file, "--memory sram=500 --json")
-    assert none.returncode == 1
-    assert json.loads(none.stdout)["status"] == "infeasible"
+    assert printed("allocate", file, "--memory sram=500", code=1)["status"] == "infeasible"
 
 
-def test_what_does_not_fit_is_drawn_beyond_the_capacity(file: Path, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_drawn_beyond_the_capacity(file, tmp_path):
     out = tmp_path / "page"
     result = run("allocate", file, "--capacity 900 --out", out, "--json")
     assert (result.returncode, [path.name for path in out.iterdir()]) == (1, ["report.html"])
@@ -106,13 +98,9 @@ def test_what_does_not_fit_is_drawn_beyond_the_capacity(file: Path, tmp_path: Pa
     assert "Nothing fits: load: 1100 bytes required" in page
 
 
-def test_people_get_a_table(file: Path) -> None:
+def test_people_get_a_table(file):
     text = run("allocate", file).stdout
-    for words in (
-        "optimal",
-        "1100",
-        "2 buffers need 1,100 bytes together at instant 5",
-    ):
+    for words in ("optimal", "1100", "2 buffers need 1,100 bytes together at instant 5"):
         assert words in text
 
 
@@ -124,15 +112,9 @@ def test_people_get_a_table(file: Path) -> None:
         ("allocate bad.csv", ["bad.csv:3:4", "size"]),
         ("allocate buffers.csv --capacity huge", ["huge", "8 MiB"]),
         ("allocate buffers.csv --alignment 0", ["alignment", "at least 1"]),
-        (
-            "allocate buffers.csv --memory sram=1MiB,colour=red",
-            ["--memory", "alignment=BYTES"],
-        ),
+        ("allocate buffers.csv --memory sram=1MiB,colour=red", ["--memory", "alignment=BYTES"]),
         ("allocate buffers.csv --memory sram=lots", ["lots", "8 MiB"]),
-        (
-            "allocate buffers.csv --memory sram --capacity 5",
-            ["--capacity", "--memory NAME=BYTES"],
-        ),
+        ("allocate buffers.csv --memory sram --capacity 5", ["--capacity", "--memory NAME=BYTES"]),
         ("verify --buffers buffers.csv --memory sram", ["'offset' is missing"]),
         ("allocate buffers.csv --strategy magic", ["magic", "best-fit"]),
         ("allocate buffers.csv --out bad.csv/out.csv", ["--out"]),
@@ -141,18 +123,14 @@ def test_people_get_a_table(file: Path) -> None:
         ("verify --buffers buffers.csv", ["buffers.csv:1", "'offset' is missing"]),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(
-    arguments: str, words: list[str], file: Path
-) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, words, file):
     file.with_name("bad.csv").write_text("id,lower,upper,size\na,0,1,2\nb,0,1,x\n")
     refused(run(arguments, cwd=file.parent), *words)
 
 
-def test_a_dump_of_another_planner_is_checked_and_compared(tmp_path: Path) -> None:
+def test_a_dump_of_another_planner_is_checked_and_compared(tmp_path):
     dump, out = PLANNERS / "branches.iree.txt", tmp_path / "packed.csv"
-    done = run("allocate --from iree", dump, "--out", out, "--json")
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+    shown = printed("allocate --from iree", dump, "--out", out)
     assert (shown["planner"], shown["file"]) == ("iree", str(dump))
     (arena,) = shown["arenas"]
     assert (arena["name"], arena["theirs"], arena["peak"], arena["lower_bound"]) == (
@@ -162,13 +140,13 @@ def test_a_dump_of_another_planner_is_checked_and_compared(tmp_path: Path) -> No
         35_072,
     )
     assert (arena["status"], arena["violations"], arena["theirs_stated"]) == ("optimal", [], 38_976)
-    assert run("verify --buffers", out, "--capacity 35072").returncode == 0
+    ran("verify --buffers", out, "--capacity 35072")
     table = run("allocate --from iree", dump).stdout
     for word in ("branches$async", "38,976", "35,072", "10.0% could be saved"):
         assert word in table
 
 
-def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path: Path) -> None:
+def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path):
     dump = tmp_path / "log.txt"
     dump.write_text(
         "(id=0): size=64, offset=0, first_used=0 last_used=1\n(id=1): size=64, offset=32,"
@@ -182,25 +160,14 @@ def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path: Path) -> N
     assert (
         run("allocate --from tflm-log", dump, "--arena 'plan 2'").stdout.count("share bytes") == 1
     )
+    refused(run("allocate --from tflm-log", dump, "--out", tmp_path / "o.csv"), "--arena", "plan 1")
     refused(
-        run("allocate --from tflm-log", dump, "--out", tmp_path / "o.csv"),
-        "--arena",
-        "plan 1",
-    )
-    refused(
-        run("allocate --from tflm-log", dump, "--arena 'plan 3'"),
-        "plan 3",
-        "did you mean plan",
+        run("allocate --from tflm-log", dump, "--arena 'plan 3'"), "plan 3", "did you mean plan"
     )
     refused(run("allocate --from tflm-log", dump, "--memory sram"), "--memory", "--out")
     refused(run("allocate", dump, "--arena 'plan 1'"), "--from")
     refused(
-        run(
-            "allocate --from onnxruntime",
-            PLANNERS / "branches.json",
-            "--out",
-            tmp_path / "o.csv",
-        ),
+        run("allocate --from onnxruntime", PLANNERS / "branches.json", "--out", tmp_path / "o.csv"),
         "branches.json",
         "--json",
     )

@@ -1,7 +1,5 @@
 """`loadmaster export`: what it writes and prints, and how it refuses."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -10,10 +8,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 
 from loadmaster.integrations.tflite import why
-from loadmaster.integrations.tflite.export import ExportedModel, export_model
+from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.planned_file import planned_offsets
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
@@ -21,12 +19,10 @@ MODEL = Path(__file__).parents[2] / "fixtures" / "wake-words.tflite"
 
 
 @pytest.mark.slow
-def test_a_model_is_written_with_its_plan_and_the_figures_are_printed(tmp_path: Path) -> None:
+def test_a_model_is_written_with_its_plan_and_the_figures_are_printed(tmp_path):
     pytest.importorskip("tflite_micro")
     out = tmp_path / "planned.tflite"
-    done = run("export tflite", MODEL, "--out", out, "--json")
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+    shown = printed("export tflite", MODEL, "--out", out)
     assert (shown["status"], shown["head_before"], shown["head"], shown["lower_bound"]) == (
         "optimal",
         73728,
@@ -48,10 +44,9 @@ def test_a_model_is_written_with_its_plan_and_the_figures_are_printed(tmp_path: 
     assert planned_offsets(parse_model((tmp_path / "again.tflite").read_bytes())) == entries
 
 
-def test_without_scratch_the_most_that_the_arena_may_grow_is_said(tmp_path: Path) -> None:
+def test_without_scratch_the_most_that_the_arena_may_grow_is_said(tmp_path):
     out = tmp_path / "planned.tflite"
-    done = run("export tflite", MODEL, "--out", out, "--scratch none --alignment 64")
-    assert done.returncode == 0, done.stderr
+    done = ran("export tflite", MODEL, "--out", out, "--scratch none --alignment 64")
     assert "the arena may take up to" in " ".join(done.stdout.split())
     assert "Measured" not in done.stdout
     entries = planned_offsets(parse_model(out.read_bytes()))
@@ -59,11 +54,11 @@ def test_without_scratch_the_most_that_the_arena_may_grow_is_said(tmp_path: Path
 
 
 @cache
-def exported() -> ExportedModel:
+def exported():
     return export_model(MODEL, scratch="none")
 
 
-def log_of(scratch: str = "") -> str:
+def log_of(scratch=""):
     """What a target prints: planned tensors as TFLM would have them, and scratch buffers."""
     lines = [
         f"{number % 10} (id={number}): size={tensor.bytes}, offset=0,"
@@ -79,15 +74,13 @@ def log_of(scratch: str = "") -> str:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler")
 def test_the_log_of_a_target_says_what_scratch_its_kernels_take_and_the_plan_in_c_compiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(why, "_remedies", lambda *_: ())
     log, source, out = (tmp_path / name for name in ("log.txt", "plan.cc", "planned.tflite"))
     log.write_text(log_of("e (id=14): size=2048, offset=0, first_used=3 last_used=3"))
     command = ("export tflite", MODEL, "--out", out, "--scratch", log, "--c-struct", source)
-    done = run(command, "--json")
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+    shown = printed(command)
     assert shown["scratch_buffers"] == [{"name": "scratch 14", "bytes": 2048}]
     assert (shown["head"], shown["measured"]) == (55296 + 2048, None)
     assert shown["files"] == [str(out), str(source)]
@@ -104,7 +97,7 @@ def test_the_log_of_a_target_says_what_scratch_its_kernels_take_and_the_plan_in_
     assert built.returncode == 0, built.stderr
 
 
-def test_logs_of_something_else_are_refused(tmp_path: Path) -> None:
+def test_logs_of_something_else_are_refused(tmp_path):
     log = tmp_path / "log.txt"
     plan = ("export tflite", MODEL, "--out", tmp_path / "planned.tflite", "--scratch", log)
     refused(run(plan), "log.txt", "No such file")
@@ -120,7 +113,7 @@ def test_logs_of_something_else_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "planned.tflite").exists()
 
 
-def test_what_cannot_be_done_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_refused_and_nothing_is_written(tmp_path):
     out, source, absent = (tmp_path / name for name in ("p.tflite", "p.cc", "absent.tflite"))
     export = ("export tflite", MODEL, "--out", out, "--scratch none")
     refused(run(export, "--alignment 8"), "a power of two of at least 16")
@@ -132,7 +125,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_an_arena_that_is_too_small_is_explained_and_drawn(tmp_path: Path) -> None:
+def test_an_arena_that_is_too_small_is_explained_and_drawn(tmp_path):
     pytest.importorskip("tflite_micro")
     out = tmp_path / "small.tflite"
     done = run("export tflite", MODEL, "--arena 20KiB --out", out, "--json")
@@ -149,11 +142,10 @@ def test_an_arena_that_is_too_small_is_explained_and_drawn(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_the_curve_is_printed_and_drawn(tmp_path: Path) -> None:
+def test_the_curve_is_printed_and_drawn(tmp_path):
     pytest.importorskip("tflite_micro")
     out = tmp_path / "small.tflite"
-    done = run("export tflite", MODEL, "--extra-macs 5% --curve --out", out)
-    assert done.returncode == 0, done.stderr
+    done = ran("export tflite", MODEL, "--extra-macs 5% --curve --out", out)
     assert "36864 bytes (36.0 KiB)       4.5%                 10.0%      9" in done.stdout
     page = (tmp_path / "small.html").read_text()
     assert "Memory over the operators" in page
@@ -161,10 +153,9 @@ def test_the_curve_is_printed_and_drawn(tmp_path: Path) -> None:
     assert out.exists()
 
 
-def test_what_cannot_run_in_bands_is_planned_as_ever_and_says_why(tmp_path: Path) -> None:
+def test_what_cannot_run_in_bands_is_planned_as_ever_and_says_why(tmp_path):
     planned, again = tmp_path / "planned.tflite", tmp_path / "again.tflite"
-    done = run("export tflite", MODEL, "--out", planned, "--scratch none")
-    assert done.returncode == 0, done.stderr
+    done = ran("export tflite", MODEL, "--out", planned, "--scratch none")
     more = ("--extra-macs 5% --unchecked --out", again)
     done = run("export tflite", planned, more)
     text = " ".join(done.stdout.split())
@@ -179,7 +170,7 @@ def test_what_cannot_run_in_bands_is_planned_as_ever_and_says_why(tmp_path: Path
     assert not (tmp_path / "third.tflite").exists()
 
 
-def test_packing_an_arena_names_its_peak_and_what_would_help() -> None:
+def test_packing_an_arena_names_its_peak_and_what_would_help():
     text = " ".join(run("allocate", MODEL, "--capacity 48KiB").stdout.split())
     assert "Peak at operator 2 (CONV_2D), 55296 bytes: t9 36864, t6 18432" in text
     assert re.search(
@@ -188,14 +179,14 @@ def test_packing_an_arena_names_its_peak_and_what_would_help() -> None:
     assert "No gain from kernels in place" in text
 
 
-def test_the_tensors_of_the_arena_can_be_packed_as_buffers() -> None:
+def test_the_tensors_of_the_arena_can_be_packed_as_buffers():
     done = run("allocate", MODEL, "--alignment 16 --json")
     assert (done.returncode, json.loads(done.stdout)["peak"]) == (0, 55296)
     done = run("allocate", MODEL, "--alignment 16 --capacity 48KiB --json")
     assert (done.returncode, json.loads(done.stdout)["reason"]["excess"]) == (1, 55296 - 48 * 1024)
 
 
-def test_a_plan_in_the_file_does_not_change_what_it_is() -> None:
+def test_a_plan_in_the_file_does_not_change_what_it_is():
     data = exported().data
     before, after = parse_model(MODEL.read_bytes()), parse_model(data)
     assert [t.name for t in after.subgraphs[0].tensors] == [

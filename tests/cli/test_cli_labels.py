@@ -1,10 +1,7 @@
 """Every command that shows costs says what they rest on, in its table, its JSON and its report."""
 
-import json
-from pathlib import Path
-
 import pytest
-from tests.support import command_line
+from tests.support.command_line import printed, ran
 
 import loadmaster as lm
 from loadmaster.targets.load import bundled_text
@@ -22,14 +19,8 @@ error_after = 0.1
 """
 
 
-def run(*words: object) -> str:
-    done = command_line.run(*words)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(params=["estimated", "calibrated"])
-def labelled(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, Path]:
+def labelled(request, tmp_path):
     """A label, and the files of an NPU and of a machine with two memories whose costs have it."""
     more = CALIBRATION if request.param == "calibrated" else ""
     npu, server = tmp_path / "npu.toml", tmp_path / "server.toml"
@@ -39,38 +30,36 @@ def labelled(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path,
 
 
 def test_plans_mappings_placements_and_sweeps_carry_the_label_of_their_target(
-    labelled: tuple[str, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    labelled, tmp_path, monkeypatch
+):
     label, npu, server = labelled
     monkeypatch.chdir(tmp_path)
     plan = ("plan onnx:squeezenet --target", npu, "--precision int8 --cut none")
-    assert json.loads(run(plan, "--json"))["costs"]["label"] == label
-    assert f"costs: {label} (" in " ".join(run(plan).split())
+    assert printed(plan)["costs"]["label"] == label
+    assert f"costs: {label} (" in " ".join(ran(plan).stdout.split())
     assert f"costs: {label} (" in (tmp_path / "loadmaster-plan" / "report.html").read_text()
     assert [
         part.label for part in lm.Plan.load(tmp_path / "loadmaster-plan" / "plan.json").costs
     ] == [label]
     mapped = ("map onnx:squeezenet --target", npu, "--precision int8 --samples 100")
-    assert json.loads(run(mapped, "--json"))["costs"]["label"] == label
-    assert f"\n{label.capitalize()} " in run(mapped)
+    assert printed(mapped)["costs"]["label"] == label
+    assert f"\n{label.capitalize()} " in ran(mapped).stdout
     placed = ("place onnx:squeezenet --target", server, "--fast 60% --mode static")
-    assert json.loads(run(placed, "--json"))["costs"]["label"] == label
-    assert f"\n{label.capitalize()} " in run(placed)
-    run(placed, "--out placed")
+    assert printed(placed)["costs"]["label"] == label
+    assert f"\n{label.capitalize()} " in ran(placed).stdout
+    ran(placed, "--out placed")
     assert f"costs: {label} (" in (tmp_path / "placed" / "report.html").read_text()
-    sweep = "--sweep bandwidth=20GB/s --workers 1 --json"
-    assert json.loads(run(plan, sweep))["costs"]["label"] == label
+    sweep = "--sweep bandwidth=20GB/s --workers 1"
+    assert printed(plan, sweep)["costs"]["label"] == label
 
 
-def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weakest(
-    tmp_path: Path,
-) -> None:
+def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weakest(tmp_path):
     jobs, table = tmp_path / "two.csv", tmp_path / "costs.csv"
     jobs.write_text("K,C,Y,X,R,S,type\n64,64,56,56,1,1,1\n1000,512,1,1,1,1,0\n")
     rows = [f"two/{job},{core},1e-4,1e9" for job in (0, 1) for core in ("ws0", "ws1", "ws2", "lb")]
     table.write_text("\n".join(["job,core,latency_s,bandwidth_bytes_per_s", *rows]))
-    mapped = ("map", jobs, "--target edge-npu --samples 100 --json")
-    assert json.loads(run(mapped, "--cost", table))["costs"] == {
+    mapped = ("map", jobs, "--target edge-npu --samples 100")
+    assert printed(mapped, "--cost", table)["costs"] == {
         "label": "measured",
         "from": [{"label": "measured", "source": str(table), "count": 2}],
     }
@@ -83,7 +72,7 @@ def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weake
             ]
         )
     )
-    mixed = json.loads(run("map", ready, jobs, "--target edge-npu --samples 100 --json"))["costs"]
+    mixed = printed("map", ready, jobs, "--target edge-npu --samples 100")["costs"]
     assert mixed["label"] == "estimated"
     assert [(part["label"], part["count"]) for part in mixed["from"]] == [
         ("measured", 2),
@@ -91,7 +80,7 @@ def test_tables_of_ones_own_are_measured_and_mixtures_are_as_weak_as_their_weake
     ]
 
 
-def test_the_model_of_the_paper_does_not_heed_a_calibration(tmp_path: Path) -> None:
+def test_the_model_of_the_paper_does_not_heed_a_calibration(tmp_path):
     (tmp_path / "s2.toml").write_text(bundled_text("m3e-s2") + CALIBRATION)
     target, jobs = lm.target(tmp_path / "s2.toml"), lm.read_job_list("fixtures/jobs.csv")
     assert [part.label for part in lm.analyse(jobs, target).provenance] == ["calibrated"]

@@ -4,30 +4,33 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 
 pytestmark = pytest.mark.slow
 
 JOBS = "K,C,Y,X,R,S,type\n" + "".join(
     f"{64 * (1 + i % 3)},{32 * (1 + i % 4)},{14 + i % 5},14,3,3,{1 + i % 2}\n" for i in range(12)
 )
-COSTS = "job,core,latency_s,bandwidth_bytes_per_s\na,x,0.001,1e9\na,y,0.002,1e9\nb,x,0.003,2e9\nb,y,0.001,2e9\nc,y,0.001,0\n"
+COSTS = """job,core,latency_s,bandwidth_bytes_per_s
+a,x,0.001,1e9
+a,y,0.002,1e9
+b,x,0.003,2e9
+b,y,0.001,2e9
+c,y,0.001,0
+"""
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "jobs.csv").write_text(JOBS)
     (tmp_path / "costs.csv").write_text(COSTS)
     return tmp_path
 
 
-def test_map_prints_exactly_one_json_object_with_what_is_promised(folder: Path) -> None:
-    result = run(
-        "map jobs.csv --target m3e-s2 --bandwidth '1 GB/s' --seed 7 --samples 2000 --json",
-        cwd=folder,
+def test_map_prints_exactly_one_json_object_with_what_is_promised(folder):
+    answer = printed(
+        "map jobs.csv --target m3e-s2 --bandwidth '1 GB/s' --seed 7 --samples 2000", cwd=folder
     )
-    assert result.returncode == 0, result.stderr
-    answer = json.loads(result.stdout)
     assert (answer["strategy"], answer["seed"], len(answer["jobs"])) == ("auto", 7, 12)
     assert answer["lower_bound"] <= answer["makespan"]
     assert answer["cycles"] == pytest.approx(answer["makespan"] * 1e9, abs=1.5)
@@ -36,18 +39,14 @@ def test_map_prints_exactly_one_json_object_with_what_is_promised(folder: Path) 
         assert mine == list(range(len(mine)))
 
 
-def test_a_table_of_costs_needs_no_target(folder: Path) -> None:
-    answer = json.loads(run("map costs.csv --bandwidth '8 GB/s' --json", cwd=folder).stdout)
+def test_a_table_of_costs_needs_no_target(folder):
+    answer = printed("map costs.csv --bandwidth '8 GB/s'", cwd=folder)
     assert (answer["status"], answer["makespan"]) == ("optimal", pytest.approx(0.002))
     assert {job["job"]: job["core"] for job in answer["jobs"]} == {"a": "x", "b": "y", "c": "y"}
 
 
-def test_people_get_tables_and_files_start_the_next_search(folder: Path) -> None:
-    first = run(
-        "map jobs.csv --target m3e-s2 --samples 500 --group-size 5 --out out",
-        cwd=folder,
-    )
-    assert first.returncode == 0, first.stderr
+def test_people_get_tables_and_files_start_the_next_search(folder):
+    first = ran("map jobs.csv --target m3e-s2 --samples 500 --group-size 5 --out out", cwd=folder)
     for words in (
         "Makespan",
         "Lower bound",
@@ -63,18 +62,16 @@ def test_people_get_tables_and_files_start_the_next_search(folder: Path) -> None
     assert "magma, seed 0" in run("map jobs.csv --target m3e-s2", settings, cwd=folder).stdout
 
 
-def test_a_front_of_two_objectives(folder: Path) -> None:
+def test_a_front_of_two_objectives(folder):
     options = "--target m3e-s2 --bandwidth '1 GB/s' --objective makespan,energy --samples 300"
-    front = json.loads(run("map jobs.csv", options, "--json", cwd=folder).stdout)["front"]
+    front = printed("map jobs.csv", options, cwd=folder)["front"]
     assert [point["makespan"] for point in front] == sorted(point["makespan"] for point in front)
     assert "Throughput" in run("map jobs.csv", options, cwd=folder).stdout
 
 
-def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
+def test_dependencies_are_kept_when_asked_for(folder):
     options = "onnx:squeezenet --target m3e-s2 --precision int8 --samples 20 --json"
-    free, bound = (
-        json.loads(run("map", options, more, cwd=folder).stdout) for more in ("", "--dependencies")
-    )
+    free, bound = (printed("map", options, more, cwd=folder) for more in ("", "--dependencies"))
     assert free["makespan"] < bound["makespan"]
     assert bound["lower_bound"] <= bound["makespan"]
     ends = {job["job"]: job["end"] for job in bound["jobs"]}
@@ -84,10 +81,13 @@ def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
     )
 
 
-def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> None:
-    options = "onnx:squeezenet --target m3e-s2 --precision int8 --mini-batches 3 --samples 20 --dependencies"
+def test_networks_that_come_again_report_latencies_and_misses(folder):
+    options = (
+        "onnx:squeezenet --target m3e-s2 --precision int8 --mini-batches 3 --samples 20"
+        " --dependencies"
+    )
     timing = "--period squeezenet=2ms --deadline squeezenet=10us --priority squeezenet=2"
-    networks = json.loads(run("map", options, timing, "--json", cwd=folder).stdout)["mini_batches"]
+    networks = printed("map", options, timing, cwd=folder)["mini_batches"]
     assert [(each["number"], each["release"], each["missed"]) for each in networks] == [
         (0, 0.0, True),
         (1, 0.002, True),
@@ -111,23 +111,14 @@ def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> N
         ("jobs.csv --target m3e-s2 --strategy sorcery", ["sorcery", "annealing"]),
         ("jobs.csv --target m3e-s2 --allocator first", ["allocator 'first'"]),
         ("jobs.csv --target m3e-s2 --objective joy", ["objective 'joy'"]),
-        (
-            "jobs.csv --target m3e-s2 --objective makespan,energy,edp",
-            ["two for a Pareto front"],
-        ),
+        ("jobs.csv --target m3e-s2 --objective makespan,energy,edp", ["two for a Pareto front"]),
         ("jobs.csv --target m3e-s2 --cost guess", ["guess"]),
-        (
-            "jobs.csv --target m3e-s2 --warm-start jobs.csv",
-            ["not JSON from line 1, column 1"],
-        ),
+        ("jobs.csv --target m3e-s2 --warm-start jobs.csv", ["not JSON from line 1, column 1"]),
         (
             "jobs.csv --target m3e-s2 --set magma.mutation=0.1",
             ["strategy magma", "auto was chosen", "--strategy magma"],
         ),
-        (
-            "jobs.csv --target m3e-s2 --dependencies --objective makespan,energy",
-            ["one objective"],
-        ),
+        ("jobs.csv --target m3e-s2 --dependencies --objective makespan,energy", ["one objective"]),
         (
             "jobs.csv --target m3e-s2 --strategy magma --set magma.mutation=lots",
             ["magma.mutation=NUMBER"],
@@ -148,35 +139,24 @@ def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> N
             "jobs.csv --target m3e-s2 --priority other=1",
             ["priority of 'other': there is no such network"],
         ),
-        (
-            "jobs.csv --target m3e-s2 --priority jobs=-1",
-            ["NAME=X with a number of at least 0"],
-        ),
-        (
-            "jobs.csv --target m3e-s2 --period jobs=1ms --group-size 3",
-            ["--period", "--group-size"],
-        ),
-        (
-            "jobs.csv --target m3e-s2 --dependencies --group-size 3",
-            ["--dependencies"],
-        ),
+        ("jobs.csv --target m3e-s2 --priority jobs=-1", ["NAME=X with a number of at least 0"]),
+        ("jobs.csv --target m3e-s2 --period jobs=1ms --group-size 3", ["--period", "--group-size"]),
+        ("jobs.csv --target m3e-s2 --dependencies --group-size 3", ["--dependencies"]),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(
-    arguments: str, words: list[str], folder: Path
-) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, words, folder):
     refused(run("map", arguments, cwd=folder), *words)
 
 
-def test_operators_are_divided_if_that_is_asked_for(folder: Path) -> None:
+def test_operators_are_divided_if_that_is_asked_for(folder):
     ncf = Path(__file__).parents[2] / "fixtures" / "ncf.onnx.gz"
     options = (
         "map",
         ncf,
         "--target m3e-s2 --bandwidth '4000 GB/s' --batch 256 --precision int8 --samples 300",
     )
-    whole = json.loads(run(options, "--json", cwd=folder).stdout)
-    cut = json.loads(run(options, "--cut --json --out cut", cwd=folder).stdout)
+    whole = printed(options, cwd=folder)
+    cut = printed(options, "--cut --out cut", cwd=folder)
     assert cut["lower_bound"] <= cut["makespan"] < whole["lower_bound"]
     assert len(cut["jobs"]) > len(whole["jobs"])
     saved = json.loads((folder / "cut" / "mapping.json").read_text())
@@ -193,9 +173,7 @@ def test_operators_are_divided_if_that_is_asked_for(folder: Path) -> None:
 
 @pytest.mark.parametrize(("precision", "unit"), [("int8", "OP/s"), ("fp16", "FLOP/s")])
 @pytest.mark.parametrize("objective", ["makespan", "makespan,energy"])
-def test_rates_of_integer_networks_are_operations(
-    precision: str, unit: str, objective: str
-) -> None:
+def test_rates_of_integer_networks_are_operations(precision, unit, objective):
     shown = run(
         "map onnx:squeezenet --target m3e-s2 --samples 20",
         f"--precision {precision} --objective {objective}",

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, refused, run
 from tests.support.hand_sequence import step
 
 from loadmaster.placement.sequence_json import write_sequence
@@ -14,19 +14,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Path:
+def written(tmp_path):
     return write_sequence(step(), tmp_path / "step.json.gz")
 
 
-def test_place_prints_one_json_object_and_writes_the_same(written: Path) -> None:
-    result = run(
-        "place",
-        written.name,
-        "--fast 50% --explain w --curve --out placed --json",
-        cwd=written.parent,
+def test_place_prints_one_json_object_and_writes_the_same(written):
+    answer = printed(
+        "place", written.name, "--fast 50% --explain w --curve --out placed", cwd=written.parent
     )
-    assert result.returncode == 0, result.stderr
-    answer = json.loads(result.stdout)
     assert answer["lower_bound"] <= answer["makespan"]
     assert answer["peak"] <= answer["capacity"] == step().peak_bytes // 2
     assert [tensor["name"] for tensor in answer["tensors"]] == ["x", "w", "a", "b", "da", "y"]
@@ -48,20 +43,18 @@ def test_place_prints_one_json_object_and_writes_the_same(written: Path) -> None
         ("--out /dev/null/placed --fast none", ["--out", "cannot be written"]),
     ],
 )
-def test_mistakes_are_named_and_leave_nothing_behind(
-    written: Path, options: str, words: list[str]
-) -> None:
+def test_mistakes_are_named_and_leave_nothing_behind(written, options, words):
     refused(run("place", written.name, options, cwd=written.parent), *words)
     assert list(written.parent.iterdir()) == [written]
 
 
-def test_a_step_from_a_file_is_costed_for_the_target(tmp_path: Path) -> None:
+def test_a_step_from_a_file_is_costed_for_the_target(tmp_path):
     """The example of the documents: a file that any machine may cost, on a GPU, and on one with a
     slower bus."""
     file = Path(__file__).parents[2] / "fixtures" / "resnet50-training.json.gz"
 
-    def times(options: str) -> tuple[float, float | None]:
-        answer = json.loads(run("place", file, "--fast 60% --strategy lru --json", options).stdout)
+    def times(options):
+        answer = printed("place", file, "--fast 60% --strategy lru", options)
         return answer["makespan"], answer["all_slow_time"]
 
     gpu = "--target gpu-pcie"
@@ -72,7 +65,5 @@ def test_a_step_from_a_file_is_costed_for_the_target(tmp_path: Path) -> None:
     assert slower[0] > 1.5 * on_gpu[0]
     refused(run("place", file, "--fast 60%"), "resnet50-training.json.gz", "--target")
     refused(
-        run("place", file, "--target edge-npu"),
-        "resnet50-training.json.gz",
-        "edge-npu has 4 cores",
+        run("place", file, "--target edge-npu"), "resnet50-training.json.gz", "edge-npu has 4 cores"
     )

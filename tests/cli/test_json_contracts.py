@@ -4,13 +4,10 @@ documents says the same.
 `calibrate`, `run` and `export iree` are held where they are tested.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,10 +37,11 @@ def llama(batch=1):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+    sizes = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+    config = LlamaConfig(vocab_size=64, **sizes)
     return LlamaForCausalLM(config), {"input_ids": torch.arange(8).reshape(1, 8)}
 """
-COMMANDS: dict[str, list[Any]] = {
+COMMANDS = {
     "allocate": [
         ("allocate", BUFFERS),
         ("allocate", BUFFERS, "--capacity 1000"),
@@ -57,10 +55,7 @@ COMMANDS: dict[str, list[Any]] = {
     "allocate-from": [("allocate --from onnxruntime", DUMP)],
     "export-tflite": [("export tflite", MODEL, "--out planned.tflite --scratch none")],
     "inspect": ["inspect onnx:squeezenet"],
-    "map": [
-        MAP,
-        "map onnx:squeezenet --target m3e-s2 --samples 20 --deadline squeezenet=1us",
-    ],
+    "map": [MAP, "map onnx:squeezenet --target m3e-s2 --samples 20 --deadline squeezenet=1us"],
     "map-front": [(MAP, "--objective makespan,energy")],
     "place": [
         f"{PLACE} all-slow",
@@ -92,22 +87,21 @@ EVERYWHERE = (
 """What means the same in every object that has it."""
 
 
-def printed(*arguments: object, cwd: Path | None = None) -> dict[str, Any]:
+def printed(*arguments, cwd=None):
     done = run(*arguments, "--json", cwd=cwd)
     assert done.stderr == "" or done.returncode
-    shown: dict[str, Any] = json.loads(done.stdout)
-    return shown
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(
     ("name", "command"), [(name, each) for name, all_ in COMMANDS.items() for each in all_]
 )
-def test_an_object_is_what_its_schema_says(name: str, command: object, tmp_path: Path) -> None:
+def test_an_object_is_what_its_schema_says(name, command, tmp_path):
     conforms(name, printed(command, cwd=tmp_path))
 
 
 @pytest.mark.slow
-def test_plans_and_what_becomes_of_them_are_what_their_schemas_say(tmp_path: Path) -> None:
+def test_plans_and_what_becomes_of_them_are_what_their_schemas_say(tmp_path):
     made = ("plan", NETWORK, "--no-report --mini-batches 2 --deadline squeezenet=1us --out")
     conforms("plan", printed(made, tmp_path))
     file, broken = tmp_path / "plan.json", tmp_path / "broken.json"
@@ -121,12 +115,10 @@ def test_plans_and_what_becomes_of_them_are_what_their_schemas_say(tmp_path: Pat
     conforms("report", printed("report", file, file))
 
 
-def test_a_plan_that_is_run_is_what_its_schema_says(tmp_path: Path) -> None:
+def test_a_plan_that_is_run_is_what_its_schema_says(tmp_path):
     weight = constant("w", np.ones((8, 6)), np.float32)
     path = save(
-        tmp_path,
-        model(["[product] y = MatMul(x, w)"], {"x": (4, 8)}, ["y"], [weight]),
-        "net.onnx",
+        tmp_path, model("[product] y = MatMul(x, w)", "float[4,8] x", "y", [weight]), "net.onnx"
     )
     plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE).save(tmp_path / "plan.json")
     shown = printed("verify", plan, "--run", path)
@@ -134,7 +126,7 @@ def test_a_plan_that_is_run_is_what_its_schema_says(tmp_path: Path) -> None:
     assert shown["run"]["outputs"]
 
 
-def test_a_profile_is_what_its_schema_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_is_what_its_schema_says(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
@@ -144,20 +136,20 @@ def test_a_profile_is_what_its_schema_says(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_generation_is_what_its_schema_says(tmp_path: Path) -> None:
+def test_a_generation_is_what_its_schema_says(tmp_path):
     pytest.importorskip("transformers")
     (tmp_path / "tiny_language.py").write_text(LANGUAGE)
     command = "run torch:tiny_language:llama --generate 3 --fast 16MiB"
     conforms("generate", printed(command, cwd=tmp_path))
 
 
-def test_every_schema_is_held_to_something() -> None:
+def test_every_schema_is_held_to_something():
     others = {"plan", "verify", "report", "generate", "profile"}
     assert COMMANDS.keys() | others | ELSEWHERE == SCHEMAS.keys()
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_describes_everything_and_leaves_nothing_open(name: str) -> None:
+def test_a_schema_describes_everything_and_leaves_nothing_open(name):
     whole = SCHEMAS[name]
     assert whole["properties"]["version"]["const"] >= 1
     assert {"version", "files"} <= set(whole["required"])
@@ -173,10 +165,10 @@ def test_a_schema_describes_everything_and_leaves_nothing_open(name: str) -> Non
             )
 
 
-def test_the_schema_of_plan_files_is_that_of_their_records() -> None:
+def test_the_schema_of_plan_files_is_that_of_their_records():
     """And says what every field means."""
 
-    def bare(schema: dict[str, Any]) -> dict[str, Any]:
+    def bare(schema):
         kept = {
             key: value
             for key, value in schema.items()
@@ -202,7 +194,7 @@ def test_the_schema_of_plan_files_is_that_of_their_records() -> None:
 
 
 @pytest.mark.parametrize("cut", ["auto", "none"])
-def test_plans_are_what_the_schema_of_plan_files_says(cut: str) -> None:
+def test_plans_are_what_the_schema_of_plan_files_says(cut):
     """Pieces with ranges, copies and private buffers, and a machine that copies every operand."""
     plans = [
         lm.plan(
@@ -221,7 +213,7 @@ def test_plans_are_what_the_schema_of_plan_files_says(cut: str) -> None:
 
 
 @pytest.mark.parametrize("field", EVERYWHERE)
-def test_a_name_means_the_same_in_every_object(field: str) -> None:
+def test_a_name_means_the_same_in_every_object(field):
     assert (
         len(
             {
@@ -243,7 +235,7 @@ def test_a_name_means_the_same_in_every_object(field: str) -> None:
         ({"violations": [{"rule": "overlap"}]}, "$.violations[0]: message is missing"),
     ],
 )
-def test_what_is_not_in_a_schema_is_noticed(change: dict[str, Any], why: str) -> None:
+def test_what_is_not_in_a_schema_is_noticed(change, why):
     right = {"version": 1, "valid": True, "violations": [], "files": []}
     conforms("verify", right)
     assert list(errors(SCHEMAS["verify"], right | change)) == [why]
@@ -251,12 +243,13 @@ def test_what_is_not_in_a_schema_is_noticed(change: dict[str, Any], why: str) ->
 
 UNITS = (
     r"second|byte|joule|square mill|share|ratio|number|count|how many|index|operation|in elements"
-    r"|seed|version|percent|per |address|unit|instant|difference|slowdown|relative|over its|times|of them"
+    r"|seed|version|percent|per |address|unit|instant|difference|slowdown|relative|over its"
+    r"|times|of them"
 )
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_every_figure_says_its_unit(name: str) -> None:
+def test_every_figure_says_its_unit(name):
     for where, part in parts(SCHEMAS[name], "$"):
         kinds = part.get("type", ())
         if not {"number", "integer"}.isdisjoint([kinds] if isinstance(kinds, str) else kinds):
@@ -264,7 +257,7 @@ def test_every_figure_says_its_unit(name: str) -> None:
             assert re.search(UNITS, said, flags=re.IGNORECASE), f"{where}: {said}"
 
 
-def test_the_page_of_the_documents_is_up_to_date() -> None:
+def test_the_page_of_the_documents_is_up_to_date():
     made = runpy.run_path(str(ROOT / "docs" / "json_page.py"))["page"]()
     assert (ROOT / "docs" / "reference" / "json.md").read_text() == made, (
         "run: python docs/json_page.py"

@@ -1,25 +1,20 @@
 """Options of networks are the same on every command that reads one."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
 import typer
-from onnx import TensorProto, helper, numpy_helper
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
+from tests.support.onnx_builder import model, save
 
 from loadmaster.cli.main import app
 
 SHARED = {"batch", "dim", "precision"}
 
 
-def commands(group: object, before: str = "") -> dict[str, set[str]]:
+def commands(group, before=""):
     """Names of all commands with those of their parameters."""
-    found: dict[str, set[str]] = {}
+    found = {}
     for name, command in getattr(group, "commands", {}).items():
         spot = f"{before}{name}"
         found |= {spot: {parameter.name for parameter in command.params}}
@@ -27,7 +22,7 @@ def commands(group: object, before: str = "") -> dict[str, set[str]]:
     return found
 
 
-def test_commands_with_one_of_them_have_all() -> None:
+def test_commands_with_one_of_them_have_all():
     known = commands(typer.main.get_command(app))
     reading = {name: SHARED - own for name, own in known.items() if SHARED & own}
     assert {"place", "profile", "run", "plan", "inspect", "verify"} <= reading.keys()
@@ -35,25 +30,18 @@ def test_commands_with_one_of_them_have_all() -> None:
 
 
 @pytest.fixture
-def open_dims(tmp_path: Path) -> Path:
+def open_dims(tmp_path):
     """A product with two symbolic dimensions."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "length", 64])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "length", 32])
-    weight = numpy_helper.from_array(np.zeros((64, 32), np.float32), "w")
-    node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    graph = helper.make_graph([node], "product", [x], [y], [weight])
-    path = tmp_path / "product.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    return path
+    product = model("y = MatMul(x, w)", "float[batch,length,64] x", "y", "float[64,32] w")
+    return save(tmp_path, product)
 
 
-def test_place_takes_sizes_and_a_precision(open_dims: Path) -> None:
+def test_place_takes_sizes_and_a_precision(open_dims):
     words = ("place", open_dims, "--target optane-server --json --batch 2")
     refused(run(words), "--dim length=N")
     peaks = []
     for more in ("", "--precision int8"):
-        done = run(words, "--dim length=100", more)
-        assert done.returncode == 0, done.stderr
+        done = ran(words, "--dim length=100", more)
         peaks.append(json.loads(done.stdout)["tensors"])
     whole, narrow = (sum(t["bytes"] for t in tensors if t["kind"] == "input") for tensors in peaks)
     # Pieces are whole pages.
@@ -70,7 +58,7 @@ def net(batch=2, width=8):
 
 
 @pytest.fixture
-def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def factory(tmp_path, monkeypatch):
     pytest.importorskip("torch", exc_type=ImportError)
     (tmp_path / "sized_networks.py").write_text(FACTORY)
     monkeypatch.chdir(tmp_path)
@@ -78,19 +66,17 @@ def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "torch:sized_networks:net"
 
 
-def test_sizes_are_arguments_of_torch_factories(factory: str) -> None:
+def test_sizes_are_arguments_of_torch_factories(factory):
     words = ("inspect", factory, "--json --batch 3 --dim")
-    assert json.loads(run(words, "width=16").stdout)["macs"] == 3 * 16 * 4
+    assert printed(words, "width=16")["macs"] == 3 * 16 * 4
     said = "the factory takes no argument length: add one, or leave out --dim"
     refused(run(words, "length=16"), said)
 
 
 @pytest.mark.parametrize("command", ["profile", "run --fast 1GiB", "plan --target edge-npu"])
-def test_precisions_of_torch_factories_are_theirs(command: str, factory: str) -> None:
+def test_precisions_of_torch_factories_are_theirs(command, factory):
     refused(run(command, factory, "--precision fp16"), "cast what the factory makes")
 
 
-def test_profile_takes_sizes(factory: str) -> None:
-    done = run("profile", factory, "--dim width=16 --json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["measured"] > 0
+def test_profile_takes_sizes(factory):
+    assert printed("profile", factory, "--dim width=16")["measured"] > 0

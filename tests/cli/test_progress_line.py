@@ -1,10 +1,6 @@
 """The progress line: nothing for short work, one line for long work on a terminal, nothing left
 behind."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import rich.console
 import rich.progress
@@ -16,40 +12,38 @@ from loadmaster.cli.progress_line import LateProgress
 class Clock:
     now = 100.0
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(progress_line, "time", clock)
     return clock
 
 
 @pytest.fixture
-def bars(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def bars(monkeypatch):
     """Progress bars that were made, recording what they were told."""
-    made: list[Any] = []
+    made = []
 
     class Bar:
-        def __init__(self, *_: Any, console: Any, transient: bool, disable: bool) -> None:
+        def __init__(self, *_, console, transient, disable):
             self.disable, self.transient, self.task_ids, self.told = disable, transient, [0], []
             made.append(self)
 
-        def add_task(self, description: str, total: None) -> None:
+        def add_task(self, description, total):
             assert total is None
 
-        def start(self) -> None:
+        def start(self):
             self.told.append("start")
 
-        def update(
-            self, task: int, description: str, total: float | None, completed: float
-        ) -> None:
+        def update(self, task, description, total, completed):
             assert total == (1.0 if completed else None)
             self.told.append((description, completed))
 
-        def stop(self) -> None:
+        def stop(self):
             self.told.append("stop")
 
     monkeypatch.setattr(rich.progress, "Progress", Bar)
@@ -57,7 +51,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-def test_short_work_shows_nothing(clock: Clock, bars: list[Any]) -> None:
+def test_short_work_shows_nothing(clock, bars):
     with LateProgress() as progress:
         progress("reading", 0.1)
         clock.now += 0.9
@@ -65,9 +59,7 @@ def test_short_work_shows_nothing(clock: Clock, bars: list[Any]) -> None:
     assert bars == []
 
 
-def test_long_work_shows_one_line_from_then_on_and_removes_it(
-    clock: Clock, bars: list[Any]
-) -> None:
+def test_long_work_shows_one_line_from_then_on_and_removes_it(clock, bars):
     with LateProgress() as progress:
         progress("reading", 0.0)
         clock.now += 1.1
@@ -78,8 +70,8 @@ def test_long_work_shows_one_line_from_then_on_and_removes_it(
     assert bar.told == ["start", ("mapping", 0.25), ("packing", 0.5), "stop"]
 
 
-def test_a_failure_removes_the_line(clock: Clock, bars: list[Any]) -> None:
-    def work() -> None:
+def test_a_failure_removes_the_line(clock, bars):
+    def work():
         with LateProgress() as progress:
             clock.now += 2
             progress("mapping", 0.5)
@@ -90,14 +82,14 @@ def test_a_failure_removes_the_line(clock: Clock, bars: list[Any]) -> None:
     assert bars[0].told[-1] == "stop"
 
 
-def test_a_file_or_a_pipe_gets_no_line(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_or_a_pipe_gets_no_line(clock, capsys):
     with LateProgress() as progress:
         clock.now += 2
         progress("mapping", 0.5)
     assert capsys.readouterr() == ("", "")
 
 
-def test_long_stages_say_how_much_longer_they_will_take(clock: Clock, bars: list[Any]) -> None:
+def test_long_stages_say_how_much_longer_they_will_take(clock, bars):
     """At the pace so far; a stage that begins again is measured from there, and nothing is said
     that would be a guess."""
     with LateProgress() as progress:
@@ -126,9 +118,7 @@ def test_long_stages_say_how_much_longer_they_will_take(clock: Clock, bars: list
     ]
 
 
-def test_a_stage_of_another_name_is_estimated_from_its_own_begin(
-    clock: Clock, bars: list[Any]
-) -> None:
+def test_a_stage_of_another_name_is_estimated_from_its_own_begin(clock, bars):
     with LateProgress() as progress:
         progress("choosing cuts, 1 tried", 0.0)
         clock.now += 60
@@ -138,9 +128,7 @@ def test_a_stage_of_another_name_is_estimated_from_its_own_begin(
     assert bars[0].told[-2] == ("planning jointly, about 6 s left", 0.4)
 
 
-def test_without_a_terminal_a_line_is_written_every_ten_seconds(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_terminal_a_line_is_written_every_ten_seconds(clock, capsys):
     with LateProgress() as progress:
         for _ in range(25):
             progress("choosing cuts", 0.0)
@@ -151,7 +139,7 @@ def test_without_a_terminal_a_line_is_written_every_ten_seconds(
     ]
 
 
-def test_a_quiet_line_is_never_shown(clock: Clock, bars: list[Any]) -> None:
+def test_a_quiet_line_is_never_shown(clock, bars):
     with LateProgress(quiet=True) as progress:
         clock.now += 5
         progress("measuring", 0.5)

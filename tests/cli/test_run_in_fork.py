@@ -6,14 +6,12 @@ import os
 import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 from tests.support.hand_plan import long_plan
 
 from loadmaster.cli import run_in_fork
 from loadmaster.core.errors import OutputError
-from loadmaster.planning.plan import Plan
 from loadmaster.planning.verify.plan import verify
 
 GOOD = long_plan(301, 3)
@@ -21,38 +19,36 @@ BROKEN = replace(GOOD, jobs=GOOD.jobs[:-1])
 
 
 @pytest.fixture(autouse=True)
-def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def apart(monkeypatch):
     monkeypatch.setattr(run_in_fork, "_MANY_JOBS", 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
 
 
 @pytest.mark.parametrize("plan", [GOOD, BROKEN], ids=["good", "broken"])
-def test_another_process_finds_what_is_found_here(plan: Plan) -> None:
+def test_another_process_finds_what_is_found_here(plan):
     with run_in_fork.run_in_fork(partial(verify, plan), plan) as found:
         assert found() == verify(plan)
 
 
-def test_it_is_another_process() -> None:
+def test_it_is_another_process():
     with run_in_fork.run_in_fork(os.getpid, GOOD) as found:
         assert found() != os.getpid()
 
 
-def test_where_the_other_process_dies_the_plan_is_checked_here(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_the_other_process_dies_the_plan_is_checked_here(monkeypatch):
     monkeypatch.setattr(run_in_fork, "_do", lambda function, sender: sender.close())
     with run_in_fork.run_in_fork(partial(verify, BROKEN), BROKEN) as found:
         assert found() == verify(BROKEN) != ()
 
 
-def test_another_process_writes_the_report_that_is_written_here(tmp_path: Path) -> None:
+def test_another_process_writes_the_report_that_is_written_here(tmp_path):
     with run_in_fork.run_in_fork(partial(GOOD.report, tmp_path / "there"), GOOD) as written:
         names = [path.name for path in written()]
     for name, here in zip(names, GOOD.report(tmp_path / "here"), strict=True):
         assert (tmp_path / "there" / name).read_bytes() == here.read_bytes()
 
 
-def test_what_fails_there_is_told_here(tmp_path: Path) -> None:
+def test_what_fails_there_is_told_here(tmp_path):
     (tmp_path / "report.html").mkdir()
     with (
         pytest.raises(OutputError, match=r"report\.html"),
@@ -61,12 +57,12 @@ def test_what_fails_there_is_told_here(tmp_path: Path) -> None:
         written()
 
 
-def test_what_nobody_waits_for_ends_with_the_work(tmp_path: Path) -> None:
-    def write_late() -> None:
+def test_what_nobody_waits_for_ends_with_the_work(tmp_path):
+    def write_late():
         time.sleep(60)
         (tmp_path / "late").touch()
 
-    def interrupt() -> None:
+    def interrupt():
         assert multiprocessing.active_children()
         raise KeyboardInterrupt
 

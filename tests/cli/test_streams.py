@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from tests.support.command_line import refused, run
@@ -26,12 +25,12 @@ COMMAND = (sys.executable, "-m", "loadmaster")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "jobs.csv").write_text(JOBS)
     return tmp_path
 
 
-def shell(script: str, folder: Path, **options: object) -> subprocess.CompletedProcess[str]:
+def shell(script, folder, **options):
     """Run a script in which ``$LM`` is the command."""
     return subprocess.run(
         ["bash", "-c", f'LM="{" ".join(COMMAND)}"; {script}'],
@@ -46,17 +45,17 @@ def shell(script: str, folder: Path, **options: object) -> subprocess.CompletedP
 @pytest.mark.parametrize("arguments", ["targets", "--help", f"{MAP} --json", MAP])
 @pytest.mark.parametrize(("stream", "words"), [("/dev/full", "No space left"), ("&-", "closed")])
 def test_a_full_or_closed_standard_output_is_one_line_and_exit_code_2(
-    arguments: str, stream: str, words: str, folder: Path
-) -> None:
+    arguments, stream, words, folder
+):
     refused(shell(f"$LM {arguments} >{stream}", folder), "standard output", words)
 
 
-def test_a_full_standard_error_changes_no_exit_code(folder: Path) -> None:
+def test_a_full_standard_error_changes_no_exit_code(folder):
     assert shell("$LM targets no-such 2>/dev/full", folder).returncode == 2
 
 
 @pytest.mark.parametrize("arguments", ["targets edge-npu", MAP, "map --help"])
-def test_a_closed_pipe_is_no_mistake(arguments: str, folder: Path) -> None:
+def test_a_closed_pipe_is_no_mistake(arguments, folder):
     """As of programs that a broken pipe ends: 128 and the number of SIGPIPE, and not a word. 1
     would mean that a plan was rejected."""
     # A reader that has gone before anything is written, whatever the machine does meanwhile.
@@ -64,7 +63,7 @@ def test_a_closed_pipe_is_no_mistake(arguments: str, folder: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGPIPE, "", "")
 
 
-def test_what_a_terminal_cannot_show_is_replaced(folder: Path) -> None:
+def test_what_a_terminal_cannot_show_is_replaced(folder):
     done = shell(f"PYTHONIOENCODING=latin-1 COLUMNS=120 $LM {PLACE}", folder)
     assert done.returncode == 0, done.stderr
     assert "squeezenet" in done.stdout
@@ -73,7 +72,7 @@ def test_what_a_terminal_cannot_show_is_replaced(folder: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [PLACE, MAP, "plan onnx:squeezenet --target m3e-s1 --effort test"]
 )
-def test_a_full_disk_is_named_and_leaves_nothing(arguments: str, folder: Path) -> None:
+def test_a_full_disk_is_named_and_leaves_nothing(arguments, folder):
     """Files of more than a few bytes fail as they do on a full disk, some time after they were
     opened."""
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # noqa: E731
@@ -95,9 +94,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(arguments: str, folder: Path) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_that_ends_the_command_leaves_nothing(
-    number: signal.Signals, folder: Path
-) -> None:
+def test_a_signal_that_ends_the_command_leaves_nothing(number, folder):
     (folder / "jobs.csv").write_text(UNLIKE_JOBS)
     arguments = "map jobs.csv --target m3e-s5 --objective edp --samples 1000000000 --out out"
     process = subprocess.Popen(
@@ -115,7 +112,7 @@ def test_a_signal_that_ends_the_command_leaves_nothing(
     assert [path.name for path in folder.iterdir()] == ["jobs.csv"]
 
 
-def test_a_misspelt_factory_leaves_no_folder(folder: Path) -> None:
+def test_a_misspelt_factory_leaves_no_folder(folder):
     pytest.importorskip("torch", exc_type=ImportError)
     (folder / "factories.py").write_text("def layers():\n    pass\n")
     done = run("run torch:factories:layer --fast 50% --out out", cwd=folder)

@@ -8,7 +8,7 @@ from loadmaster.core.collector import gc_relaxed
 
 
 @pytest.mark.parametrize("before", [700, 0, 10**6])
-def test_what_was_set_before_holds_afterwards(before: int) -> None:
+def test_what_was_set_before_holds_afterwards(before):
     found = gc.get_threshold()
     gc.set_threshold(before, *found[1:])
     try:

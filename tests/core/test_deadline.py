@@ -8,14 +8,14 @@ from loadmaster.core.deadline import NO_DEADLINE, Deadline
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch):
+def clock(monkeypatch):
     """A clock that stands still until it is set."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 
-def test_time_runs_out(clock) -> None:
+def test_time_runs_out(clock):
     deadline = Deadline.within(8.0)
     assert (deadline.left(), deadline.spent(), deadline.passed()) == (8.0, 0.0, False)
     clock[0] = 102.0
@@ -26,7 +26,7 @@ def test_time_runs_out(clock) -> None:
     assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
 
 
-def test_a_part_is_of_the_time_left(clock) -> None:
+def test_a_part_is_of_the_time_left(clock):
     deadline = Deadline.within(8.0)
     clock[0] = 104.0
     part = deadline.part(0.25)
@@ -35,7 +35,7 @@ def test_a_part_is_of_the_time_left(clock) -> None:
     assert deadline.part(0.5).passed()
 
 
-def test_time_is_kept_for_what_comes_after_but_no_more_than_three_quarters(clock) -> None:
+def test_time_is_kept_for_what_comes_after_but_no_more_than_three_quarters(clock):
     deadline = Deadline.within(8.0)
     assert (deadline.before(3.0).left(), deadline.before(100.0).left()) == (5.0, 2.0)
     assert NO_DEADLINE.before(3.0) is NO_DEADLINE

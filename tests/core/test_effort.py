@@ -29,7 +29,7 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_every_search_takes_an_effort_by_name_or_as_a_record(name: str) -> None:
+def test_every_search_takes_an_effort_by_name_or_as_a_record(name):
     search = SEARCHES[name]
     assert search("quick") == search(Effort.QUICK) > 0
     with pytest.raises(LoadmasterError, match="effort 'quik': did you mean quick"):
@@ -37,13 +37,13 @@ def test_every_search_takes_an_effort_by_name_or_as_a_record(name: str) -> None:
 
 
 @pytest.mark.parametrize(("effort", "most"), [("test", 500), ("quick", 2_500), ("normal", 10_000)])
-def test_an_effort_is_a_share_of_what_strategies_do_by_themselves(effort: str, most: int) -> None:
+def test_an_effort_is_a_share_of_what_strategies_do_by_themselves(effort, most):
     taken = lm.map_jobs(jobs(), 1e9, strategy="magma", effort=effort).samples
     assert 0.8 * most <= taken <= most
 
 
 @pytest.mark.parametrize("wrong", [{"work": 0.0}, {"packings": 0}, {"evaluations": -1}])
-def test_budgets_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+def test_budgets_that_make_no_sense_are_refused(wrong):
     with pytest.raises(LoadmasterError, match="effort 'mine'"):
         Effort(
             **{"name": "mine", "evaluations": 1, "packings": 1, "nodes": 1, "pieces": 1}

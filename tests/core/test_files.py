@@ -1,7 +1,5 @@
 """Results of a command: all files or none, and no traces of what failed."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -15,7 +13,7 @@ from loadmaster.core.errors import OutputError
 from loadmaster.core.files import output_directory
 
 
-def test_files_appear_together_when_they_are_published(tmp_path: Path) -> None:
+def test_files_appear_together_when_they_are_published(tmp_path):
     out = tmp_path / "new" / "folder"
     with output_directory(out) as directory:
         (directory.draft / "b.json").write_text("two")
@@ -28,7 +26,7 @@ def test_files_appear_together_when_they_are_published(tmp_path: Path) -> None:
     }
 
 
-def test_files_that_were_there_are_replaced_and_others_stay(tmp_path: Path) -> None:
+def test_files_that_were_there_are_replaced_and_others_stay(tmp_path):
     (tmp_path / "a").write_text("old")
     (tmp_path / "other").write_text("kept")
     with output_directory(tmp_path) as directory:
@@ -40,8 +38,8 @@ def test_files_that_were_there_are_replaced_and_others_stay(tmp_path: Path) -> N
     }
 
 
-def test_a_failure_takes_away_the_folders_that_it_made(tmp_path: Path) -> None:
-    def fail(out: Path) -> None:
+def test_a_failure_takes_away_the_folders_that_it_made(tmp_path):
+    def fail(out):
         with output_directory(out) as directory:
             (directory.draft / "a").write_text("half")
             raise KeyboardInterrupt
@@ -55,13 +53,13 @@ def test_a_failure_takes_away_the_folders_that_it_made(tmp_path: Path) -> None:
     assert [*tmp_path.rglob("*")] == [tmp_path / "one"]
 
 
-def test_a_folder_that_somebody_else_has_used_meanwhile_stays(tmp_path: Path) -> None:
+def test_a_folder_that_somebody_else_has_used_meanwhile_stays(tmp_path):
     with output_directory(tmp_path / "out"):
         (tmp_path / "out" / "theirs").touch()
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["theirs"]
 
 
-def test_nothing_is_moved_where_a_directory_is_in_the_way(tmp_path: Path) -> None:
+def test_nothing_is_moved_where_a_directory_is_in_the_way(tmp_path):
     (tmp_path / "b").mkdir()
     with output_directory(tmp_path) as directory:
         (directory.draft / "a").touch()
@@ -73,10 +71,8 @@ def test_nothing_is_moved_where_a_directory_is_in_the_way(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
-def test_a_file_that_cannot_be_moved_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(source: Path, target: Path) -> None:
+def test_a_file_that_cannot_be_moved_is_named(tmp_path, monkeypatch):
+    def full(source, target):
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(files.os, "replace", full)
@@ -87,7 +83,7 @@ def test_a_file_that_cannot_be_moved_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_path_that_is_no_folder_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_a_path_that_is_no_folder_is_refused_before_the_work(tmp_path):
     (tmp_path / "file").touch()
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         with (
@@ -97,15 +93,13 @@ def test_a_path_that_is_no_folder_is_refused_before_the_work(tmp_path: Path) -> 
             pytest.fail("the work has begun")
 
 
-def test_a_file_is_replaced_as_a_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "a"
     assert files.replace_file(path, "söme", "it") == path
     assert path.read_bytes() == "söme".encode()
     assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
@@ -116,7 +110,7 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"a": "söme"}
 
 
-def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "folder" / "real")
     for content in (b"first", b"second"):
@@ -126,16 +120,14 @@ def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing/a", "folder", "x" * 300, "nul\0"])
-def test_where_nothing_can_be_written_an_error_says_so_and_nothing_is_left(
-    tmp_path: Path, name: str
-) -> None:
+def test_where_nothing_can_be_written_an_error_says_so_and_nothing_is_left(tmp_path, name):
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match="it cannot be written: "):
         files.replace_file(tmp_path / name, b"new", "it")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["folder"]
 
 
-def test_devices_and_pipes_are_written_to_and_not_replaced(tmp_path: Path) -> None:
+def test_devices_and_pipes_are_written_to_and_not_replaced(tmp_path):
     files.replace_file("/dev/null", b"new", "it")
     assert Path("/dev/null").is_char_device()
     with pytest.raises(
@@ -152,7 +144,7 @@ def test_devices_and_pipes_are_written_to_and_not_replaced(tmp_path: Path) -> No
     assert (tmp_path / "pipe").is_fifo()
 
 
-def _umask() -> int:
+def _umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -167,7 +159,7 @@ def _umask() -> int:
         ("no/such/x", ""),
     ],
 )
-def test_a_misspelt_file_is_met_half_way(written: str, meant: str, tmp_path: Path) -> None:
+def test_a_misspelt_file_is_met_half_way(written, meant, tmp_path):
     (tmp_path / "mobilenetv2.onnx").touch()
     (tmp_path / "mobilenetv2.onnx.d").mkdir()
     error = FileNotFoundError(2, "No such file or directory")
@@ -175,7 +167,7 @@ def test_a_misspelt_file_is_met_half_way(written: str, meant: str, tmp_path: Pat
     assert files.why_unreadable(tmp_path / written, error) == f"No such file or directory{expected}"
 
 
-def test_a_file_that_may_not_be_read_is_not_taken_for_a_misspelt_one(tmp_path: Path) -> None:
+def test_a_file_that_may_not_be_read_is_not_taken_for_a_misspelt_one(tmp_path):
     (tmp_path / "a.csv").touch()
     assert (
         files.why_unreadable(tmp_path / "a.csv", PermissionError(13, "Permission denied"))
@@ -183,7 +175,7 @@ def test_a_file_that_may_not_be_read_is_not_taken_for_a_misspelt_one(tmp_path: P
     )
 
 
-def test_drafts_of_processes_that_were_killed_are_removed(tmp_path: Path) -> None:
+def test_drafts_of_processes_that_were_killed_are_removed(tmp_path):
     """Those of this process, of other machines, and files that only look alike are not."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
@@ -201,9 +193,7 @@ def test_drafts_of_processes_that_were_killed_are_removed(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 
-def test_nothing_of_a_directory_is_written_over_an_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_a_directory_is_written_over_an_input(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_inputs", set())
     source = tmp_path / "mapping.json"
     source.write_text("old")

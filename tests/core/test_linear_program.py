@@ -7,11 +7,11 @@ import numpy as np
 from loadmaster.core.linear_program import LinearProgram
 
 
-def test_two_threads_solve_at_once() -> None:
-    values: list[float] = []
+def test_two_threads_solve_at_once():
+    values = []
     started = threading.Barrier(4)
 
-    def work() -> None:
+    def work():
         started.wait()
         for _ in range(30):
             model = LinearProgram("a test", interruptible=True)
@@ -27,7 +27,7 @@ def test_two_threads_solve_at_once() -> None:
     assert values == [1.0] * 120
 
 
-def test_programs_grow_between_solutions() -> None:
+def test_programs_grow_between_solutions():
     program = LinearProgram("a test")
     columns = program.columns(np.array([1.0, 2.0]))
     program.entries(program.rows(1.0, np.inf), columns, 1.0)

@@ -3,7 +3,7 @@
 from loadmaster.core.progress import no_progress, part_of
 
 
-def test_equal_parts_make_a_whole() -> None:
+def test_equal_parts_make_a_whole():
     heard = []
     for number in range(4):
         report = part_of(lambda *said: heard.append(said), "mapping", number, 4)
@@ -13,5 +13,5 @@ def test_equal_parts_make_a_whole() -> None:
     assert [share for _, share in heard] == [0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0]
 
 
-def test_nobody_need_listen() -> None:
+def test_nobody_need_listen():
     assert no_progress("mapping", 0.5) is None

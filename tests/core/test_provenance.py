@@ -6,7 +6,7 @@ MEASURED = Provenance(Label.MEASURED, "times.csv", 45)
 ESTIMATED = Provenance(Label.ESTIMATED, "roofline of x", 3)
 
 
-def test_a_figure_of_several_costs_has_the_weakest_label() -> None:
+def test_a_figure_of_several_costs_has_the_weakest_label():
     assert weakest((MEASURED, ESTIMATED)) == "estimated"
     assert weakest((MEASURED,)) == "measured"
     assert weakest(()) == "estimated"
@@ -16,7 +16,7 @@ def test_a_figure_of_several_costs_has_the_weakest_label() -> None:
     ] == order
 
 
-def test_parts_are_described_and_written_alike() -> None:
+def test_parts_are_described_and_written_alike():
     assert (
         described((MEASURED, ESTIMATED)) == "45 measured (times.csv), 3 estimated (roofline of x)"
     )

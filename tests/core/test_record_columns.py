@@ -15,7 +15,7 @@ class _Point:
     y: int = 0
 
 
-def test_records_of_columns_are_those_made_one_by_one() -> None:
+def test_records_of_columns_are_those_made_one_by_one():
     made = records_of(_Point, 3, ["a", "b", "c"], range(3), repeat(7))
     assert made == [_Point("a", 0, 7), _Point("b", 1, 7), _Point("c", 2, 7)]
     assert {hash(point) for point in made} == {
@@ -23,12 +23,12 @@ def test_records_of_columns_are_those_made_one_by_one() -> None:
     }
 
 
-def test_they_are_as_frozen_as_others() -> None:
+def test_they_are_as_frozen_as_others():
     (made,) = records_of(_Point, 1, ["a"], [1], [2])
     with pytest.raises(FrozenInstanceError):
-        made.x = 2  # type: ignore[misc]
+        made.x = 2
 
 
-def test_every_field_needs_a_column() -> None:
+def test_every_field_needs_a_column():
     with pytest.raises(ValueError, match="shorter"):
         records_of(_Point, 1, ["a"], [1])

@@ -2,8 +2,6 @@
 
 import itertools
 import sys
-from types import FrameType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from loadmaster.core.arrays import distinct_rows, ranges
 
 
 @pytest.mark.parametrize("shape", [(0, 2), (1, 3), (40, 1), (60, 3), (5, 0)])
-def test_distinct_rows_are_those_of_numpy(shape: tuple[int, int]) -> None:
+def test_distinct_rows_are_those_of_numpy(shape):
     rows = np.random.default_rng(0).choice([0.0, 1.5, np.inf], shape)
     found = distinct_rows(rows)
     if rows.size:
@@ -24,11 +22,11 @@ def test_distinct_rows_are_those_of_numpy(shape: tuple[int, int]) -> None:
     assert int(found[2].sum()) == len(rows)
 
 
-def test_an_interrupt_at_any_line_is_raised_as_such() -> None:
+def test_an_interrupt_at_any_line_is_raised_as_such():
     """In ``numpy.unique`` along an axis some become a TypeError, which ended whole searches."""
     rows, left = np.random.default_rng(0).random((20, 3)), 0
 
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
+    def trace(frame, event, argument):
         nonlocal left
         left -= 1
         if left == 0:
@@ -48,6 +46,6 @@ def test_an_interrupt_at_any_line_is_raised_as_such() -> None:
     assert at > 10, "nothing was traced"
 
 
-def test_ranges_follow_one_another() -> None:
+def test_ranges_follow_one_another():
     assert ranges(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist() == [5, 6, 9, 10, 11]
     assert ranges(np.array([], dtype=np.int64), np.array([], dtype=np.int64)).tolist() == []

@@ -1,7 +1,6 @@
 """Quantities with units, in and out."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -23,7 +22,7 @@ from loadmaster.core.errors import UnitError
         ("1e3", 1000),
     ],
 )
-def test_bytes_take_decimal_and_binary_units(text: str | int, expected: int) -> None:
+def test_bytes_take_decimal_and_binary_units(text, expected):
     assert units.parse_bytes(text) == expected
 
 
@@ -43,7 +42,7 @@ def test_bytes_take_decimal_and_binary_units(text: str | int, expected: int) -> 
         (units.parse_watts, "1.2 kW", 1200.0),
     ],
 )
-def test_each_kind_of_quantity_reads_its_own_unit(parse, text, expected) -> None:
+def test_each_kind_of_quantity_reads_its_own_unit(parse, text, expected):
     assert parse(text) == expected
 
 
@@ -65,19 +64,19 @@ def test_each_kind_of_quantity_reads_its_own_unit(parse, text, expected) -> None
         "٣ B x",
     ],
 )
-def test_what_is_not_a_number_of_bytes_is_refused_by_name(text) -> None:
+def test_what_is_not_a_number_of_bytes_is_refused_by_name(text):
     with pytest.raises(UnitError, match="bytes"):
         units.parse_bytes(text)
 
 
 @pytest.mark.parametrize("parse", [units.parse_bandwidth, units.parse_frequency, units.parse_flops])
-def test_rates_must_be_positive(parse) -> None:
+def test_rates_must_be_positive(parse):
     with pytest.raises(UnitError, match="more than zero"):
         parse(0)
 
 
 @given(st.integers(0, 2**62))
-def test_whole_bytes_survive_parsing(count: int) -> None:
+def test_whole_bytes_survive_parsing(count):
     assert units.parse_bytes(f"{count} B") == units.parse_bytes(count) == count
 
 
@@ -94,17 +93,17 @@ def test_whole_bytes_survive_parsing(count: int) -> None:
         (units.format_rate(1.234e12, "FLOP/s"), "1.23 TFLOP/s"),
     ],
 )
-def test_quantities_print_with_three_digits(text: str, expected: str) -> None:
+def test_quantities_print_with_three_digits(text, expected):
     assert text == expected
 
 
 @pytest.mark.parametrize("text", ["-5%", "101%", "x%", "%", "5 B%"])
-def test_what_is_no_share_is_refused_as_a_share(text: str) -> None:
+def test_what_is_no_share_is_refused_as_a_share(text):
     with pytest.raises(UnitError, match="no share of the whole: write one from 0% to 100%"):
         units.parse_bytes_of(text, 100)
 
 
-def test_shares_are_of_the_whole_and_amounts_are_not_negative() -> None:
+def test_shares_are_of_the_whole_and_amounts_are_not_negative():
     assert [units.parse_bytes_of(text, 1000) for text in ("0%", "12.5 %", "100%", "7 B")] == [
         0,
         125,
@@ -125,14 +124,12 @@ def test_shares_are_of_the_whole_and_amounts_are_not_negative() -> None:
         (lambda text: units.parse_bytes_of(text, 1000), "50", "'50%'"),
     ],
 )
-def test_a_number_that_only_another_unit_makes_sense_of_is_refused_with_that(
-    parse: Callable[[str | int], float], text: str | int, meant: str
-) -> None:
+def test_a_number_that_only_another_unit_makes_sense_of_is_refused_with_that(parse, text, meant):
     with pytest.raises(UnitError, match=re.escape(meant)):
         parse(text)
 
 
-def test_numbers_with_units_and_large_ones_without_are_taken_as_they_are() -> None:
+def test_numbers_with_units_and_large_ones_without_are_taken_as_they_are():
     assert units.parse_bandwidth("2 B/s") == 2.0
     assert units.parse_bandwidth(34e9) == 34e9
     assert units.parse_bytes_of("50 B", 1000) == 50

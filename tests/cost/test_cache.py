@@ -4,7 +4,6 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,35 +12,32 @@ from tests.support.networks import npu, residual_chain
 from loadmaster.cost import analyse as job_analyser
 from loadmaster.cost.analyse import analyse, read_job_analysis
 from loadmaster.cost.cache import AnalysisCache, _packed, default_place, work_key
-from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.workloads.lowering.instantiate import lower
 
 TARGET = npu()
 WORK = lower([residual_chain(2)], TARGET)
 
 
-def same(one: JobAnalysis, two: JobAnalysis) -> bool:
+def same(one, two):
     return all(np.array_equal(value, getattr(two, name)) for name, value in vars(one).items())
 
 
-def entries(place: Path) -> int:
+def entries(place):
     with closing(sqlite3.connect(place)) as connection, connection:
         return int(connection.execute("SELECT count(*) FROM costs").fetchone()[0])
 
 
-def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
+def forbid(monkeypatch):
     """Make working anything out an error: what comes back was looked up."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise AssertionError("worked out again")
 
     monkeypatch.setattr("loadmaster.cost.models.dataflow.job_costs", refuse)
     monkeypatch.setattr(job_analyser, "parse_job_analysis", refuse)
 
 
-def test_equal_work_is_analysed_once_and_keeps_its_own_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_work_is_analysed_once_and_keeps_its_own_names(tmp_path, monkeypatch):
     place = tmp_path / "folder" / "cache.sqlite"
     first = analyse(WORK, TARGET, cache=place)
     assert same(first, analyse(WORK, TARGET))
@@ -58,7 +54,7 @@ def test_equal_work_is_analysed_once_and_keeps_its_own_names(
     assert entries(place) == 1
 
 
-def test_everything_that_costs_depend_on_is_in_the_key() -> None:
+def test_everything_that_costs_depend_on_is_in_the_key():
     core, job = TARGET.cores[0], WORK.jobs[0]
     cores = [
         {"rows": 9},
@@ -96,7 +92,7 @@ def test_everything_that_costs_depend_on_is_in_the_key() -> None:
     assert len(keys) == 2 * len(pools) * len(targets)
 
 
-def test_a_table_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_parsed_once(tmp_path, monkeypatch):
     file, place = tmp_path / "costs.csv", tmp_path / "cache.sqlite"
     file.write_text("job,core,latency_s,bandwidth_bytes_per_s\na,x,1,2\nb,y,3,4\n")
     first = read_job_analysis(file, cache=place)
@@ -108,13 +104,13 @@ def test_a_table_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         read_job_analysis(file, cache=place)
 
 
-def break_content(place: Path) -> None:
+def break_content(place):
     with closing(sqlite3.connect(place)) as connection, connection:
         content = connection.execute("SELECT content FROM costs").fetchone()[0]
         connection.execute("UPDATE costs SET content = ?", (content[:-40] + bytes(40),))
 
 
-def break_table(place: Path) -> None:
+def break_table(place):
     with closing(sqlite3.connect(place)) as connection, connection:
         connection.execute("DROP TABLE costs")
         connection.execute("CREATE TABLE costs (something TEXT)")
@@ -132,17 +128,15 @@ def break_table(place: Path) -> None:
         lambda place: (place.unlink(), place.symlink_to("/proc/nowhere")),
     ],
 )
-def test_a_damaged_file_changes_nothing(damage: object, tmp_path: Path) -> None:
+def test_a_damaged_file_changes_nothing(damage, tmp_path):
     place = tmp_path / "cache.sqlite"
     good = analyse(WORK, TARGET, cache=place)
-    damage(place)  # type: ignore[operator]
+    damage(place)
     assert same(analyse(WORK, TARGET, cache=place), good)
     assert same(analyse(WORK, TARGET, cache=place), good)
 
 
-def test_a_file_that_another_process_holds_is_done_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_another_process_holds_is_done_without(tmp_path, monkeypatch):
     monkeypatch.setattr("loadmaster.cost.cache._LOCK_SECONDS", 0.01)
     place = tmp_path / "cache.sqlite"
     good = analyse(WORK, TARGET, cache=place)
@@ -152,14 +146,12 @@ def test_a_file_that_another_process_holds_is_done_without(
         other.execute("ROLLBACK")
 
 
-def test_many_can_use_one_file_at_once_and_old_entries_make_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_can_use_one_file_at_once_and_old_entries_make_room(tmp_path, monkeypatch):
     # The file holds no provenance: those who look costs up know it.
     place, table = tmp_path / "cache.sqlite", replace(analyse(WORK, TARGET), provenance=())
     monkeypatch.setattr("loadmaster.cost.cache._LARGEST", 5 * (len(_packed(table)) + 32))
 
-    def use(key: str) -> bool:
+    def use(key):
         cache = AnalysisCache(place)
         cache.put(key, table)
         known = cache.get(key)
@@ -173,9 +165,7 @@ def test_many_can_use_one_file_at_once_and_old_entries_make_room(
     assert AnalysisCache(place).get("last") is not None
 
 
-def test_the_usual_place_is_the_one_that_the_environment_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_usual_place_is_the_one_that_the_environment_names(tmp_path, monkeypatch):
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "mine"))
     assert default_place() == tmp_path / "mine"
     monkeypatch.setenv("LOADMASTER_CACHE", "")
@@ -185,7 +175,7 @@ def test_the_usual_place_is_the_one_that_the_environment_names(
     assert default_place() == tmp_path / "loadmaster" / "job-analyses.sqlite"
 
 
-def test_only_large_work_is_kept_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_large_work_is_kept_unasked(tmp_path, monkeypatch):
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     analyse(WORK, TARGET)
     assert not (tmp_path / "cache.sqlite").exists()

@@ -2,7 +2,6 @@
 for more hardware."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,8 +24,8 @@ from loadmaster.cost.analytical.energy import (
 )
 from loadmaster.cost.analytical.job_costs import job_costs
 from loadmaster.cost.analytical.nests import nest_table
-from loadmaster.cost.analytical.tiling import Tilings, best_tilings
-from loadmaster.targets.hardware import Style, Target
+from loadmaster.cost.analytical.tiling import best_tilings
+from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Job, NetworkInfo, Operand, TensorInstance, Workload
 from loadmaster.workloads.lowering.instantiate import lower
@@ -44,12 +43,12 @@ networks_on_chip = st.fixed_dictionaries(
 )
 
 
-def tilings_of(nest: LoopNest, target: Target, bits: int = 8) -> Tilings:
+def tilings_of(nest, target, bits=8):
     table = nest_table(one_job(nest, *operand_bytes(nest), 0, bits).jobs)
     return best_tilings(table, np.array([float(target.cores[0].buffer)]), target.cores[0], target)
 
 
-def read_share(nest: LoopNest) -> float:
+def read_share(nest):
     """Share of the input's positions, from the first to the last that any output needs, that are
     read."""
     share = 1.0
@@ -60,7 +59,7 @@ def read_share(nest: LoopNest) -> float:
     return share
 
 
-def cost_of(work: Workload, target: Target) -> float:
+def cost_of(work, target):
     """What a tiling is chosen for: the slower of core and link, and an eighth of all times, so that
     bytes count too."""
     core, (latency, moved) = target.cores[0], latency_and_bytes(work, target)
@@ -72,7 +71,7 @@ def cost_of(work: Workload, target: Target) -> float:
     )
 
 
-def latency_and_bytes(work: Workload, target: Target) -> tuple[float, float]:
+def latency_and_bytes(work, target):
     table = analyse(work, target)
     return float(table.latency[0, 0]), float(table.latency[0, 0] * table.bandwidth[0, 0])
 
@@ -85,9 +84,7 @@ def latency_and_bytes(work: Workload, target: Target) -> tuple[float, float]:
     st.sampled_from([8, 16, 32]),
 )
 @fuzz(150)
-def test_never_below_compulsory_traffic_or_the_arrays_rate(
-    nest: LoopNest, style: Style, more: dict, extra: int, bits: int
-) -> None:
+def test_never_below_compulsory_traffic_or_the_arrays_rate(nest, style, more, extra, bits):
     sizes = operand_bytes(nest)
     latency, moved = latency_and_bytes(one_job(nest, *sizes, extra, bits), machine(style, **more))
     assert latency >= nest.macs / (8 * 16 * RATES[bits]) * 1e-9 * (1 - 1e-9) + more["noc_latency"]
@@ -108,8 +105,8 @@ def test_never_below_compulsory_traffic_or_the_arrays_rate(
     ("local", "buffer", "fits"), [(4, 176, False), (4, 208, True), (32, 176, True)]
 )
 def test_filters_wait_for_positions_that_an_output_stationary_array_has_no_room_for(
-    local: int, buffer: int, fits: bool
-) -> None:
+    local, buffer, fits
+):
     """Eight turns of 8 positions need the same 32 KiB of filters, and the next 16 channels' need as
     much room beside 128 KiB of input."""
     nest = LoopNest(k=1024, c=2048, y=64)
@@ -129,8 +126,8 @@ def test_filters_wait_for_positions_that_an_output_stationary_array_has_no_room_
     *(st.sampled_from(each) for each in ([1, 2, 5], [1, 3], [1, 4], [1, 7])),
 )
 def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_cost_more(
-    nest: LoopNest, style: Style, more: dict, buffer: int, local: int, bandwidth: int, link: int
-) -> None:
+    nest, style, more, buffer, local, bandwidth, link
+):
     work = one_job(nest, *operand_bytes(nest))
     faster = None if more["noc_bandwidth"] is None else more["noc_bandwidth"] * bandwidth
     bigger = more | {
@@ -151,9 +148,7 @@ def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_c
     st.sampled_from([8, 16, 32]),
 )
 @fuzz(150)
-def test_all_figures_of_a_nest_are_those_of_one_tiling_that_fits(
-    nest: LoopNest, style: Style, more: dict, buffer: int, bits: int
-) -> None:
+def test_all_figures_of_a_nest_are_those_of_one_tiling_that_fits(nest, style, more, buffer, bits):
     target = machine(style, buffer=buffer, **more)
     tilings = tilings_of(nest, target, bits)
     table = nest_table(one_job(nest, *operand_bytes(nest), 0, bits).jobs)
@@ -166,7 +161,7 @@ def test_all_figures_of_a_nest_are_those_of_one_tiling_that_fits(
     assert (tilings.input_times >= read_share(nest) * (1 - 1e-12)).all()
 
 
-def test_tiles_smaller_than_the_array_pay_in_cycles() -> None:
+def test_tiles_smaller_than_the_array_pay_in_cycles():
     """With room for a block of few filters only, an array of 8 x 16 elements is not busy, and the
     job says so."""
     nest = LoopNest(k=8, c=16, y=1, x=1, r=1, s=1)
@@ -179,7 +174,7 @@ def test_tiles_smaller_than_the_array_pay_in_cycles() -> None:
     assert tilings_of(nest, little).cycles[0] >= 2 + 22
 
 
-def test_what_strides_step_over_is_read_in_bursts_only() -> None:
+def test_what_strides_step_over_is_read_in_bursts_only():
     """Every second row and column: a position of 256 channels is four bursts, one of 16 channels a
     quarter of a burst."""
     target = machine(Style.WEIGHT_STATIONARY, 32, 64, 2**20)
@@ -194,7 +189,7 @@ def test_what_strides_step_over_is_read_in_bursts_only() -> None:
     assert tilings_of(replace(few, r=3, s=3), target).input_times.tolist() == [1]
 
 
-def test_what_is_added_to_results_takes_no_room_of_their_tiles() -> None:
+def test_what_is_added_to_results_takes_no_room_of_their_tiles():
     """As a block of a language model adds to a projection: filters cross for two tiles of
     positions, with and without what is added."""
     nest, target = LoopNest(k=64, c=4096, y=512), machine(Style.WEIGHT_STATIONARY, 32, 64, 2**17)
@@ -206,7 +201,7 @@ def test_what_is_added_to_results_takes_no_room_of_their_tiles() -> None:
     assert added == pytest.approx(alone + 512 * 64)
 
 
-def test_the_first_tile_is_waited_for_and_the_last_one_leaves() -> None:
+def test_the_first_tile_is_waited_for_and_the_last_one_leaves():
     """64 rows of 16 inputs for 8 results each: the tile in the buffer arrives before the array
     works, and its results leave after that."""
     nest, target = LoopNest(k=8, c=16, y=64), machine(Style.WEIGHT_STATIONARY)
@@ -235,13 +230,13 @@ def test_the_first_tile_is_waited_for_and_the_last_one_leaves() -> None:
         (Style.ROW_STATIONARY, 9 * 17 * 9 + 5 * 17 * 7 * 9 + 35 * 9),
     ],
 )
-def test_deliveries_by_hand(style: Style, delivered: int) -> None:
+def test_deliveries_by_hand(style, delivered):
     nest = LoopNest(k=9, c=17, y=5, x=7, r=3, s=3)
     costs = job_costs(one_job(nest, *operand_bytes(nest)), machine(style))
     assert costs.kinds[0].delivered.tolist() == [delivered]
 
 
-def test_a_slow_network_sets_the_pace_and_its_latency_comes_once() -> None:
+def test_a_slow_network_sets_the_pace_and_its_latency_comes_once():
     nest = LoopNest(k=9, c=17, y=5, x=7, r=3, s=3)
     work = one_job(nest, *operand_bytes(nest))
     delivered = 9 * 17 * 9 + 35 * 17 * 9 + 35 * 9
@@ -259,9 +254,7 @@ def test_a_slow_network_sets_the_pace_and_its_latency_comes_once() -> None:
         (Style.OUTPUT_STATIONARY, 0),
     ],
 )
-def test_an_array_waits_for_weights_that_are_loaded_before_it_works(
-    style: Style, cycles: float
-) -> None:
+def test_an_array_waits_for_weights_that_are_loaded_before_it_works(style, cycles):
     """10 x 17 x 9 weights at 3 bytes a cycle; on an output-stationary array they stream with the
     work."""
     nest = LoopNest(k=10, c=17, y=5, x=7, r=3, s=3)
@@ -271,7 +264,7 @@ def test_an_array_waits_for_weights_that_are_loaded_before_it_works(
     assert before.cycles - meanwhile.cycles == pytest.approx(cycles)
 
 
-def test_strides_are_seen_in_the_input_that_is_delivered() -> None:
+def test_strides_are_seen_in_the_input_that_is_delivered():
     apart = LoopNest(k=1, c=1, y=4, x=4, r=1, s=1, stride=(3, 3))
     table = nest_table(one_job(apart, 100, 1, 16).jobs)
     assert table.inputs.tolist() == [16]
@@ -279,7 +272,7 @@ def test_strides_are_seen_in_the_input_that_is_delivered() -> None:
     assert nest_table(one_job(overlapping, 81, 9, 16).jobs).inputs.tolist() == [81]
 
 
-def bare_job(elements: int, size: int) -> Workload:
+def bare_job(elements, size):
     tensors = (
         TensorInstance("i", "n", "i", 0, size, "input"),
         TensorInstance("o", "n", "o", 0, size, "activation", True, 0),
@@ -300,7 +293,7 @@ def bare_job(elements: int, size: int) -> Workload:
     return Workload((NetworkInfo("n", "", "fp16", 1, 1, 0, (), ()),), (job,), tensors)
 
 
-def test_work_without_arithmetic_passes_the_lanes_and_nothing_takes_less_than_a_cycle() -> None:
+def test_work_without_arithmetic_passes_the_lanes_and_nothing_takes_less_than_a_cycle():
     target = machine(Style.WEIGHT_STATIONARY)
     # 16 lanes of two bytes.
     assert latency_and_bytes(bare_job(0, 3200), target) == (
@@ -314,7 +307,7 @@ def test_work_without_arithmetic_passes_the_lanes_and_nothing_takes_less_than_a_
     ] == pytest.approx(1.2e-6)
 
 
-def test_equal_cores_are_equal_columns_and_company_changes_nothing() -> None:
+def test_equal_cores_are_equal_columns_and_company_changes_nothing():
     target = machine(Style.ROW_STATIONARY, flexible=True)
     twins = replace(
         target,
@@ -336,9 +329,7 @@ def test_equal_cores_are_equal_columns_and_company_changes_nothing() -> None:
         assert np.array_equal(one, two[: len(one)])
 
 
-def test_a_plan_on_a_machine_with_networks_on_chip_and_flexible_arrays_holds(
-    tmp_path: Path,
-) -> None:
+def test_a_plan_on_a_machine_with_networks_on_chip_and_flexible_arrays_holds(tmp_path):
     changes = [
         "cores.ws.flexible=true",
         "cores.ws.noc_bandwidth=16 GB/s",
@@ -357,7 +348,7 @@ def test_a_plan_on_a_machine_with_networks_on_chip_and_flexible_arrays_holds(
     assert plans[1].metrics.makespan.value > plans[0].metrics.makespan.value
 
 
-def test_published_energies_are_met_and_grow_with_the_memory() -> None:
+def test_published_energies_are_met_and_grow_with_the_memory():
     # Horowitz: 10, 20 and 100 pJ for 8 bytes.
     assert [sram_energy(size) * 8e12 for size in (2**13, 2**15, 2**20)] == pytest.approx(
         [10, 20, 100]
@@ -370,13 +361,12 @@ def test_published_energies_are_met_and_grow_with_the_memory() -> None:
     assert dram_energy() * 8e12 == pytest.approx(1300)
 
 
-def test_energy_of_a_layer_is_the_sum_of_what_it_does() -> None:
+def test_energy_of_a_layer_is_the_sum_of_what_it_does():
     nest = LoopNest(k=8, c=8, y=8, x=8)
     sizes = operand_bytes(nest)
     target = machine(Style.OUTPUT_STATIONARY)
     core = target.cores[0]
     table = analyse(one_job(nest, *sizes), target)
-    assert table.energy is not None
     # All fits into the buffer and crosses the port once; weights cross the network with every tile
     # of positions.
     network = sram_energy(108 * 1024) / 3
@@ -388,7 +378,7 @@ def test_energy_of_a_layer_is_the_sum_of_what_it_does() -> None:
     assert table.energy[0, 0] == pytest.approx(by_hand)
 
 
-def test_a_target_may_state_every_energy() -> None:
+def test_a_target_may_state_every_energy():
     stated = {
         "mac_int8": 1e-12,
         "scalar_int8": 2e-12,
@@ -403,7 +393,6 @@ def test_a_target_may_state_every_energy() -> None:
     work = one_job(nest, *sizes)
     job = replace(work.jobs[0], elements=100)
     table = analyse(replace(work, jobs=(job,)), target)
-    assert table.energy is not None
     delivered = tilings_of(nest, target).delivered[0]
     by_hand = (
         nest.macs * (1 + (2 + 2 * 4) * 3) + 100 * 2 + delivered * (5 + 7) + sum(sizes) * (7 + 11)
@@ -411,7 +400,7 @@ def test_a_target_may_state_every_energy() -> None:
     assert table.energy[0, 0] == pytest.approx(by_hand * 1e-12)
 
 
-def test_power_and_area_grow_with_the_array_and_the_width_of_its_numbers() -> None:
+def test_power_and_area_grow_with_the_array_and_the_width_of_its_numbers():
     small, large = (machine(Style.WEIGHT_STATIONARY, rows).cores[0] for rows in (8, 16))
     assert peak_power(large) == pytest.approx(2 * peak_power(small))
     assert peak_power(small, 32) > peak_power(small, 16) / 2

@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from tests.support.networks import npu
+from tests.support.onnx_builder import int8_graph
 
 from loadmaster.cost.analytical.divisible import divisible_costs, last_turns
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.targets.hardware import Style, Target
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
-from loadmaster.workloads.graph import Graph
+from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
@@ -21,32 +19,17 @@ from loadmaster.workloads.lowering.pieces import Cuts
 pytestmark = pytest.mark.slow
 
 
-def convolution(generator: np.random.Generator) -> Graph:
+def convolution(generator):
     """One convolution, of which few extents are multiples of the small arrays below."""
     channels, given, rows, taps = (
         int(generator.integers(low, high)) for low, high in ((2, 14), (1, 7), (3, 14), (1, 4))
     )
-    weight = numpy_helper.from_array(np.zeros((channels, given, taps, taps), np.float32), "w")
-    node = helper.make_node(
-        "Conv",
-        ["x", "w"],
-        ["y"],
-        "conv",
-        pads=[(taps - 1) // 2, (taps - 1) // 2, taps // 2, taps // 2],
-    )
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, given, rows, rows))]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    model = helper.make_model(
-        helper.make_graph([node], "one", inputs, outputs, [weight]),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=9,
-    )
-    return build_graph(
-        model, name="one", source="made for a test", batch=None, dims={}, precision="int8"
-    )
+    pads = [(taps - 1) // 2] * 2 + [taps // 2] * 2
+    shapes = {"x": (1, given, rows, rows)}, ["y"], {"w": (channels, given, taps, taps)}
+    return int8_graph([f"[conv] y = Conv<pads={pads}>(x, w)"], *shapes)
 
 
-def machine() -> Target:
+def machine():
     """Arrays of three styles, two of one, whose fast memory is so fast that operands come and go in
     no time."""
     target = npu(4)
@@ -67,9 +50,7 @@ def machine() -> Target:
 
 
 @pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])
-def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_last_one(
-    sums: bool,
-) -> None:
+def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_last_one(sums):
     generator, target, met, sharper, free = (
         np.random.default_rng(7),
         machine(),
@@ -81,7 +62,6 @@ def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_la
         graph = convolution(generator)
         (group,) = fuse(graph)
         form = divisible(graph, group, sums=sums)
-        assert form is not None
         whole = lower([graph], target).jobs
         seconds, joules = divisible_costs(whole, target, free)
         share, extra = last_turns(whole, target, seconds, free)

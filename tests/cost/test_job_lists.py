@@ -1,7 +1,5 @@
 """Job lists: what each row means, and where a mistake stands."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from tests.support import layer_lists
@@ -18,7 +16,7 @@ HEADER = "K,C,Y,X,R,S,type\n"
 INSTANCES = M3E / "instances"
 
 
-def write(folder: Path, text: str, name: str = "list.csv") -> Path:
+def write(folder, text, name="list.csv"):
     file = folder / name
     file.write_text(text)
     return file
@@ -35,9 +33,7 @@ def write(folder: Path, text: str, name: str = "list.csv") -> Path:
         ("4,5,6,1,1,1,3", LoopNest(k=5, c=6, y=4), (24, 30, 20)),
     ],
 )
-def test_rows_become_loop_nests_with_their_operands(
-    row: str, nest: LoopNest, sizes: tuple[int, int, int], tmp_path: Path
-) -> None:
+def test_rows_become_loop_nests_with_their_operands(row, nest, sizes, tmp_path):
     work = read_job_list(write(tmp_path, HEADER + row))
     (job,) = work.jobs
     assert job.nests == (nest,)
@@ -48,7 +44,7 @@ def test_rows_become_loop_nests_with_their_operands(
     assert work.networks[0].macs == job.macs == nest.macs
 
 
-def test_jobs_are_named_after_file_and_row_and_share_nothing(tmp_path: Path) -> None:
+def test_jobs_are_named_after_file_and_row_and_share_nothing(tmp_path):
     work = read_job_list(write(tmp_path, HEADER + "1,1,1,1,1,1,0\n\n2,2,1,1,1,1,0\n", "mix.0.csv"))
     assert [job.name for job in work.jobs] == ["mix.0/0", "mix.0/1"]
     assert (
@@ -58,7 +54,7 @@ def test_jobs_are_named_after_file_and_row_and_share_nothing(tmp_path: Path) -> 
     )
 
 
-def test_columns_come_in_any_order_and_case(tmp_path: Path) -> None:
+def test_columns_come_in_any_order_and_case(tmp_path):
     assert read_job_list(write(tmp_path, "TYPE,c,k,Y,X,R,S\n0,20,10,1,1,1,1")).jobs[0].nests == (
         LoopNest(k=10, c=20),
     )
@@ -92,22 +88,20 @@ def test_columns_come_in_any_order_and_case(tmp_path: Path) -> None:
         (HEADER + '"1,1', r"list.csv:\d: is not CSV"),
     ],
 )
-def test_a_mistake_is_named_with_file_line_and_column(
-    text: str, message: str, tmp_path: Path
-) -> None:
+def test_a_mistake_is_named_with_file_line_and_column(text, message, tmp_path):
     with pytest.raises(JobError, match=message) as caught:
         read_job_list(write(tmp_path, text))
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_text_is_refused(tmp_path):
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     for name in ("binary.csv", "absent.csv", "."):
         with pytest.raises(JobError, match=r"is not text in UTF-8|cannot be read"):
             read_job_list(tmp_path / name)
 
 
-def test_a_group_of_a_hundred_jobs_is_read_analysed_and_mapped(tmp_path: Path) -> None:
+def test_a_group_of_a_hundred_jobs_is_read_analysed_and_mapped(tmp_path):
     found = layer_lists.layers(100, 9)
     work = read_job_list(write(tmp_path, layer_lists.text(found), "group.csv"))
     assert [job.macs for job in work.jobs] == [layer_lists.macs(layer) for layer in found]
@@ -119,7 +113,7 @@ def test_a_group_of_a_hundred_jobs_is_read_analysed_and_mapped(tmp_path: Path) -
 
 
 @pytest.mark.skipif(not INSTANCES.is_dir(), reason=PUBLIC_INSTANCES)
-def test_the_public_instances_are_groups_of_a_hundred_jobs() -> None:
+def test_the_public_instances_are_groups_of_a_hundred_jobs():
     lists = sorted(INSTANCES.glob("*.csv"))
     assert len(lists) == 20
     assert all(len(read_job_list(file).jobs) == 100 for file in lists)

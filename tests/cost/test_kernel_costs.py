@@ -1,8 +1,6 @@
 """Kernel sequences: roofline times by hand, operands by storage, workspace for speed, machines that
 cannot be used."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +19,7 @@ from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, Tenso
 ROOT = Path(__file__).parents[2]
 
 
-def graph_of(
-    ops: list[Op],
-    sizes: dict[str, int],
-    weights: tuple[str, ...] = (),
-    aliases: dict[str, str] | None = None,
-) -> Graph:
+def graph_of(ops, sizes, weights=(), aliases=None):
     aliases = aliases or {}
     kinds = {
         name: TensorKind.WEIGHT
@@ -43,18 +36,12 @@ def graph_of(
     return Graph("by hand", "a test", "int8", tuple(ops), tensors, ("x",), (list(sizes)[-1],))
 
 
-def op(
-    name: str,
-    reads: dict[str, int],
-    writes: dict[str, int],
-    op_class: OpClass = OpClass.ELEMENTWISE,
-    elements: int = 0,
-) -> Op:
+def op(name, reads, writes, op_class=OpClass.ELEMENTWISE, elements=0):
     accesses = [tuple(Access(*item) for item in side.items()) for side in (reads, writes)]
     return Op(name, name, op_class, accesses[0], accesses[1], (), elements, 8)
 
 
-def test_times_are_those_of_the_roofline() -> None:
+def test_times_are_those_of_the_roofline():
     build = GraphBuilder()
     build.conv("y", build.tensor("x", (64, 56, 56), TensorKind.INPUT), 64)
     server = lm.target("optane-server")
@@ -78,7 +65,7 @@ def test_times_are_those_of_the_roofline() -> None:
     ]
 
 
-def test_a_partial_update_needs_the_tensor_and_moves_its_part() -> None:
+def test_a_partial_update_needs_the_tensor_and_moves_its_part():
     ops = [
         op("first", {"x": 64}, {"a": 50}),
         op("second", {"x": 64}, {"a2": 50}),
@@ -98,7 +85,7 @@ def test_a_partial_update_needs_the_tensor_and_moves_its_part() -> None:
     assert steps.kernels[1].operands[1].slow_seconds == pytest.approx(50 / 14e9)
 
 
-def test_a_machine_whose_kernels_need_fast_operands() -> None:
+def test_a_machine_whose_kernels_need_fast_operands():
     build = GraphBuilder()
     build.elementwise("y", build.tensor("x", (8, 4, 4), TensorKind.INPUT))
     steps = kernel_sequence(build.graph("y"), staged_machine(2**20))
@@ -107,7 +94,7 @@ def test_a_machine_whose_kernels_need_fast_operands() -> None:
     assert steps.link == CopyLink(1e9, 1e9, 1e9, 1e9)
 
 
-def test_copies_without_a_table_run_at_the_slower_memory() -> None:
+def test_copies_without_a_table_run_at_the_slower_memory():
     server = replace(lm.target("optane-server"), copy=None)
     assert copy_link(server) == CopyLink(39e9, 14e9, 39e9, 14e9)
     shared = replace(server, copy=CopyEngine(1.0, 2.0, 3.0, 4.0, True))
@@ -117,7 +104,7 @@ def test_copies_without_a_table_run_at_the_slower_memory() -> None:
     ).copy == CopyEngine(29e9, 12e9, 8e9, 2.5e9, True)
 
 
-def test_machines_that_cannot_be_used_are_refused() -> None:
+def test_machines_that_cannot_be_used_are_refused():
     build = GraphBuilder()
     build.elementwise("y", build.tensor("x", (8, 4, 4), TensorKind.INPUT))
     graph = build.graph("y")
@@ -132,10 +119,10 @@ def test_machines_that_cannot_be_used_are_refused() -> None:
         kernel_sequence(view, lm.target("optane-server"))
 
 
-def test_winograd_takes_workspace_where_it_pays() -> None:
+def test_winograd_takes_workspace_where_it_pays():
     gpu = lm.target("gpu-pcie")
 
-    def ways(channels: int, size: int, kernel: int = 3) -> list[tuple[str, float, int]]:
+    def ways(channels, size, kernel=3):
         build = GraphBuilder()
         build.conv(
             "y", build.tensor("x", (channels, size, size), TensorKind.INPUT), channels, kernel
@@ -159,7 +146,7 @@ def test_winograd_takes_workspace_where_it_pays() -> None:
     ["onnx:resnet50", "onnx:densenet121", "onnx:shufflenet", str(ROOT / "fixtures/gpt2.onnx.gz")],
 )
 @pytest.mark.parametrize("machine", ["optane-server", "gpu-pcie"])
-def test_networks_from_files_become_sequences(network: str, machine: str) -> None:
+def test_networks_from_files_become_sequences(network, machine):
     graph = lm.load(network)
     steps = kernel_sequence(graph, lm.target(machine))
     # Weights that no kernel reads leave no trace; all others are there whole.
@@ -170,7 +157,7 @@ def test_networks_from_files_become_sequences(network: str, machine: str) -> Non
     assert 0 < steps.seconds(False) < steps.seconds(True)
 
 
-def test_the_committed_training_step_is_the_one_that_the_notes_describe() -> None:
+def test_the_committed_training_step_is_the_one_that_the_notes_describe():
     steps = lm.read_sequence(
         str(ROOT / "fixtures/resnet50-training.json.gz"), lm.target("optane-server")
     )
@@ -184,9 +171,7 @@ def test_the_committed_training_step_is_the_one_that_the_notes_describe() -> Non
     "source",
     ["onnx:resnet50", str(ROOT / "fixtures/gpt2.onnx.gz"), str(ROOT / "fixtures/dlrm.onnx.gz")],
 )
-def test_written_kernels_cost_on_any_target_what_the_network_costs(
-    source: str, tmp_path: Path
-) -> None:
+def test_written_kernels_cost_on_any_target_what_the_network_costs(source, tmp_path):
     """Bandwidths, winograd's workspaces, arrays with private buffers: all of it follows from what
     the file says."""
     graph = lm.load(source)

@@ -1,9 +1,6 @@
 """Cycles and deliveries of a single tile against a walk through the loops, step by step, of small
 ungrouped nests."""
 
-from collections.abc import Iterator
-from math import ceil
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,18 +27,18 @@ nests = st.builds(
 )
 
 
-def blocks(extent: int, size: int) -> Iterator[list[int]]:
+def blocks(extent, size):
     for first in range(0, extent, size):
         yield list(range(first, min(extent, first + size)))
 
 
-def sums(results: int, step: int, steps: int) -> int:
+def sums(results, step, steps):
     """Bytes of results that leave after a pass: whole at the last, else as sums of four bytes,
     which came back if it was not the first."""
     return results * ((1 if step == steps - 1 else 4) + (4 if step else 0))
 
 
-def weight_stationary(n: LoopNest, local: int) -> tuple[int, int]:
+def weight_stationary(n, local):
     cycles = delivered = 0
     positions = n.batch * n.y * n.x
     steps = [(channels, tap) for tap in range(n.r * n.s) for channels in blocks(n.c, COLUMNS)]
@@ -57,7 +54,7 @@ def weight_stationary(n: LoopNest, local: int) -> tuple[int, int]:
     return cycles, delivered
 
 
-def output_stationary(n: LoopNest, local: int) -> tuple[int, int]:
+def output_stationary(n, local):
     cycles = delivered = 0
     reduced = n.c * n.r * n.s
     turns = list(blocks(n.batch * n.y * n.x, ROWS))
@@ -70,7 +67,7 @@ def output_stationary(n: LoopNest, local: int) -> tuple[int, int]:
     return cycles, delivered
 
 
-def row_stationary(n: LoopNest, local: int) -> tuple[int, int]:
+def row_stationary(n, local):
     cycles = delivered = 0
     filters = max(1, ROWS // min(n.r, ROWS))
     interleaved = max(1, local // (2 * n.s))
@@ -98,15 +95,9 @@ WALKS = {
 @pytest.mark.parametrize("style", list(WALKS))
 @given(nests, st.sampled_from([0, 1, 4, 9, 30, 512]))
 @fuzz(60)
-def test_closed_forms_are_what_walking_through_the_loops_counts(
-    style: Style, nest: LoopNest, local: int
-) -> None:
+def test_closed_forms_are_what_walking_through_the_loops_counts(style, nest, local):
     work = one_job(nest, *operand_bytes(nest))
     target = machine(style, ROWS, COLUMNS, buffer=0, local_buffer=local)
     costs = best_tilings(nest_table(work.jobs), np.zeros(1), target.cores[0], target)
     fill = ROWS + COLUMNS - 2
     assert (int(costs.cycles[0]) - fill, int(costs.delivered[0])) == WALKS[style](nest, local)
-
-
-def test_the_walk_counts_ceilings() -> None:
-    assert weight_stationary(LoopNest(k=5, c=7), 512)[0] == ceil(5 / ROWS) * ceil(7 / COLUMNS)

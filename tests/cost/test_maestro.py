@@ -1,7 +1,6 @@
 """The MAESTRO-compatible model: MAESTRO's own answers, cycle for cycle and byte for byte."""
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ import loadmaster as lm
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analyse import analyse, read_job_list
 from loadmaster.cost.models.maestro import Maestro
-from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.lowering.instantiate import lower
 
@@ -25,13 +23,13 @@ HEADER = "K,C,Y,X,R,S,type"
 needs_answers = pytest.mark.skipif(not ANSWERS.is_file(), reason=PUBLIC_INSTANCES)
 
 
-def setting(rows: int = 32, style: str = "weight-stationary", *more: str) -> Target:
+def setting(rows=32, style="weight-stationary", *more):
     return lm.target(
         "m3e-s1", ["cores.hb.count=1", f"cores.hb.rows={rows}", f"cores.hb.style={style}", *more]
     )
 
 
-def layers(folder: Path, *rows: str) -> Path:
+def layers(folder, *rows):
     file = folder / "layers.csv"
     file.write_text("\n".join([HEADER, *rows]))
     return file
@@ -42,8 +40,8 @@ def layers(folder: Path, *rows: str) -> Path:
 )
 @pytest.mark.parametrize("rows", [2, 32])
 def test_cycles_work_and_energy_of_a_list_are_those_of_a_walk_through_its_loops(
-    style: str, name: str, rows: int, tmp_path: Path
-) -> None:
+    style, name, rows, tmp_path
+):
     found = layer_lists.layers(40, 5)
     listed, energies = tmp_path / "list.csv", tmp_path / "energies.csv"
     listed.write_text(layer_lists.text(found))
@@ -57,7 +55,6 @@ def test_cycles_work_and_energy_of_a_list_are_those_of_a_walk_through_its_loops(
         layer_lists.walked_cycles(layer, name, rows) for layer in found
     ]
     assert table.flops.tolist() == [2 * layer_lists.macs(layer) for layer in found]
-    assert table.energy is not None
     assert table.energy[:, 0] == pytest.approx([(number + 0.5) * 1e-9 for number in range(40)])
 
 
@@ -66,9 +63,7 @@ def test_cycles_work_and_energy_of_a_list_are_those_of_a_walk_through_its_loops(
     ("style", "name"), [("weight-stationary", "dla"), ("row-stationary", "eye")]
 )
 @pytest.mark.parametrize("elements", [2048, 4096, 8192])
-def test_cycles_bandwidth_and_energy_are_those_of_maestro(
-    style: str, name: str, elements: int, tmp_path: Path
-) -> None:
+def test_cycles_bandwidth_and_energy_are_those_of_maestro(style, name, elements, tmp_path):
     with ANSWERS.open() as file:
         answers = [
             row
@@ -87,12 +82,11 @@ def test_cycles_bandwidth_and_energy_are_those_of_maestro(
     assert (np.rint(table.latency[:, 0] * 1e9).astype(int) == cycles).all()
     assert (np.rint(table.bandwidth[:, 0] * (cycles - 1) / 1e9).astype(int) == half_need).all()
     assert (table.flops == [2 * int(row["macs"]) for row in answers]).all()
-    assert table.energy is not None
     assert table.energy[:, 0] == pytest.approx([float(row["energy_nj"]) * 1e-9 for row in answers])
     assert table.clock == 1e9
 
 
-def test_cycles_and_bandwidth_by_hand(tmp_path: Path) -> None:
+def test_cycles_and_bandwidth_by_hand(tmp_path):
     # 40 outputs on 32 rows: two passes; 64 inputs fill the width; four taps and a step: 2 * 2 * 2 *
     # 1 * 5 cycles.
     work = read_job_list(layers(tmp_path, "40,64,3,3,2,2,1"))
@@ -102,7 +96,7 @@ def test_cycles_and_bandwidth_by_hand(tmp_path: Path) -> None:
     assert table.energy is None
 
 
-def test_jobs_without_loop_nests_take_one_cycle_and_no_bandwidth() -> None:
+def test_jobs_without_loop_nests_take_one_cycle_and_no_bandwidth():
     work = lower([lm.load("onnx:squeezenet", precision="int8")], setting())
     table = analyse(work, setting(), "maestro")
     bare = np.array([not job.nests for job in work.jobs])
@@ -112,7 +106,7 @@ def test_jobs_without_loop_nests_take_one_cycle_and_no_bandwidth() -> None:
     assert (table.bandwidth[~bare] > 0).all()
 
 
-def test_other_styles_are_refused_by_the_name_of_their_core(tmp_path: Path) -> None:
+def test_other_styles_are_refused_by_the_name_of_their_core(tmp_path):
     with pytest.raises(JobError, match=r"core hb: .* not output-stationary: use --cost dataflow"):
         analyse(
             read_job_list(layers(tmp_path, "1,1,1,1,1,1,0")),
@@ -133,9 +127,7 @@ extents = st.integers(1, 300)
     st.sampled_from(["weight-stationary", "row-stationary"]),
 )
 @fuzz(60)
-def test_a_flexible_array_is_never_slower_than_a_fixed_one(
-    k: int, c: int, y: int, x: int, r: int, style: str
-) -> None:
+def test_a_flexible_array_is_never_slower_than_a_fixed_one(k, c, y, x, r, style):
     nest = LoopNest(k=k, c=c, y=y, x=x, r=r, s=r)
     work = one_job(nest, *operand_bytes(nest))
     fixed, flexible = (
@@ -145,7 +137,7 @@ def test_a_flexible_array_is_never_slower_than_a_fixed_one(
     assert flexible.latency[0, 0] <= fixed.latency[0, 0]
 
 
-def test_a_flexible_array_fits_its_width_to_the_layer(tmp_path: Path) -> None:
+def test_a_flexible_array_fits_its_width_to_the_layer(tmp_path):
     # 2,048 outputs of one input channel: all elements go to outputs, one position a step of two
     # cycles.
     work = read_job_list(layers(tmp_path, "2048,1,4,4,1,1,1"))
@@ -157,15 +149,12 @@ def test_a_flexible_array_fits_its_width_to_the_layer(tmp_path: Path) -> None:
 TABLE = "K,C,Y,X,R,S,type,style,pes,energy_nj\n"
 
 
-def test_energy_comes_from_the_users_table_and_a_layer_outside_it_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_energy_comes_from_the_users_table_and_a_layer_outside_it_is_refused(tmp_path):
     energies = tmp_path / "energies.csv"
     energies.write_text(TABLE + "8,8,1,1,1,1,0,dla,2048,2.5\n")
     known = analyse(
         read_job_list(layers(tmp_path, "8,8,1,1,1,1,0")), setting(), f"maestro:{energies}"
     )
-    assert known.energy is not None
     assert known.energy.tolist() == [[pytest.approx(2.5e-9)]]
     outside = read_job_list(layers(tmp_path, "8,8,1,1,1,1,0", "8,9,1,1,1,1,0"))
     with pytest.raises(
@@ -188,15 +177,15 @@ def test_energy_comes_from_the_users_table_and_a_layer_outside_it_is_refused(
         ("8,8,1,1,1,1,0,dla,2048,-1", r"energies.csv:2:10: energy_nj is '-1'"),
     ],
 )
-def test_a_mistake_in_a_table_of_energies_is_named(row: str, message: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_table_of_energies_is_named(row, message, tmp_path):
     energies = tmp_path / "energies.csv"
     energies.write_text(TABLE + row)
     with pytest.raises(JobError, match=message):
         analyse(read_job_list(layers(tmp_path, "8,8,1,1,1,1,0")), setting(), f"maestro:{energies}")
 
 
-def test_batches_and_groups_run_one_after_another() -> None:
-    def cycles(nest: LoopNest) -> float:
+def test_batches_and_groups_run_one_after_another():
+    def cycles(nest):
         return float(
             Maestro().analyse(one_job(nest, *operand_bytes(nest)), setting()).latency[0, 0] * 1e9
         )

@@ -1,15 +1,13 @@
 """Measured kernel times: every combination once, kept as it is measured, and put into sequences;
 tables of one's own."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 
 import loadmaster as lm
 from loadmaster.core.errors import OutputError, PlacementError
@@ -17,7 +15,7 @@ from loadmaster.core.provenance import Label, Provenance, described, weakest
 from loadmaster.core.store import Store
 from loadmaster.cost.kernels import kernel_times
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
-from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, case_of, profile_place
+from loadmaster.cost.kernels.kernel_times import KernelTimes, Setting, case_of, profile_place
 from loadmaster.cost.kernels.measured_kernels import measured_tables, tabled
 from loadmaster.cost.kernels.profile import profile
 from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
@@ -30,8 +28,7 @@ from loadmaster.placement.sequence import (
     StoredKind,
     StoredTensor,
 )
-from loadmaster.targets.hardware import Core, Memory
-from loadmaster.workloads.graph import Graph, Invocation
+from loadmaster.workloads.graph import Invocation
 
 FEW = "--training --batch 64 --threads 1"
 CODE = """
@@ -39,11 +36,13 @@ import torch
 from torch import nn
 
 def net(batch=256):
-    layers = [nn.Linear(128, 256), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 128)]
+    layers = [nn.Linear(128, 256), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(256, 128)]
+    layers += [nn.ReLU(), nn.Linear(128, 128)]
     return nn.Sequential(*layers), torch.rand(batch, 128)
 
 def picking(batch=8):
-    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * 15 * 15, 2)]
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(2), nn.Flatten()]
+    layers += [nn.Linear(4 * 15 * 15, 2)]
     return nn.Sequential(*layers), torch.rand(batch, 3, 32, 32)
 
 def looking_up(batch=4):
@@ -52,7 +51,7 @@ def looking_up(batch=4):
 
 
 @pytest.fixture
-def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
+def graph(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -61,11 +60,11 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
 
 
 @pytest.fixture
-def times(tmp_path: Path) -> KernelTimes:
+def times(tmp_path):
     return KernelTimes(tmp_path / "kept" / "times.sqlite")
 
 
-def cases(graph: Graph) -> list[Case]:
+def cases(graph):
     return [
         case
         for op in graph.ops
@@ -74,9 +73,7 @@ def cases(graph: Graph) -> list[Case]:
 
 
 @pytest.mark.slow
-def test_every_combination_is_measured_once(
-    graph: Graph, times: KernelTimes, tmp_path: Path
-) -> None:
+def test_every_combination_is_measured_once(graph, times, tmp_path):
     done = profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
     setting = Setting.here(1)
     keys = {case.key(places, setting) for case in cases(graph) for places in case.combinations}
@@ -97,21 +94,17 @@ def test_every_combination_is_measured_once(
 
 
 @pytest.mark.parametrize("factory", ["picking", "looking_up"])
-def test_kernels_with_indices_and_several_results_run(
-    graph: Graph, times: KernelTimes, tmp_path: Path, factory: str
-) -> None:
+def test_kernels_with_indices_and_several_results_run(graph, times, tmp_path, factory):
     other = lm.load(f"torch:profiled_networks:{factory}", training=True)
     done = profile(other, times, slow=tmp_path, threads=1, repeats=1)
     assert done.failed == {}
     assert done.measured > 0
 
 
-def test_an_interrupted_profile_goes_on(
-    graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_profile_goes_on(graph, times, tmp_path, monkeypatch):
     count = iter(range(1000))
 
-    def broken(*_: object) -> float:
+    def broken(*_):
         if next(count) == 5:
             raise KeyboardInterrupt
         return 1.0
@@ -124,9 +117,7 @@ def test_an_interrupted_profile_goes_on(
     assert profile(graph, times, slow=tmp_path, threads=2).reused == 0
 
 
-def test_a_time_limit_leaves_the_rest(
-    graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_time_limit_leaves_the_rest(graph, times, tmp_path, monkeypatch):
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
     done = profile(graph, times, slow=tmp_path, threads=1, time_limit=-1.0)
     assert done.measured == 0
@@ -134,7 +125,7 @@ def test_a_time_limit_leaves_the_rest(
     assert done.left > 0
 
 
-def test_what_cannot_run_is_said(graph: Graph, times: KernelTimes, tmp_path: Path) -> None:
+def test_what_cannot_run_is_said(graph, times, tmp_path):
     first = next(op for op in graph.ops if op.op_class != "view")
     strange = replace(first, invocation=Invocation('["aten.nonsense.default",[],{}]', (), ()))
     silent = replace(first, name="silent", invocation=None)
@@ -146,9 +137,7 @@ def test_what_cannot_run_is_said(graph: Graph, times: KernelTimes, tmp_path: Pat
     assert "cannot be written down" in done.failed["silent"]
 
 
-def test_what_is_too_large_is_left_out(
-    graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_too_large_is_left_out(graph, times, tmp_path, monkeypatch):
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
     monkeypatch.setattr("loadmaster.cost.kernels.profile._free_bytes", lambda: 2 * 2**19)
     done = profile(graph, times, slow=tmp_path, threads=1)
@@ -157,11 +146,11 @@ def test_what_is_too_large_is_left_out(
         op.name
         for op in graph.ops
         if op.op_class != "view" and sum(case_of(graph, op).bytes) <= 2**19
-    ]  # type: ignore[union-attr]
+    ]
     assert set(done.too_large) == {op.name for op in graph.ops if op.op_class != "view"} - set(fits)
 
 
-def test_measurements_become_tables(graph: Graph, times: KernelTimes) -> None:
+def test_measurements_become_tables(graph, times):
     steps = kernel_sequence(graph, lm.target("optane-server"))
     with pytest.raises(PlacementError, match="run loadmaster profile"):
         measured_tables(steps, graph, times, 1)
@@ -176,7 +165,6 @@ def test_measurements_become_tables(graph: Graph, times: KernelTimes) -> None:
         found.kernels, [op for op in graph.ops if op.op_class != "view"], strict=True
     ):
         case = case_of(graph, op)
-        assert case is not None
         moved = {case.storages[place]: case.bytes[place] for place in case.moved}
         names = [found.tensors[operand.tensor].name for operand in kernel.operands]
         for mask in range(2 ** len(names)):
@@ -191,7 +179,7 @@ def test_measurements_become_tables(graph: Graph, times: KernelTimes) -> None:
     assert staged.seconds(True) == float("inf")
 
 
-def test_partial_measurements_leave_estimates(graph: Graph, times: KernelTimes) -> None:
+def test_partial_measurements_leave_estimates(graph, times):
     steps = kernel_sequence(graph, lm.target("optane-server"))
     whole, *_, partly = sorted(cases(graph), key=lambda case: len(case.moved))
     times.put(partly.key((), Setting.here(1)), "", "", "device 1", 1.0, 1)
@@ -203,13 +191,11 @@ def test_partial_measurements_leave_estimates(graph: Graph, times: KernelTimes) 
     assert sum(part.count for part in found.costs) == len(found.kernels)
 
 
-def test_the_command_profiles_and_goes_on(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_profiles_and_goes_on(graph, tmp_path, monkeypatch):
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
     call = ("profile torch:profiled_networks:net", FEW, "--slow", tmp_path)
-    first, second = (json.loads(run(call, "--json").stdout) for _ in range(2))
+    first, second = (printed(call) for _ in range(2))
     assert first["measured"] == second["reused"] > 0
     assert (first["left"], second["measured"]) == (0, 0)
     text = run(call).stdout
@@ -217,8 +203,8 @@ def test_the_command_profiles_and_goes_on(
 
 
 def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    graph, tmp_path, monkeypatch
+):
     """Kernels are timed as ten times their estimate on the target: that is what the calibrated
     target says of them."""
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
@@ -247,7 +233,7 @@ def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
     )
     times = str(tmp_path / "times.csv")
     call = ("profile torch:profiled_networks:net", FEW, "--slow", tmp_path, "--repeats 1 --out")
-    assert run(call, times).returncode == 0
+    ran(call, times)
     found = lm.calibrate("optane-server", times)
     assert found.overall.before.median == pytest.approx(9, rel=0.02)
     assert found.overall.after.mean < 0.05
@@ -265,8 +251,7 @@ def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
     assert tabled_here.seconds(False) == pytest.approx(slower.seconds(False))
 
 
-def _slowed(memory: Memory | None) -> Memory:
-    assert memory is not None
+def _slowed(memory):
     return replace(
         memory,
         read_bandwidth=memory.read_bandwidth / 10,
@@ -274,18 +259,16 @@ def _slowed(memory: Memory | None) -> Memory:
     )
 
 
-def _tenth(cores: tuple[Core, ...]) -> tuple[Core, ...]:
+def _tenth(cores):
     return tuple(replace(core, clock=core.clock / 10) for core in cores)
 
 
-def test_networks_that_cannot_be_run_here_are_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_networks_that_cannot_be_run_here_are_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     refused(run("profile onnx:squeezenet"), "profile a torch module")
 
 
-def test_a_store_needs_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_store_needs_a_file(monkeypatch, tmp_path):
     monkeypatch.setenv("LOADMASTER_CACHE", "")
     with pytest.raises(PlacementError, match="LOADMASTER_CACHE is empty"):
         profile_place()
@@ -299,7 +282,7 @@ def test_a_store_needs_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert not (tmp_path / "new.sqlite").exists()
 
 
-def test_the_store_lives_beside_the_cache(tmp_path: Path) -> None:
+def test_the_store_lives_beside_the_cache(tmp_path):
     place = tmp_path / "cache.sqlite"
     KernelTimes(place).put("key", "call", "0", "device 1", 0.5, 3)
     assert KernelTimes(place).all() == {"key": (0.5, "device 1")}
@@ -307,7 +290,7 @@ def test_the_store_lives_beside_the_cache(tmp_path: Path) -> None:
     assert (row["call"], row["places"], row["repeats"]) == ("call", "0", 3)
 
 
-def test_the_processor_is_named() -> None:
+def test_the_processor_is_named():
     assert kernel_times.processor()
 
 
@@ -328,7 +311,7 @@ STEPS = KernelSequence(
 )
 
 
-def test_a_table_of_ones_own(tmp_path: Path) -> None:
+def test_a_table_of_ones_own(tmp_path):
     file = tmp_path / "times.csv"
     file.write_text("kernel,combination,seconds\na,,0.5\na,x,0.75\na,y x,2\n")
     found = tabled(STEPS, read_kernel_times(file), str(file))
@@ -350,7 +333,7 @@ def test_a_table_of_ones_own(tmp_path: Path) -> None:
         (",,1\n", "times.csv:2:1: kernel is empty"),
     ],
 )
-def test_tables_that_make_no_sense_are_refused(rows: str, message: str, tmp_path: Path) -> None:
+def test_tables_that_make_no_sense_are_refused(rows, message, tmp_path):
     file = tmp_path / "times.csv"
     file.write_text(f"kernel,combination,seconds\n{rows}")
     with pytest.raises(PlacementError) as caught:

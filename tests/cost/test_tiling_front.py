@@ -33,8 +33,8 @@ FIGURES = ("compute", "moved", "tile", "energy")
 @given(nests, st.sampled_from(ARRAYS), st.sampled_from([2048, 8192, 10**5]))
 @fuzz(60)
 def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
-    nest: LoopNest, style: Style, buffer: int
-) -> None:
+    nest, style, buffer
+):
     sizes = operand_bytes(nest)
     work, target = one_job(nest, *sizes), machine(style, buffer=buffer)
     least = least_table(work, target)
@@ -48,8 +48,8 @@ def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
 @given(nests, st.sampled_from(ARRAYS), st.sampled_from([200, 2048, 10**5]), st.booleans())
 @fuzz(40)
 def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
-    nest: LoopNest, style: Style, buffer: int, flexible: bool
-) -> None:
+    nest, style, buffer, flexible
+):
     target, table = (
         machine(style, flexible=flexible),
         nest_table(one_job(nest, *operand_bytes(nest)).jobs),
@@ -65,9 +65,7 @@ def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
 
 
 @given(nests, st.sampled_from(ARRAYS), st.booleans(), st.sampled_from([0, 16, 512]), st.data())
-def test_no_piece_has_less_delivered_than_its_share(
-    nest: LoopNest, style: Style, flexible: bool, local: int, data: st.DataObject
-) -> None:
+def test_no_piece_has_less_delivered_than_its_share(nest, style, flexible, local, data):
     """A piece has any part of the groups, output channels and positions, and no tiling of it goes
     below that part of the least."""
     core = machine(style, flexible=flexible, local_buffer=local).cores[0]
@@ -89,7 +87,7 @@ def test_no_piece_has_less_delivered_than_its_share(
         )
 
 
-def test_what_is_near_may_cross_often_so_that_what_is_streamed_crosses_once() -> None:
+def test_what_is_near_may_cross_often_so_that_what_is_streamed_crosses_once():
     """Filters and a map of which neither fits: the one that is streamed moves less, the other
     more."""
     nest = LoopNest(k=256, c=256, y=28, x=28, r=3, s=3)
@@ -105,7 +103,7 @@ def test_what_is_near_may_cross_often_so_that_what_is_streamed_crosses_once() ->
     assert moved["activations streamed"][0] < moved["weights streamed"][0]
 
 
-def test_a_crowded_link_takes_no_more_bytes_and_near_operands_no_more_cycles() -> None:
+def test_a_crowded_link_takes_no_more_bytes_and_near_operands_no_more_cycles():
     target = lm.target(
         "edge-npu", ["dram.bandwidth=16 GB/s", "cores.ws.buffer=32 KiB", "cores.lb.buffer=32 KiB"]
     )
@@ -115,7 +113,7 @@ def test_a_crowded_link_takes_no_more_bytes_and_near_operands_no_more_cycles() -
     assert tables["all near"].compute.sum() < tables[STREAMED].compute.sum()
 
 
-def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen() -> None:
+def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen():
     target = lm.target("edge-npu", ["cores.ws.buffer=16 KiB", "cores.lb.buffer=16 KiB"])
     work = lower([lm.load("onnx:squeezenet", precision="int8")], target)
     tables, names = front_tables(work, target), list(EXPECTED)
@@ -133,7 +131,7 @@ def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen() -> None:
     assert np.array_equal(usual.moved, tables[0].moved)
 
 
-def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one() -> None:
+def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one():
     """Of jobs that share their loop nests one is costed; here each has its own."""
     target = lm.target("edge-npu", ["scratchpad.capacity=64KiB"])
     work = lower(
@@ -155,7 +153,7 @@ def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one() -> None:
         )
 
 
-def test_jobs_with_operands_of_other_sizes_are_not_alike() -> None:
+def test_jobs_with_operands_of_other_sizes_are_not_alike():
     work = one_job(LoopNest(8, 8), 8, 64, 8)
     (job,) = work.jobs
     larger = replace(

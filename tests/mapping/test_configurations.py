@@ -15,7 +15,7 @@ from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.group import Group, queues_of
 
 
-def every_configuration(count: np.ndarray, cores: np.ndarray) -> list[np.ndarray]:
+def every_configuration(count, cores):
     """Numbers of jobs of each kind (rows) on each kind of core (columns) that can run at once."""
     cells = [range(min(int(jobs), int(some)) + 1) for jobs in count for some in cores]
     tables = (
@@ -30,7 +30,7 @@ def every_configuration(count: np.ndarray, cores: np.ndarray) -> list[np.ndarray
 
 @given(st.integers(0, 10**6))
 @fuzz(150)
-def test_the_best_configurations_are_those_of_all(seed: int) -> None:
+def test_the_best_configurations_are_those_of_all(seed):
     random = np.random.default_rng(seed)
     count = random.integers(0, 4, random.integers(1, 4)).astype(np.int32)
     cores = random.integers(1, 4, random.integers(1, 3)).astype(np.int32)
@@ -67,7 +67,7 @@ def test_the_best_configurations_are_those_of_all(seed: int) -> None:
     assert demand[best.within_jobs[found], slot[found]].sum() <= 1 + 1e-9
 
 
-def test_a_job_does_not_run_beside_itself() -> None:
+def test_a_job_does_not_run_beside_itself():
     group = Group(np.ones((1, 2)), np.full((1, 2), 0.25))
     assert configuration_bound(
         group, queues_of(np.array([0]), np.arange(1), 2), 1.0
@@ -80,7 +80,7 @@ def test_a_job_does_not_run_beside_itself() -> None:
     assert bound.makespan == pytest.approx(4.0, rel=1e-3)
 
 
-def test_no_core_runs_a_job_that_takes_longer_there_than_all_jobs_of_a_known_mapping() -> None:
+def test_no_core_runs_a_job_that_takes_longer_there_than_all_jobs_of_a_known_mapping():
     """Four cores share the bus; on forty others, jobs want next to none of it but take too long.
     Shares of jobs would go there."""
     fast, slow = (1.0,) * 4, (41.0,) * 40

@@ -1,8 +1,6 @@
 """Jobs that may be divided into pieces on several cores: the same work in every way, and a bound
 that holds for all of them."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 
 import loadmaster as lm
-from loadmaster.cost.divided_jobs import DividedJobs, LeastWork
+from loadmaster.cost.divided_jobs import LeastWork
 from loadmaster.mapping.divided_jobs import bound_of
 from loadmaster.mapping.group import OBJECTIVES, group_of
 
@@ -19,14 +17,14 @@ BANDWIDTHS = (1e9, 64e9, 4e12)
 
 
 @cache
-def divided(bandwidth: float) -> DividedJobs:
+def divided(bandwidth):
     return lm.divide_jobs(
         [str(FIXTURES / "ncf.onnx.gz")], lm.target("m3e-s2"), bandwidth, precision="int8", batch=256
     )
 
 
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)
-def test_every_way_to_divide_does_the_same_work(bandwidth: float) -> None:
+def test_every_way_to_divide_does_the_same_work(bandwidth):
     jobs = divided(bandwidth)
     assert len({int(way.analysis.flops.sum()) for way in jobs.ways}) == 1
     counts = [len(way.analysis.jobs) for way in jobs.ways]
@@ -37,9 +35,7 @@ def test_every_way_to_divide_does_the_same_work(bandwidth: float) -> None:
 @pytest.mark.parametrize("allocator", ["demand", "even"])
 @pytest.mark.parametrize("objective", ["makespan", "energy", "edp"])
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)
-def test_the_bound_holds_for_every_way_to_divide(
-    bandwidth: float, objective: str, allocator: str
-) -> None:
+def test_the_bound_holds_for_every_way_to_divide(bandwidth, objective, allocator):
     jobs = divided(bandwidth)
     bound = bound_of(jobs.least, bandwidth, allocator, OBJECTIVES[objective])
     assert bound.score > 0
@@ -57,7 +53,7 @@ def test_the_bound_holds_for_every_way_to_divide(
 
 
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)
-def test_pieces_of_a_job_take_no_less_together_than_is_said(bandwidth: float) -> None:
+def test_pieces_of_a_job_take_no_less_together_than_is_said(bandwidth):
     """On any one core: seconds, bytes and joules."""
     jobs = divided(bandwidth)
     for way in jobs.ways:
@@ -72,7 +68,7 @@ def test_pieces_of_a_job_take_no_less_together_than_is_said(bandwidth: float) ->
 
 
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)
-def test_a_mapping_of_pieces_is_no_worse_than_one_of_whole_jobs(bandwidth: float) -> None:
+def test_a_mapping_of_pieces_is_no_worse_than_one_of_whole_jobs(bandwidth):
     jobs = divided(bandwidth)
     whole = lm.map_jobs(jobs.ways[0].analysis, bandwidth, samples=300)
     found = lm.map_divided_jobs(jobs, bandwidth, samples=300)
@@ -80,13 +76,13 @@ def test_a_mapping_of_pieces_is_no_worse_than_one_of_whole_jobs(bandwidth: float
     assert found.lower_bound <= whole.lower_bound * (1 + 1e-12)
 
 
-def test_few_long_jobs_gain_by_being_divided() -> None:
+def test_few_long_jobs_gain_by_being_divided():
     jobs = divided(4e12)
     whole = lm.map_jobs(jobs.ways[0].analysis, 4e12, samples=300)
     assert lm.map_divided_jobs(jobs, 4e12, samples=300).makespan < whole.lower_bound
 
 
-def test_a_job_list_stays_whole(tmp_path: Path) -> None:
+def test_a_job_list_stays_whole(tmp_path):
     rows = "K,C,Y,X,R,S,type\n64,32,14,14,3,3,1\n64,64,14,14,3,3,1\n"
     (tmp_path / "jobs.csv").write_text(rows)
     jobs = lm.divide_jobs([str(tmp_path / "jobs.csv")], lm.target("m3e-s2"), 1e9)
@@ -98,7 +94,7 @@ def test_a_job_list_stays_whole(tmp_path: Path) -> None:
     assert found.lower_bound <= plain.lower_bound * (1 + 1e-12)
 
 
-def test_one_job_that_divides_evenly_meets_its_bound() -> None:
+def test_one_job_that_divides_evenly_meets_its_bound():
     """Two alike cores and a job of ten seconds: five each, and no less; as long as bandwidth
     allows."""
     least = LeastWork(np.full((1, 2), 10.0), np.full((1, 2), 100.0), None, np.array([True]))

@@ -43,7 +43,7 @@ def mapped_groups(draw, **options):
 
 @given(mapped_groups())
 @fuzz(300)
-def test_the_native_evaluation_is_the_exact_one(case) -> None:
+def test_the_native_evaluation_is_the_exact_one(case):
     group, queues = case
     row = reference.row(group, queues)
     exact = reference.makespan(group, queues)
@@ -64,14 +64,14 @@ def test_the_native_evaluation_is_the_exact_one(case) -> None:
 
 @given(mapped_groups(demands=POSITIVE), st.sampled_from([1.0, 1.25, 2.0, 1e6]))
 @fuzz(150)
-def test_more_bandwidth_never_hurts_a_mapping(case, more: float) -> None:
+def test_more_bandwidth_never_hurts_a_mapping(case, more):
     group, queues = case
     assert reference.makespan(
         Group(group.latency, group.demand / more), queues
     ) <= reference.makespan(group, queues)
 
 
-def test_more_bandwidth_can_hurt_where_some_jobs_want_none() -> None:
+def test_more_bandwidth_can_hurt_where_some_jobs_want_none():
     # On core 0: hungry, none, hungry. On core 1: none, hungry, none. With more bandwidth the hungry
     # jobs meet, and core 1 is late.
     latency = np.array([1.0, 8.95, 1.0, 10.0, 0.05, 20.0])[:, None].repeat(2, axis=1)
@@ -84,7 +84,7 @@ def test_more_bandwidth_can_hurt_where_some_jobs_want_none() -> None:
     assert ample == pytest.approx(30.1)
 
 
-def every_mapping(group: Group) -> np.ndarray:
+def every_mapping(group):
     splits = itertools.product(
         itertools.permutations(range(group.jobs)),
         itertools.product(range(group.cores), repeat=group.jobs),
@@ -101,7 +101,7 @@ def every_mapping(group: Group) -> np.ndarray:
     groups(jobs=4, cores=3, demands=POSITIVE, latencies=st.sampled_from([0.0, 0.5, 1.0, 1.5, 3.0]))
 )
 @fuzz(60)
-def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group: Group) -> None:
+def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group):
     queues = every_mapping(group)
     makespans = group.makespans(queues)
     best = float(makespans.min())
@@ -116,7 +116,7 @@ def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group: Gro
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_bound_over_contents_is_the_best_mapping_where_jobs_are_few(seed: int) -> None:
+def test_the_bound_over_contents_is_the_best_mapping_where_jobs_are_few(seed):
     generator = np.random.default_rng(seed)
     group = Group(generator.integers(1, 9, (5, 2)) / 4, np.full((5, 2), 0.05))
     queues = every_mapping(group)
@@ -127,7 +127,7 @@ def test_the_bound_over_contents_is_the_best_mapping_where_jobs_are_few(seed: in
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cores_are_those_of_the_best_mapping_where_jobs_are_few(seed: int) -> None:
+def test_cores_are_those_of_the_best_mapping_where_jobs_are_few(seed):
     generator = np.random.default_rng(seed)
     group = Group(generator.integers(1, 9, (5, 2)) / 4, np.full((5, 2), 0.05))
     makespans = group.makespans(every_mapping(group))
@@ -145,9 +145,7 @@ def test_cores_are_those_of_the_best_mapping_where_jobs_are_few(seed: int) -> No
     st.integers(1, 12),
 )
 @fuzz(80)
-def test_the_best_content_is_that_of_all_contents(
-    wares: list[tuple[int, int, int]], room: int
-) -> None:
+def test_the_best_content_is_that_of_all_contents(wares, room):
     latency, worth, count = (np.array(column) for column in zip(*wares, strict=True))
     arguments = (
         latency.astype(np.float64),
@@ -171,7 +169,7 @@ def test_the_best_content_is_that_of_all_contents(
         assert jobs @ latency <= room
 
 
-def test_jobs_of_any_length_count_in_what_a_core_can_hold() -> None:
+def test_jobs_of_any_length_count_in_what_a_core_can_hold():
     # 20 jobs of a ten-thousandth of the core's time each: parts of a clock that are rounded down
     # would let 100 of them in for nothing.
     latency, count = np.array([0.998, 1e-4]), np.array([1, 100], dtype=np.int32)
@@ -186,7 +184,7 @@ def test_jobs_of_any_length_count_in_what_a_core_can_hold() -> None:
 @given(groups(jobs=4, cores=3, demands=ANY_DEMAND))
 @fuzz(120)
 @pytest.mark.slow
-def test_no_mapping_beats_the_bound(group: Group) -> None:
+def test_no_mapping_beats_the_bound(group):
     best, core, order = min(
         (reference.makespan(group, split), cores, order)
         for order in itertools.permutations(range(group.jobs))
@@ -201,7 +199,7 @@ def test_no_mapping_beats_the_bound(group: Group) -> None:
 
 @given(groups(), st.integers(0, 10**6))
 @fuzz(60)
-def test_genomes_decode_to_one_queue_per_core_sorted_by_priority(group: Group, seed: int) -> None:
+def test_genomes_decode_to_one_queue_per_core_sorted_by_priority(group, seed):
     generator = np.random.default_rng(seed)
     core = generator.integers(0, group.cores, (3, group.jobs), dtype=np.int32)
     priority = generator.choice(
@@ -221,7 +219,7 @@ def test_genomes_decode_to_one_queue_per_core_sorted_by_priority(group: Group, s
     assert (group.native.scores(core, priority) == group.makespans(queues)).all()
 
 
-def test_crowded_priorities_sort_too() -> None:
+def test_crowded_priorities_sort_too():
     generator = np.random.default_rng(0)
     group = Group(np.ones((1000, 3)), np.ones((1000, 3)))
     core = generator.integers(0, 3, (1, 1000), dtype=np.int32)
@@ -231,7 +229,7 @@ def test_crowded_priorities_sort_too() -> None:
 
 
 @pytest.mark.parametrize("threads", [2, 3, 40])
-def test_searches_find_the_same_on_any_number_of_threads(threads: int) -> None:
+def test_searches_find_the_same_on_any_number_of_threads(threads):
     generator = np.random.default_rng(threads)
     group = Group(generator.lognormal(0, 2, (30, 5)), generator.lognormal(-1, 1, (30, 5)))
     core = generator.integers(0, 5, (23, 30), dtype=np.int32)
@@ -270,7 +268,7 @@ def test_searches_find_the_same_on_any_number_of_threads(threads: int) -> None:
     assert one.tried == more.tried == 1_400
 
 
-def test_a_core_that_cannot_run_a_job_hands_it_on() -> None:
+def test_a_core_that_cannot_run_a_job_hands_it_on():
     latency = np.array([[1.0, np.inf, 2.0], [np.inf, np.inf, 1.0]])
     group = Group(latency, np.where(np.isfinite(latency), 1.0, 0.0))
     queues = group.decode(np.array([[1, 0]], dtype=np.int32), np.zeros((1, 2), dtype=np.uint32))
@@ -288,12 +286,12 @@ def test_a_core_that_cannot_run_a_job_hands_it_on() -> None:
         ([2, 2, 2, 2], "end"),
     ],
 )
-def test_the_kernels_refuse_malformed_queues(row: list[int], words: str) -> None:
+def test_the_kernels_refuse_malformed_queues(row, words):
     with pytest.raises(ValueError, match=words):
         Group(np.ones((2, 2)), np.ones((2, 2))).makespans(np.array([row], dtype=np.int32))
 
 
-def test_branching_closes_the_gap_that_whole_jobs_open() -> None:
+def test_branching_closes_the_gap_that_whole_jobs_open():
     # Three equal jobs on two cores: the linear program says 1.5, counting says 2.
     group = Group(np.ones((3, 2)), np.full((3, 2), 0.1))
     assert group_bound(group).makespan == pytest.approx(2.0)

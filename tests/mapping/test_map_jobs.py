@@ -33,7 +33,7 @@ NEEDS = {
 }
 
 
-def jobs(count: int = 30, cores: int = 4, seed: int = 0) -> JobAnalysis:
+def jobs(count=30, cores=4, seed=0):
     generator = np.random.default_rng(seed)
     shape = count, cores
     return JobAnalysis(
@@ -54,7 +54,7 @@ def jobs(count: int = 30, cores: int = 4, seed: int = 0) -> JobAnalysis:
         for name in STRATEGIES.names
     ],
 )
-def test_every_strategy_maps_every_job_and_says_the_truth_about_it(name: str) -> None:
+def test_every_strategy_maps_every_job_and_says_the_truth_about_it(name):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     table = jobs(12)
@@ -79,9 +79,7 @@ def test_every_strategy_maps_every_job_and_says_the_truth_about_it(name: str) ->
 @pytest.mark.parametrize("bandwidth", [1e8, 1e9, 1e10])
 @pytest.mark.parametrize("allocator", ["demand", "even"])
 @pytest.mark.slow
-def test_auto_is_no_worse_than_the_others_and_close_to_the_bound(
-    bandwidth: float, allocator: str
-) -> None:
+def test_auto_is_no_worse_than_the_others_and_close_to_the_bound(bandwidth, allocator):
     table = jobs(40)
     auto = map_jobs(table, bandwidth, allocator=allocator, samples=60_000)
     for name in ("magma", "herald", "ai-mt", "random", "annealing", "es"):
@@ -92,7 +90,7 @@ def test_auto_is_no_worse_than_the_others_and_close_to_the_bound(
     assert auto.gap < (0.1 if allocator == "demand" else 0.05)
 
 
-def test_under_an_even_split_cores_do_not_touch_each_other() -> None:
+def test_under_an_even_split_cores_do_not_touch_each_other():
     table = jobs()
     even = map_jobs(table, 1e9, allocator="even", samples=20_000)
     alone = table.latency * np.maximum(1, table.bandwidth * 4 / 1e9)
@@ -101,7 +99,7 @@ def test_under_an_even_split_cores_do_not_touch_each_other() -> None:
     assert even.makespan >= (table.latency * table.bandwidth).min(axis=1).sum() / 1e9
 
 
-def test_groups_run_one_after_another() -> None:
+def test_groups_run_one_after_another():
     table = jobs(50)
     whole = map_jobs(table, 1e9, group_size=20, samples=3_000)
     assert "groups, one after another" in whole.limit
@@ -115,7 +113,7 @@ def test_groups_run_one_after_another() -> None:
     assert map_jobs(table, 1e9, samples=3_000).lower_bound <= whole.lower_bound <= whole.makespan
 
 
-def test_objectives_pull_where_they_should() -> None:
+def test_objectives_pull_where_they_should():
     table = jobs()
     energy, edp, makespan = (
         map_jobs(table, 1e9, objective=name, samples=20_000)
@@ -135,7 +133,7 @@ def test_objectives_pull_where_they_should() -> None:
 
 
 @pytest.mark.slow
-def test_no_mapping_of_a_front_is_better_than_another_in_both() -> None:
+def test_no_mapping_of_a_front_is_better_than_another_in_both():
     front = pareto_front(jobs(), 1e9, ("makespan", "energy"), samples=5_000)
     points = [(mapping.makespan, mapping.energy) for mapping in front]
     assert len(points) >= 4
@@ -148,19 +146,19 @@ def test_no_mapping_of_a_front_is_better_than_another_in_both() -> None:
         pareto_front(jobs(), 1e9, ("makespan", "throughput"))
 
 
-def test_on_a_front_optimal_means_that_the_makespan_is_proven() -> None:
+def test_on_a_front_optimal_means_that_the_makespan_is_proven():
     analysis = read_pool([str(FIXTURES / "jobs.csv")], lm.target("m3e-s2")).analysis
     front = pareto_front(analysis, 64e9, ("energy", "edp"), samples=2_000)
     assert any(mapping.gap > 1e-3 for mapping in front)
     assert all(mapping.status == "feasible" or mapping.gap <= 1e-9 for mapping in front)
 
 
-def test_more_jobs_than_anyone_means_are_refused() -> None:
+def test_more_jobs_than_anyone_means_are_refused():
     with pytest.raises(MappingError, match="fewer mini-batches"):
         read_pool([str(FIXTURES / "jobs.csv")], lm.target("m3e-s2"), mini_batches=100_000_000)
 
 
-def test_a_warm_start_is_worth_something(tmp_path) -> None:
+def test_a_warm_start_is_worth_something(tmp_path):
     table = jobs(60)
     first = map_jobs(table, 1e9, samples=30_000)
     first.save(tmp_path / "mapping.json")
@@ -174,7 +172,7 @@ def test_a_warm_start_is_worth_something(tmp_path) -> None:
         read_warm_start(tmp_path / "odd.json")
 
 
-def test_the_bound_of_one_job_is_met_and_proven() -> None:
+def test_the_bound_of_one_job_is_met_and_proven():
     table = jobs(1)
     mapping = map_jobs(table, 1e8)
     alone = (table.latency * np.maximum(1, table.bandwidth / 1e8)).min()
@@ -182,7 +180,7 @@ def test_the_bound_of_one_job_is_met_and_proven() -> None:
     assert mapping.cycles == pytest.approx(alone * 1e9, abs=1.5)
 
 
-def test_magma_improves_from_generation_to_generation_and_heeds_its_rates() -> None:
+def test_magma_improves_from_generation_to_generation_and_heeds_its_rates():
     table = jobs(60)
     mapping = map_jobs(table, 1e9, strategy="magma", samples=4_000)
     assert mapping.history[0][-1][1] < 0.9 * mapping.history[0][0][1]
@@ -198,12 +196,12 @@ def test_magma_improves_from_generation_to_generation_and_heeds_its_rates() -> N
             map_jobs(table, 1e9, strategy="magma", settings=settings)
 
 
-def test_time_limits_and_interrupts_keep_the_best_so_far() -> None:
+def test_time_limits_and_interrupts_keep_the_best_so_far():
     table = jobs(300, 8)
     limited = map_jobs(table, 1e9, time_limit=0.1, group_size=100)
     assert limited.interrupted
 
-    def interrupt(stage: str, share: float) -> None:
+    def interrupt(stage, share):
         if share > 0.1:
             raise KeyboardInterrupt
 
@@ -220,28 +218,32 @@ from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
 from loadmaster.mapping.map_jobs import map_jobs
 generator = np.random.default_rng(0)
 shape = 60, 4
-table = JobAnalysis(tuple(map(str, range(60))), tuple("abcd"), generator.lognormal(-9, 1, shape), generator.lognormal(20, 1, shape),
-                    np.ones(60, dtype=np.int64))
+latency, bandwidth = generator.lognormal(-9, 1, shape), generator.lognormal(20, 1, shape)
+table = JobAnalysis(
+    tuple(map(str, range(60))), tuple("abcd"), latency, bandwidth, np.ones(60, dtype=np.int64)
+)
 told = []
 def progress(stage, share):
     if not told:
         told.append(print("searching", flush=True))
 name = sys.argv[1]
 options = {"samples": 10**12, "progress": progress}
-found = map_dependent_jobs(table, 1e9, [()] * 60, **options) if name == "waiting" else map_jobs(table, 1e9, strategy=name, **options)
+if name == "waiting":
+    found = map_dependent_jobs(table, 1e9, [()] * 60, **options)
+else:
+    found = map_jobs(table, 1e9, strategy=name, **options)
 print(found.interrupted, len(found.core), found.lower_bound <= found.makespan)
 """
 
 
 @pytest.mark.parametrize("name", ["auto", "magma", "annealing", "random", "es", "tbpsa", "waiting"])
-def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name: str) -> None:
+def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name):
     with subprocess.Popen(
         [sys.executable, "-c", _INTERRUPTED, name],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "searching\n"
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=600)
@@ -268,18 +270,18 @@ def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name: str) -> None
         ),
     ],
 )
-def test_a_malformed_warm_start_is_refused_by_field(text: str, words: str, tmp_path) -> None:
+def test_a_malformed_warm_start_is_refused_by_field(text, words, tmp_path):
     (tmp_path / "start.json").write_text(text)
     with pytest.raises(MappingError, match=words):
         read_warm_start(tmp_path / "start.json")
 
 
-def test_settings_of_a_strategy_that_has_none_are_refused() -> None:
+def test_settings_of_a_strategy_that_has_none_are_refused():
     with pytest.raises(MappingError, match="'auto' has no settings"):
         map_jobs(jobs(5), 1e9, settings={"mutation": 0.1})
 
 
-def test_jobs_that_wait_are_mapped_for_energy_and_for_both() -> None:
+def test_jobs_that_wait_are_mapped_for_energy_and_for_both():
     table = jobs(30)
     after = [()] * 10 + [(job - 10,) for job in range(10, 30)]
     quick, frugal, both = (
@@ -305,7 +307,7 @@ def test_jobs_that_wait_are_mapped_for_energy_and_for_both() -> None:
         )
 
 
-def test_local_search_finds_what_list_scheduling_misses() -> None:
+def test_local_search_finds_what_list_scheduling_misses():
     # The first job ends first on the core that the chain needs.
     latency = np.array([[1.0, 1.1], [1.0, 9.0], [1.0, 9.0], [1.0, 9.0]]) * 1e-3
     table = JobAnalysis(
@@ -316,7 +318,7 @@ def test_local_search_finds_what_list_scheduling_misses() -> None:
     assert found.status == "optimal"
 
 
-def test_dependent_jobs_wait_for_each_other_and_for_their_time() -> None:
+def test_dependent_jobs_wait_for_each_other_and_for_their_time():
     table = jobs(20)
     after = [() if i < 5 else (i - 5, i - 3) for i in range(20)]
     release = np.linspace(0, 0.01, 20)
@@ -335,7 +337,7 @@ def test_dependent_jobs_wait_for_each_other_and_for_their_time() -> None:
     assert chain.gap < 1e-6
 
 
-def test_the_event_engine_agrees_with_exact_fractions_where_nothing_waits() -> None:
+def test_the_event_engine_agrees_with_exact_fractions_where_nothing_waits():
     table = jobs(20)
     mapping = map_dependent_jobs(table, 1e9, [()] * 20, samples=50)
     order = np.lexsort((mapping.position, mapping.core))
@@ -343,7 +345,7 @@ def test_the_event_engine_agrees_with_exact_fractions_where_nothing_waits() -> N
     assert mapping.makespan == pytest.approx(exact, abs=100e-12)
 
 
-def test_due_dates_come_before_the_makespan() -> None:
+def test_due_dates_come_before_the_makespan():
     table = replace(jobs(10, 1), bandwidth=np.zeros((10, 1)))
     due = np.full(10, np.inf)
     due[7] = float(table.latency[7, 0]) + 1e-9
@@ -381,7 +383,7 @@ def test_due_dates_come_before_the_makespan() -> None:
         ),
     ],
 )
-def test_a_bad_table_is_refused_by_name(change: dict, words: str) -> None:
+def test_a_bad_table_is_refused_by_name(change, words):
     with pytest.raises(MappingError, match=words):
         map_jobs(replace(jobs(), **change), 1e9)
 
@@ -402,13 +404,13 @@ def test_a_bad_table_is_refused_by_name(change: dict, words: str) -> None:
         ({"threads": 0}, "threads 0"),
     ],
 )
-def test_bad_options_are_refused(options: dict, words: str) -> None:
+def test_bad_options_are_refused(options, words):
     with pytest.raises(MappingError, match=words):
         map_jobs(jobs(), **({"bandwidth": 1e9} | options))
 
 
 @pytest.mark.filterwarnings("error")
-def test_jobs_that_take_no_time_are_mapped_without_a_warning() -> None:
+def test_jobs_that_take_no_time_are_mapped_without_a_warning():
     table = replace(
         jobs(3, 2),
         latency=np.array([[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]),
@@ -422,13 +424,13 @@ def test_jobs_that_take_no_time_are_mapped_without_a_warning() -> None:
 @pytest.mark.parametrize(
     ("latency", "allocator"), [(0.0, "demand"), (1e299, "demand"), (1e299, "even")]
 )
-def test_figures_beyond_all_measure_are_refused(latency: float, allocator: str) -> None:
+def test_figures_beyond_all_measure_are_refused(latency, allocator):
     table = replace(jobs(2, 2), latency=np.full((2, 2), latency), bandwidth=np.full((2, 2), 1e300))
     with pytest.raises(MappingError, match="far too"):
         map_jobs(table, 1.0, allocator=allocator)
 
 
-def test_a_job_of_no_time_that_asks_for_too_much_of_the_bandwidth_is_refused() -> None:
+def test_a_job_of_no_time_that_asks_for_too_much_of_the_bandwidth_is_refused():
     table = replace(
         jobs(2, 1), latency=np.array([[1e-300], [0.0]]), bandwidth=np.array([[1.0], [1e200]])
     )
@@ -436,6 +438,6 @@ def test_a_job_of_no_time_that_asks_for_too_much_of_the_bandwidth_is_refused() -
         map_dependent_jobs(table, 1.0, [(), ()], samples=5)
 
 
-def test_energy_needs_energies() -> None:
+def test_energy_needs_energies():
     with pytest.raises(MappingError, match="needs energies"):
         map_jobs(replace(jobs(), energy=None), 1e9, objective="edp")

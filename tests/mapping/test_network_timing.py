@@ -1,11 +1,8 @@
 """Networks that come again: how times are written, when jobs may start and are due, and what became
 of every mini-batch."""
 
-from __future__ import annotations
-
 from math import inf
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,19 +16,19 @@ from loadmaster.workloads.job import MiniBatch, network_timings
 NETWORKS = ("net", "aux")
 
 
-def pool() -> JobPool:
+def pool():
     """Two mini-batches of a chain of two jobs and a side branch, then one job of another
     network."""
     after = ((), (0,), (0,), (), (3,), (3,), ())
-    analysis: Any = None
+    analysis = None
     return JobPool(analysis, after, ("net",) * 6 + ("aux",), (0, 0, 0, 1, 1, 1, 0))
 
 
-def ending(*ends: float) -> Any:
+def ending(*ends):
     return SimpleNamespace(end=np.array(ends))
 
 
-def test_figures_are_written_by_network() -> None:
+def test_figures_are_written_by_network():
     times = _Times.of(["net=10ms", "a=b=1s"], ["net=900us"], ["aux=0", "net=2.5"])
     assert times.periods == {"net": pytest.approx(0.01), "a=b": 1.0}
     assert times.deadlines == {"net": pytest.approx(0.0009)}
@@ -52,7 +49,7 @@ def test_figures_are_written_by_network() -> None:
         ("priority", ["net=inf"]),
     ],
 )
-def test_what_does_not_read_so_is_refused(option: str, texts: list[str]) -> None:
+def test_what_does_not_read_so_is_refused(option, texts):
     given = {"period": None, "deadline": None, "priority": None} | {option: texts}
     with pytest.raises(
         MappingError,
@@ -64,7 +61,7 @@ def test_what_does_not_read_so_is_refused(option: str, texts: list[str]) -> None
 
 
 @pytest.mark.parametrize("text", ["net=", "net=soon"])
-def test_a_time_without_a_number_is_refused(text: str) -> None:
+def test_a_time_without_a_number_is_refused(text):
     with pytest.raises(UnitError, match="is not a time: write a number and a unit"):
         _Times.of([text], None, None)
 
@@ -78,14 +75,12 @@ def test_a_time_without_a_number_is_refused(text: str) -> None:
         ({}, {"net": inf}, "deadline of 'net': inf s must be more than zero, and finite"),
     ],
 )
-def test_unknown_networks_and_times_that_are_none_are_refused(
-    periods: dict[str, float], deadlines: dict[str, float], message: str
-) -> None:
+def test_unknown_networks_and_times_that_are_none_are_refused(periods, deadlines, message):
     with pytest.raises(MappingError, match=message):
         network_timings(NETWORKS, periods, deadlines, MappingError)
 
 
-def test_mini_batches_come_a_period_apart_and_only_last_jobs_are_due() -> None:
+def test_mini_batches_come_a_period_apart_and_only_last_jobs_are_due():
     timings = network_timings(NETWORKS, {"net": 4.0}, {"net": 3.0}, MappingError)
     release, due, weight = job_times_of(pool(), timings, {"net": 2.0})
     assert release.tolist() == [0, 0, 0, 4, 4, 4, 0]
@@ -93,7 +88,7 @@ def test_mini_batches_come_a_period_apart_and_only_last_jobs_are_due() -> None:
     assert weight.tolist() == [2, 2, 2, 2, 2, 2, 1]
 
 
-def test_a_mini_batch_ends_with_its_last_job() -> None:
+def test_a_mini_batch_ends_with_its_last_job():
     timings = network_timings(NETWORKS, {"net": 4.0}, {"net": 3.0}, MappingError)
     assert mini_batches_of(pool(), timings, ending(1.0, 2.0, 3.0, 5.0, 8.0, 6.0, 9.0)) == (
         MiniBatch("net", 0, 0.0, 3.0, 3.0, False),

@@ -7,7 +7,7 @@ from loadmaster.mapping.group import Group, queues_of
 from loadmaster.mapping.strategies.paced import paced
 
 
-def test_a_large_group_is_mapped_no_better_than_its_bound() -> None:
+def test_a_large_group_is_mapped_no_better_than_its_bound():
     random = np.random.default_rng(0)
     latency, bandwidth = random.lognormal(-9, 1, (1000, 16)), random.lognormal(20, 1, (1000, 16))
     names = tuple(map(str, range(1000))), tuple("abcdefghijklmnop")
@@ -16,7 +16,7 @@ def test_a_large_group_is_mapped_no_better_than_its_bound() -> None:
     assert 0 < found.lower_bound <= found.makespan
 
 
-def test_demand_is_level_where_orders_decide() -> None:
+def test_demand_is_level_where_orders_decide():
     """Jobs that want all of the bandwidth or none: side by side in pairs of unlike jobs nothing
     waits and nothing is idle."""
     demand = np.repeat(np.tile([1.0, 0.0], 10)[:, None], 2, axis=1)

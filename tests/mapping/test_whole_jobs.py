@@ -13,14 +13,14 @@ from loadmaster.mapping.strategies import auto
 from loadmaster.mapping.strategies.whole_jobs import whole_jobs
 
 
-def longest(group: Group, core: np.ndarray) -> float:
+def longest(group, core):
     """The longest that a core or the bus is busy."""
     own, others, bus = (table[np.arange(group.jobs), core] for table in loads(group))
     return float(max(np.bincount(core, own, minlength=group.cores).max() + others.sum(), bus.sum()))
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_other_cores_are_better_by_more_than_the_gap(seed: int) -> None:
+def test_no_other_cores_are_better_by_more_than_the_gap(seed):
     random = np.random.default_rng(seed)
     latency = random.choice([0.5, 1.0, 2.0, 7.0, np.inf], (6, 3))
     latency[:, 0] = random.choice([1.0, 2.0], 6)
@@ -34,7 +34,7 @@ def test_no_other_cores_are_better_by_more_than_the_gap(seed: int) -> None:
     assert longest(group, core) <= 1.001 * min(longest(group, each) for each in every)
 
 
-def test_what_is_no_better_or_too_large_is_left_alone() -> None:
+def test_what_is_no_better_or_too_large_is_left_alone():
     group = Group(np.ones((4, 2)), np.full((4, 2), 0.1))
     assert whole_jobs(group, 1.9, NO_DEADLINE) is None
     random = np.random.default_rng(0)
@@ -43,7 +43,7 @@ def test_what_is_no_better_or_too_large_is_left_alone() -> None:
     )
 
 
-def test_auto_goes_on_from_what_every_core_can_hold() -> None:
+def test_auto_goes_on_from_what_every_core_can_hold():
     """Few samples are left: what annealing starts from must be good."""
     search = search_of_few_kinds()
     before = search.score

@@ -9,7 +9,6 @@ from tests.support.fuzzing import fuzz
 from tests.support.sequences import random_sequence
 
 from loadmaster.allocation.allocate import allocate
-from loadmaster.core.arrays import Ints
 from loadmaster.core.deadline import NO_DEADLINE
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
@@ -23,6 +22,8 @@ from loadmaster.placement.verify import broken_placement_rules, verify_placement
 
 # The end of the memory is not aligned: the padding of what lies there counts.
 @example(seed=10, tensors=4, kernels=7, in_place=True, share=0.25, refused=0)
+# The solver finds no optimum once a row for an interval is added.
+@example(seed=6, tensors=6, kernels=10, in_place=True, share=0.7984208462246241, refused=2)
 @fuzz(150)
 @given(
     seed=st.integers(0, 10**9),
@@ -32,9 +33,7 @@ from loadmaster.placement.verify import broken_placement_rules, verify_placement
     share=st.floats(0.2, 1.0),
     refused=st.integers(0, 2),
 )
-def test_placements_at_addresses_hold(
-    seed: int, tensors: int, kernels: int, in_place: bool, share: float, refused: int
-) -> None:
+def test_placements_at_addresses_hold(seed, tensors, kernels, in_place, share, refused):
     sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
     fast = int(sequence.peak_bytes * share)
     limits = np.full(kernels, fast)
@@ -45,7 +44,7 @@ def test_placements_at_addresses_hold(
         return
     calls = iter(range(10))
 
-    def pack(lower: Ints, upper: Ints, size: Ints) -> Ints | None:
+    def pack(lower, upper, size):
         """Refuse the longest copies, so that shorter ones are tried too."""
         return (
             allocate((lower, upper, size), fast, alignment=sequence.alignment).offsets
@@ -74,7 +73,7 @@ def test_placements_at_addresses_hold(
     assert found.offsets.tolist() == again.offsets.tolist()
 
 
-def test_copies_give_way_to_addresses_instead_of_limits() -> None:
+def test_copies_give_way_to_addresses_instead_of_limits():
     """Packed as it was counted, the first placement does not fit; with limits lowered until one
     does, the answer took 40.2 s."""
     sequence = random_sequence(5, kernels=30, tensors=24, in_place=False, choices=False)

@@ -37,7 +37,7 @@ from loadmaster.placement.sequence import (
     st.sampled_from([Mode.SYNC, Mode.STATIC]),
 )
 @pytest.mark.slow
-def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode) -> None:
+def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode):
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
     best = optimum(sequence, limits, mode is Mode.SYNC)
     try:
@@ -52,7 +52,7 @@ def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode) ->
 
 
 @pytest.mark.parametrize("needed", [0, 1])
-def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed) -> None:
+def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed):
     tensors = tuple(StoredTensor(name, 1, StoredKind.INTERMEDIATE) for name in "ab")
     # The maker may leave either in the slow memory but not both; the reader needs one of them in
     # the fast memory.
@@ -69,7 +69,7 @@ def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed) 
     assert found.seconds == replayed(sequence, found.placement, Mode.STATIC, limits).total == 0.0
 
 
-def two_that_go_together(other: float) -> KernelSequence:
+def two_that_go_together(other):
     """Two weights that one kernel uses in the same memory, or takes ``other`` seconds, and of which
     the next needs the first to be fast."""
     tensors = tuple(StoredTensor(name, 4, StoredKind.WEIGHT) for name in "ab")
@@ -80,7 +80,7 @@ def two_that_go_together(other: float) -> KernelSequence:
     return KernelSequence("two", tensors, (together, first, together), CopyLink(1.0, 1.0, 1.0, 1.0))
 
 
-def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused() -> None:
+def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused():
     with pytest.raises(
         CapacityError,
         match=(
@@ -93,13 +93,13 @@ def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused(
         )
 
 
-def test_placement_with_copies_is_no_slower_than_placement_without() -> None:
+def test_placement_with_copies_is_no_slower_than_placement_without():
     assert place(two_that_go_together(math.inf), 8, mode="sync").seconds == 0.0
 
 
 @fuzz(40)
 @given(sequences(kernels=4, tensors=3), st.lists(st.integers(2, 16), min_size=4, max_size=4))
-def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -> None:
+def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room):
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
     best = optimum(sequence, limits, True)
     arrays = sequence_arrays(sequence, limits)
@@ -115,7 +115,7 @@ def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -
 
 
 @given(sequences(), st.integers(4, 20), st.booleans(), st.randoms(use_true_random=False))
-def test_bounds_hold_for_any_prices(sequence, room, moves, random) -> None:
+def test_bounds_hold_for_any_prices(sequence, room, moves, random):
     limits = np.full(len(sequence.kernels), room, dtype=np.int64)
     arrays = sequence_arrays(sequence, limits)
     shares = np.array([[0.01 + random.random() for _ in range(3)] for _ in sequence.kernels])
@@ -130,9 +130,7 @@ def test_bounds_hold_for_any_prices(sequence, room, moves, random) -> None:
 
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("share", [0.6, 0.4])
-def test_a_training_step_is_placed_as_a_replay_says_and_always_alike(
-    in_place: bool, share: float
-) -> None:
+def test_a_training_step_is_placed_as_a_replay_says_and_always_alike(in_place, share):
     sequence = training(30, in_place=in_place, bandwidth=8.0)
     limits = np.full(len(sequence.kernels), int(sequence.peak_bytes * share), dtype=np.int64)
     found = place_by_program(sequence, limits, Mode.SYNC)
@@ -145,7 +143,7 @@ def test_a_training_step_is_placed_as_a_replay_says_and_always_alike(
     assert again.lower_bound == found.lower_bound
 
 
-def test_a_deadline_that_has_passed_returns_a_placement_and_a_bound() -> None:
+def test_a_deadline_that_has_passed_returns_a_placement_and_a_bound():
     sequence = random_sequence(11, kernels=40, tensors=40)
     limits = np.full(len(sequence.kernels), sequence.peak_bytes // 2, dtype=np.int64)
     found = place_by_program(sequence, limits, Mode.SYNC, deadline=Deadline.within(0))
@@ -157,7 +155,7 @@ def test_a_deadline_that_has_passed_returns_a_placement_and_a_bound() -> None:
     )
 
 
-def test_a_kernel_that_cannot_run_is_named_with_what_it_needs() -> None:
+def test_a_kernel_that_cannot_run_is_named_with_what_it_needs():
     tensors = (
         StoredTensor("image", 700, StoredKind.INPUT),
         StoredTensor("result", 300, StoredKind.OUTPUT),
@@ -176,7 +174,7 @@ def test_a_kernel_that_cannot_run_is_named_with_what_it_needs() -> None:
     assert place_by_program(sequence, np.array([1024]), Mode.SYNC).seconds == 2.0
 
 
-def test_limits_of_the_wrong_shape_are_refused() -> None:
+def test_limits_of_the_wrong_shape_are_refused():
     sequence = training(3, in_place=True, bandwidth=8.0)
     with pytest.raises(PlacementError, match="one for each kernel"):
         place_by_program(sequence, np.array([1, 2]), Mode.SYNC)

@@ -10,7 +10,7 @@ from loadmaster.placement.autotm.copy_windows import broken_intervals
 
 
 @given(seed=st.integers(0, 10**9), count=st.integers(1, 40))
-def test_minima_of_ranges(seed: int, count: int) -> None:
+def test_minima_of_ranges(seed, count):
     random = np.random.default_rng(seed)
     values = random.normal(size=count)
     begin, end = random.integers(0, count + 1, (2, 30))
@@ -22,8 +22,8 @@ def test_minima_of_ranges(seed: int, count: int) -> None:
 
 @given(seed=st.integers(0, 10**9), kernels=st.integers(1, 12), copies=st.integers(0, 10))
 def test_intervals_are_those_in_which_too_little_is_copied_and_the_worst_comes_first(
-    seed: int, kernels: int, copies: int
-) -> None:
+    seed, kernels, copies
+):
     random = np.random.default_rng(seed)
     begin, end = np.sort(random.integers(0, kernels + 1, (2, copies)), axis=0)
     bytes_, moved, blocking = (
@@ -33,7 +33,7 @@ def test_intervals_are_those_in_which_too_little_is_copied_and_the_worst_comes_f
     )
     found = broken_intervals(begin, end, bytes_, moved, blocking, 1000)
 
-    def missing(first: int, last: int) -> float:
+    def missing(first, last):
         within = bytes_[(begin >= first) & (end <= last)].sum()
         return float(within - moved[first:last].sum() - blocking[first : last + 1].sum())
 

@@ -1,11 +1,10 @@
 """Tensors with pages in both memories: pieces keep limits, are never below the bound, and are as
 good as trying every division."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +18,7 @@ from tests.support.sequences import random_sequence, replayed
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.autotm.engine import place_by_program
-from loadmaster.placement.decisions import Division, Mode
+from loadmaster.placement.decisions import Mode
 from loadmaster.placement.pieces import divide, divisible
 from loadmaster.placement.place import place
 from loadmaster.placement.sequence import (
@@ -35,7 +34,7 @@ from loadmaster.placement.sequence_json import sequence_from_text, sequence_to_t
 from loadmaster.placement.verify import broken_division_rules, verify_placement
 
 
-def every_page_alone(sequence: KernelSequence) -> Division:
+def every_page_alone(sequence):
     """Divide whatever may be divided as far as it can be: all divisions are placements of these
     pieces."""
     may = divisible(sequence)
@@ -56,7 +55,7 @@ def every_page_alone(sequence: KernelSequence) -> Division:
 )
 def test_small_placements_in_pieces_lie_between_bound_and_the_best_of_all_divisions(
     sequence, room, mode
-) -> None:
+):
     sequence = replace(sequence, page=2)
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
     best = optimum(every_page_alone(sequence).sequence, limits, mode is Mode.SYNC)
@@ -72,7 +71,7 @@ def test_small_placements_in_pieces_lie_between_bound_and_the_best_of_all_divisi
     assert seconds >= best - 1e-9
 
 
-def one_operand(measured: tuple[tuple[float, ...], ...] | None = None) -> KernelSequence:
+def one_operand(measured=None):
     """A kernel that reads 100 bytes, 1 byte/s from either memory: both together take half as
     long."""
     kernel = Kernel(
@@ -88,7 +87,7 @@ def one_operand(measured: tuple[tuple[float, ...], ...] | None = None) -> Kernel
 
 
 @pytest.mark.parametrize("mode", ["static", "sync", "async"])
-def test_an_operand_in_both_memories_uses_both_bandwidths(mode: str) -> None:
+def test_an_operand_in_both_memories_uses_both_bandwidths(mode):
     plan = place(one_operand(), 50, mode=mode)
     assert (plan.seconds, plan.gap, plan.peak_fast) == (50.0, pytest.approx(0.0, abs=1e-9), 50)
     parts = [
@@ -103,13 +102,13 @@ def test_an_operand_in_both_memories_uses_both_bandwidths(mode: str) -> None:
     assert [(tensor["of"], tensor["begin"]) for tensor in whole.as_json()["tensors"]] == [("x", 0)]
 
 
-def test_pieces_are_whole_pages_within_the_limit() -> None:
+def test_pieces_are_whole_pages_within_the_limit():
     plan = place(one_operand(), 49, mode="static")
     assert [piece.bytes for piece in plan.sequence.tensors] == [40, 60]
     assert (plan.seconds, plan.lower_bound) == (60.0, pytest.approx(51.0))
 
 
-def test_what_was_measured_stays_whole() -> None:
+def test_what_was_measured_stays_whole():
     plan = place(one_operand(((1.0, 7.0),)), 50, mode="static")
     assert (plan.seconds, plan.division is None or len(plan.division.of)) == (7.0, 1)
 
@@ -121,9 +120,7 @@ def test_what_was_measured_stays_whole() -> None:
     st.floats(0.1, 1.0),
     st.booleans(),
 )
-def test_pieces_hold_and_their_bound_holds_for_whole_tensors(
-    seed: int, mode: str, share: float, in_place: bool
-) -> None:
+def test_pieces_hold_and_their_bound_holds_for_whole_tensors(seed, mode, share, in_place):
     sequence = replace(random_sequence(seed, kernels=8, tensors=6, in_place=in_place), page=4)
     limit = int(sequence.peak_bytes * share)
     try:
@@ -136,21 +133,21 @@ def test_pieces_hold_and_their_bound_holds_for_whole_tensors(
     assert plan.lower_bound <= whole.lower_bound * (1 + 1e-9) or plan.lower_bound <= whole.seconds
 
 
-def broken(**changes: object) -> set[str]:
+def broken(**changes):
     division = divide(one_operand(), [[50]])
     assert list(broken_division_rules(division)) == []
-    return {message for _, message in broken_division_rules(replace(division, **changes))}  # type: ignore[arg-type]
+    return {message for _, message in broken_division_rules(replace(division, **changes))}
 
 
-def test_divisions_that_do_not_hold_are_found() -> None:
+def test_divisions_that_do_not_hold_are_found():
     pieces = divide(one_operand(), [[50]]).sequence
     (kernel,) = pieces.kernels
     first, second = kernel.operands
 
-    def with_operands(*operands: Operand) -> KernelSequence:
+    def with_operands(*operands):
         return replace(pieces, kernels=(replace(kernel, operands=operands),))
 
-    def with_tensors(*bytes_: int) -> KernelSequence:
+    def with_tensors(*bytes_):
         return replace(
             pieces,
             tensors=tuple(
@@ -158,30 +155,21 @@ def test_divisions_that_do_not_hold_are_found() -> None:
             ),
         )
 
-    assert any("do not match" in message for message in broken(of=(0, 3)))
-    assert any("100 bytes" in message or "begins" in message for message in broken(begin=(0, 40)))
-    assert any(
-        "pages have 10" in message
-        for message in broken(begin=(0, 45), sequence=with_tensors(45, 55))
-    )
-    assert any("in all" in message for message in broken(sequence=with_tensors(50, 40)))
-    assert any("does not use all" in message for message in broken(sequence=with_operands(first)))
-    assert any(
-        "its share" in message
-        for message in broken(sequence=with_operands(first, replace(second, slow_seconds=49.0)))
-    )
-    assert any(
-        "its share" in message
-        for message in broken(sequence=with_operands(first, replace(second, write=True)))
-    )
-    assert any(
-        "another one" in message
-        for message in broken(sequence=replace(pieces, kernels=(replace(kernel, name="other"),)))
-    )
-    assert any("differ" in message for message in broken(sequence=replace(pieces, page=50)))
+    for said, changes in (
+        ("do not match", {"of": (0, 3)}),
+        ("begins|100 bytes", {"begin": (0, 40)}),
+        ("pages have 10", {"begin": (0, 45), "sequence": with_tensors(45, 55)}),
+        ("in all", {"sequence": with_tensors(50, 40)}),
+        ("does not use all", {"sequence": with_operands(first)}),
+        ("its share", {"sequence": with_operands(first, replace(second, slow_seconds=49.0))}),
+        ("its share", {"sequence": with_operands(first, replace(second, write=True))}),
+        ("another one", {"sequence": replace(pieces, kernels=(replace(kernel, name="other"),))}),
+        ("differ", {"sequence": replace(pieces, page=50)}),
+    ):
+        assert re.search(said, "\n".join(broken(**changes))), said
 
 
-def test_inference_of_few_large_tensors_ends_near_the_bound() -> None:
+def test_inference_of_few_large_tensors_ends_near_the_bound():
     """Whole tensors end 26.8 % above their bound at 10 % and 21.4 % at 20 %."""
     sequence = lm.read_sequence("onnx:squeezenet", lm.target("optane-server"), batch=64)
     for share, mode in itertools.product(("10%", "20%"), ("static", "sync")):
@@ -193,7 +181,7 @@ def test_inference_of_few_large_tensors_ends_near_the_bound() -> None:
         assert verify_placement(plan) == ()
 
 
-def test_pages_are_read_checked_and_written() -> None:
+def test_pages_are_read_checked_and_written():
     assert sequence_from_text(sequence_to_text(one_operand()), "one") == one_operand()
     assert "page" not in json.loads(sequence_to_text(replace(one_operand(), page=0)))
     with pytest.raises(PlacementError, match="multiple of the alignment, 4"):

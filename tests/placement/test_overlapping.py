@@ -14,22 +14,21 @@ from tests.support.sequences import holds, random_sequence, replayed, training
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.autotm.bound import lower_bound
-from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
+from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.autotm.program import PlacementProgram
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
-from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import time_moves
 
 MOST = 300
 """Placements of a sequence that are tried: all, or as many at random."""
 
 
-def place_overlapping(sequence: KernelSequence, limits: np.ndarray, **options) -> PlacementSolution:
+def place_overlapping(sequence, limits, **options):
     return place_by_program(sequence, limits, Mode.ASYNC, **options)
 
 
-def lives(sequence: KernelSequence, t: int) -> list[tuple[tuple[Stay, ...], tuple[Move, ...]]]:
+def lives(sequence, t):
     """Every way for one tensor to stay at most twice, with at most one copy each way for each stay,
     that the verifier accepts."""
     kernels = len(sequence.kernels)
@@ -60,24 +59,21 @@ def lives(sequence: KernelSequence, t: int) -> list[tuple[tuple[Stay, ...], tupl
     return found
 
 
-def accepted(
-    sequence: KernelSequence, t: int, life: tuple[tuple[Stay, ...], tuple[Move, ...]]
-) -> bool:
+def accepted(sequence, t, life):
     """Whether the verifier finds nothing wrong with this tensor, all others being fast."""
     others = tuple(
         Stay(u, a, b) for u, (a, b) in enumerate(sequence.lifetimes.tolist()) if u != t and a < b
     )
     return holds(
-        sequence,
-        TensorPlacement(life[0] + others, ordered(life[1]), (0,) * len(sequence.kernels)),
+        sequence, TensorPlacement(life[0] + others, ordered(life[1]), (0,) * len(sequence.kernels))
     )
 
 
-def ordered(moves: tuple[Move, ...]) -> tuple[Move, ...]:
+def ordered(moves):
     return tuple(sorted(moves, key=lambda move: (move.start, move.end)))
 
 
-def placements(sequence: KernelSequence, seed: int) -> list[TensorPlacement]:
+def placements(sequence, seed):
     each = [lives(sequence, t) for t in range(len(sequence.tensors))]
     algorithms = list(
         itertools.product(*(range(len(kernel.algorithms)) for kernel in sequence.kernels))
@@ -108,9 +104,7 @@ def placements(sequence: KernelSequence, seed: int) -> list[TensorPlacement]:
     in_place=st.booleans(),
     share=st.floats(0.3, 1.0),
 )
-def test_no_placement_comes_below_the_bound(
-    seed: int, tensors: int, kernels: int, in_place: bool, share: float
-) -> None:
+def test_no_placement_comes_below_the_bound(seed, tensors, kernels, in_place, share):
     sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
     limits = np.full(kernels, int(sequence.peak_bytes * share))
     try:
@@ -127,7 +121,7 @@ def test_no_placement_comes_below_the_bound(
         assert max(bounds) <= time_moves(sequence, placement).total * (1 + 1e-12)
 
 
-def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[float]:
+def bounds_of(sequence, limits, seed):
     """The bound of the program's prices, and of these distorted: any prices are as good as far as
     validity goes."""
     arrays = sequence_arrays(sequence, limits)
@@ -154,9 +148,7 @@ def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[f
     in_place=st.booleans(),
     share=st.floats(0.2, 1.0),
 )
-def test_placements_are_valid(
-    seed: int, tensors: int, kernels: int, in_place: bool, share: float
-) -> None:
+def test_placements_are_valid(seed, tensors, kernels, in_place, share):
     sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
     limits = np.full(kernels, int(sequence.peak_bytes * share))
     try:
@@ -170,7 +162,7 @@ def test_placements_are_valid(
     assert solution.lower_bound <= solution.seconds
 
 
-def test_copies_are_hidden_where_the_link_is_fast() -> None:
+def test_copies_are_hidden_where_the_link_is_fast():
     sequence = training(8, in_place=False, bandwidth=8.0)
     limits = np.full(len(sequence.kernels), 5 * 8)
     solution = place_overlapping(sequence, limits, gap=0.0)
@@ -180,7 +172,7 @@ def test_copies_are_hidden_where_the_link_is_fast() -> None:
     assert all(move.start < move.end for move in solution.placement.moves)
 
 
-def test_the_same_answer_every_time_and_a_deadline_returns_an_answer() -> None:
+def test_the_same_answer_every_time_and_a_deadline_returns_an_answer():
     sequence = training(8, in_place=False, bandwidth=4.0)
     limits = np.full(len(sequence.kernels), 4 * 8)
     first, second = (place_overlapping(sequence, limits, seed=3) for _ in range(2))
@@ -191,7 +183,7 @@ def test_the_same_answer_every_time_and_a_deadline_returns_an_answer() -> None:
     assert hurried.lower_bound <= first.lower_bound
 
 
-def test_limits_that_make_no_sense_are_refused() -> None:
+def test_limits_that_make_no_sense_are_refused():
     sequence = training(3, in_place=True, bandwidth=8.0)
     with pytest.raises(PlacementError, match="limits: give 6 whole numbers"):
         place_overlapping(sequence, np.zeros(5, dtype=np.int64))

@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,9 +33,7 @@ MODES = ("static", "sync")
 
 @fuzz(60)
 @given(st.integers(0, 10**6), st.sampled_from(MODES), st.floats(0.2, 1.1), st.booleans())
-def test_placements_hold_and_beat_what_is_simpler(
-    seed: int, mode: str, share: float, in_place: bool
-) -> None:
+def test_placements_hold_and_beat_what_is_simpler(seed, mode, share, in_place):
     sequence = random_sequence(seed, kernels=8, tensors=6, in_place=in_place)
     limit = int(sequence.peak_bytes * share)
     try:
@@ -62,27 +59,27 @@ def test_placements_hold_and_beat_what_is_simpler(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_with_room_for_everything_nothing_is_slower_than_all_fast(mode: str) -> None:
+def test_with_room_for_everything_nothing_is_slower_than_all_fast(mode):
     sequence = step()
     plan = place(sequence, 1000, mode=mode)
     assert plan.seconds <= plan.all_fast_seconds
     assert plan.gap <= 0.02
 
 
-def test_without_room_everything_is_slow() -> None:
+def test_without_room_everything_is_slow():
     plan = place(step(), 5, mode="sync")
     assert plan.seconds == pytest.approx(plan.all_slow_seconds)
     assert plan.placement.stays == ()
 
 
-def test_a_limit_too_small_for_one_kernel_names_it_and_its_tensors() -> None:
+def test_a_limit_too_small_for_one_kernel_names_it_and_its_tensors():
     with pytest.raises(CapacityError) as caught:
         place(step(slow=math.inf), 20, mode="sync")
     assert "update" in str(caught.value)
     assert "'w'" in str(caught.value)
 
 
-def test_more_room_never_hurts_a_curve_and_the_bound_stays_below() -> None:
+def test_more_room_never_hurts_a_curve_and_the_bound_stays_below():
     sequence = random_sequence(7, kernels=12, tensors=9)
     points = slowdown_curve(
         sequence, [sequence.peak_bytes * share // 10 for share in range(11)], mode="sync"
@@ -93,7 +90,7 @@ def test_more_room_never_hurts_a_curve_and_the_bound_stays_below() -> None:
     assert all(plan.lower_bound <= plan.seconds for plan in plans)
 
 
-def test_the_smallest_fast_memory_meets_the_slowdown_and_less_is_ruled_out_by_the_bound() -> None:
+def test_the_smallest_fast_memory_meets_the_slowdown_and_less_is_ruled_out_by_the_bound():
     sequence = random_sequence(3, kernels=12, tensors=9)
     found = smallest_fast(sequence, 1.2, mode="sync")
     assert found.plan.slowdown <= 1.2
@@ -113,15 +110,13 @@ def test_the_smallest_fast_memory_meets_the_slowdown_and_less_is_ruled_out_by_th
         ({"seed": -1}, ["seed"]),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused_by_name(
-    options: dict[str, object], words: list[str]
-) -> None:
+def test_arguments_that_make_no_sense_are_refused_by_name(options, words):
     with pytest.raises(PlacementError) as caught:
-        place(step(), 100, **options)  # type: ignore[arg-type]
+        place(step(), 100, **options)
     assert all(word in str(caught.value) for word in words)
 
 
-def test_the_same_seed_gives_the_same_answer() -> None:
+def test_the_same_seed_gives_the_same_answer():
     sequence = random_sequence(11, kernels=14, tensors=10)
     one, two = (place(sequence, sequence.peak_bytes // 2, mode="sync", seed=3) for _ in range(2))
     assert one.placement == two.placement
@@ -129,9 +124,7 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     assert np.array_equal(one.prices, two.prices)
 
 
-def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_rounds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_rounds(monkeypatch):
     sequence = random_sequence(5, kernels=20, tensors=14)
     limit = int(sequence.peak_bytes * 0.45)
     slow = PlacementSolution(all_slow(sequence), sequence.seconds(in_slow=True), 0.0, np.zeros(20))
@@ -160,8 +153,8 @@ def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_round
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_one_interrupt_ends_the_search_wherever_it_comes_and_the_bound_still_says_something(
-    monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
+    monkeypatch, mode
+):
     sequence = random_sequence(11, kernels=14, tensors=10)
     calls = []
 
@@ -182,9 +175,7 @@ def test_one_interrupt_ends_the_search_wherever_it_comes_and_the_bound_still_say
     assert 0 < plan.lower_bound <= plan.seconds
 
 
-def test_an_interrupt_while_simpler_strategies_are_simulated_keeps_the_placement(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupt_while_simpler_strategies_are_simulated_keeps_the_placement(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -195,7 +186,7 @@ def test_an_interrupt_while_simpler_strategies_are_simulated_keeps_the_placement
     assert plan.rivals == ()
 
 
-def test_what_a_strategy_does_not_fit_is_not_proven_impossible() -> None:
+def test_what_a_strategy_does_not_fit_is_not_proven_impossible():
     sequence = step()
     peak = sequence.peak_bytes
     with pytest.raises(PackingError):
@@ -206,7 +197,7 @@ def test_what_a_strategy_does_not_fit_is_not_proven_impossible() -> None:
     assert found.too_small is None or found.too_small < least.plan.limit
 
 
-def test_an_interrupted_curve_goes_on_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_curve_goes_on_with_what_it_has(monkeypatch):
     sequence = step()
     limits = []
 
@@ -222,13 +213,13 @@ def test_an_interrupted_curve_goes_on_with_what_it_has(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("mode", ["static", "sync", "async"])
-def test_a_sequence_without_kernels_is_placed(mode: str) -> None:
+def test_a_sequence_without_kernels_is_placed(mode):
     empty = replace(step(), kernels=())
     plan = place(empty, 0, mode=mode)
     assert (plan.seconds, plan.offsets, plan.as_json()["makespan"]) == (0.0, (), 0.0)
 
 
-def test_an_unknown_gap_is_null_in_json() -> None:
+def test_an_unknown_gap_is_null_in_json():
     plan = replace(place(step(), 30), lower_bound=0.0)
     assert json.loads(json.dumps(plan.as_json(), allow_nan=False))["gap"] is None
 
@@ -263,16 +254,14 @@ def test_an_unknown_gap_is_null_in_json() -> None:
         ),
     ],
 )
-def test_what_sums_would_not_hold_is_refused(changes: dict[str, object], words: str) -> None:
+def test_what_sums_would_not_hold_is_refused(changes, words):
     with pytest.raises(PlacementError, match=words):
         replace(step(), **changes)
 
 
 @fuzz(60)
 @given(st.integers(0, 10**6), st.integers(0, 100), st.booleans())
-def test_more_memory_saves_no_more_than_there_is_to_save(
-    seed: int, share: int, in_place: bool
-) -> None:
+def test_more_memory_saves_no_more_than_there_is_to_save(seed, share, in_place):
     """The least that kernels take holds for every combination of places and algorithms, and bounds
     what another GiB is said to save."""
     sequence = random_sequence(seed, in_place=in_place)
@@ -292,7 +281,7 @@ def test_more_memory_saves_no_more_than_there_is_to_save(
     assert plan.seconds - more.seconds <= plan.price_per_gib + 1e-9 * plan.seconds
 
 
-def test_hardware_is_no_strategy_and_that_is_the_reason() -> None:
+def test_hardware_is_no_strategy_and_that_is_the_reason():
     with pytest.raises(
         PlacementError,
         match=(
@@ -304,14 +293,12 @@ def test_hardware_is_no_strategy_and_that_is_the_reason() -> None:
     assert "2lm" in {rival.name for rival in place(step(), 30).rivals}
 
 
-def test_a_packing_that_may_fail_takes_a_short_search_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_packing_that_may_fail_takes_a_short_search_first(monkeypatch):
     """Lower limits take less time than a long search, and cost next to nothing."""
-    asked: list[int] = []
+    asked = []
     addresses = _Placer._addresses
 
-    def refusing(self: Any, lower: Any, upper: Any, size: Any, divisor: int) -> Any:
+    def refusing(self, lower, upper, size, divisor):
         asked.append(divisor)
         return addresses(self, lower, upper, size, divisor) if len(asked) > 3 else None
 
@@ -322,7 +309,7 @@ def test_a_packing_that_may_fail_takes_a_short_search_first(
     assert plan.rounds == 4
 
 
-def test_less_time_than_with_everything_fast_is_explained() -> None:
+def test_less_time_than_with_everything_fast_is_explained():
     sequence = read_sequence("onnx:squeezenet", target("optane-server"), batch=64)
     plan = place(sequence, "70%")
     assert plan.slowdown < 1
@@ -336,14 +323,12 @@ def test_less_time_than_with_everything_fast_is_explained() -> None:
     assert "(everything fast: " in shown
 
 
-def test_limits_are_not_lowered_below_what_a_kernel_cannot_run_without(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_limits_are_not_lowered_below_what_a_kernel_cannot_run_without(monkeypatch):
     """Below it nothing is placed, and the search for addresses would end."""
     sequence = step(slow=math.inf)
     limit, asked = sequence.peak_bytes, []
 
-    def placed(_: object, limits: np.ndarray, *__: object, **___: object) -> PlacementSolution:
+    def placed(_, limits, *__, **___):
         asked.append(limits.tolist())
         return PlacementSolution(all_slow(sequence), 1.0, 1.0, np.zeros(5))
 

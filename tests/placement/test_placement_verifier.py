@@ -44,32 +44,26 @@ FETCHED_WEIGHT = TensorPlacement(
 )
 
 
-def rules(
-    placement: TensorPlacement,
-    mode: Mode = Mode.SYNC,
-    limit: int = 1000,
-    sequence=STEP,
-    offsets=None,
-) -> set[str]:
+def rules(placement, mode=Mode.SYNC, limit=1000, sequence=STEP, offsets=None):
     return {rule for rule, _ in broken_placement_rules(sequence, placement, limit, mode, offsets)}
 
 
 @pytest.mark.parametrize("placement", [OUT_AND_IN, FETCHED_WEIGHT, all_fast(STEP), all_slow(STEP)])
-def test_placements_that_move_between_kernels_hold(placement: TensorPlacement) -> None:
+def test_placements_that_move_between_kernels_hold(placement):
     assert rules(placement) == set()
 
 
-def test_copies_that_overlap_hold_where_they_may() -> None:
+def test_copies_that_overlap_hold_where_they_may():
     assert rules(OVERLAPPED, Mode.ASYNC) == set()
     assert rules(OVERLAPPED) == {"mode"}
 
 
-def test_nothing_moves_in_static_mode() -> None:
+def test_nothing_moves_in_static_mode():
     assert rules(all_fast(STEP), Mode.STATIC) == set()
     assert rules(OUT_AND_IN, Mode.STATIC) == {"mode"}
 
 
-def test_the_limit_holds_to_the_byte_and_counts_workspace() -> None:
+def test_the_limit_holds_to_the_byte_and_counts_workspace():
     # w, a, da and the workspace of 5 while the weight is updated; w, a and b before.
     assert rules(OUT_AND_IN, limit=35) == set()
     assert rules(OUT_AND_IN, limit=34) == {"limit"}
@@ -103,11 +97,11 @@ def test_the_limit_holds_to_the_byte_and_counts_workspace() -> None:
         ),
     ],
 )
-def test_what_does_not_hold_is_named(broken: TensorPlacement, rule: set[str]) -> None:
+def test_what_does_not_hold_is_named(broken, rule):
     assert rules(broken) == rule
 
 
-def test_overlapping_copies_must_not_race() -> None:
+def test_overlapping_copies_must_not_race():
     late = replace(OVERLAPPED, moves=(Move(A, False, 1, 3), Move(A, True, 2, 3)))
     assert "copy" in rules(late, Mode.ASYNC)
     updated = TensorPlacement((Stay(W, 0, 5),), (Move(W, False, 3, 4),), ALGORITHMS)
@@ -116,7 +110,7 @@ def test_overlapping_copies_must_not_race() -> None:
     assert rules(fetched_while_written, Mode.ASYNC) == {"race"}
 
 
-def test_copies_are_listed_in_an_order_in_which_their_engine_can_make_them() -> None:
+def test_copies_are_listed_in_an_order_in_which_their_engine_can_make_them():
     swapped = TensorPlacement(
         all_fast(STEP).stays, (Move(A, False, 2, 3), Move(W, False, 1, 2)), ALGORITHMS
     )
@@ -133,13 +127,13 @@ def test_copies_are_listed_in_an_order_in_which_their_engine_can_make_them() -> 
     ) == {"order"}
 
 
-def test_kernels_that_need_fast_operands_get_them() -> None:
+def test_kernels_that_need_fast_operands_get_them():
     strict = step(slow=float("inf"))
     assert rules(all_fast(strict), sequence=strict) == set()
     assert rules(FETCHED_WEIGHT, sequence=strict) == {"in-place"}
 
 
-def test_a_kernel_reads_the_slow_copy_while_a_fetch_is_under_way() -> None:
+def test_a_kernel_reads_the_slow_copy_while_a_fetch_is_under_way():
     fetching = TensorPlacement(
         (Stay(X, 0, 1), Stay(W, 0, 5), Stay(B, 1, 3), Stay(A, 2, 4)),
         (Move(A, True, 2, 3),),
@@ -158,7 +152,7 @@ def test_a_kernel_reads_the_slow_copy_while_a_fetch_is_under_way() -> None:
     )
 
 
-def test_addresses_are_apart_aligned_and_within_the_limit() -> None:
+def test_addresses_are_apart_aligned_and_within_the_limit():
     few = TensorPlacement((Stay(A, 0, 4), Stay(B, 1, 3)), (), ALGORITHMS)
     workspaces = (0, 0, 0, 20, 0)
     assert rules(few, limit=35, offsets=(0, 10, *workspaces)) == set()

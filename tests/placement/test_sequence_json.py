@@ -1,13 +1,9 @@
 """Files of kernel sequences: they come back as they were, and whatever else is in a file is refused
 in one line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -66,14 +62,14 @@ STEPS = KernelSequence(
 
 
 @pytest.mark.parametrize("name", ["steps.json", "steps.json.gz"])
-def test_a_sequence_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
+def test_a_sequence_comes_back_as_it_was(tmp_path, name):
     file = write_sequence(STEPS, tmp_path / name)
     assert read_sequence_file(file) == STEPS
     again = file.read_bytes()
     assert write_sequence(STEPS, str(file)).read_bytes() == again
 
 
-def edited(**changes: Any) -> str:
+def edited(**changes):
     return json.dumps(json.loads(sequence_to_text(STEPS)) | changes)
 
 
@@ -133,7 +129,7 @@ def edited(**changes: Any) -> str:
         (edited(alignment=0), "alignment is 0"),
     ],
 )
-def test_what_is_no_sequence_is_refused(text: str, message: str) -> None:
+def test_what_is_no_sequence_is_refused(text, message):
     with pytest.raises(PlacementError) as caught:
         sequence_from_text(text, "file.json")
     assert str(caught.value).startswith("file.json: ")
@@ -141,7 +137,7 @@ def test_what_is_no_sequence_is_refused(text: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_or_written(tmp_path):
     with pytest.raises(PlacementError, match="cannot be read"):
         read_sequence_file(tmp_path / "missing.json")
     with pytest.raises(PlacementError, match="cannot be read"):
@@ -157,9 +153,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         read_sequence_file(tmp_path / "latin.json")
 
 
-def test_a_file_that_grows_without_end_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_grows_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("loadmaster.placement.sequence_json.LARGEST_FILE", 2**20)
     bomb = tmp_path / "bomb.json.gz"
     bomb.write_bytes(gzip.compress(b" " * 2**22))
@@ -189,7 +183,7 @@ WORK = SequenceWork(
 )
 
 
-def test_work_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_work_comes_back_as_it_was(tmp_path):
     text = work_to_text(WORK)
     assert work_from_object(json.loads(text), "file.json") == WORK
     file = write_work(WORK, tmp_path / "work.json.gz")
@@ -222,7 +216,7 @@ def test_work_comes_back_as_it_was(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_work_is_refused(edit: Any, message: str) -> None:
+def test_what_is_no_work_is_refused(edit, message):
     with pytest.raises(PlacementError, match=r"^file\.json: ") as caught:
         work_from_object(edit(json.loads(work_to_text(WORK))), "file.json")
     assert message in str(caught.value)
@@ -246,16 +240,14 @@ values = st.recursive(
 @fuzz(300)
 @given(st.data())
 @pytest.mark.slow
-def test_any_value_anywhere_is_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_any_value_anywhere_is_read_or_refused(tmp_path_factory, data):
     text, machine = data.draw(
         st.sampled_from(
             [(sequence_to_text(STEPS), None), (work_to_text(WORK), target("optane-server"))]
         )
     )
     record = json.loads(text)
-    place: Any = record
+    place = record
     while True:
         key = data.draw(
             st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place)))

@@ -28,22 +28,20 @@ class Inconsistent(Exception):
     pass
 
 
-def require(condition: bool) -> None:
+def require(condition):
     if not condition:
         raise Inconsistent
 
 
-def naive_times(
-    sequence: KernelSequence, placement: TensorPlacement
-) -> tuple[list[float], list[tuple[float, float]], float]:
+def naive_times(sequence, placement):
     """Kernel starts, copies' starts and ends, total: from position to position, each copy once
     something waits for it."""
     kernels, moves, link = len(sequence.kernels), placement.moves, sequence.link
-    opened: dict[int, float] = {}
-    spans: dict[int, tuple[float, float]] = {}
-    pauses: list[tuple[float, float]] = []
+    opened = {}
+    spans = {}
+    pauses = []
 
-    def make(m: int) -> float:
+    def make(m):
         """The end of an asynchronous copy, which waits for those before it on its engine, and while
         others block."""
         move = moves[m]
@@ -87,7 +85,7 @@ def naive_times(
     )
 
 
-def has(placement: TensorPlacement, tensor: int, kernel: int) -> bool:
+def has(placement, tensor, kernel):
     """Whether the kernel finds the tensor in the fast memory."""
     for stay in placement.stays:
         fills = [
@@ -104,14 +102,14 @@ def has(placement: TensorPlacement, tensor: int, kernel: int) -> bool:
     return False
 
 
-def naive_kernel(sequence: KernelSequence, placement: TensorPlacement, k: int) -> float:
+def naive_kernel(sequence, placement, k):
     kernel = sequence.kernels[k]
     return kernel.seconds(
         [not has(placement, o.tensor, k) for o in kernel.operands], placement.algorithms[k]
     )
 
 
-def naive_check(sequence: KernelSequence, placement: TensorPlacement) -> None:
+def naive_check(sequence, placement):
     """Run three steps with version numbers for bytes: one's end is the next one's beginning for
     weights."""
     kernels = len(sequence.kernels)
@@ -131,8 +129,8 @@ def naive_check(sequence: KernelSequence, placement: TensorPlacement) -> None:
         if any(o.tensor == t and not o.read for o in sequence.kernels[0].operands):
             starts_fast = starts_fast and any(s.end == kernels for s in stays)
         born = tensor.kind in (StoredKind.WEIGHT, StoredKind.INPUT)
-        fast: int | None = None
-        slow: int | None = None
+        fast = None
+        slow = None
         now = 0
         for step in range(3):
             if step == 0 or tensor.kind is not StoredKind.WEIGHT:
@@ -185,9 +183,7 @@ def naive_check(sequence: KernelSequence, placement: TensorPlacement) -> None:
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.booleans())
-def test_verifier_and_timeline_agree_with_the_naive_simulator(
-    seed: int, other: int, in_place: bool
-) -> None:
+def test_verifier_and_timeline_agree_with_the_naive_simulator(seed, other, in_place):
     sequence = random_sequence(seed, kernels=2 + seed % 6, tensors=1 + other % 5, in_place=in_place)
     placement = random_placement(sequence, other)
     try:
@@ -205,7 +201,7 @@ def test_verifier_and_timeline_agree_with_the_naive_simulator(
     ).ravel().tolist() == pytest.approx([t for span in spans for t in span])
 
 
-def test_random_placements_are_of_both_sorts() -> None:
+def test_random_placements_are_of_both_sorts():
     accepted = 0
     for seed in range(200):
         sequence = random_sequence(seed)
@@ -214,7 +210,7 @@ def test_random_placements_are_of_both_sorts() -> None:
     assert 20 < accepted < 180
 
 
-def chain() -> KernelSequence:
+def chain():
     """Kernel 0 writes tensor 0, kernel 3 reads it; a second each. Tensor 1 is an input that all
     use. 8 bytes at 4 bytes/s: 2 s."""
     kernels = tuple(
@@ -231,11 +227,11 @@ def chain() -> KernelSequence:
     return KernelSequence("chain", tensors, kernels, CopyLink(8.0, 8.0, 4.0, 4.0))
 
 
-def placed(*moves: Move, gap: tuple[int, int] = (2, 2)) -> TensorPlacement:
+def placed(*moves, gap=(2, 2)):
     return TensorPlacement((Stay(0, 0, gap[0]), Stay(0, gap[1], 4)), moves, (0,) * 4)
 
 
-def test_a_copy_that_is_late_holds_its_kernel_up() -> None:
+def test_a_copy_that_is_late_holds_its_kernel_up():
     # Out during kernels 1 and half of the stall, back during kernel 2: three stalls of a second in
     # all.
     timeline = time_moves(chain(), placed(Move(0, False, 1, 2), Move(0, True, 2, 3)))
@@ -243,13 +239,13 @@ def test_a_copy_that_is_late_holds_its_kernel_up() -> None:
     assert timeline.total == 6.0
 
 
-def test_blocking_copies_run_between_kernels() -> None:
+def test_blocking_copies_run_between_kernels():
     timeline = time_moves(chain(), placed(Move(0, False, 1, 1), Move(0, True, 3, 3), gap=(1, 3)))
     assert timeline.kernel_start.tolist() == [0.0, 2.0, 3.0, 5.0]
     assert timeline.total == 6.0
 
 
-def test_a_shared_link_makes_copies_in_one_order() -> None:
+def test_a_shared_link_makes_copies_in_one_order():
     backwards = placed(Move(0, True, 2, 3), Move(0, False, 1, 2))
     assert time_moves(chain(), backwards).total == 6.0
     with pytest.raises(PlacementError, match="waits for that of 'a'"):

@@ -1,25 +1,15 @@
 """Plans against the networks and machines that they are for: what the planner makes passes, and
 whatever is changed is found."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from tests.planning.test_mutations import (
-    boxes_of_pieces,
-    network,
-    planned,
-    with_box,
-    with_records,
-)
+from tests.planning.test_mutations import boxes_of_pieces, network, planned, with_box, with_records
 from tests.support.cut_networks import convolutions, cut_network
 from tests.support.efforts import SEPARATE
 from tests.support.hand_plan import finished
@@ -30,14 +20,13 @@ from tests.support.summed_networks import summed_plan
 
 import loadmaster as lm
 from loadmaster.core.errors import PlanError
-from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import Cost, PlannedJob, Rate
 from loadmaster.planning.verify.plan import verify
 from loadmaster.planning.verify_against import verify_against
-from loadmaster.workloads.graph import Graph, TensorKind
+from loadmaster.workloads.graph import TensorKind
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-GRAPHS: dict[str, Callable[[], list[Graph]]] = {
+GRAPHS = {
     "pieces": lambda: [cut_network()],
     "tiles": lambda: [network("a", 32)],
     "copies": lambda: [network("a", 8)],
@@ -61,19 +50,19 @@ break these."""
 
 
 @cache
-def graphs(kind: str) -> list[Graph]:
+def graphs(kind):
     return GRAPHS[kind]()
 
 
 @cache
-def chain() -> tuple[Graph, Plan]:
+def chain():
     """A chain of convolutions at fp32, whole, on one core with main memory only."""
     graph = replace(convolutions(skip=False), precision="fp32")
     graph = replace(graph, ops=tuple(replace(op, bits=32) for op in graph.ops))
     return graph, lm.plan([graph], npu(1, scratchpad=0, buffer=0), effort=SEPARATE, cut="none")
 
 
-def mended(plan: Plan) -> Plan:
+def mended(plan):
     """The plan with all the figures that follow from its records, and its bounds as they were, or
     as low as the values."""
     old, new = plan.metrics, finished(plan)
@@ -87,7 +76,7 @@ def mended(plan: Plan) -> Plan:
         for core in old.utilisation
     }
 
-    def kept(value: Cost, before: Cost) -> Cost:
+    def kept(value, before):
         return replace(value, lower_bound=min(value.value, before.lower_bound))
 
     if all(cost.value == old.traffic[name].value for name, cost in new.metrics.traffic.items()):
@@ -116,7 +105,7 @@ def mended(plan: Plan) -> Plan:
 
 
 @pytest.mark.parametrize("kind", GRAPHS)
-def test_what_the_planner_makes_is_a_plan_of_its_networks(kind: str) -> None:
+def test_what_the_planner_makes_is_a_plan_of_its_networks(kind):
     plan = planned(kind)
     assert verify_against(plan, graphs(kind), plan.target) == ()
     assert verify_against(mended(plan), graphs(kind), plan.target) == (), (
@@ -143,9 +132,7 @@ def test_what_the_planner_makes_is_a_plan_of_its_networks(kind: str) -> None:
         ),
     ],
 )
-def test_plans_of_files_pass(
-    source: str, options: dict[str, Any], changes: list[str], more: dict[str, Any]
-) -> None:
+def test_plans_of_files_pass(source, options, changes, more):
     machine = lm.target("edge-npu", changes)
     network_ = lm.load(FIXTURES / source, **options)
     plan = lm.plan([network_], machine, effort=SEPARATE, **more)
@@ -153,7 +140,7 @@ def test_plans_of_files_pass(
 
 
 @pytest.mark.parametrize(("training", "cut"), [(False, "auto"), (True, "none")])
-def test_plans_of_torch_modules_pass(training: bool, cut: str) -> None:
+def test_plans_of_torch_modules_pass(training, cut):
     pytest.importorskip("torch")
     machine = lm.target("edge-npu", ["scratchpad.capacity=16KiB"])
     network_ = lm.load("torch:tests.support.factories:layers", batch=64, training=training)
@@ -161,7 +148,7 @@ def test_plans_of_torch_modules_pass(training: bool, cut: str) -> None:
     assert verify_against(plan, [network_], machine) == ()
 
 
-def test_goals_are_part_of_what_is_proven() -> None:
+def test_goals_are_part_of_what_is_proven():
     graph = convolutions()
     plan = lm.plan(
         [graph],
@@ -178,7 +165,7 @@ def test_goals_are_part_of_what_is_proven() -> None:
 # Every field that a plan states about its networks and its machine.
 
 
-def variants(value: Any) -> Iterator[Any]:
+def variants(value):
     """Other values of the same type."""
     if isinstance(value, bool):
         yield not value
@@ -192,7 +179,7 @@ def variants(value: Any) -> Iterator[Any]:
         yield from (value[:-1], ())
 
 
-def mutants(record: Any) -> Iterator[tuple[str, Any]]:
+def mutants(record):
     """The record with each of its fields changed, and those of the records in it."""
     for field in fields(record):
         value, name = getattr(record, field.name), f"{type(record).__name__}.{field.name}"
@@ -212,16 +199,16 @@ def mutants(record: Any) -> Iterator[tuple[str, Any]]:
                     )
 
 
-def few(found: Iterator[tuple[str, Any]], most: int) -> Iterator[tuple[str, Any]]:
+def few(found, most):
     """At most so many of each kind."""
-    seen: Counter[str] = Counter()
+    seen = Counter()
     for path, plan in found:
         if seen[path] < most:
             seen[path] += 1
             yield path, plan
 
 
-def stated(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def stated(plan):
     """The plan with each field of its records changed."""
     yield from ((path, replace(plan, target=target)) for path, target in mutants(plan.target))
     for part in ("networks", "tensors", "jobs", "allocations", "transfers"):
@@ -235,10 +222,10 @@ def stated(plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 
 @pytest.mark.parametrize("kind", ["pieces", "tiles"])
-def test_every_field_that_is_changed_is_found_or_listed_as_trusted(kind: str) -> None:
+def test_every_field_that_is_changed_is_found_or_listed_as_trusted(kind):
     plan = planned(kind)
-    tried: set[str] = set()
-    missed: set[str] = set()
+    tried = set()
+    missed = set()
     for path, changed in few(stated(plan), 2):
         tried.add(path)
         if not verify(changed) and not verify_against(mended(changed), graphs(kind), plan.target):
@@ -253,7 +240,7 @@ def test_every_field_that_is_changed_is_found_or_listed_as_trusted(kind: str) ->
     assert missed <= TRUSTED | CHOSEN
 
 
-def test_the_story_of_a_plan_is_trusted_as_the_page_says() -> None:
+def test_the_story_of_a_plan_is_trusted_as_the_page_says():
     page = (
         (Path(__file__).parents[2] / "docs" / "plan-format.md")
         .read_text()
@@ -268,10 +255,8 @@ def test_the_story_of_a_plan_is_trusted_as_the_page_says() -> None:
 
 # Forgeries that are consistent throughout, so that the file alone shows nothing.
 
-Forgery = Callable[[Plan], Iterator[Plan]]
 
-
-def outputs_dropped(plan: Plan) -> Iterator[Plan]:
+def outputs_dropped(plan):
     """An output becomes something that nobody uses."""
     info = plan.networks[0]
     last = info.outputs[-1]
@@ -283,7 +268,7 @@ def outputs_dropped(plan: Plan) -> Iterator[Plan]:
     )
 
 
-def tensors_smaller(plan: Plan) -> Iterator[Plan]:
+def tensors_smaller(plan):
     """A storage that is whole, and all that moves of it, is a third of its size in every
     mini-batch."""
     whole = {
@@ -292,7 +277,7 @@ def tensors_smaller(plan: Plan) -> Iterator[Plan]:
     for storage in sorted(whole):
         own = {t.name for t in plan.tensors if t.storage == storage}
 
-        def less(record: Any, own: set[str] = own) -> Any:
+        def less(record, own=own):
             if isinstance(record, PlannedJob):
                 return replace(
                     record,
@@ -311,11 +296,11 @@ def tensors_smaller(plan: Plan) -> Iterator[Plan]:
         yield changed
 
 
-def batches_larger(plan: Plan) -> Iterator[Plan]:
+def batches_larger(plan):
     yield with_records(plan, "networks", lambda n: replace(n, batch=8 * n.batch))
 
 
-def precision_relabelled(plan: Plan) -> Iterator[Plan]:
+def precision_relabelled(plan):
     yield with_records(
         with_records(plan, "networks", lambda n: replace(n, precision="int8")),
         "jobs",
@@ -323,14 +308,14 @@ def precision_relabelled(plan: Plan) -> Iterator[Plan]:
     )
 
 
-def scalars_for_nothing(plan: Plan) -> Iterator[Plan]:
+def scalars_for_nothing(plan):
     """Jobs do no scalar operations, and those without others take no time for arithmetic."""
     yield with_records(
         plan, "jobs", lambda j: replace(j, elements=0, compute=j.compute if j.macs else 0.0)
     )
 
 
-def half_the_work(plan: Plan) -> Iterator[Plan]:
+def half_the_work(plan):
     changed = with_records(
         plan, "jobs", lambda j: replace(j, macs=j.macs // 2, compute=round(j.compute * 5e11) / 1e12)
     )
@@ -338,7 +323,7 @@ def half_the_work(plan: Plan) -> Iterator[Plan]:
     yield with_records(changed, "networks", lambda n: replace(n, macs=done // n.mini_batches))
 
 
-def bytes_for_nothing(plan: Plan) -> Iterator[Plan]:
+def bytes_for_nothing(plan):
     """One byte of every operand that is read moves."""
     reads = {(j.name, x.tensor) for j in plan.jobs for x in j.reads}
     changed = with_records(
@@ -353,21 +338,21 @@ def bytes_for_nothing(plan: Plan) -> Iterator[Plan]:
     )
 
 
-def frugal_cores(plan: Plan) -> Iterator[Plan]:
+def frugal_cores(plan):
     """Jobs take no more energy than their multiply-accumulates alone would."""
     yield with_records(
         plan, "jobs", lambda j: replace(j, energy=j.macs * {8: 0.3e-12, 32: 4.6e-12}[j.bits])
     )
 
 
-def slower_cores(plan: Plan) -> Iterator[Plan]:
+def slower_cores(plan):
     """Arithmetic is said to take all the time that a job takes."""
     yield with_records(
         plan, "jobs", lambda j: replace(j, compute=round((j.end - j.start) * 1e12) / 1e12)
     )
 
 
-def operators_gone(plan: Plan) -> Iterator[Plan]:
+def operators_gone(plan):
     """The last job and its operators are left out, and what it reads is the output; where what it
     reads is one tensor."""
     last = max(plan.jobs, key=lambda job: job.end)
@@ -398,7 +383,7 @@ def operators_gone(plan: Plan) -> Iterator[Plan]:
     yield changed
 
 
-def operators_merged(plan: Plan) -> Iterator[Plan]:
+def operators_merged(plan):
     """Two jobs that follow one another are said to be one, so that what lies between never leaves
     the core."""
     for first, second in pairwise(plan.jobs):
@@ -460,10 +445,10 @@ def operators_merged(plan: Plan) -> Iterator[Plan]:
         )
 
 
-def channels_elsewhere(plan: Plan) -> Iterator[Plan]:
+def channels_elsewhere(plan):
     """Channels are said to lie along another dimension of as many elements."""
 
-    def turned(record: Any) -> Any:
+    def turned(record):
         return (
             replace(record, shape=record.shape[::-1], ranges=record.ranges[::-1])
             if len(record.ranges) == 3
@@ -473,7 +458,7 @@ def channels_elsewhere(plan: Plan) -> Iterator[Plan]:
     yield with_records(plan, "tensors", turned)
 
 
-def bounds_raised(plan: Plan) -> Iterator[Plan]:
+def bounds_raised(plan):
     """The makespan's bound grows by a hundredth, and all that follows from it; then the other
     bounds, one by one."""
     least = plan.metrics.makespan.lower_bound * 1.01
@@ -490,23 +475,20 @@ def bounds_raised(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, metrics=replace(plan.metrics, **{name: raised}))
 
 
-def _raised(cost: Cost) -> Cost:
+def _raised(cost):
     """A bound that is higher by a hundredth, but no higher than the value."""
     return replace(cost, lower_bound=min(cost.value, cost.lower_bound * 1.01))
 
 
-def moved_sources(plan: Plan) -> Iterator[Plan]:
+def moved_sources(plan):
     yield with_records(plan, "networks", lambda n: replace(n, source="another.onnx", name=n.name))
 
 
-def faster_machine(plan: Plan) -> Iterator[Plan]:
-    yield replace(
-        plan,
-        target=plan.target.with_memory(0, capacity=2 * plan.target.main.capacity),
-    )
+def faster_machine(plan):
+    yield replace(plan, target=plan.target.with_memory(0, capacity=2 * plan.target.main.capacity))
 
 
-FORGERIES: dict[Forgery, tuple[str, ...]] = {
+FORGERIES = {
     outputs_dropped: ("pieces", "tiles", "batches", "chain"),
     tensors_smaller: ("tiles", "batches", "copies", "chain"),
     batches_larger: ("pieces", "tiles", "copies", "chain"),
@@ -526,7 +508,7 @@ FORGERIES: dict[Forgery, tuple[str, ...]] = {
 """Forgeries, and the plans that offer them."""
 
 
-def forged(kind: str) -> tuple[list[Graph], Plan]:
+def forged(kind):
     if kind == "chain":
         return [chain()[0]], chain()[1]
     return graphs(kind), planned(kind)
@@ -535,7 +517,7 @@ def forged(kind: str) -> tuple[list[Graph], Plan]:
 @pytest.mark.parametrize(
     ("forge", "kind"), [(forge, kind) for forge, kinds in FORGERIES.items() for kind in kinds]
 )
-def test_every_consistent_forgery_is_found(forge: Forgery, kind: str) -> None:
+def test_every_consistent_forgery_is_found(forge, kind):
     own, plan = forged(kind)
     # A bound that is reached cannot be raised.
     found = [changed for changed in map(mended, forge(plan)) if changed != mended(plan)]
@@ -549,7 +531,7 @@ def test_every_consistent_forgery_is_found(forge: Forgery, kind: str) -> None:
 
 
 @pytest.mark.parametrize("forge", [forge for forge, kinds in FORGERIES.items() if "chain" in kinds])
-def test_the_file_alone_does_not_show_them(forge: Forgery) -> None:
+def test_the_file_alone_does_not_show_them(forge):
     """Else these forgeries would not prove that the model is needed."""
     assert not verify(mended(next(forge(chain()[1]))))
 
@@ -557,7 +539,7 @@ def test_the_file_alone_does_not_show_them(forge: Forgery) -> None:
 # Boxes that pieces read: the file shows that they fit one another, the model which they must be.
 
 
-def reads_dropped(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def reads_dropped(plan):
     """Each piece leaves out one thing that it reads, with its transfers and tiles."""
     for job, operand, _, _ in boxes_of_pieces(plan):
         reads = tuple(x for x in job.reads if x is not operand)
@@ -573,7 +555,7 @@ def reads_dropped(plan: Plan) -> Iterator[tuple[str, Plan]]:
         )
 
 
-def boxes_moved(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def boxes_moved(plan):
     """Each box that a piece reads is an element shorter or longer, where the tensor has it."""
     for job, operand, box, held in boxes_of_pieces(plan):
         for axis, ((first, last), (low, high)) in enumerate(zip(box, held, strict=True)):
@@ -588,12 +570,12 @@ def boxes_moved(plan: Plan) -> Iterator[tuple[str, Plan]]:
                     yield f"{job.name} {operand.tensor}", with_box(plan, job, operand, ranges)
 
 
-def sums_shortened(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def sums_shortened(plan):
     """The last pieces of all chains of an operator leave out the last term."""
     for operators in {job.operators for job in plan.jobs if job.summed}:
         end = max(job.summed[1] for job in plan.jobs if job.operators == operators and job.summed)
 
-        def less(job: PlannedJob, own: Any = operators, end: int = end) -> PlannedJob:
+        def less(job, own=operators, end=end):
             ends = job.operators == own and job.summed and job.summed[1] == end
             return replace(job, summed=(job.summed[0], end - 1)) if ends else job
 
@@ -602,7 +584,7 @@ def sums_shortened(plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 
 @cache
-def in_pieces(kind: str) -> tuple[list[Graph], Plan]:
+def in_pieces(kind):
     """Plans of pieces, of which some add to the sums of others."""
     if kind == "sums":
         return [summed_network(4)[1]], summed_plan()
@@ -619,9 +601,7 @@ def in_pieces(kind: str) -> tuple[list[Graph], Plan]:
         (sums_shortened, "sums"),
     ],
 )
-def test_pieces_that_read_other_boxes_than_they_need_are_found(
-    change: Callable[[Plan], Iterator[tuple[str, Plan]]], kind: str
-) -> None:
+def test_pieces_that_read_other_boxes_than_they_need_are_found(change, kind):
     own, plan = in_pieces(kind)
     needs_the_model = 0
     for what, changed in change(plan):
@@ -635,7 +615,7 @@ def test_pieces_that_read_other_boxes_than_they_need_are_found(
 # The other way round: another model.
 
 
-def models(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def models(graph):
     """The network with each field of its operators and tensors changed, the last operators
     first."""
     yield from (
@@ -651,10 +631,10 @@ def models(graph: Graph) -> Iterator[tuple[str, Graph]]:
             yield path, replace(graph, tensors={**graph.tensors, tensor.name: other})
 
 
-def test_whatever_differs_in_the_network_is_found() -> None:
+def test_whatever_differs_in_the_network_is_found():
     """Of whole operators or of those in pieces; left out is what no plan depends on."""
-    tried: Counter[str] = Counter()
-    found: Counter[str] = Counter()
+    tried = Counter()
+    found = Counter()
     for (graph, *_), plan in (forged("pieces"), forged("chain")):
         for path, other in few(models(graph), 10):
             if path.startswith("Graph."):
@@ -678,13 +658,13 @@ def test_whatever_differs_in_the_network_is_found() -> None:
     }
 
 
-def test_another_number_of_networks_or_another_order_is_found() -> None:
+def test_another_number_of_networks_or_another_order_is_found():
     plan, own = planned("batches"), graphs("batches")
     for others in (own[:1], own[::-1], [*own, own[0]]):
         assert {violation.rule for violation in verify_against(plan, others)} == {"network"}
 
 
-def test_the_order_of_unused_results_does_not_matter() -> None:
+def test_the_order_of_unused_results_does_not_matter():
     """Of two results that nobody uses the later one is fused to the operator before, and so comes
     first."""
     build = GraphBuilder("unused")
@@ -701,7 +681,7 @@ def test_the_order_of_unused_results_does_not_matter() -> None:
         assert lm.verify_against(turned, [graph], npu()) == ()
 
 
-def test_without_a_target_the_plans_own_is_believed() -> None:
+def test_without_a_target_the_plans_own_is_believed():
     plan = planned("pieces")
     larger = next(faster_machine(plan))
     changed = mended(larger)
@@ -709,26 +689,22 @@ def test_without_a_target_the_plans_own_is_believed() -> None:
     assert {v.rule for v in verify_against(changed, graphs("pieces"), plan.target)} == {"machine"}
 
 
-def test_a_plan_that_does_not_hold_is_not_looked_at_further() -> None:
+def test_a_plan_that_does_not_hold_is_not_looked_at_further():
     plan = planned("pieces")
     broken = replace(plan, jobs=plan.jobs[1:])
     assert verify_against(broken, graphs("pieces")) == verify(broken) != ()
 
 
-def test_what_is_no_plan_is_refused() -> None:
+def test_what_is_no_plan_is_refused():
     with pytest.raises(PlanError, match="plan"):
         verify_against("plan.json", graphs("pieces"))
 
 
-def test_a_factor_that_is_transposed_twice_is_read_whole_by_every_tile_over_channels() -> None:
+def test_a_factor_that_is_transposed_twice_is_read_whole_by_every_tile_over_channels():
     """Its last dimension is as long as the result's, and does not go with the output channels."""
-    nodes = [
-        "a = Transpose<perm=[0,2,1]>(x)",
-        "b = Transpose<perm=[0,2,1]>(a)",
-        "y = MatMul(b, w)",
-    ]
+    nodes = ["a = Transpose<perm=[0,2,1]>(x)", "b = Transpose<perm=[0,2,1]>(a)", "y = MatMul(b, w)"]
     w = constant("w", np.ones((8, 8)), np.float32)
-    graph = lm.load(model(nodes, {"x": (4, 8, 8)}, ["y"], [w]))
+    graph = lm.load(model(nodes, "float[4,8,8] x", "y", [w]))
     plan = lm.plan([graph], lm.target("edge-npu", ["scratchpad.capacity=2KiB"]), cut="none")
     assert len(plan.jobs) > 1
     assert verify_against(plan, [graph]) == ()

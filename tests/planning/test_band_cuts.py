@@ -15,7 +15,7 @@ from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 TARGET = npu(scratchpad=16 * 1024)
 
 
-def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_made() -> None:
+def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_made():
     large, small = (DivisibleNetwork.of(convolutions(rows=rows), TARGET) for rows in (64, 6))
     ways = list(stacks_of_bands([large, small], [], TARGET, lambda: False))
     assert ways
@@ -30,7 +30,7 @@ def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_
             assert sorted(cuts.steps) == sorted(pieces)
 
 
-def test_what_is_more_than_ample_changes_nothing() -> None:
+def test_what_is_more_than_ample_changes_nothing():
     """A machine with more memory is offered what suits one for which less is ample."""
     network = DivisibleNetwork.of(convolutions(rows=16), TARGET)
     offered = [
@@ -44,7 +44,7 @@ def test_what_is_more_than_ample_changes_nothing() -> None:
     assert offered[0] == offered[1] == offered[2]
 
 
-def test_bands_of_what_has_more_rows_than_loops_are_planned() -> None:
+def test_bands_of_what_has_more_rows_than_loops_are_planned():
     """A transposed convolution that doubles its rows: a band of a single one would have nothing to
     do."""
     build = Builder(0)

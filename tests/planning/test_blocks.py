@@ -1,33 +1,28 @@
 """Large pieces that stream weights, for networks whose weights and activations both exceed the fast
 memory."""
 
-from __future__ import annotations
-
 import pytest
 from benchmarks.networks.llama import llama
 from tests.support.efforts import TEST
 
 import loadmaster as lm
 from loadmaster.planning import cut_selection
-from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 
 
 @pytest.fixture(scope="module")
-def machine() -> Target:
+def machine():
     return lm.target("edge-npu")
 
 
 @pytest.fixture(scope="module")
-def decoder(machine: Target) -> DivisibleNetwork:
+def decoder(machine):
     """A layer of Llama 7B, of which every weight takes at least 16 MiB, twice the fast memory, as
     do the activations of four sequences."""
     return DivisibleNetwork.of(llama(4, 512, layers=1, vocabulary=500), machine)
 
 
-def test_a_plan_in_blocks_is_near_its_bound(
-    machine: Target, decoder: DivisibleNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_in_blocks_is_near_its_bound(machine, decoder, monkeypatch):
     """Blocks are tried whatever the number of pieces that others leave, of which none is left
     here."""
     monkeypatch.setattr(cut_selection, "MOST_SCREENED", 1)

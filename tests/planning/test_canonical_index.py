@@ -6,6 +6,6 @@ from tests.support.cut_networks import convolutions
 from loadmaster.planning.cutting.piece_costs import canonical_index
 
 
-def test_operators_are_alike_if_nothing_but_names_differs() -> None:
+def test_operators_are_alike_if_nothing_but_names_differs():
     network, _ = network_of(convolutions(strides=(1, 1, 1, 2), skip=False), machine(4000))
     assert canonical_index(network.graph, network.fused, network.forms) == [0, 0, 0, 3]

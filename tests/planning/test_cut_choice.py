@@ -1,9 +1,6 @@
 """Unequal pieces for unlike cores, and the choice of cuts for all operators of a network
 together."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +11,9 @@ from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
 from loadmaster import _native
-from loadmaster.planning.cutting.choice import Choosable, Chosen, CutChoice
-from loadmaster.planning.cutting.options import Option, balanced_sizes, operator_options
-from loadmaster.targets.hardware import Style, Target
-from loadmaster.workloads.graph import Graph
+from loadmaster.planning.cutting.choice import Choosable, CutChoice
+from loadmaster.planning.cutting.options import balanced_sizes, operator_options
+from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
@@ -25,7 +21,7 @@ from loadmaster.workloads.lowering.split import WHOLE
 from loadmaster.workloads.window import shared, volume
 
 
-def unlike(cores: int = 3) -> Target:
+def unlike(cores=3):
     """A machine whose last core has another style than the others."""
     target = npu(cores, 40_000)
     return replace(
@@ -33,19 +29,19 @@ def unlike(cores: int = 3) -> Target:
     )
 
 
-def choosable(graph: Graph, target: Target) -> Choosable:
+def choosable(graph, target):
     single, fused, forms = parts_of(graph)
     return Choosable(
         single, fused, forms, operator_options(single, fused, forms, [WHOLE] * len(fused), target)
     )
 
 
-def choice_of(graph: Graph, target: Target) -> tuple[CutChoice, list[list[Option]]]:
+def choice_of(graph, target):
     network = choosable(graph, target)
     return CutChoice([network], target), list(network.options)
 
 
-def single_changes(choice: CutChoice, chosen: Chosen) -> Iterator[float]:
+def single_changes(choice, chosen):
     """The seconds of all that differs in one operator."""
     own = [choice.networks[network].options[number] for network, number in choice._order]
     for at, options in enumerate(own):
@@ -53,9 +49,7 @@ def single_changes(choice: CutChoice, chosen: Chosen) -> Iterator[float]:
             yield choice.seconds((*chosen[:at], option, *chosen[at + 1 :]))
 
 
-def ends(
-    sizes: np.ndarray, seconds: np.ndarray, cores: list[int], chosen: list[int]
-) -> list[float]:
+def ends(sizes, seconds, cores, chosen):
     """When each core ends its piece, a larger piece taking no less time than a smaller one."""
     times = np.maximum.accumulate(seconds, axis=0)
     # What is left over for the last may lie between two sizes: it takes no more than the larger.
@@ -66,7 +60,7 @@ def ends(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_balanced_sizes_cover_all_and_no_others_end_earlier(seed: int) -> None:
+def test_balanced_sizes_cover_all_and_no_others_end_earlier(seed):
     generator = np.random.default_rng(seed)
     for _ in range(20):
         extent, cores = int(generator.integers(1, 40)), int(generator.integers(1, 5))
@@ -90,7 +84,7 @@ def test_balanced_sizes_cover_all_and_no_others_end_earlier(seed: int) -> None:
         assert sum(most) < extent
 
 
-def test_options_cover_results_once_and_cost_what_their_jobs_do() -> None:
+def test_options_cover_results_once_and_cost_what_their_jobs_do():
     """Costs of pieces that are worked out before cutting are those of the jobs that come of it, but
     for what lies at the edges."""
     graph, target = convolutions(rows=20, channels=12, strides=(1, 2)), unlike()
@@ -116,7 +110,7 @@ def test_options_cover_results_once_and_cost_what_their_jobs_do() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_changes_never_make_what_was_chosen_end_later(seed: int) -> None:
+def test_changes_never_make_what_was_chosen_end_later(seed):
     generator = np.random.default_rng(seed)
     strides = tuple(generator.choice([1, 2], 3).tolist())
     graph = convolutions(
@@ -136,7 +130,7 @@ def test_changes_never_make_what_was_chosen_end_later(seed: int) -> None:
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_exploring_finds_what_single_changes_do_not_and_always_the_same(skip: bool) -> None:
+def test_exploring_finds_what_single_changes_do_not_and_always_the_same(skip):
     graph = convolutions(rows=28, channels=24, strides=(1, 1, 1, 1, 1), skip=skip)
     choice, again = (choice_of(graph, unlike(4))[0] for _ in range(2))
     start = choice.improved(choice.whole)
@@ -150,7 +144,7 @@ def test_exploring_finds_what_single_changes_do_not_and_always_the_same(skip: bo
     assert idle.explored(start) == start, "without effort nothing changes"
 
 
-def test_networks_and_mini_batches_run_side_by_side() -> None:
+def test_networks_and_mini_batches_run_side_by_side():
     target = unlike(4)
     networks = [
         choosable(convolutions(rows=24, channels=24, strides=strides), target)
@@ -173,10 +167,10 @@ def test_networks_and_mini_batches_run_side_by_side() -> None:
     assert twice.seconds(twice.improved(twice.whole)) <= twice.seconds(twice.improved(chosen)) * 1.1
 
 
-def two_operators(needed: list[list[int]], **changed: object) -> _native.CutProblem:
+def two_operators(needed, **changed):
     """An operator in two pieces of 1 and 3 seconds, and one whose pieces of 2 seconds and 1 need
     parts of it, on two cores."""
-    given: dict[str, object] = {
+    given = {
         "option_first": np.array([0, 1, 2]),
         "piece_first": np.array([0, 2, 4]),
         "need_first": np.array([0, 0, 0, 1, 2]),
@@ -196,7 +190,7 @@ def two_operators(needed: list[list[int]], **changed: object) -> _native.CutProb
     return _native.CutProblem(**{**given, **changed})
 
 
-def test_a_piece_waits_for_what_it_reads_and_for_nothing_else() -> None:
+def test_a_piece_waits_for_what_it_reads_and_for_nothing_else():
     only = np.array([0, 0])
     assert two_operators([[0, 1], [1, 2]]).makespan(only) == 4.0
     assert two_operators([[0, 2], [0, 2]]).makespan(only) == 5.0
@@ -205,7 +199,7 @@ def test_a_piece_waits_for_what_it_reads_and_for_nothing_else() -> None:
     )
 
 
-def test_pieces_wait_for_what_is_fetched_and_share_the_links() -> None:
+def test_pieces_wait_for_what_is_fetched_and_share_the_links():
     only, apart = np.array([0, 0]), [[0, 1], [1, 2]]
     assert two_operators(apart, fetch=np.array([2.0, 0, 0, 0])).makespan(only) == 6.0, (
         "both pieces of the first need it"
@@ -247,14 +241,12 @@ def test_pieces_wait_for_what_is_fetched_and_share_the_links() -> None:
         ({"mini_batches": 0}, "mini_batches"),
     ],
 )
-def test_native_code_refuses_what_does_not_fit_together(
-    changed: dict[str, object], message: str
-) -> None:
+def test_native_code_refuses_what_does_not_fit_together(changed, message):
     with pytest.raises(ValueError, match=message):
         two_operators([[0, 1], [1, 2]], **changed)
 
 
-def test_native_code_refuses_options_that_are_not_there() -> None:
+def test_native_code_refuses_options_that_are_not_there():
     problem = two_operators([[0, 1], [1, 2]])
     for option in ([0], [0, 1], [0, -1]):
         with pytest.raises(ValueError, match="option"):

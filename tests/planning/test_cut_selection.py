@@ -1,11 +1,8 @@
 """Which candidate is planned in full, with planners whose quick scores and plans are given."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -35,29 +32,29 @@ class Planner:
     )
 
     @property
-    def workload(self) -> Any:
+    def workload(self):
         job = SimpleNamespace(
             ranges=((0, 1),), network="n", mini_batch=0, operators=("a",), tiles=1
         )
         return SimpleNamespace(jobs=[job] * self.jobs, networks=())
 
-    def quick_score(self) -> Score:
+    def quick_score(self):
         return Score(0, 0, self.seems, self.seems)
 
-    def best(self) -> int:
+    def best(self):
         return self.ends
 
-    def score_of(self, ends: int) -> Score:
+    def score_of(self, ends):
         return Score(0, 0, ends, ends)
 
-    def is_late(self) -> bool:
+    def is_late(self):
         return False
 
-    def bounds(self) -> Any:
+    def bounds(self):
         return SimpleNamespace(objective=lambda *_: 0)
 
 
-def contest_of(planners: Sequence[Planner]) -> CutSelection:
+def contest_of(planners):
     offered = {f"way {number}": planner for number, planner in enumerate(planners)}
     candidates = (
         Candidate(name, pieces=planner.jobs, tiled=planner.tiled, large=planner.large)
@@ -65,43 +62,37 @@ def contest_of(planners: Sequence[Planner]) -> CutSelection:
     )
     interrupts = Interrupts()
     return CutSelection(
-        candidates,
-        lambda candidate: cast("Any", offered[candidate.name]),
-        interrupts,
-        NO_DEADLINE,
-        no_progress,
+        candidates, lambda candidate: offered[candidate.name], interrupts, NO_DEADLINE, no_progress
     )
 
 
 @pytest.fixture(autouse=True)
-def _tilings_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def _tilings_as_they_are(monkeypatch):
     monkeypatch.setattr(
         cut_selection, "retiled", lambda planner, ends: (planner, ends - planner.tilings)
     )
 
 
-def test_plans_are_compared_with_tilings_of_their_own() -> None:
+def test_plans_are_compared_with_tilings_of_their_own():
     whole, cut = Planner(500, 100, tilings=20), Planner(60, 95, tilings=1)
     assert contest_of([whole, cut]).best() == (whole, 80)
 
 
-def test_what_seems_worse_is_not_planned_in_full() -> None:
+def test_what_seems_worse_is_not_planned_in_full():
     whole, good, hopeless = Planner(500, 500), Planner(60, 60), Planner(300, 1)
-    assert contest_of([whole, good, hopeless]).best()[0] is cast("Any", good)
+    assert contest_of([whole, good, hopeless]).best()[0] is good
 
 
-def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_tried() -> None:
+def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_tried():
     large, small = Planner(10, 10, cut_selection.MOST_SCREENED), Planner(60, 60)
     found = contest_of([Planner(500, 500), large, small])
-    assert found.best()[0] is cast("Any", small)
+    assert found.best()[0] is small
     assert any(
         "one way to cut operators was not tried" in note for note in found.notes(stopped=False)
     )
 
 
-def test_large_pieces_are_tried_whatever_whole_operators_take(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_large_pieces_are_tried_whatever_whole_operators_take(monkeypatch):
     """Whole operators of very many jobs of a worse quick score are not planned in full; else
     they are."""
     monkeypatch.setattr(Planner, "best", lambda planner: planned.append(planner) or planner.ends)
@@ -110,22 +101,22 @@ def test_large_pieces_are_tried_whatever_whole_operators_take(
         (100, 500, 2),
         (cut_selection.MOST_BESIDE, 50, 1),
     ):
-        planned: list[Planner] = []
+        planned = []
         whole, large = (
             Planner(seems, seems, jobs),
             Planner(60, 60, cut_selection.MOST_BESIDE, large=True),
         )
         found = contest_of([whole, large])
-        assert found.best()[0] is cast("Any", large if seems > 60 else whole)
+        assert found.best()[0] is (large if seems > 60 else whole)
         assert (found.full, len(planned)) == (True, expected)
 
 
-def test_large_pieces_are_bounded_too() -> None:
+def test_large_pieces_are_bounded_too():
     whole, large = Planner(500, 500), Planner(60, 60, 100_000, large=True)
-    assert contest_of([whole, large]).best()[0] is cast("Any", whole)
+    assert contest_of([whole, large]).best()[0] is whole
 
 
-def test_a_contest_that_whole_operators_fill_says_so() -> None:
+def test_a_contest_that_whole_operators_fill_says_so():
     """Where they leave room for no other way, working one out would be in vain."""
     for jobs in (1, cut_selection.MOST_BESIDE):
         found = contest_of([Planner(500, 500, jobs)])
@@ -134,28 +125,20 @@ def test_a_contest_that_whole_operators_fill_says_so() -> None:
 
 
 @pytest.mark.parametrize(("ends", "chosen"), [(70, True), (90, False)])
-def test_tiles_that_seem_better_are_planned_beside_what_would_be_chosen_without_them(
-    ends: int, chosen: bool
-) -> None:
-    whole, bands, tiles = (
-        Planner(500, 500),
-        Planner(80, 80),
-        Planner(60, ends, tiled=True),
-    )
+def test_tiles_that_seem_better_are_planned_beside_what_would_be_chosen_without_them(ends, chosen):
+    whole, bands, tiles = (Planner(500, 500), Planner(80, 80), Planner(60, ends, tiled=True))
     worse = Planner(90, 1, tiled=True)
-    assert contest_of([whole, bands, tiles, worse]).best()[0] is cast(
-        "Any", tiles if chosen else bands
-    )
+    assert contest_of([whole, bands, tiles, worse]).best()[0] is (tiles if chosen else bands)
 
 
-def test_tiles_leave_the_pieces_of_others_alone() -> None:
+def test_tiles_leave_the_pieces_of_others_alone():
     bands, tiles = (
         Planner(80, 80, cut_selection.MOST_SCREENED - 1),
         Planner(60, 60, cut_selection.MOST_SCREENED, tiled=True),
     )
     further = Planner(50, 50, 1, tiled=True)
     found = contest_of([Planner(500, 500), bands, tiles, further])
-    assert found.best()[0] is cast("Any", tiles)
+    assert found.best()[0] is tiles
     assert any(
         "one way to cut operators was not tried" in note for note in found.notes(stopped=False)
     )

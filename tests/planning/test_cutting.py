@@ -1,8 +1,6 @@
 """Operators in pieces: plans hold, are never worse than with whole operators, and none is better
 than the bound of the network."""
 
-from __future__ import annotations
-
 import os
 import signal
 from dataclasses import replace
@@ -16,7 +14,6 @@ from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
 from loadmaster.core.deadline import NO_DEADLINE
-from loadmaster.core.effort import Effort
 from loadmaster.core.errors import PlanError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import no_progress
@@ -27,9 +24,7 @@ from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.workload_planner import WorkloadPlanner
-from loadmaster.targets.hardware import Style, Target
-from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Workload
+from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
@@ -41,12 +36,12 @@ pytestmark = pytest.mark.slow
 FEW = {"effort": TEST}
 
 
-def machine(cores: int = 2, scratchpad: int = 40_000, bandwidth: float = 1e10) -> Target:
+def machine(cores=2, scratchpad=40_000, bandwidth=1e10):
     target = npu(cores, scratchpad)
     return target.with_memory(0, read_bandwidth=bandwidth, write_bandwidth=bandwidth)
 
 
-def random_cuts(graph: Graph, generator: np.random.Generator) -> Cuts:
+def random_cuts(graph, generator):
     """Every operator whole, or in up to four parts along one or two dimensions."""
     cuts = []
     for form in parts_of(graph).forms:
@@ -56,7 +51,7 @@ def random_cuts(graph: Graph, generator: np.random.Generator) -> Cuts:
     return Cuts(cuts)
 
 
-def planner_of(workload: Workload, target: Target, objective: str) -> WorkloadPlanner:
+def planner_of(workload, target, objective):
     table, goal = job_table(workload, target), goal_of(workload, objective, None, {}, {})
     energy = EnergyModel(table, energy_rates(target))
     return WorkloadPlanner(
@@ -65,7 +60,7 @@ def planner_of(workload: Workload, target: Target, objective: str) -> WorkloadPl
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed: int) -> None:
+def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed):
     """Random networks, machines of every style of core, and cuts: 240 plans."""
     generator = np.random.default_rng(seed)
     styles = [style for style in Style if style is not Style.ROOFLINE]
@@ -97,15 +92,9 @@ def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed: int) -
             lambda w, o=objective: goal_of(w, o, None, {}, {}),
             energy_rates(target),
         )
-        assert bounds is not None
         for _ in range(5):
             planner = planner_of(
-                lower(
-                    [graph],
-                    target,
-                    mini_batches=batches,
-                    cuts=[random_cuts(graph, generator)],
-                ),
+                lower([graph], target, mini_batches=batches, cuts=[random_cuts(graph, generator)]),
                 target,
                 objective,
             )
@@ -115,25 +104,23 @@ def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed: int) -
             assert reached >= bounds.objective(objective, "")
 
 
-def test_the_bound_counts_no_rows_that_strides_never_reach() -> None:
+def test_the_bound_counts_no_rows_that_strides_never_reach():
     """Of twelve rows, a 3 x 3 convolution of stride 2 without padding needs eleven; pieces read no
     more than these."""
     graph, target = convolutions(rows=12, strides=(2,), skip=False, pad=0), machine()
     form = divisible(graph, fuse(graph)[0])
-    assert form is not None
     planner = planner_of(
         lower([graph], target, cuts=[Cuts([form.grid({2: 5})])]), target, "throughput"
     )
     bounds = network_bounds(
         [graph], target, 1, lambda w: goal_of(w, "throughput", None, {}, {}), energy_rates(target)
     )
-    assert bounds is not None
     assert planner.best().timeline.makespan >= bounds.makespan.picoseconds
     weights, result = 8 * 8 * 9, 8 * 5 * 5
     assert bounds.makespan.main_bytes <= 8 * 11 * 11 + weights + result
 
 
-def test_pieces_on_several_cores_beat_whole_operators() -> None:
+def test_pieces_on_several_cores_beat_whole_operators():
     whole = lm.plan([cut_network()], machine(), cut="none", **FEW)
     plan = cut_plan()
     assert lm.verify(plan) == ()
@@ -145,7 +132,7 @@ def test_pieces_on_several_cores_beat_whole_operators() -> None:
 
 @pytest.mark.parametrize("objective", ["throughput", "latency", "energy", "edp"])
 @pytest.mark.parametrize("effort", [SEPARATE, TEST], ids=["separate", "joint"])
-def test_cut_plans_are_never_worse_and_hold(objective: str, effort: Effort) -> None:
+def test_cut_plans_are_never_worse_and_hold(objective, effort):
     graphs = [convolutions("one", rows=12, channels=24), residual_chain(1, "two")]
     options = {"objective": objective, "mini_batches": 2, "effort": effort}
     for target in (machine(3, 4_000), machine(2, 60_000, 1e9)):
@@ -154,16 +141,7 @@ def test_cut_plans_are_never_worse_and_hold(objective: str, effort: Effort) -> N
         assert cut.objective.value <= whole.objective.value
 
 
-def test_cut_networks_keep_periods_and_deadlines() -> None:
-    graph = convolutions(rows=16, channels=32)
-    plan = lm.plan(
-        [graph], machine(), mini_batches=2, periods={"cut": 1e-4}, deadlines={"cut": 1e-4}, **FEW
-    )
-    assert lm.verify(plan) == ()
-    assert plan.missed == 0
-
-
-def test_bands_keep_what_lies_between_operators_on_chip() -> None:
+def test_bands_keep_what_lies_between_operators_on_chip():
     """Whole results exceed the scratchpad, bands of them do not."""
     graph = convolutions(rows=48, channels=8, strides=(1, 1, 1), skip=False)
     target = machine(2, 20_000, 2e8)
@@ -172,23 +150,23 @@ def test_bands_keep_what_lies_between_operators_on_chip() -> None:
     assert cut.metrics.traffic["dram"].value < 0.6 * whole.metrics.traffic["dram"].value
 
 
-def test_what_cannot_be_cut_plans_as_whole_and_says_why() -> None:
+def test_what_cannot_be_cut_plans_as_whole_and_says_why():
     cut, whole = (lm.plan([residual_chain(2)], npu(), cut=cut, **FEW) for cut in ("auto", "none"))
     assert cut.jobs == whole.jobs
     assert any("operators stay whole" in note for note in cut.notes)
     assert not any("operators stay whole" in note for note in whole.notes)
 
 
-def test_an_unknown_way_to_cut_is_refused() -> None:
+def test_an_unknown_way_to_cut_is_refused():
     with pytest.raises(PlanError, match="did you mean auto"):
         lm.plan([residual_chain(2)], npu(), cut="Auto")
 
 
 @pytest.mark.parametrize("call", [1, 3, 5, 8, 12, 20, 30])
-def test_an_interrupt_while_cuts_are_chosen_gives_a_plan_that_holds(call: int) -> None:
+def test_an_interrupt_while_cuts_are_chosen_gives_a_plan_that_holds(call):
     calls = 0
 
-    def interrupt(stage: str, share: float) -> None:
+    def interrupt(stage, share):
         nonlocal calls
         calls += 1
         if calls == call:
@@ -200,7 +178,7 @@ def test_an_interrupt_while_cuts_are_chosen_gives_a_plan_that_holds(call: int) -
     assert any("stopped early" in note for note in plan.notes)
 
 
-def test_ways_to_cut_are_worked_out_only_until_it_is_late() -> None:
+def test_ways_to_cut_are_worked_out_only_until_it_is_late():
     graph, target = convolutions(), npu(3)
     assert [each.name for each in candidates([graph], target, 1, "auto", lambda: True)] == ["none"]
     assert len(list(candidates([graph], target, 1))) > 1

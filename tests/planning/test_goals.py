@@ -14,16 +14,16 @@ import loadmaster as lm
 from loadmaster.core.errors import PlanError
 from loadmaster.planning.goal import OBJECTIVES
 from loadmaster.targets.hardware import Core, Memory, Style, Target
-from loadmaster.workloads.graph import Graph, TensorKind
+from loadmaster.workloads.graph import TensorKind
 
 KIB = 1024
 
 
-def two(blocks: int = 2) -> list[Graph]:
+def two(blocks=2):
     return [residual_chain(blocks), replace(residual_chain(1, channels=24), name="other")]
 
 
-def test_energy_of_one_convolution_by_hand() -> None:
+def test_energy_of_one_convolution_by_hand():
     """16 x 16 x 64 multiply-accumulates of 0.3 pJ; 256 B of weights, 1 KiB in and 1 KiB out, each
     byte over 8 KiB of SRAM twice (1.25 pJ: port and array) and from or to DRAM once (162.5 pJ)."""
     build = GraphBuilder()
@@ -40,7 +40,7 @@ def test_energy_of_one_convolution_by_hand() -> None:
     assert lm.plan([graph], machine, objective="energy").status == "optimal"
 
 
-def test_a_deadline_of_no_time_which_no_plan_can_have_is_rejected_and_not_raised() -> None:
+def test_a_deadline_of_no_time_which_no_plan_can_have_is_rejected_and_not_raised():
     graphs, machine = [residual_chain(1)], npu(1, 2**16)
     plan = lm.plan(graphs, machine, effort=SEPARATE, deadlines={"chain": 1e-12})
     assert plan.missed
@@ -50,7 +50,7 @@ def test_a_deadline_of_no_time_which_no_plan_can_have_is_rejected_and_not_raised
     ]
 
 
-def test_what_the_target_states_is_what_bytes_take() -> None:
+def test_what_the_target_states_is_what_bytes_take():
     machine = npu(1, 2**20)
     machine = machine.with_memory(0, energy=80e-12).with_memory(1, energy=5e-12)
     plan = lm.plan([residual_chain(1)], machine)
@@ -74,14 +74,8 @@ def test_what_the_target_states_is_what_bytes_take() -> None:
 @fuzz(30)
 @pytest.mark.slow
 def test_plans_hold_and_are_never_worse_than_separate_ones(
-    objective: str,
-    cores: int,
-    mini_batches: int,
-    scratchpad: int,
-    period: float,
-    deadline: float | None,
-    seed: int,
-) -> None:
+    objective, cores, mini_batches, scratchpad, period, deadline, seed
+):
     options = {
         "mini_batches": mini_batches,
         "objective": objective,
@@ -105,7 +99,7 @@ def test_plans_hold_and_are_never_worse_than_separate_ones(
 
 @given(st.sampled_from(OBJECTIVES), st.sampled_from([1500, 20000]), st.sampled_from([0.0, 1e-5]))
 @fuzz(8)
-def test_machines_that_copy_wait_for_releases_too(objective: str, hbm: int, period: float) -> None:
+def test_machines_that_copy_wait_for_releases_too(objective, hbm, period):
     periods = {"chain": period} if period else {}
     plan = lm.plan(
         [residual_chain(1, channels=4, size=6)],
@@ -125,7 +119,7 @@ def test_machines_that_copy_wait_for_releases_too(objective: str, hbm: int, peri
 
 @pytest.mark.parametrize("scratchpad", [0, 2000, 2**15, 2**20])
 @pytest.mark.parametrize("mini_batches", [1, 3])
-def test_plans_made_for_energy_take_no_more_than_others(scratchpad: int, mini_batches: int) -> None:
+def test_plans_made_for_energy_take_no_more_than_others(scratchpad, mini_batches):
     machine = npu(3, scratchpad)
     fast, frugal = (
         lm.plan(two(), machine, mini_batches=mini_batches, objective=objective)
@@ -135,7 +129,7 @@ def test_plans_made_for_energy_take_no_more_than_others(scratchpad: int, mini_ba
     assert frugal.metrics.energy.lower_bound <= frugal.metrics.energy.value
 
 
-def test_static_power_makes_haste_worth_energy() -> None:
+def test_static_power_makes_haste_worth_energy():
     machine = replace(npu(3, 2**15), static_power=10.0)
     slow, quick = (
         lm.plan(two(), npu(3, 2**15), objective="energy"),
@@ -145,7 +139,7 @@ def test_static_power_makes_haste_worth_energy() -> None:
     assert quick.metrics.energy.value > 10.0 * quick.metrics.makespan.value
 
 
-def test_latency_of_the_network_that_counts_is_about_what_it_is_alone() -> None:
+def test_latency_of_the_network_that_counts_is_about_what_it_is_alone():
     machine = npu(2, 2**16)
     alone = lm.plan([two()[1]], machine, mini_batches=2)
     together = lm.plan(two(), machine, mini_batches=2, objective="latency", network="other")
@@ -154,7 +148,7 @@ def test_latency_of_the_network_that_counts_is_about_what_it_is_alone() -> None:
     assert together.metrics.makespan.value > together.objective.value
 
 
-def test_deadlines_are_met_where_they_can_be() -> None:
+def test_deadlines_are_met_where_they_can_be():
     machine = npu(2, 2**14)
     free = lm.plan(two(3), machine, mini_batches=3)
     served = lm.plan(two(3), machine, mini_batches=3, objective="latency", network="other")
@@ -165,7 +159,7 @@ def test_deadlines_are_met_where_they_can_be() -> None:
     assert plan.metrics.makespan.value >= free.metrics.makespan.lower_bound
 
 
-def test_periodic_mini_batches_are_served_one_by_one() -> None:
+def test_periodic_mini_batches_are_served_one_by_one():
     machine = npu(2, 2**16)
     period = 1.5 * lm.plan([residual_chain(2)], machine).metrics.makespan.value
     plan = lm.plan(
@@ -180,7 +174,7 @@ def test_periodic_mini_batches_are_served_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1e7, 1e300])
-def test_a_deadline_that_no_plan_can_miss_is_none(seconds: float) -> None:
+def test_a_deadline_that_no_plan_can_miss_is_none(seconds):
     plan = lm.plan(
         [residual_chain(1)],
         npu(2),
@@ -193,7 +187,7 @@ def test_a_deadline_that_no_plan_can_miss_is_none(seconds: float) -> None:
     assert [(timing.period, timing.deadline) for timing in plan.timings] == [(1.0, None)]
 
 
-def test_impossible_deadlines_are_told() -> None:
+def test_impossible_deadlines_are_told():
     machine = npu(2, 2**16)
     least = lm.plan([residual_chain(2)], machine, mini_batches=2).metrics.makespan.lower_bound
     plan = lm.plan([residual_chain(2)], machine, mini_batches=2, deadlines={"chain": 0.9 * least})
@@ -227,12 +221,12 @@ def test_impossible_deadlines_are_told() -> None:
         ),
     ],
 )
-def test_goals_that_make_no_sense_are_refused(options: dict, message: str) -> None:
+def test_goals_that_make_no_sense_are_refused(options, message):
     with pytest.raises(PlanError, match=message):
         lm.plan([residual_chain(1)], npu(), **options)
 
 
-def test_an_engine_that_copies_takes_both_ends() -> None:
+def test_an_engine_that_copies_takes_both_ends():
     """A copy of a byte takes what reading one memory and writing the other does."""
     plan = lm.plan([residual_chain(3)], npu(scratchpad=2**20), mini_batches=4)
     copied = sum(transfer.bytes for transfer in plan.transfers if not transfer.job)

@@ -23,7 +23,7 @@ from loadmaster.planning.packing import pack
 from loadmaster.workloads.lowering.instantiate import lower
 
 
-def test_weights_that_fit_are_read_once_for_all_mini_batches() -> None:
+def test_weights_that_fit_are_read_once_for_all_mini_batches():
     plan = lm.plan([residual_chain(3)], npu(scratchpad=2**20), mini_batches=4)
     weights = {tensor.name for tensor in plan.tensors if tensor.kind == "weight"}
     times = Counter(t.tensor for t in plan.transfers if t.source == "dram" and t.tensor in weights)
@@ -31,20 +31,20 @@ def test_weights_that_fit_are_read_once_for_all_mini_batches() -> None:
     assert plan.metrics.traffic["dram"].value == plan.metrics.traffic["dram"].lower_bound
 
 
-def test_the_search_is_told_and_only_falls() -> None:
+def test_the_search_is_told_and_only_falls():
     plan = lm.plan([residual_chain(4)], npu(scratchpad=2**14), mini_batches=4)
     values = [step.value for step in plan.search]
     assert len(values) > 1
     assert values == sorted(values, reverse=True)
 
 
-def test_without_an_engine_nothing_is_fetched() -> None:
+def test_without_an_engine_nothing_is_fetched():
     plan = lm.plan([residual_chain(2)], npu(copies=False), mini_batches=2)
     assert all(transfer.job for transfer in plan.transfers)
     assert lm.verify(plan) == ()
 
 
-def test_a_core_that_costs_more_is_given_less() -> None:
+def test_a_core_that_costs_more_is_given_less():
     machine = npu(2, 1 << 16)
     work = lower([residual_chain(3)], machine, mini_batches=4)
     problem, order = joint_problem(work, machine), np.arange(len(work.jobs))
@@ -59,9 +59,7 @@ def test_a_core_that_costs_more_is_given_less() -> None:
     assert (plain.core == even.core).all()
 
 
-def test_a_search_that_begins_as_one_before_finds_the_same_with_fewer_evaluations(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_search_that_begins_as_one_before_finds_the_same_with_fewer_evaluations(monkeypatch):
     machine = npu(2, 4096)
     work = lower([residual_chain(3)], machine, mini_batches=3)
     problem, counts = joint_problem(work, machine), []
@@ -82,7 +80,7 @@ def test_a_search_that_begins_as_one_before_finds_the_same_with_fewer_evaluation
     assert few < many / 2
 
 
-def test_no_order_is_evaluated_twice_with_the_same_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_order_is_evaluated_twice_with_the_same_choices(monkeypatch):
     machine = npu(2, 4096)
     work = lower([residual_chain(3)], machine, mini_batches=3)
     problem = joint_problem(work, machine)
@@ -103,12 +101,12 @@ def test_no_order_is_evaluated_twice_with_the_same_choices(monkeypatch: pytest.M
     assert len({*tried}) == len(tried)
 
 
-def test_negative_rounds_are_refused() -> None:
+def test_negative_rounds_are_refused():
     with pytest.raises(PlanError, match="effort"):
         lm.plan([residual_chain(1)], npu(), effort="much")
 
 
-def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared() -> None:
+def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared():
     """VGG's fully connected weights come from ConstantOfShape and exceed the scratchpad: each tile
     is read once for all mini-batches."""
     network = lm.load("onnx:vgg19", precision="int8")
@@ -119,7 +117,7 @@ def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared() -
     assert max(sizes) <= 2**21
 
 
-def test_blocks_of_a_long_chain_end_where_little_is_handed_over_and_cover_it() -> None:
+def test_blocks_of_a_long_chain_end_where_little_is_handed_over_and_cover_it():
     dice = np.random.default_rng(1)
     steps, batches = 3000, 4
     weights, live, passed = (
@@ -138,12 +136,10 @@ def test_blocks_of_a_long_chain_end_where_little_is_handed_over_and_cover_it() -
 
 
 @pytest.mark.parametrize("every", [2, 3])
-def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(
-    every: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every, monkeypatch):
     """Every second or third stay finds no address, whether its tensor was made on chip or
     fetched."""
-    evicted: list[int] = []
+    evicted = []
 
     def clumsy(start, end, size, **options):
         found = pack(start, end, size, **options)
@@ -161,7 +157,7 @@ def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(
     assert sum(evicted) > 10
 
 
-def test_what_is_used_once_is_prefetched_only_where_the_main_link_would_keep_jobs_waiting() -> None:
+def test_what_is_used_once_is_prefetched_only_where_the_main_link_would_keep_jobs_waiting():
     machine = npu(2, 1 << 16)
     work = lower([residual_chain(6)], machine)
     problem = joint_problem(work, machine)
@@ -177,7 +173,7 @@ def test_what_is_used_once_is_prefetched_only_where_the_main_link_would_keep_job
     )
 
 
-def test_what_is_only_streamed_never_stays_and_other_tensors_still_do() -> None:
+def test_what_is_only_streamed_never_stays_and_other_tensors_still_do():
     machine = npu(2, 1 << 16)
     work = lower([residual_chain(6)], machine, mini_batches=2)
     problem = joint_problem(work, machine)
@@ -192,12 +188,12 @@ def test_what_is_only_streamed_never_stays_and_other_tensors_still_do() -> None:
             assert tensor not in inside
 
 
-def streamed(move: StreamTensors, before: tuple[int, ...], kept, generator) -> tuple[int, ...]:
+def streamed(move, before, kept, generator):
     state = State((), (), (), JointOptions(streamed_tensors=before))
     return move.propose(state, kept, generator).policy.streamed_tensors
 
 
-def test_only_what_is_kept_or_was_changed_before_is_changed() -> None:
+def test_only_what_is_kept_or_was_changed_before_is_changed():
     machine = npu(2, 1 << 16)
     move = StreamTensors(joint_problem(lower([residual_chain(6)], machine), machine))
     generator = np.random.default_rng(0)

@@ -1,9 +1,7 @@
 """More memory, bandwidth, cores or a faster clock never make a plan slower."""
 
 import itertools
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tests.planning.test_sweep import Here
@@ -14,19 +12,18 @@ from tests.support.networks import npu, residual_chain
 import loadmaster as lm
 from loadmaster.core.errors import PlanError
 from loadmaster.planning import planner
-from loadmaster.planning.cutting.candidates import Candidate, candidates
+from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.sweep.axes import parse_axes
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.planning.sweep.sweep import WarmStarts, sweep
-from loadmaster.targets.hardware import Memory, Target
-from loadmaster.workloads.graph import Graph
+from loadmaster.targets.hardware import Memory
 
 pytestmark = pytest.mark.slow
 
 FEW = {"effort": TEST}
 
 
-def machine(cores: int, scratchpad: int, bandwidth: float, clock: float) -> Target:
+def machine(cores, scratchpad, bandwidth, clock):
     """All cores alike, so that fewer are the first of more."""
     target = npu(cores + 1, scratchpad)
     own = tuple(replace(core, clock=clock) for core in target.cores[:cores])
@@ -35,7 +32,7 @@ def machine(cores: int, scratchpad: int, bandwidth: float, clock: float) -> Targ
     )
 
 
-def test_plans_that_know_the_one_of_a_smaller_machine_are_not_slower() -> None:
+def test_plans_that_know_the_one_of_a_smaller_machine_are_not_slower():
     """A grid of machines, each planned with every one that has one thing less."""
     graph = convolutions(rows=8, channels=8, strides=(1, 2), skip=True)
     axes = ((1, 2), (4_000, 24_000), (1e9, 8e9), (5e8, 1e9))
@@ -56,7 +53,7 @@ def test_plans_that_know_the_one_of_a_smaller_machine_are_not_slower() -> None:
             assert plan.metrics.makespan.value <= span * (1 + 1e-9)
 
 
-def test_a_fast_memory_that_is_slower_than_the_main_one_delays_nothing() -> None:
+def test_a_fast_memory_that_is_slower_than_the_main_one_delays_nothing():
     """Tilings, and when their first tile arrives, do not depend on a memory that is not used."""
     graph, large = convolutions(rows=8, channels=4), npu(2, 4096)
     slow = Memory("scratchpad", 4096, 1e8, 2e8)
@@ -67,9 +64,7 @@ def test_a_fast_memory_that_is_slower_than_the_main_one_delays_nothing() -> None
     assert beside.metrics.makespan.value <= alone.metrics.makespan.value
 
 
-def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monkeypatch):
     """The larger machine is offered whole operators only, so that it is slower by itself."""
     graph, large, small = (
         convolutions(rows=16, channels=32),
@@ -77,7 +72,7 @@ def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(
         machine(2, 32_000, 1e10, 1e9),
     )
 
-    def offered(graphs: Sequence[Graph], target: Target, *others: Any) -> Iterator[Candidate]:
+    def offered(graphs, target, *others):
         return itertools.islice(candidates(graphs, target, *others), 1 if target is large else None)
 
     monkeypatch.setattr(planner, "candidates", offered)
@@ -96,7 +91,7 @@ def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(
     )
 
 
-def test_sweeps_are_in_order() -> None:
+def test_sweeps_are_in_order():
     axes = parse_axes(["scratchpad=2000,8000,32000", "bandwidth=0.5GB/s,4GB/s"])
     found = sweep(
         [convolutions(rows=24, channels=16)], machine(2, 1, 1e9, 1e9), axes, executor=Here(), **FEW
@@ -107,7 +102,7 @@ def test_sweeps_are_in_order() -> None:
             assert other.makespan <= one.makespan * (1 + 1e-9)
 
 
-def test_more_cores_of_a_kind_beside_another_are_never_slower() -> None:
+def test_more_cores_of_a_kind_beside_another_are_never_slower():
     """The plan for fewer is taken over core by core: those of another kind move up."""
     axes = parse_axes(["cores.ws.count=1:3"])
     found = sweep(
@@ -121,7 +116,7 @@ def test_more_cores_of_a_kind_beside_another_are_never_slower() -> None:
     assert lm.verify(plan) == ()
 
 
-def test_a_slower_point_is_offered_the_plan_of_the_fastest_smaller_machine_once() -> None:
+def test_a_slower_point_is_offered_the_plan_of_the_fastest_smaller_machine_once():
     spans = {"a": (1, 5.0), "b": (2, 4.0), "c": (3, 6.0), "d": (4, 4.0)}
     points = {
         key: DesignPoint({"scratchpad": size}, size, 1.0, 1.0, "feasible", makespan=span)
@@ -143,6 +138,6 @@ def test_a_slower_point_is_offered_the_plan_of_the_fastest_smaller_machine_once(
         (machine(2, 20_000, 1e9, 2e9), "c0.clock"),
     ],
 )
-def test_a_machine_that_is_not_smaller_is_refused(smaller: Target, word: str) -> None:
+def test_a_machine_that_is_not_smaller_is_refused(smaller, word):
     with pytest.raises(PlanError, match=word):
         lm.plan([residual_chain(1)], machine(2, 30_000, 1e9, 1e9), smaller=smaller)

@@ -1,7 +1,6 @@
 """Plans that the planner made, changed as a careless or dishonest writer would: what the file alone
 can show must be found."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -11,17 +10,11 @@ from tests.support.efforts import TEST
 from tests.support.networks import GraphBuilder, npu, staged_machine
 
 import loadmaster as lm
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import PlannedJob, PlannedOperand
 from loadmaster.planning.verify.plan import verify
-from loadmaster.workloads.graph import Graph, OpClass, TensorKind
-from loadmaster.workloads.job import Ranges
-
-Mutations = Iterator[tuple[str, Plan]]
-"""What was changed, and what came of it."""
+from loadmaster.workloads.graph import OpClass, TensorKind
 
 
-def network(name: str, channels: int) -> Graph:
+def network(name, channels):
     """A sum of inputs, two convolutions, a sum over both, and an operator without arithmetic."""
     build = GraphBuilder(name)
     x = build.elementwise("double", *[build.tensor("x", (channels, 4, 4), TensorKind.INPUT)] * 2)
@@ -34,7 +27,7 @@ def network(name: str, channels: int) -> Graph:
 
 
 @cache
-def planned(kind: str) -> Plan:
+def planned(kind):
     """A small plan: of two networks with several mini-batches, of operators in tiles, of a machine
     that copies operands."""
     if kind == "copies":
@@ -46,11 +39,11 @@ def planned(kind: str) -> Plan:
     return lm.plan([network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, effort=TEST)
 
 
-def with_records(plan: Plan, part: str, change: Callable[[object], object]) -> Plan:
+def with_records(plan, part, change):
     return replace(plan, **{part: tuple(change(record) for record in getattr(plan, part))})
 
 
-def moved_ranges(ranges: Ranges) -> Iterator[Ranges]:
+def moved_ranges(ranges):
     """The same ranges with one of them an element shorter or longer at its end, where that leaves
     something."""
     for axis, (first, last) in enumerate(ranges):
@@ -58,7 +51,7 @@ def moved_ranges(ranges: Ranges) -> Iterator[Ranges]:
             yield (*ranges[:axis], (first, last - 1), *ranges[axis + 1 :])
 
 
-def pieces_moved(plan: Plan) -> Mutations:
+def pieces_moved(plan):
     """Each piece makes a little less, and so does what it writes."""
     for job in plan.jobs:
         for ranges in moved_ranges(job.ranges):
@@ -76,7 +69,7 @@ def pieces_moved(plan: Plan) -> Mutations:
             )
 
 
-def parts_moved(plan: Plan) -> Mutations:
+def parts_moved(plan):
     """Each part of a tensor holds a little less."""
     for tensor in plan.tensors:
         for ranges in moved_ranges(tensor.ranges):
@@ -90,7 +83,7 @@ def parts_moved(plan: Plan) -> Mutations:
             )
 
 
-def channels_moved(plan: Plan) -> Mutations:
+def channels_moved(plan):
     """Each tile over channels holds others, of the same array or of another, or does not say
     which."""
     for tensor in plan.tensors:
@@ -117,7 +110,7 @@ def channels_moved(plan: Plan) -> Mutations:
                     )
 
 
-def pieces_without_ranges(plan: Plan) -> Mutations:
+def pieces_without_ranges(plan):
     """Each piece does not say what it makes."""
     for job in plan.jobs:
         if job.ranges:
@@ -127,13 +120,13 @@ def pieces_without_ranges(plan: Plan) -> Mutations:
             )
 
 
-def with_box(plan: Plan, job: PlannedJob, operand: PlannedOperand, ranges: Ranges) -> Plan:
+def with_box(plan, job, operand, ranges):
     """The plan in which a job reads another box of a tensor."""
     reads = tuple(replace(x, ranges=ranges) if x is operand else x for x in job.reads)
     return with_records(plan, "jobs", lambda j: replace(j, reads=reads) if j is job else j)
 
 
-def boxes_of_pieces(plan: Plan) -> Iterator[tuple[PlannedJob, PlannedOperand, Ranges, Ranges]]:
+def boxes_of_pieces(plan):
     """What pieces read, but for sums: the job, the operand, its box, and that of the tensor."""
     tensors = {tensor.name: tensor for tensor in plan.tensors}
     for job in plan.jobs:
@@ -144,7 +137,7 @@ def boxes_of_pieces(plan: Plan) -> Iterator[tuple[PlannedJob, PlannedOperand, Ra
                 yield job, operand, operand.ranges or held, held
 
 
-def operands_beyond(plan: Plan) -> Mutations:
+def operands_beyond(plan):
     """Each box that is read ends one element behind the tensor, or begins one before it."""
     for job, operand, box, held in boxes_of_pieces(plan):
         for axis, (first, last) in enumerate(held):
@@ -153,7 +146,7 @@ def operands_beyond(plan: Plan) -> Mutations:
                 yield f"{job.name} {operand.tensor}", with_box(plan, job, operand, ranges)
 
 
-def read_apart(plan: Plan) -> Iterator[tuple[PlannedJob, PlannedOperand, int, Ranges, Ranges]]:
+def read_apart(plan):
     """Boxes that a piece reads where, along a dimension, another of the same storage ends."""
     found = list(boxes_of_pieces(plan))
     storage = {tensor.name: tensor.storage for tensor in plan.tensors}
@@ -165,7 +158,7 @@ def read_apart(plan: Plan) -> Iterator[tuple[PlannedJob, PlannedOperand, int, Ra
                         yield job, operand, axis, box, held
 
 
-def operands_with_holes(plan: Plan) -> Mutations:
+def operands_with_holes(plan):
     """Each box that goes on where another ends begins one element later."""
     for job, operand, axis, box, _ in read_apart(plan):
         first, last = box[axis]
@@ -174,7 +167,7 @@ def operands_with_holes(plan: Plan) -> Mutations:
             yield f"{job.name} {operand.tensor}", with_box(plan, job, operand, ranges)
 
 
-def operands_twice(plan: Plan) -> Mutations:
+def operands_twice(plan):
     """A piece reads each of its operands once more."""
     for job, operand, _, _ in boxes_of_pieces(plan):
         reads = (*job.reads, operand)
@@ -186,7 +179,7 @@ def operands_twice(plan: Plan) -> Mutations:
         )
 
 
-HARMFUL: dict[str, tuple[Callable[[Plan], Mutations], set[str], tuple[str, ...]]] = {
+HARMFUL = {
     "pieces that make another part": (pieces_moved, {"piece", "range"}, ("pieces",)),
     "parts that hold another part": (parts_moved, {"part", "range"}, ("pieces",)),
     "tiles that hold other channels": (channels_moved, {"part", "range"}, ("tiles",)),
@@ -199,14 +192,14 @@ HARMFUL: dict[str, tuple[Callable[[Plan], Mutations], set[str], tuple[str, ...]]
 
 
 @pytest.mark.parametrize("kind", ["batches", "tiles", "copies", "pieces"])
-def test_the_plans_hold_before_they_are_changed(kind: str) -> None:
+def test_the_plans_hold_before_they_are_changed(kind):
     assert verify(planned(kind)) == ()
 
 
 @pytest.mark.parametrize(
     ("name", "kind"), [(name, kind) for name, (_, _, kinds) in HARMFUL.items() for kind in kinds]
 )
-def test_every_harmful_mutation_is_found(name: str, kind: str) -> None:
+def test_every_harmful_mutation_is_found(name, kind):
     change, rules, _ = HARMFUL[name]
     mutations = list(change(planned(kind)))
     assert mutations, "a test that changes nothing proves nothing"

@@ -4,11 +4,10 @@ residences."""
 from dataclasses import replace
 
 import numpy as np
-import onnx
 import pytest
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.onnx_builder import absent, constant, info, model
+from tests.support.onnx_builder import absent, constant, constants, model
 from tests.support.tiny_plans import (
     best_makespan,
     every_cut,
@@ -23,22 +22,18 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.cutting.precedence import Precedence
-from loadmaster.planning.decisions import Bounds, MakespanBound
-from loadmaster.planning.goal import Goal, goal_of
+from loadmaster.planning.goal import goal_of
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
-from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.grid import Chains
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.lowering.split import WHOLE
 
 pytestmark = pytest.mark.slow
 
 
-def bounds_of(graph: Graph, target: Target, mini_batches: int = 1) -> Bounds:
-    def goal(workload: Workload) -> Goal:
+def bounds_of(graph, target, mini_batches=1):
+    def goal(workload):
         return goal_of(workload, "throughput", None, {}, {})
 
     rates, workload = energy_rates(target), lower([graph], target, mini_batches=mini_batches)
@@ -48,12 +43,12 @@ def bounds_of(graph: Graph, target: Target, mini_batches: int = 1) -> Bounds:
     )
 
 
-def bound_of(graph: Graph, target: Target, mini_batches: int = 1) -> MakespanBound:
+def bound_of(graph, target, mini_batches=1):
     return bounds_of(graph, target, mini_batches).makespan
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_no_plan_of_any_cut_of_a_tiny_network_is_faster_than_its_bound(seed: int) -> None:
+def test_no_plan_of_any_cut_of_a_tiny_network_is_faster_than_its_bound(seed):
     """50 networks for every seed, on machines of their own: 500 in all, and every plan of each that
     could be faster."""
     generator, met = np.random.default_rng(seed), 0
@@ -74,9 +69,7 @@ def test_no_plan_of_any_cut_of_a_tiny_network_is_faster_than_its_bound(seed: int
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_plan_takes_less_energy_than_the_bound_nor_less_time_where_operands_are_read_again(
-    seed: int,
-) -> None:
+def test_no_plan_takes_less_energy_than_the_bound_nor_less_time_where_operands_are_read_again(seed):
     generator, met = np.random.default_rng(seed), 0
     for number in range(40):
         graph = tiny_recurrent(generator) if number % 2 else tiny_network(generator, 3)
@@ -94,9 +87,7 @@ def test_no_plan_takes_less_energy_than_the_bound_nor_less_time_where_operands_a
     assert met > 5, "some bounds are met by a plan, else plans are not tried"
 
 
-def test_no_plan_with_sums_in_parts_is_faster_than_the_bound_of_such(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_plan_with_sums_in_parts_is_faster_than_the_bound_of_such(monkeypatch):
     """As if they were offered on machines that use main memory in place, of which every plan can be
     tried."""
     monkeypatch.setattr("loadmaster.planning.cutting.network_bounds.divides_sums", lambda _: True)
@@ -120,7 +111,7 @@ def test_no_plan_with_sums_in_parts_is_faster_than_the_bound_of_such(
 
 
 @pytest.mark.parametrize("mini_batches", [2, 3])
-def test_no_plan_of_several_mini_batches_is_faster_than_the_bound(mini_batches: int) -> None:
+def test_no_plan_of_several_mini_batches_is_faster_than_the_bound(mini_batches):
     """Mini-batches read the same weights, each over one link or the other."""
     generator, shared = np.random.default_rng(mini_batches), 0
     for _ in range(60):
@@ -141,10 +132,10 @@ def test_no_plan_of_several_mini_batches_is_faster_than_the_bound(mini_batches: 
     assert shared > 10, "in some, reading weights again is what takes longest"
 
 
-def random_cuts(graph: Graph, generator: np.random.Generator, *, sums: bool) -> Cuts:
+def random_cuts(graph, generator, *, sums):
     """Operators whole, or in parts along any of their dimensions and of what they sum over, down to
     single elements."""
-    cuts: list[Cut] = []
+    cuts = []
     for form in parts_of(graph, sums=sums).forms:
         parts = (
             {}
@@ -161,7 +152,7 @@ def random_cuts(graph: Graph, generator: np.random.Generator, *, sums: bool) -> 
 
 
 @pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])
-def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums: bool) -> None:
+def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums):
     generator, said = (
         np.random.default_rng(0),
         {"some": 0, "all_parts": 0, "whole": 0, "nothing": 0},
@@ -194,7 +185,7 @@ def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums: bool) ->
     assert min(said.values()) > 100, "each is claimed, and withheld, often"
 
 
-def test_weights_that_nothing_reads_before_all_else_has_ended_come_after_it() -> None:
+def test_weights_that_nothing_reads_before_all_else_has_ended_come_after_it():
     """The matrix products of VGG-19 have 124 MB of weights, 8 MiB of which can be there when the
     last convolution ends."""
     bound = bound_of(lm.load("onnx:vgg19", precision="int8"), lm.target("edge-npu"))
@@ -203,7 +194,7 @@ def test_weights_that_nothing_reads_before_all_else_has_ended_come_after_it() ->
     assert bound.picoseconds > 1.3 * max(others)
 
 
-def test_a_table_that_is_looked_up_first_and_multiplied_last_may_come_in_between() -> None:
+def test_a_table_that_is_looked_up_first_and_multiplied_last_may_come_in_between():
     """As the embeddings of language models are: with a table for each of the two there is no less
     to read, and nothing waits for less."""
     nodes = ["s = Gather(table, rows)", "x0 = Reshape(s, steps)"]
@@ -213,25 +204,24 @@ def test_a_table_that_is_looked_up_first_and_multiplied_last_may_come_in_between
             f"x{step + 1} = Reshape(l{step}, steps)",
         ]
     nodes += ["m = ReduceMean<axes=[0], keepdims=0>(x4)", "t = Transpose<perm=[1,0]>(own)"]
-    weights = [absent("table", (4096, 16)), absent("w", (1, 64, 16)), absent("r", (1, 64, 16))]
-    weights += [absent("own", (4096, 16)), constant("steps", [256, 1, 16])]
-    inputs = [info("rows", (256,), onnx.TensorProto.INT64)]
+    shapes = {"table": (4096, 16), "own": (4096, 16), "w": (1, 64, 16), "r": (1, 64, 16)}
+    weights = [*(absent(*each) for each in shapes.items()), *constants(steps=[256, 1, 16])]
 
-    def picoseconds(last: str) -> int:
+    def picoseconds(last):
         product = [*nodes, "y = MatMul(m, t)"]
         product = [node.replace("(own)", f"({last})") for node in product]
-        graph = lm.load(model(product, inputs, ["y"], weights, opset=13))
+        graph = lm.load(model(product, "int64[256] rows", "y", weights, opset=13))
         return bound_of(graph, npu(2, 2**20)).picoseconds
 
     assert picoseconds("table") <= picoseconds("own")
 
 
-def test_of_an_operand_that_strides_step_over_only_what_is_read_is_charged() -> None:
+def test_of_an_operand_that_strides_step_over_only_what_is_read_is_charged():
     """Of 5 columns the 2 of the result read the first and the third."""
     half = 'Resize<coordinate_transformation_mode="asymmetric">'
     nodes = [f'y = {half}(x, "", scales)', "z = Relu(y)"]
     scales = constant("scales", [1, 1, 2, 0.5], np.float32)
-    graph = lm.load(model(nodes, [info("x", (1, 2, 12, 5))], ["z"], [scales]))
+    graph = lm.load(model(nodes, "float[1,2,12,5] x", "z", [scales]))
     plan = lm.plan(graph, lm.target("edge-npu", ["scratchpad.capacity=1KiB"]), effort="test")
     traffic = plan.metrics.traffic["dram"]
     assert traffic.value == traffic.lower_bound == 4 * 2 * (12 * 2 + 24 * 2 * 1)

@@ -17,7 +17,7 @@ from loadmaster.planning.packing import PackingCache, most_alive, pack, pack_all
 buffers = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8), st.integers(1, 9)), max_size=14)
 
 
-def columns(rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def columns(rows):
     start = np.array([s for s, _, _ in rows], dtype=np.int64)
     return (
         start,
@@ -27,20 +27,20 @@ def columns(rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @given(buffers)
-def test_with_room_for_all_everything_is_placed_between_load_and_sum(rows) -> None:
+def test_with_room_for_all_everything_is_placed_between_load_and_sum(rows):
     start, end, size = columns(rows)
     packing = pack(start, end, size, capacity=10**6, alignment=1)
     assert (packing.offsets >= 0).all()
     assert packing.load <= packing.peak <= size.sum()
 
 
-def test_what_does_not_fit_is_left_out_by_value() -> None:
+def test_what_does_not_fit_is_left_out_by_value():
     start, end, size = columns([(0, 10, 6), (0, 10, 6)])
     packing = pack(start, end, size, capacity=10, alignment=1, value=np.array([1.0, 2.0]))
     assert sorted(packing.offsets.tolist()) == [-1, 0]
 
 
-def test_the_highest_buffer_need_not_fill_what_it_is_aligned_to() -> None:
+def test_the_highest_buffer_need_not_fill_what_it_is_aligned_to():
     for sizes, fits in (((64, 1), True), ((64, 64), False)):
         start, end, size = columns([(0, 9, bytes_) for bytes_ in sizes])
         found = pack_all(start, end, size, capacity=65, alignment=64)
@@ -48,7 +48,7 @@ def test_the_highest_buffer_need_not_fill_what_it_is_aligned_to() -> None:
         assert found is None or found.offsets[np.argmin(size)] == 64
 
 
-def naive_fit(start, end, size, order, capacity: int) -> list[int]:
+def naive_fit(start, end, size, order, capacity):
     """Each buffer in turn at its lowest gap, found address by address."""
     offset = [-1] * len(start)
     for buffer in order:
@@ -68,9 +68,7 @@ def naive_fit(start, end, size, order, capacity: int) -> list[int]:
     st.randoms(),
 )
 @fuzz(200)
-def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(
-    rows, capacity: int, dice
-) -> None:
+def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(rows, capacity, dice):
     start, end, size = columns(rows)
     order = list(range(len(rows)))
     dice.shuffle(order)
@@ -80,7 +78,7 @@ def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(
     assert found.tolist() == naive_fit(start, end, size, order, capacity)
 
 
-def test_of_thousands_of_buffers_what_fits_is_placed_and_nothing_overlaps() -> None:
+def test_of_thousands_of_buffers_what_fits_is_placed_and_nothing_overlaps():
     """More than fit at once, so many that they are kept in a tree, at an alignment that all
     share."""
     dice = np.random.default_rng(3)
@@ -96,7 +94,7 @@ def test_of_thousands_of_buffers_what_fits_is_placed_and_nothing_overlaps() -> N
     assert verify_buffers(kept, packing.offsets[placed], capacity) == ()
 
 
-def test_without_time_only_the_first_order_is_tried() -> None:
+def test_without_time_only_the_first_order_is_tried():
     """Two orders of three: what the first leaves open, a search finds at once."""
     found = 0
     for seed in range(200):
@@ -113,9 +111,9 @@ def test_without_time_only_the_first_order_is_tried() -> None:
     assert found
 
 
-def naive_reuse(start, offset, size) -> set[tuple[int, int]]:
+def naive_reuse(start, offset, size):
     """Byte by byte."""
-    owner: dict[int, int] = {}
+    owner = {}
     pairs = set()
     for buffer in sorted(range(len(start)), key=lambda i: (start[i], i)):
         for byte in range(offset[buffer], offset[buffer] + size[buffer]):
@@ -127,16 +125,16 @@ def naive_reuse(start, offset, size) -> set[tuple[int, int]]:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(1, 8)), max_size=20))
 @fuzz(200)
-def test_reuse_pairs_are_those_found_byte_by_byte(rows) -> None:
+def test_reuse_pairs_are_those_found_byte_by_byte(rows):
     start, offset, size = ([row[i] for row in rows] for i in range(3))
     pairs = list(reuse_pairs(start, offset, size))
     assert set(pairs) == naive_reuse(start, offset, size)
 
 
-def test_what_was_packed_before_is_not_packed_again_unless_time_ran() -> None:
+def test_what_was_packed_before_is_not_packed_again_unless_time_ran():
     asked = []
 
-    def search(start, end, size, *, capacity: int, alignment: int, seconds: float = math.inf):
+    def search(start, end, size, *, capacity, alignment, seconds=math.inf):
         asked.append((capacity, seconds))
         return pack_all(start, end, size, capacity=capacity, alignment=alignment)
 

@@ -3,7 +3,6 @@ number of pieces is below the bound."""
 
 import itertools
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -11,14 +10,7 @@ import pytest
 from tests.planning.test_network_bounds import bound_of, random_cuts
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.random_networks import (
-    Builder,
-    activation,
-    convolution,
-    pooling,
-    random_network,
-    sliced,
-)
+from tests.support.random_networks import activation, convolution, pooling, random_network, sliced
 from tests.support.tiny_plans import tiny_network
 
 import loadmaster as lm
@@ -26,16 +18,13 @@ from loadmaster.cost.analytical.divisible import divisible_costs, piece_overhead
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.cutting.pairing import NOWHERE, Pairing, pairings
 from loadmaster.planning.cutting.piece_bound import Pieces, piece_bound
-from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Job
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut
 
 PAIRED = Pairing(1.0, NOWHERE, frozenset())
 
 
-def shares(cut: Cut, axis: int = NOWHERE, of: tuple[int, int] = (0, 0)) -> list[Fraction]:
+def shares(cut, axis=NOWHERE, of=(0, 0)):
     """What share of the result, or of a range along one of its dimensions, each piece makes."""
     if not isinstance(cut, Grid):
         return [Fraction(1)]
@@ -50,7 +39,7 @@ def shares(cut: Cut, axis: int = NOWHERE, of: tuple[int, int] = (0, 0)) -> list[
     return found
 
 
-def joined(build: Builder, x: str) -> str:
+def joined(build, x):
     """Results side by side, one of which others may read as well."""
     one, other = (
         build.add("Conv", x, build.weight(build.choose(1, 2), build.shape(x)[1], 1, 1))
@@ -71,17 +60,17 @@ def joined(build: Builder, x: str) -> str:
     )()
 
 
-def joining_network(seed: int) -> Graph:
+def joining_network(seed):
     layers, shape = (joined, joined, convolution, activation), (1, 3, 3 + seed % 2, 2 + seed % 3)
     return random_network(seed, layers, shape=shape).graph(precision="int8")
 
 
-def awaited(jobs: Sequence[Job], readers: list[int], writers: list[int]) -> list[set[int]]:
+def awaited(jobs, readers, writers):
     """Of each reader those writers that it waits for."""
     return [{writers.index(j) for j in jobs[reader].after if j in writers} for reader in readers]
 
 
-def can_be_paired(readers: list[Fraction], writers: list[Fraction], waits: list[set[int]]) -> bool:
+def can_be_paired(readers, writers, waits):
     """Whether shares of readers can be handed to writers that they wait for, each getting its own
     (Hall, 1935)."""
     some = itertools.chain.from_iterable(
@@ -94,9 +83,7 @@ def can_be_paired(readers: list[Fraction], writers: list[Fraction], waits: list[
     )
 
 
-def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_way_these_are_cut() -> (
-    None
-):
+def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_way_these_are_cut():
     """Of a reader with pairs in a range of its result there is one range in which each of its
     pieces gets its own, for all cuts."""
     whole = parts = 0
@@ -136,7 +123,7 @@ def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_w
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_numbers_of_pieces_are_below_the_bound(seed: int) -> None:
+def test_no_numbers_of_pieces_are_below_the_bound(seed):
     """A chain of operators on cores that share all work evenly, with equal pieces, which are the
     best: all numbers of them are tried."""
     generator = np.random.default_rng(seed)
@@ -149,7 +136,7 @@ def test_no_numbers_of_pieces_are_below_the_bound(seed: int) -> None:
     least = (work + overhead).sum() / cores
     bound = piece_bound([{}, {0: PAIRED}, {1: PAIRED}], pieces, least)
 
-    def taken(counts: tuple[int, ...]) -> float:
+    def taken(counts):
         path = sum(o + w / p for w, o, p in zip(work, overhead, counts, strict=True))
         return max(
             path, sum(w + p * o for w, o, p in zip(work, overhead, counts, strict=True)) / cores
@@ -160,7 +147,7 @@ def test_no_numbers_of_pieces_are_below_the_bound(seed: int) -> None:
     assert max(least, 0.8 * best) < bound <= best
 
 
-def test_pieces_pay_for_their_share_and_for_being_pieces() -> None:
+def test_pieces_pay_for_their_share_and_for_being_pieces():
     generator, target = np.random.default_rng(1), lm.target("edge-npu")
     paid = 0
     for _ in range(30):
@@ -180,7 +167,7 @@ def test_pieces_pay_for_their_share_and_for_being_pieces() -> None:
     assert paid > 20, "arrays are filled"
 
 
-def test_starting_pieces_is_what_bounds_networks_of_many_small_operators() -> None:
+def test_starting_pieces_is_what_bounds_networks_of_many_small_operators():
     bound = bound_of(lm.load("onnx:squeezenet", precision="int8"), lm.target("edge-npu"))
     assert bound.limit == "pieces that start and are waited for"
     assert bound.picoseconds > 1.03 * max(

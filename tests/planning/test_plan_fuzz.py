@@ -14,7 +14,7 @@ from loadmaster.planning.plan import Plan, plan_from_text, plan_to_text
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", range(4))
-def test_whatever_is_planned_holds_for_its_networks_and_its_machine(group: int) -> None:
+def test_whatever_is_planned_holds_for_its_networks_and_its_machine(group):
     planned = 0
     for seed in range(group, int(48 * FUZZ), 4):
         graphs, target, options = problem(seed)
@@ -39,7 +39,7 @@ def test_whatever_is_planned_holds_for_its_networks_and_its_machine(group: int) 
     assert planned
 
 
-def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned() -> None:
+def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned():
     # The only row of the result lies in the padding above the only row of the operand.
     attributes = {
         "pads": [2, 0, 0, 0],
@@ -49,28 +49,18 @@ def test_a_convolution_of_which_a_piece_sees_padding_alone_is_planned() -> None:
         "kernel_shape": [1, 3],
     }
     conv = node("Conv", ["x", "w"], ["y"], **attributes)
-    graph = graph_of(
-        [conv, "z = Relu(y)"],
-        {"x": (1, 8, 1, 5)},
-        ["z"],
-        {"w": (8, 2, 1, 3)},
-    )
+    graph = graph_of([conv, "z = Relu(y)"], "float[1,8,1,5] x", "z", "float[8,2,1,3] w")
     target = lm.target("optane-server")
     plan = lm.plan([graph], target, effort=SEPARATE)
     assert any("x" in operand.tensor for job in plan.jobs for operand in job.reads)
     assert lm.verify_against(plan, [graph], target) == ()
 
 
-def test_an_operator_of_which_nothing_is_known_nor_needed_is_planned() -> None:
+def test_an_operator_of_which_nothing_is_known_nor_needed_is_planned():
     # Shapes that do not go together, of an operator whose result nobody reads.
     odd = "odd = Sub(y, w)"
     weights = {"k": (8, 8, 1, 1), "w": (6,)}
-    graph = graph_of(
-        ["y = Conv<kernel_shape=[1, 1]>(x, k)", odd],
-        {"x": (1, 8, 7, 7)},
-        ["y"],
-        weights,
-    )
+    graph = graph_of(["y = Conv<kernel_shape=[1, 1]>(x, k)", odd], "float[1,8,7,7] x", "y", weights)
     target = lm.target("edge-npu")
     plan = lm.plan([graph], target, effort=SEPARATE)
     assert lm.verify_against(plan, [graph], target) == ()

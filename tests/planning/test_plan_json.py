@@ -21,7 +21,7 @@ TEXT = plan_to_text(PLANS["shared"])
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_a_plan_is_read_back_as_it_was(plan: Plan, tmp_path: Path) -> None:
+def test_a_plan_is_read_back_as_it_was(plan, tmp_path):
     path = plan.save(tmp_path / "plan.json")
     assert path == tmp_path / "plan.json"
     back = Plan.load(path)
@@ -35,7 +35,7 @@ def test_a_plan_is_read_back_as_it_was(plan: Plan, tmp_path: Path) -> None:
     names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=3),
     number=st.floats(0, allow_infinity=False),
 )
-def test_any_text_and_any_number_survive(names: list[str], number: float) -> None:
+def test_any_text_and_any_number_survive(names, number):
     plan = PLANS["shared"]
     metrics = replace(
         plan.metrics,
@@ -53,7 +53,7 @@ def test_any_text_and_any_number_survive(names: list[str], number: float) -> Non
     assert plan_to_text(plan_from_text(text, "plan.json", Plan)) == text
 
 
-def test_equal_plans_give_equal_bytes_whatever_kinds_of_number_they_hold() -> None:
+def test_equal_plans_give_equal_bytes_whatever_kinds_of_number_they_hold():
     plan = PLANS["shared"]
     metrics = replace(plan.metrics, makespan=Cost(np.float64(1), 0))
     assert plan_to_text(replace(plan, seed=np.int64(7), metrics=metrics)) == plan_to_text(
@@ -61,7 +61,7 @@ def test_equal_plans_give_equal_bytes_whatever_kinds_of_number_they_hold() -> No
     )
 
 
-def test_records_have_lines_of_their_own() -> None:
+def test_records_have_lines_of_their_own():
     lines = TEXT.splitlines()
     assert lines[1] == ' "version": 8,'
     assert (
@@ -74,9 +74,7 @@ def test_records_have_lines_of_their_own() -> None:
     assert sum(line.startswith('  {"name": "net/conv@') for line in lines) == 2
 
 
-def test_writing_fails_in_one_line_and_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writing_fails_in_one_line_and_leaves_nothing_behind(tmp_path, monkeypatch):
     plan = PLANS["shared"]
     (tmp_path / "folder").mkdir()
     for path in (
@@ -89,7 +87,7 @@ def test_writing_fails_in_one_line_and_leaves_nothing_behind(
             plan.save(path)
     old = plan.save(tmp_path / "plan.json").read_bytes()
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
@@ -101,7 +99,7 @@ def test_writing_fails_in_one_line_and_leaves_nothing_behind(
     assert (tmp_path / "plan.json").read_bytes() == old
 
 
-def test_what_json_cannot_say_is_not_written(tmp_path: Path) -> None:
+def test_what_json_cannot_say_is_not_written(tmp_path):
     plan = PLANS["shared"]
     with pytest.raises(OutputError, match="cannot be written"):
         replace(plan, metrics=replace(plan.metrics, makespan=Cost(float("nan"), 0.0))).save(
@@ -112,12 +110,12 @@ def test_what_json_cannot_say_is_not_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_devices_are_written_to_and_not_replaced() -> None:
+def test_devices_are_written_to_and_not_replaced():
     PLANS["shared"].save("/dev/null")
     assert Path("/dev/null").is_char_device()
 
 
-def _edited(old: str, new: str) -> str:
+def _edited(old, new):
     assert old in TEXT
     return TEXT.replace(old, new, 1)
 
@@ -237,7 +235,7 @@ BAD_TEXTS = {
 
 
 @pytest.mark.parametrize(("text", "expected"), BAD_TEXTS.values(), ids=BAD_TEXTS)
-def test_what_is_no_plan_is_refused_in_one_line(text: str, expected: str, tmp_path: Path) -> None:
+def test_what_is_no_plan_is_refused_in_one_line(text, expected, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(text)
     with pytest.raises(PlanError, match=rf"^plan\.json: .*{expected}") as caught:
@@ -246,7 +244,7 @@ def test_what_is_no_plan_is_refused_in_one_line(text: str, expected: str, tmp_pa
     assert len(str(caught.value)) < 600
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(PlanError, match=r"^none\.json: .*No such file"):
         Plan.load(tmp_path / "none.json")
     with pytest.raises(PlanError, match=rf"^{tmp_path.name}: .*directory"):
@@ -258,7 +256,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         Plan.load(tmp_path / "plan.json")
 
 
-def test_the_first_few_errors_are_shown_and_the_others_counted() -> None:
+def test_the_first_few_errors_are_shown_and_the_others_counted():
     with pytest.raises(
         PlanError,
         match=r"^plan\.json: jobs\.0\.kind: .*; jobs\.1\.kind: .*; jobs\.2\.kind: .*; and 3 more$",
@@ -266,7 +264,7 @@ def test_the_first_few_errors_are_shown_and_the_others_counted() -> None:
         plan_from_text(TEXT.replace('"kind": "Conv"', '"kind": 3'), "plan.json", Plan)
 
 
-def test_fields_that_have_a_default_may_be_left_out() -> None:
+def test_fields_that_have_a_default_may_be_left_out():
     text = TEXT.replace(', "name": "", "after": []', "")
     assert text != TEXT
     assert plan_from_text(text, "plan.json", Plan) == PLANS["shared"]
@@ -281,7 +279,7 @@ JSON = st.recursive(
 )
 
 
-def _paths(data: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+def _paths(data, path=()):
     items = (
         data.items()
         if isinstance(data, dict)
@@ -296,9 +294,7 @@ PATHS = _paths(json.loads(TEXT))[1:]
 
 
 @given(path=st.sampled_from(PATHS), value=JSON)
-def test_garbage_in_any_place_is_a_plan_or_a_plan_error(
-    path: tuple[str | int, ...], value: object
-) -> None:
+def test_garbage_in_any_place_is_a_plan_or_a_plan_error(path, value):
     data = json.loads(TEXT)
     record = data
     for key in path[:-1]:
@@ -307,11 +303,11 @@ def test_garbage_in_any_place_is_a_plan_or_a_plan_error(
     _read_or_refuse(json.dumps(data))
 
 
-def _read_or_refuse(text: str) -> None:
+def _read_or_refuse(text):
     assert re.fullmatch(r"plan\.json: .+|", _refusal(text))
 
 
-def _refusal(text: str) -> str:
+def _refusal(text):
     """Why a text is no plan, or nothing if it is one."""
     try:
         plan_from_text(text, "plan.json", Plan)

@@ -7,7 +7,6 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.efforts import SEPARATE, TEST
@@ -17,11 +16,10 @@ import loadmaster as lm
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
 from loadmaster.planning import addresses
-from loadmaster.planning.joint.search import Found, JointSearch
+from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.packing import pack_all
-from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import bundled
-from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.lowering.instantiate import lower
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -44,7 +42,7 @@ COMMITTED = [
 
 @pytest.mark.parametrize("name", SHIPPED)
 @pytest.mark.slow
-def test_every_network_that_onnx_ships_plans_and_the_plan_holds(name: str) -> None:
+def test_every_network_that_onnx_ships_plans_and_the_plan_holds(name):
     plan = lm.plan([lm.load(f"onnx:{name}", precision="int8")], lm.target("edge-npu"), effort=TEST)
     assert lm.verify(plan) == ()
     assert plan.networks[0].unknown == ()
@@ -53,7 +51,7 @@ def test_every_network_that_onnx_ships_plans_and_the_plan_holds(name: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMITTED)
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
-def test_every_committed_network_plans_at_every_precision(name: str, precision: str) -> None:
+def test_every_committed_network_plans_at_every_precision(name, precision):
     plan = lm.plan(
         [lm.load(FIXTURES / f"{name}.onnx.gz", precision=precision)],
         lm.target("edge-npu"),
@@ -64,14 +62,14 @@ def test_every_committed_network_plans_at_every_precision(name: str, precision: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", bundled())
-def test_two_real_networks_plan_together_on_every_bundled_target(name: str) -> None:
+def test_two_real_networks_plan_together_on_every_bundled_target(name):
     networks = [lm.load("onnx:squeezenet"), lm.load(FIXTURES / "mobilenetv2.onnx.gz")]
     plan = lm.plan(networks, lm.target(name), mini_batches=2, effort=TEST)
     assert lm.verify(plan) == ()
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_plan_byte_for_byte(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_plan_byte_for_byte(tmp_path):
     network = [lm.load("onnx:squeezenet")]
     plans = [lm.plan(network, lm.target("edge-npu"), seed=3, effort=TEST) for _ in range(2)]
     files = [plan.save(tmp_path / f"{i}.json") for i, plan in enumerate(plans)]
@@ -79,13 +77,13 @@ def test_the_same_seed_gives_the_same_plan_byte_for_byte(tmp_path: Path) -> None
     assert lm.Plan.load(files[0]) == plans[1]
 
 
-def test_a_scratchpad_too_small_for_an_operator_leaves_it_in_dram_and_says_so() -> None:
+def test_a_scratchpad_too_small_for_an_operator_leaves_it_in_dram_and_says_so():
     plan = lm.plan([residual_chain(2)], npu(scratchpad=1024), effort=TEST)
     assert lm.verify(plan) == ()
     assert any("stream from dram" in note for note in plan.notes)
 
 
-def test_what_is_not_understood_is_named_in_the_plan() -> None:
+def test_what_is_not_understood_is_named_in_the_plan():
     build = GraphBuilder()
     build.tensor("x", (4, 4, 4), TensorKind.INPUT)
     build.tensor("y", (4, 4, 4))
@@ -96,7 +94,7 @@ def test_what_is_not_understood_is_named_in_the_plan() -> None:
     assert plan.jobs[0].reads[0].bytes == 64
 
 
-def test_a_main_memory_too_small_says_how_much_too_small() -> None:
+def test_a_main_memory_too_small_says_how_much_too_small():
     machine = npu()
     with pytest.raises(
         CapacityError,
@@ -107,22 +105,22 @@ def test_a_main_memory_too_small_says_how_much_too_small() -> None:
         lm.plan([residual_chain(4)], machine.with_memory(0, capacity=4096))
 
 
-def test_a_fast_memory_too_small_for_a_job_that_needs_it_says_which_job() -> None:
+def test_a_fast_memory_too_small_for_a_job_that_needs_it_says_which_job():
     with pytest.raises(CapacityError, match=r"job chain/Conv_b0.* needs all its operands in hbm"):
         lm.plan([residual_chain(2)], staged_machine(1000))
 
 
-def test_a_private_buffer_too_small_for_any_tile_says_which() -> None:
+def test_a_private_buffer_too_small_for_any_tile_says_which():
     with pytest.raises(TargetError, match="private buffer"):
         lm.plan([residual_chain(2)], npu(buffer=16))
 
 
 @pytest.mark.parametrize("call", [1, 2, 3, 4, 10, 25, 26, 27, 40, 50, 55])
 @pytest.mark.parametrize("how", ["raised", "sent"])
-def test_an_interrupt_at_any_moment_gives_a_plan_that_holds(call: int, how: str) -> None:
+def test_an_interrupt_at_any_moment_gives_a_plan_that_holds(call, how):
     calls = 0
 
-    def interrupt(stage: str, share: float) -> None:
+    def interrupt(stage, share):
         nonlocal calls
         calls += 1
         if calls == call and how == "raised":
@@ -137,8 +135,8 @@ def test_an_interrupt_at_any_moment_gives_a_plan_that_holds(call: int, how: str)
 
 
 @pytest.mark.parametrize("stage", ["bounding", "assembling"])
-def test_an_interrupt_after_the_search_changes_nothing(stage: str) -> None:
-    def interrupt(now: str, share: float) -> None:
+def test_an_interrupt_after_the_search_changes_nothing(stage):
+    def interrupt(now, share):
         if now == stage:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -148,23 +146,19 @@ def test_an_interrupt_after_the_search_changes_nothing(stage: str) -> None:
     )
 
 
-def test_what_the_search_has_found_before_an_interrupt_is_kept() -> None:
+def test_what_the_search_has_found_before_an_interrupt_is_kept():
     """It comes in the second round, when the first has found what is better than the separate
     plan."""
     separate = lm.plan([wide_inside()], npu(scratchpad=6000), mini_batches=4, effort=SEPARATE)
-    told: list[str] = []
+    told = []
 
-    def interrupt(stage: str, share: float) -> None:
+    def interrupt(stage, share):
         told.append(stage)
         if stage == "planning jointly" and share > 0.5:
             raise KeyboardInterrupt
 
     plan = lm.plan(
-        [wide_inside()],
-        npu(scratchpad=6000),
-        mini_batches=4,
-        effort=TEST,
-        progress=interrupt,
+        [wide_inside()], npu(scratchpad=6000), mini_batches=4, effort=TEST, progress=interrupt
     )
     assert "planning jointly" in told
     assert lm.verify(plan) == ()
@@ -172,8 +166,8 @@ def test_what_the_search_has_found_before_an_interrupt_is_kept() -> None:
     assert any("stopped early" in note for note in plan.notes)
 
 
-def test_a_second_interrupt_gives_up() -> None:
-    def interrupt(stage: str, share: float) -> None:
+def test_a_second_interrupt_gives_up():
+    def interrupt(stage, share):
         if stage in ("lowering", "bounding"):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -182,12 +176,10 @@ def test_a_second_interrupt_gives_up() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    budgets: list[float] = []
+def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(monkeypatch):
+    budgets = []
 
-    def spy(*arguments: Any, seconds: float = math.inf, **options: Any) -> Any:
+    def spy(*arguments, seconds=math.inf, **options):
         budgets.append(seconds)
         return pack_all(*arguments, seconds=seconds, **options)
 
@@ -201,12 +193,12 @@ def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(
     assert set(budgets) == {math.inf}
 
 
-def with_main(capacity: int, scratchpad: int = 64 * 1024) -> Target:
+def with_main(capacity, scratchpad=64 * 1024):
     machine = npu(scratchpad=scratchpad)
     return machine.with_memory(0, capacity=capacity)
 
 
-def wide_inside() -> Graph:
+def wide_inside():
     """Convolutions whose results are far larger than what comes in and goes out."""
     build = GraphBuilder("wide")
     last = build.tensor("x", (4, 8, 8), TensorKind.INPUT)
@@ -215,7 +207,7 @@ def wide_inside() -> Graph:
     return build.graph(last)
 
 
-def test_what_only_the_joint_search_fits_into_main_memory_is_planned() -> None:
+def test_what_only_the_joint_search_fits_into_main_memory_is_planned():
     """Mini-batches one after the other, with activations on chip, need less of it than the separate
     plan does."""
     graphs, options = [wide_inside()], {"mini_batches": 4}
@@ -234,7 +226,7 @@ def test_what_only_the_joint_search_fits_into_main_memory_is_planned() -> None:
     assert plan.metrics.memory["dram"].peak <= between
 
 
-def test_the_search_gives_up_speed_for_a_plan_that_fits() -> None:
+def test_the_search_gives_up_speed_for_a_plan_that_fits():
     """Down to what every plan takes, the capacity of main memory is kept to by the search
     itself."""
     graphs, options = [wide_inside()], {"mini_batches": 6, "effort": TEST}
@@ -246,7 +238,7 @@ def test_the_search_gives_up_speed_for_a_plan_that_fits() -> None:
     assert tight.metrics.makespan.value > fastest.metrics.makespan.value
 
 
-def test_where_nothing_fits_the_least_that_was_found_and_a_proven_limit_are_told() -> None:
+def test_where_nothing_fits_the_least_that_was_found_and_a_proven_limit_are_told():
     graphs, options = [residual_chain(6)], {"mini_batches": 6, "effort": TEST}
     least = sum(t.bytes for t in lower(graphs, npu(), mini_batches=6).tensors if t.producer < 0)
     with pytest.raises(
@@ -261,12 +253,12 @@ def test_where_nothing_fits_the_least_that_was_found_and_a_proven_limit_are_told
         lm.plan(graphs, with_main(least - 1, 1024), **options)
 
 
-def test_a_time_limit_that_does_not_strike_changes_nothing() -> None:
+def test_a_time_limit_that_does_not_strike_changes_nothing():
     chain = [residual_chain(3)]
     assert lm.plan(chain, npu(), time_limit=1e6, effort=TEST) == lm.plan(chain, npu(), effort=TEST)
 
 
-def test_where_no_time_is_left_at_all_the_fast_memory_is_used_all_the_same() -> None:
+def test_where_no_time_is_left_at_all_the_fast_memory_is_used_all_the_same():
     slow = lm.target("edge-npu", "dram.bandwidth=1GB/s")
     plans = [
         lm.plan([residual_chain(10)], slow, mini_batches=4, time_limit=limit)
@@ -279,12 +271,12 @@ def test_where_no_time_is_left_at_all_the_fast_memory_is_used_all_the_same() -> 
 
 @pytest.mark.parametrize("asked", [0, 1, 3, 6, 12])
 def test_whenever_the_time_limit_strikes_the_joint_search_has_tried_the_given_orders(
-    asked: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried: list[int] = []
+    asked, monkeypatch
+):
+    tried = []
     run, left = JointSearch.run, itertools.count(asked, -1)
 
-    def spied(search: JointSearch, samples: int) -> Found:
+    def spied(search, samples):
         found = run(search, samples)
         tried.append(found.evaluations)
         return found
@@ -297,7 +289,7 @@ def test_whenever_the_time_limit_strikes_the_joint_search_has_tried_the_given_or
     assert 8 <= max(tried) < 100
 
 
-def test_optimal_is_claimed_where_the_bound_is_met() -> None:
+def test_optimal_is_claimed_where_the_bound_is_met():
     build = GraphBuilder()
     build.tensor("x", (16, 8, 8), TensorKind.INPUT)
     build.conv("y", "x", 16)
@@ -309,7 +301,7 @@ def test_optimal_is_claimed_where_the_bound_is_met() -> None:
 
 
 @pytest.mark.parametrize("clock", [933e6, 1.3e9])
-def test_makespans_of_a_minute_are_exact_to_the_picosecond(clock: float) -> None:
+def test_makespans_of_a_minute_are_exact_to_the_picosecond(clock):
     """One core does everything: the bound is met exactly, however many times are added up."""
     machine = npu(cores=1, scratchpad=0, buffer=2**20)
     slow = replace(machine, cores=(replace(machine.cores[0], clock=clock),)).with_memory(
@@ -321,7 +313,7 @@ def test_makespans_of_a_minute_are_exact_to_the_picosecond(clock: float) -> None
     assert lm.verify(plan) == ()
 
 
-def test_work_of_hours_is_refused_before_it_overflows() -> None:
+def test_work_of_hours_is_refused_before_it_overflows():
     with pytest.raises(PlanError, match=r"2\.5 hours"):
         lm.plan([lm.load("onnx:resnet50")], lm.target("edge-npu", ["dram.bandwidth=1 B/s"]))
 
@@ -339,11 +331,7 @@ def test_work_of_hours_is_refused_before_it_overflows() -> None:
         (([residual_chain(1)], npu(), {"seed": 2**63}), "seed"),
         (([residual_chain(1)], npu(), {"mini_batches": 10**6}), "more than"),
         (
-            (
-                [residual_chain(1)],
-                npu(copies=False).with_memory(0, in_place=False),
-                {},
-            ),
+            ([residual_chain(1)], npu(copies=False).with_memory(0, in_place=False), {}),
             "a copy engine",
         ),
         (
@@ -352,7 +340,7 @@ def test_work_of_hours_is_refused_before_it_overflows() -> None:
         ),
     ],
 )
-def test_misuse_is_a_clear_error(arguments, message: str) -> None:
+def test_misuse_is_a_clear_error(arguments, message):
     graphs, machine, options = arguments
     with pytest.raises(PlanError, match=message):
         lm.plan(graphs, machine, **options)

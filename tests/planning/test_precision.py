@@ -1,29 +1,22 @@
 """A precision says what floating-point tensors become; what a file holds quantised stays so, and
 the plan says so and holds."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto
-from tests.support.onnx_builder import constant, info, model, save
-from tests.support.tflite_models import Model, b, i
+from tests.support.onnx_builder import constant, constants, model, save
+from tests.support.tflite_models import Model
 
 import loadmaster as lm
-from loadmaster.workloads.graph import Graph
 
 PRECISIONS = ["fp32", "fp16", "int8"]
 WEIGHTS = [
-    constant("s", 0.1, "float32"),
+    *constants(s=0.1),
     constant("z", 0, "int8"),
     constant("w", np.zeros((16, 8, 3, 3)), "int8"),
 ]
 
 
-def quantised(kind: str) -> onnx.ModelProto:
+def quantised(kind):
     """A convolution of eight bits as quantisers write it: as one operator, or between pairs of
     operators that quantise."""
     first = "xq = QuantizeLinear(x, s, z)"
@@ -37,22 +30,20 @@ def quantised(kind: str) -> onnx.ModelProto:
             "c = Conv(xd, wd)",
             "yq = QuantizeLinear(c, s, z)",
         ]
-    return model([first, *conv, last], {"x": (1, 8, 16, 16)}, ["y"], WEIGHTS)
+    return model([first, *conv, last], "float[1,8,16,16] x", "y", WEIGHTS)
 
 
-def tflite(folder: Path) -> Path:
+def tflite(folder):
     made = Model()
     main = made.subgraph()
     x = main.input((1, 16, 16, 8), "int8", name="x")
-    weight = main.tensor((16, 3, 3, 8), "int8", np.ones((16, 3, 3, 8)))
-    options = {0: b(1), 1: i(1), 2: i(1), 4: i(1), 5: i(1)}
+    weight = main.tensor((16, 3, 3, 8), "int8", 1)
+    options = {0: 1, 1: 1, 2: 1, 4: 1, 5: 1}
     main.outputs = [main.out("CONV_2D", [x, weight], (1, 14, 14, 16), options, dtype="int8")]
-    path = folder / "net.tflite"
-    path.write_bytes(made.bytes())
-    return path
+    return made.save(folder)
 
 
-def planned(graphs: list[Graph]) -> lm.Plan:
+def planned(graphs):
     target = lm.target("edge-npu")
     plan = lm.plan(graphs, target, effort="test")
     assert lm.verify(plan) == ()
@@ -62,24 +53,24 @@ def planned(graphs: list[Graph]) -> lm.Plan:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", ["operator", "pairs", "tflite"])
-def test_a_quantised_network_stays_quantised(kind: str, precision: str, tmp_path: Path) -> None:
+def test_a_quantised_network_stays_quantised(kind, precision, tmp_path):
     path = tflite(tmp_path) if kind == "tflite" else save(tmp_path, quantised(kind))
     graph = lm.load(path, precision=precision)
     plan = planned([graph])
     assert graph.precision == plan.networks[0].precision == "int8"
 
 
-def test_networks_of_both_kinds_are_planned_together(tmp_path: Path) -> None:
-    floating = model(["y = MatMul(x, v)"], {"x": (4, 64)}, ["y"], {"v": (64, 64)})
+def test_networks_of_both_kinds_are_planned_together(tmp_path):
+    floating = model("y = MatMul(x, v)", "float[4,64] x", "y", "float[64,64] v")
     sources = [save(tmp_path, quantised("operator")), save(tmp_path, floating, "floating.onnx")]
     plan = planned([lm.load(path, precision="fp16") for path in sources])
     assert [network.precision for network in plan.networks] == ["int8", "fp16"]
 
 
-def test_the_precision_is_that_of_the_arithmetic(tmp_path: Path) -> None:
+def test_the_precision_is_that_of_the_arithmetic(tmp_path):
     """A floating-point operand that is quantised at run time comes first, and weights decide."""
     product = "y = com.microsoft.DynamicQuantizeMatMul(x, w, s)"
-    weights = [constant("w", np.zeros((64, 64)), "int8"), constant("s", 0.1, "float32")]
-    proto = model([product], [info("x", (4, 64), TensorProto.FLOAT)], ["y"], weights)
+    weights = [constant("w", np.zeros((64, 64)), "int8"), *constants(s=0.1)]
+    proto = model([product], "float[4,64] x", "y", weights)
     graph = lm.load(save(tmp_path, proto))
     assert graph.precision == planned([graph]).networks[0].precision == "int8"

@@ -10,7 +10,7 @@ from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 
 
-def test_whole_operators_are_refilled_as_the_cost_model_says() -> None:
+def test_whole_operators_are_refilled_as_the_cost_model_says():
     """Buffers are too small for many operands of ResNet-50; what passes beside its loop nests
     leaves these all but a sixteenth."""
     machine, again, off = lm.target("edge-npu"), 0, 0

@@ -1,8 +1,6 @@
 """Ways to cut that differ a little from those chosen, and pieces that follow those that they
 read."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -10,20 +8,20 @@ from tests.planning.test_cut_choice import choice_of, unlike
 from tests.support.cut_networks import convolutions
 
 from loadmaster.planning.cutting.candidates import refined
-from loadmaster.planning.cutting.choice import Chosen, CutChoice
+from loadmaster.planning.cutting.choice import CutChoice
 from loadmaster.planning.cutting.options import costed_grids
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.window import shared, volume
 
 
-def explored(skip: bool = False) -> tuple[CutChoice, Chosen]:
+def explored(skip=False):
     choice, _ = choice_of(
         convolutions(rows=28, channels=24, strides=(1, 1, 2), skip=skip), unlike(4)
     )
     return choice, choice.explored(choice.improved(choice.whole))
 
 
-def test_refined_cuts_make_all_of_every_result_once_and_end_earlier() -> None:
+def test_refined_cuts_make_all_of_every_result_once_and_end_earlier():
     choice, chosen = explored()
     finer = refined(choice, chosen, unlike(4))
     better = finer.improved(finer.whole)
@@ -39,14 +37,14 @@ def test_refined_cuts_make_all_of_every_result_once_and_end_earlier() -> None:
             assert option.costs.alone.shape == (len(boxes), 4)
 
 
-def test_some_pieces_need_nothing_behind_the_piece_that_they_wait_for() -> None:
+def test_some_pieces_need_nothing_behind_the_piece_that_they_wait_for():
     """Rows of a 3 x 3 convolution follow rows 0 to 6 of what they read, and so on, one row short of
     each end."""
     choice, _ = choice_of(convolutions(rows=28, channels=24, strides=(1, 1), skip=False), unlike(4))
     network = choice.networks[0]
-    rows = Grid(network.forms[0].shape, ((1,), (24,), (7, 14, 21, 28), (28,)))  # type: ignore[union-attr]
+    rows = Grid(network.forms[0].shape, ((1,), (24,), (7, 14, 21, 28), (28,)))
     (option,) = costed_grids(network.graph, network.fused, network.forms, [(0, rows)], unlike(4))
-    network.options[0].append(option)  # type: ignore[attr-defined]
+    network.options[0].append(option)
     finer = refined(CutChoice([network], unlike(4)), (len(network.options[0]) - 1, 0), unlike(4))
     ends = [
         option.cut.ends[2]

@@ -1,28 +1,20 @@
 """What a search finds but cannot be packed is tried again with less of the fast memory."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import pytest
 from tests.planning.test_stacks import machine
 from tests.support.cut_networks import convolutions
 from tests.support.efforts import TEST
 
 import loadmaster as lm
 from loadmaster.planning import addresses
-from loadmaster.planning.decisions import Packing
 from loadmaster.planning.packing import pack
 
 
-def test_the_search_does_not_end_before_a_packing_leaves_nothing_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_search_does_not_end_before_a_packing_leaves_nothing_out(monkeypatch):
     """The packer is given a memory that is smaller than the search thinks, as gaps between buffers
     make it."""
-    left_out: list[int] = []
+    left_out = []
 
-    def in_less(*given: Any, capacity: int, **options: Any) -> Packing:
+    def in_less(*given, capacity, **options):
         packing = pack(*given, capacity=capacity * 9 // 10, **options)
         left_out.append(int((packing.offsets < 0).sum()))
         return packing

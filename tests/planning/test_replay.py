@@ -80,7 +80,7 @@ def problems(draw):
 
 @given(problems())
 @fuzz(200)
-def test_the_engine_agrees_with_exact_fractions(problem) -> None:
+def test_the_engine_agrees_with_exact_fractions(problem):
     found = run(*problem)
     start, end = found.start, found.end
     expected_start, expected_end = reference(*problem)
@@ -91,7 +91,7 @@ def test_the_engine_agrees_with_exact_fractions(problem) -> None:
 
 
 @given(problems())
-def test_no_link_carries_more_than_it_can_and_all_work_is_carried(problem) -> None:
+def test_no_link_carries_more_than_it_can_and_all_work_is_carried(problem):
     duration, demand, *_ = problem
     found = run(*problem)
     assert (found.used <= 1 + 1e-9).all()
@@ -100,27 +100,23 @@ def test_no_link_carries_more_than_it_can_and_all_work_is_carried(problem) -> No
     assert carried == pytest.approx(work, rel=1e-9, abs=1e-5)
 
 
-def test_tasks_slow_each_other_down_only_on_links_that_they_share() -> None:
+def test_tasks_slow_each_other_down_only_on_links_that_they_share():
     found = run([1, 1, 1], [[1, 0], [1, 0], [0, 1]], [0, 1, 2], [0, 1, 2], [])
     assert found.end.tolist() == [2, 2, 1]
 
 
-def test_metered_columns_hold_nothing_back() -> None:
+def test_metered_columns_hold_nothing_back():
     found = run([1, 1], [[0.5, 1e9], [0.5, 1e9]], [0, 1], [0, 1], [], links=1)
     assert found.end.tolist() == [1, 1]
     assert found.used[0].tolist() == [1.0, 2e9]
 
 
-def test_an_order_against_the_dependencies_is_refused_not_waited_for() -> None:
+def test_an_order_against_the_dependencies_is_refused_not_waited_for():
     jobs = workload([(), (0,)])
     machine = npu(cores=1)
     table = job_table(jobs, machine)
     placement = resident(jobs, table, np.zeros(2, dtype=bool))
-    times = job_times(
-        table,
-        machine,
-        placement.used,
-    )
+    times = job_times(table, machine, placement.used)
     schedule = Schedule(np.zeros(2, dtype=np.int32), np.array([1, 0]), 0.0, 1)
     with pytest.raises(PlanError, match="can never start"):
         replay(jobs, times, machine, schedule, placement)
@@ -140,7 +136,7 @@ def test_an_order_against_the_dependencies_is_refused_not_waited_for() -> None:
         ({"duration": [1, 2]}, "lengths"),
     ],
 )
-def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message) -> None:
+def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message):
     arrays = {
         "duration": [1.0],
         "demand": [[0.5]],

@@ -60,7 +60,7 @@ def orders(draw):
 
 @given(orders(), st.integers(1, 12))
 @fuzz(150)
-def test_staged_operands_are_there_when_needed_and_fit(jobs, lines: int) -> None:
+def test_staged_operands_are_there_when_needed_and_fit(jobs, lines):
     machine = staged_machine(64 * lines)
     order = list(range(len(jobs.jobs)))
     table = job_table(jobs, machine)
@@ -78,16 +78,12 @@ def test_staged_operands_are_there_when_needed_and_fit(jobs, lines: int) -> None
                 r.tensor == tensor and r.memory == 1 and index in r.users
                 for r in placement.residences
             )
-    times = job_times(
-        job_table(jobs, machine),
-        machine,
-        placement.used,
-    )
+    times = job_times(job_table(jobs, machine), machine, placement.used)
     schedule = map_jobs(jobs.jobs, times, samples=1, seed=0)
     replay(jobs, times, machine, type(schedule)(schedule.core, np.array(order), 0.0, 1), placement)
 
 
-def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room() -> None:
+def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room():
     """Two jobs read one input and write an output each; with room for one output at a time, the
     second waits for the first's copy."""
     build = GraphBuilder()
@@ -102,7 +98,7 @@ def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room() 
 
 
 @pytest.mark.parametrize("capacity", [100, 3136, 7000, 20000])
-def test_residents_never_exceed_the_scratchpad_at_any_instant(capacity: int) -> None:
+def test_residents_never_exceed_the_scratchpad_at_any_instant(capacity):
     machine = npu(scratchpad=capacity)
     jobs, table, schedule, timeline = mapped(machine)
     chosen = keep_resident(jobs, table, machine, schedule, timeline)

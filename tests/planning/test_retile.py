@@ -1,25 +1,18 @@
 """Plans whose jobs have the tilings that suit where their operands are: no worse, checked from the
 networks, and read back as they were."""
 
-from pathlib import Path
-
-import pytest
-
 import loadmaster as lm
 from loadmaster.planning import cut_selection
-from loadmaster.planning.decisions import Solution
-from loadmaster.planning.plan import Plan
 from loadmaster.planning.verify_against import verify_against
-from loadmaster.planning.workload_planner import WorkloadPlanner
 
 SMALL = ["dram.bandwidth=8 GB/s", "cores.ws.buffer=16 KiB", "cores.lb.buffer=16 KiB"]
 """A machine on which tilings of few cycles and of few bytes differ."""
 
 
-def plans(monkeypatch: pytest.MonkeyPatch, network: str, **more: object) -> tuple[Plan, Plan]:
+def plans(monkeypatch, network, **more):
     """Plans without and with a choice of tilings."""
 
-    def as_it_is(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlanner, Solution]:
+    def as_it_is(planner, solution):
         return planner, solution
 
     graph, target = lm.load(network, precision="int8"), lm.target("edge-npu", SMALL)
@@ -29,9 +22,7 @@ def plans(monkeypatch: pytest.MonkeyPatch, network: str, **more: object) -> tupl
         return lm.plan([graph], target, cut="none", effort="test", **more), chosen
 
 
-def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(monkeypatch, tmp_path):
     before, after = plans(monkeypatch, "onnx:squeezenet")
     assert after.metrics.makespan.value < before.metrics.makespan.value
     assert {job.tiling for job in before.jobs} == {"all streamed"}
@@ -43,13 +34,13 @@ def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(
     assert values == sorted(values, reverse=True)
 
 
-def test_energy_is_no_higher_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_is_no_higher_either(monkeypatch):
     before, after = plans(monkeypatch, "onnx:squeezenet", objective="energy")
     assert after.objective.value <= before.objective.value
     assert lm.verify(after) == ()
 
 
-def test_a_plan_for_stated_energies_holds() -> None:
+def test_a_plan_for_stated_energies_holds():
     stated = (
         'cores.ws.energy={ mac_int8 = "0.1 pJ", local = "0 pJ/B", network = "0.1 pJ/B", buffer = "1'
         ' pJ/B" }'
@@ -69,8 +60,8 @@ def test_a_plan_for_stated_energies_holds() -> None:
 
 
 def test_a_plan_that_names_another_tiling_than_it_was_timed_with_is_found_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    monkeypatch, tmp_path
+):
     _, plan = plans(monkeypatch, "onnx:squeezenet")
     graph, path = lm.load("onnx:squeezenet", precision="int8"), plan.save(tmp_path / "plan.json")
     text = path.read_text()

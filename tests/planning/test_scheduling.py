@@ -11,32 +11,25 @@ from tests.support.networks import npu, residual_chain
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.job_times import JobTimes, job_times
+from loadmaster.cost.job_times import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.decisions import Schedule
 from loadmaster.planning.residency.resident import resident
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
 from loadmaster.planning.scheduling.makespan_bound import makespan_bound
-from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.instantiate import lower
 
 
-def times_of(jobs, machine: Target, in_fast=None) -> JobTimes:
+def times_of(jobs, machine, in_fast=None):
     chosen = np.zeros(len(jobs.tensors), dtype=bool) if in_fast is None else in_fast
     table = job_table(jobs, machine)
     placement = resident(jobs, table, chosen)
-    return job_times(
-        table,
-        machine,
-        placement.used,
-    )
+    return job_times(table, machine, placement.used)
 
 
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(0, 1), st.sampled_from([0, 3000, 10**6]))
 @fuzz(25)
-def test_no_assignment_order_or_placement_beats_the_bound(
-    blocks: int, cores: int, extra: int, scratchpad: int
-) -> None:
+def test_no_assignment_order_or_placement_beats_the_bound(blocks, cores, extra, scratchpad):
     machine = npu(cores, scratchpad)
     jobs = lower([residual_chain(blocks, channels=8 + 3 * extra, size=6)], machine)
     bound = makespan_bound(jobs.jobs, jobs.tensors, job_table(jobs, machine), machine)
@@ -50,7 +43,7 @@ def test_no_assignment_order_or_placement_beats_the_bound(
             assert bound.picoseconds <= timeline.makespan
 
 
-def test_weights_that_mini_batches_share_count_once_in_the_bound() -> None:
+def test_weights_that_mini_batches_share_count_once_in_the_bound():
     machine = npu(2)
     one, four = (lower([residual_chain(2)], machine, mini_batches=n) for n in (1, 4))
     bytes_of = [
@@ -61,7 +54,7 @@ def test_weights_that_mini_batches_share_count_once_in_the_bound() -> None:
     assert bytes_of[1] == 4 * bytes_of[0] - 3 * weights
 
 
-def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner() -> None:
+def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner():
     duration = np.array([[1, 100], [1, 100]])
     priority, release = np.array([2.0, 1.0]), np.zeros(2, dtype=np.int64)
     found = task_graph([], 2).dispatch(
@@ -71,13 +64,13 @@ def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner() -> None:
     assert found.makespan == 2
 
 
-def test_a_time_limit_and_an_interrupt_return_the_best_so_far() -> None:
+def test_a_time_limit_and_an_interrupt_return_the_best_so_far():
     machine = npu(2)
     jobs = lower([residual_chain(3)], machine)
     times = times_of(jobs, machine)
     late = map_jobs(jobs.jobs, times, samples=10**9, seed=0, deadline=Deadline.within(0.05))
 
-    def interrupt(stage: str, share: float) -> None:
+    def interrupt(stage, share):
         raise KeyboardInterrupt
 
     stopped = map_jobs(jobs.jobs, times, samples=10**9, seed=0, progress=interrupt)

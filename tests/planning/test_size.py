@@ -1,8 +1,6 @@
 """Sizes: the least that suffices has a verified plan, and what is called impossible has a bound;
 against trying every value."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest
@@ -12,11 +10,10 @@ from tests.support.networks import GraphBuilder, residual_chain
 
 import loadmaster as lm
 from loadmaster.core.errors import PlanError, TargetError
-from loadmaster.core.progress import Progress
 from loadmaster.planning.sweep.axes import machine, parse_axes, parse_axis, plain
 from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.orders import order_of
-from loadmaster.planning.sweep.size import Sizing, Verdict, lower_bounds, size
+from loadmaster.planning.sweep.size import Verdict, lower_bounds, size
 from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.report.sizing import answer, size_summary
 from loadmaster.workloads.graph import TensorKind
@@ -27,14 +24,14 @@ TARGET = lm.target("edge-npu")
 FEW = {"effort": TEST}
 
 
-def elementwise_chain() -> lm.Graph:
+def elementwise_chain():
     build = GraphBuilder("elementwise")
     return build.graph(
         build.elementwise("b", build.elementwise("a", build.tensor("x", (4, 64), TensorKind.INPUT)))
     )
 
 
-def sized(text: str, limits: Limits, progress: Progress | None = None, **options: object) -> Sizing:
+def sized(text, limits, progress=None, **options):
     return size(
         [residual_chain(2)], TARGET, parse_axis(text), limits, progress=progress, **(FEW | options)
     )
@@ -50,7 +47,7 @@ def sized(text: str, limits: Limits, progress: Progress | None = None, **options
     ],
 )
 @pytest.mark.parametrize("share", [0.3, 0.7])
-def test_the_least_and_the_impossible_are_those_of_trying_all(text: str, share: float) -> None:
+def test_the_least_and_the_impossible_are_those_of_trying_all(text, share):
     """A limit between what the best and the worst machine take; every value is planned and bounded
     by itself."""
     graphs, axis = [residual_chain(2)], parse_axis(text)
@@ -85,7 +82,7 @@ def test_the_least_and_the_impossible_are_those_of_trying_all(text: str, share: 
     assert found.status == ("feasible" if found.open else "optimal")
 
 
-def test_bisection_tries_few_values() -> None:
+def test_bisection_tries_few_values():
     limits = Limits(makespan=1e-5)
     found = sized("bandwidth=100MB/s:100GB/s", limits)
     assert len(found.values) == 1000
@@ -95,14 +92,14 @@ def test_bisection_tries_few_values() -> None:
     assert order == sorted(order)
 
 
-def test_what_nothing_can_reach_is_proven_and_nothing_is_planned() -> None:
+def test_what_nothing_can_reach_is_proven_and_nothing_is_planned():
     found = sized("bandwidth=1GB/s:8GB/s", Limits(makespan=1e-9))
     assert (found.status, found.least, found.plan, found.open) == ("infeasible", None, None, ())
     assert {trial.verdict for trial in found.trials} == {Verdict.IMPOSSIBLE}
     assert "that is proven" in " ".join(answer(found))
 
 
-def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown() -> None:
+def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown():
     graphs, top = (
         [residual_chain(2)],
         machine(TARGET, [("bandwidth", parse_axis("bandwidth=8GB/s").numbers[0])]),
@@ -119,7 +116,7 @@ def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown(
     assert table.rows[-1][1] == "not found with --effort quick"
 
 
-def test_energy_is_minimised_within_the_time_that_is_allowed() -> None:
+def test_energy_is_minimised_within_the_time_that_is_allowed():
     fast = sized("bandwidth=4GB/s:8GB/s", Limits(makespan=1.0))
     frugal = sized("bandwidth=4GB/s:8GB/s", Limits(makespan=1.0, energy=fast.least.point.energy))
     assert frugal.least.point.energy <= fast.least.point.energy
@@ -129,7 +126,7 @@ def test_energy_is_minimised_within_the_time_that_is_allowed() -> None:
     assert "J are allowed" in nothing.trials[0].reason
 
 
-def test_deadlines_and_frames_are_limits() -> None:
+def test_deadlines_and_frames_are_limits():
     late = sized("bandwidth=4GB/s:8GB/s", Limits(deadlines={"chain": 1e-9}))
     assert late.status == "infeasible"
     assert "chain" in late.trials[0].reason
@@ -139,10 +136,10 @@ def test_deadlines_and_frames_are_limits() -> None:
     assert Limits(fps=100.0).seconds(2) == 0.02
 
 
-def test_ctrl_c_gives_what_is_known() -> None:
+def test_ctrl_c_gives_what_is_known():
     pressed = []
 
-    def press(stage: str, share: float) -> None:
+    def press(stage, share):
         assert 0 <= share <= 1
         if stage == "bandwidth 16.0 GB/s: lowering" and not pressed:
             pressed.append(stage)
@@ -168,11 +165,11 @@ def test_ctrl_c_gives_what_is_known() -> None:
         ("cores.ws.style=weight-stationary,row-stationary", 0),
     ],
 )
-def test_machines_are_in_order_where_more_is_never_worse(text: str, order: int) -> None:
+def test_machines_are_in_order_where_more_is_never_worse(text, order):
     assert order_of(parse_axes([text])[0], TARGET) == order
 
 
-def test_larger_memories_take_more_energy_and_machines_that_copy_split_for_their_size() -> None:
+def test_larger_memories_take_more_energy_and_machines_that_copy_split_for_their_size():
     axis = parse_axis("scratchpad=1MiB:4MiB")
     assert order_of(axis, TARGET, energy=True) == 0
     assert order_of(axis, lm.target("edge-npu", "scratchpad.energy=1pJ/B"), energy=True) == 1
@@ -187,9 +184,7 @@ def test_larger_memories_take_more_energy_and_machines_that_copy_split_for_their
         ("cores.ws.style=weight-stationary", Limits(makespan=1.0), TargetError, "is no number"),
     ],
 )
-def test_what_has_no_size_is_refused(
-    text: str, limits: Limits, error: type[Exception], word: str
-) -> None:
+def test_what_has_no_size_is_refused(text, limits, error, word):
     with pytest.raises(error, match=word):
         sized(text, limits)
 
@@ -198,7 +193,7 @@ def test_what_has_no_size_is_refused(
     "graph", [residual_chain(2), elementwise_chain()], ids=["convolutions", "elementwise"]
 )
 @pytest.mark.parametrize("name", ["edge-npu", "gpu-pcie"])
-def test_bounds_without_a_plan_are_those_of_the_plan(graph: lm.Graph, name: str) -> None:
+def test_bounds_without_a_plan_are_those_of_the_plan(graph, name):
     target = lm.target(name)
     plan = lm.plan([graph], target, mini_batches=2, **FEW)
     bounds = lower_bounds([graph], target, 2, {}, {})
@@ -206,6 +201,6 @@ def test_bounds_without_a_plan_are_those_of_the_plan(graph: lm.Graph, name: str)
     assert bounds.energy / 1e15 == plan.metrics.energy.lower_bound
 
 
-def test_limits_are_above_zero() -> None:
+def test_limits_are_above_zero():
     with pytest.raises(PlanError, match="fps: a limit is above zero"):
         Limits(fps=0.0)

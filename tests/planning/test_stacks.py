@@ -1,10 +1,7 @@
 """Stacks of bands: the choice against exhaustive search, on the model and on what plans really
 move."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,34 +10,27 @@ from tests.support.cut_networks import convolutions
 from tests.support.lowered import joint_problem, parts_of
 from tests.support.networks import npu
 
-from loadmaster.core.arrays import Ints
-from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.cutting.band_cuts import COLUMN_TILES, has_wide_bands, stacked
 from loadmaster.planning.cutting.banding import BandWork, Network, Stack
 from loadmaster.planning.cutting.stacks import StackModel
-from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
+from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.joint.state import policy_values
-from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut
 from loadmaster.workloads.lowering.split import choose_split
 
 
-def machine(scratchpad: int) -> Target:
+def machine(scratchpad):
     target = npu(2, scratchpad)
     return target.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
 
 
-def network_of(graph: Graph, target: Target) -> tuple[Network, list[Cut]]:
+def network_of(graph, target):
     parts = parts_of(graph)
-    assert target.fast is not None
-    plain: list[Cut] = [choose_split(group, target.fast.capacity) for group in parts.fused]
+    plain = [choose_split(group, target.fast.capacity) for group in parts.fused]
     return Network(*parts), plain
 
 
-def random_network(generator: np.random.Generator, most: int) -> Graph:
+def random_network(generator, most):
     strides = tuple(generator.choice([1, 1, 2], generator.integers(2, most + 1)).tolist())
     rows, channels = int(generator.choice([12, 20, 33])), int(generator.choice([4, 8, 16]))
     return convolutions(
@@ -48,9 +38,7 @@ def random_network(generator: np.random.Generator, most: int) -> Graph:
     )
 
 
-def moved(
-    graph: Graph, target: Target, network: Network, stacks: tuple[Stack, ...], plain: list[Cut]
-) -> int:
+def moved(graph, target, network, stacks, plain):
     """Bytes over the main link when stacks are run in their order and what stays is chosen along
     it."""
     workload = lower([graph], target, cuts=[stacked(network, stacks, plain)])
@@ -63,19 +51,15 @@ def moved(
     return min(_bytes_of(workload, problem.table, problem, evaluation) for evaluation in found)
 
 
-def _bytes_of(
-    workload: Workload, table: JobTable, problem: JointProblem, evaluation: Evaluation
-) -> int:
+def _bytes_of(workload, table, problem, evaluation):
     run, placement = evaluation.run, problem.decisions(evaluation)[1]
-    crossing: Ints = table.moved[np.arange(len(table.moved)), run.core[table.operand_job]]
+    crossing = table.moved[np.arange(len(table.moved)), run.core[table.operand_job]]
     return int(crossing[placement.used[0]].sum()) + sum(
         workload.tensors[copy.tensor].bytes for copy in placement.copies
     )
 
 
-def best_of(
-    network: Network, target: Target, plain: list[Cut], rooms: list[int]
-) -> list[tuple[Stack, ...]]:
+def best_of(network, target, plain, rooms):
     """What is chosen for each room, pipelined and not."""
     model = StackModel(network, target, plain)
     return [
@@ -85,7 +69,7 @@ def best_of(
     ]
 
 
-def every_choice(network: Network) -> Iterator[tuple[Stack, ...]]:
+def every_choice(network):
     """All stacks, each in two, four or as many bands as rows; one operator may be in one band."""
     count = len(network.fused)
     for ends in itertools.product([False, True], repeat=count - 1):
@@ -107,19 +91,18 @@ def every_choice(network: Network) -> Iterator[tuple[Stack, ...]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed: int) -> None:
+def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed):
     generator = np.random.default_rng(100 + seed)
     target = machine(int(generator.choice([2_000, 6_000])))
     graph = random_network(generator, 3)
     network, plain = network_of(graph, target)
     least = min(moved(graph, target, network, stacks, plain) for stacks in every_choice(network))
-    assert target.fast is not None
     rooms = [int(target.fast.capacity / part) for part in (1, 1.25, 2)]
     chosen = best_of(network, target, plain, rooms)
     assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
 
 
-def test_stacks_move_about_what_the_model_says() -> None:
+def test_stacks_move_about_what_the_model_says():
     """In bands and in stripes, pipelined or not, for rooms from a few rows to whole results: when
     pieces run in their order, and what stays is chosen greedily."""
     ratios = []
@@ -137,7 +120,7 @@ def test_stacks_move_about_what_the_model_says() -> None:
     assert ratios[-1] < 1.5
 
 
-def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
+def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide():
     """Bands of one row of all three operators exceed the scratchpad; tiles do not, and only their
     halos leave it."""
     target = machine(4_000)
@@ -155,7 +138,7 @@ def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
     )
 
 
-def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them() -> None:
+def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them():
     target = npu(4, 100_000)
     network, _ = network_of(convolutions(rows=32, channels=8, strides=(1, 1), skip=False), target)
     work = BandWork(network, target)
@@ -164,7 +147,7 @@ def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them() -> None:
     assert work.alone(0, 32) < 1.2 * work.beside(0, 32)
 
 
-def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_bands() -> None:
+def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_bands():
     """Its input would come in for every part of the channels, or its weights for every band: parts
     and bands together move less."""
     target = machine(16_000)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, refused, run
 from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import residual_chain
 
@@ -42,11 +42,11 @@ OPTIONS = {"mini_batches": 2, "effort": TEST}
 class Here(Executor):
     """Plans at once, where it is, and counts."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 0
 
-    def submit(self, function, /, *arguments, **keywords):  # type: ignore[no-untyped-def]
-        future: Future = Future()
+    def submit(self, function, /, *arguments, **keywords):
+        future = Future()
         self.count += 1
         future.set_result(function(*arguments, **keywords))
         return future
@@ -62,7 +62,7 @@ class Here(Executor):
         ("scratchpad=5MiB:5MiB", [5]),
     ],
 )
-def test_ranges_double_from_low_to_high_and_lists_are_sorted(text: str, sizes: list[int]) -> None:
+def test_ranges_double_from_low_to_high_and_lists_are_sorted(text, sizes):
     assert parse_axes([text]) == (
         Axis("scratchpad", tuple(Quantity(size * MIB, "B") for size in sizes)),
     )
@@ -84,7 +84,7 @@ def test_ranges_double_from_low_to_high_and_lists_are_sorted(text: str, sizes: l
         ("networks=a,b,a+b", ["a", "b", "a+b"]),
     ],
 )
-def test_any_field_is_an_axis(text: str, values: list[float | str]) -> None:
+def test_any_field_is_an_axis(text, values):
     """Counts go by ones, all else doubles unless a step is given; text stays in its order."""
     found = [plain(value) for value in parse_axes([text])[0].values]
     assert found == (values if isinstance(values[0], str) else pytest.approx(values))
@@ -104,17 +104,17 @@ def test_any_field_is_an_axis(text: str, values: list[float | str]) -> None:
         (["scratchpad=" + ",".join(map(str, range(20_000)))], "points"),
     ],
 )
-def test_axes_that_make_no_sense_are_refused(texts: list[str], word: str) -> None:
+def test_axes_that_make_no_sense_are_refused(texts, word):
     with pytest.raises(TargetError, match=word):
         parse_axes(texts)
 
 
-def at(scratchpad: float, bandwidth: float | None = None) -> lm.Target:
+def at(scratchpad, bandwidth=None):
     rate = [] if bandwidth is None else [f"dram.bandwidth={bandwidth}"]
     return lm.target("edge-npu", [f"scratchpad.capacity={scratchpad:.0f}", *rate])
 
 
-def test_every_point_is_the_plan_for_its_machine() -> None:
+def test_every_point_is_the_plan_for_its_machine():
     graphs, target = [residual_chain(3)], lm.target("edge-npu")
     found = sweep(graphs, target, AXES, executor=Here(), **OPTIONS)
     assert [tuple(p.at.values()) for p in found.points] == [
@@ -140,7 +140,7 @@ def test_every_point_is_the_plan_for_its_machine() -> None:
         assert point.area == lm.area(plan.target)
 
 
-def test_fields_of_cores_and_batches_and_networks_are_swept_too() -> None:
+def test_fields_of_cores_and_batches_and_networks_are_swept_too():
     """Each point against the plan that the options of the command would give."""
     graphs = [residual_chain(2, name="one"), residual_chain(1, name="other")]
     axes = parse_axes(["cores.ws.count=1,3", "mini_batches=1,2", "networks=one,one+other"])
@@ -156,10 +156,10 @@ def test_fields_of_cores_and_batches_and_networks_are_swept_too() -> None:
     assert {len(front) for front in found.fronts().values()} <= {1, 2}
 
 
-def test_a_batch_is_read_anew() -> None:
+def test_a_batch_is_read_anew():
     batches = []
 
-    def load(batch: int) -> list[lm.Graph]:
+    def load(batch):
         batches.append(batch)
         return [replace(residual_chain(1), batch=batch)]
 
@@ -186,9 +186,7 @@ def test_a_batch_is_read_anew() -> None:
         ("networks=chain,other", PlanError, "'other' is not among the networks"),
     ],
 )
-def test_fields_and_networks_that_there_are_not_are_refused(
-    text: str, error: type[Exception], word: str
-) -> None:
+def test_fields_and_networks_that_there_are_not_are_refused(text, error, word):
     with pytest.raises(error, match=word):
         sweep([residual_chain(1)], lm.target("edge-npu"), parse_axes([text]), executor=Here())
 
@@ -201,9 +199,7 @@ def test_fields_and_networks_that_there_are_not_are_refused(
         ({"efort": "test"}, "effort"),
     ],
 )
-def test_arguments_that_there_are_not_are_refused_before_anything_is_planned(
-    given: dict[str, int], word: str
-) -> None:
+def test_arguments_that_there_are_not_are_refused_before_anything_is_planned(given, word):
     with pytest.raises(PlanError, match=word):
         sweep(
             [residual_chain(1)],
@@ -213,7 +209,7 @@ def test_arguments_that_there_are_not_are_refused_before_anything_is_planned(
         )
 
 
-def test_points_have_energy_and_the_gap_of_what_was_asked_for() -> None:
+def test_points_have_energy_and_the_gap_of_what_was_asked_for():
     options = OPTIONS | {"objective": "energy", "deadlines": {"chain": 1e-9}}
     found = sweep(
         [residual_chain(2)],
@@ -234,14 +230,14 @@ def test_points_have_energy_and_the_gap_of_what_was_asked_for() -> None:
     assert "2 plans with mini-batches that miss their deadlines" in render(sweep_page(found))
 
 
-def test_a_target_without_scratchpad_cannot_have_its_size_swept() -> None:
+def test_a_target_without_scratchpad_cannot_have_its_size_swept():
     machine = lm.target("edge-npu")
     target = replace(machine, memories=machine.memories[:1], copy=None)
     with pytest.raises(TargetError, match="no fast memory"):
         sweep([residual_chain(1)], target, AXES, executor=Here())
 
 
-def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do() -> None:
+def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do():
     target = lm.target("gpu-pcie")
     found = sweep(
         [residual_chain(2)],
@@ -259,7 +255,7 @@ def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do()
 
 
 @pytest.mark.slow
-def test_what_was_planned_once_is_not_planned_again(tmp_path: Path) -> None:
+def test_what_was_planned_once_is_not_planned_again(tmp_path):
     graphs, target, store = (
         [residual_chain(2)],
         lm.target("edge-npu"),
@@ -291,7 +287,7 @@ def test_what_was_planned_once_is_not_planned_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
+def test_an_interrupt_keeps_what_is_finished(tmp_path):
     """Ctrl-C arrives when two of six points are there."""
     arguments = ([residual_chain(2)], lm.target("edge-npu"), AXES)
     whole = sweep(*arguments, executor=Here(), **OPTIONS)
@@ -299,7 +295,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
     store = SweepStore(tmp_path / "sweep.sqlite")
     kept = []
 
-    def stop_after_two(stage: str, share: float) -> None:
+    def stop_after_two(stage, share):
         kept.append(share)
         if len(kept) == 3:
             raise KeyboardInterrupt
@@ -313,7 +309,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_and_threads_give_the_same_points() -> None:
+def test_processes_and_threads_give_the_same_points():
     arguments = ([residual_chain(2)], lm.target("edge-npu"), parse_axes(["scratchpad=8KiB,64KiB"]))
     with local_processes(2) as processes:
         there = sweep(*arguments, executor=processes, **OPTIONS)
@@ -321,7 +317,7 @@ def test_processes_and_threads_give_the_same_points() -> None:
         assert sweep(*arguments, executor=threads, **OPTIONS) == there
 
 
-def point(size: int, makespan: float | None, energy: float = 1.0, **more) -> DesignPoint:  # type: ignore[no-untyped-def]
+def point(size, makespan, energy=1.0, **more):
     figures = (
         {}
         if makespan is None
@@ -344,7 +340,7 @@ def point(size: int, makespan: float | None, energy: float = 1.0, **more) -> Des
     )
 
 
-def swept(points: tuple[DesignPoint, ...], sizes: tuple[int, ...], **more) -> Sweep:  # type: ignore[no-untyped-def]
+def swept(points, sizes, **more):
     axes = (Axis("scratchpad", tuple(Quantity(size, "B") for size in sizes)),)
     return Sweep(
         (SweptNetwork("n", more.pop("precision", "fp32"), 1, 1, 1),),
@@ -355,7 +351,7 @@ def swept(points: tuple[DesignPoint, ...], sizes: tuple[int, ...], **more) -> Sw
     )
 
 
-def test_the_front_leaves_out_what_is_beaten_in_area_time_and_energy() -> None:
+def test_the_front_leaves_out_what_is_beaten_in_area_time_and_energy():
     points = (
         point(1, 5.0),
         point(2, 5.0),
@@ -377,7 +373,7 @@ def test_the_front_leaves_out_what_is_beaten_in_area_time_and_energy() -> None:
     assert found.missing == 1
 
 
-def test_points_are_compared_at_the_same_values_of_what_costs_no_area() -> None:
+def test_points_are_compared_at_the_same_values_of_what_costs_no_area():
     slow, fast = (
         replace(point(1, span), at={"scratchpad": 1, "bandwidth": rate})
         for span, rate in ((5.0, 1e9), (2.0, 2e9))
@@ -388,7 +384,7 @@ def test_points_are_compared_at_the_same_values_of_what_costs_no_area() -> None:
     }
 
 
-def test_the_smallest_machine_within_limits() -> None:
+def test_the_smallest_machine_within_limits():
     broken = point(2, 3.0, violations=(Violation("order", "wrong"),))
     points = (point(1, 5.0), broken, point(3, 4.0), point(4, 4.0), point(5, 3.0, missed=1))
     found = swept(points, (1, 2, 3, 4, 5), limits=Limits(makespan=4.0))
@@ -406,14 +402,14 @@ def test_the_smallest_machine_within_limits() -> None:
     assert swept(points, (1,), limits=Limits(fps=0.25, energy=1.0)).smallest() is points[2]
 
 
-def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_told_apart() -> None:
+def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_told_apart():
     page = render(sweep_page(swept((), (2**20, 2**20 + 1))))
     assert "2 points not planned" in page
     assert "1048576 B" in page
     assert "1048577 B" in page
 
 
-def test_a_process_that_is_ended_from_outside_is_an_error_that_says_what_to_do() -> None:
+def test_a_process_that_is_ended_from_outside_is_an_error_that_says_what_to_do():
     with pytest.raises(PlanError, match="fewer --workers"), local_processes(1) as executor:
         executor.submit(os._exit, 3).result()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, (
@@ -421,7 +417,7 @@ def test_a_process_that_is_ended_from_outside_is_an_error_that_says_what_to_do()
     )
 
 
-def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_store_is_refused(tmp_path):
     (tmp_path / "sweep.sqlite").write_text(
         "not a database, but long enough to be looked at as one" * 100
     )
@@ -433,7 +429,7 @@ COMMAND = "plan onnx:squeezenet --target edge-npu --cut none --effort test"
 
 
 @pytest.mark.slow
-def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
+def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_path):
     """Ctrl-C goes to the whole process group, as a terminal sends it, once the first point is in
     the file."""
     sweep = f"{COMMAND} --sweep scratchpad=1MiB:4MiB --sweep bandwidth=4GB/s,8GB/s --workers 1"
@@ -452,7 +448,7 @@ def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_pat
     stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     stopped = json.loads(stdout)
-    whole = json.loads(run(sweep, "--json --out", tmp_path).stdout)
+    whole = printed(sweep, "--out", tmp_path)
     assert whole["reused"] == len(stopped["points"]) >= 1
     assert (len(whole["points"]), whole["missing"]) == (6, 0)
     assert [point["at"] for point in whole["points"]][:2] == [
@@ -467,7 +463,7 @@ def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_pat
         assert words in table
 
 
-def finished(place: Path) -> int:
+def finished(place):
     """Points in a file that may not be there yet."""
     if not place.is_file():
         return 0
@@ -488,12 +484,12 @@ def finished(place: Path) -> int:
         ("--sweep 'scratchpad=1 parsec'", "parsec"),
     ],
 )
-def test_mistakes_are_one_line_and_leave_nothing(options: str, word: str, tmp_path: Path) -> None:
+def test_mistakes_are_one_line_and_leave_nothing(options, word, tmp_path):
     refused(run(COMMAND, options, "--out", tmp_path / "out"), word)
     assert not (tmp_path / "out").exists()
 
 
-def test_points_are_known_by_all_code_of_the_package() -> None:
+def test_points_are_known_by_all_code_of_the_package():
     """So that what another version planned is not taken for this one's."""
     names = {file.name for file in code_files()}
     assert {
@@ -508,7 +504,7 @@ def test_points_are_known_by_all_code_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("precisions", "unit"), [(("int8", "fp16"), "GOP/s"), (("fp32",), "GFLOP/s"), ((), "GFLOP/s")]
 )
-def test_rates_of_integer_networks_are_operations(precisions: tuple[str, ...], unit: str) -> None:
+def test_rates_of_integer_networks_are_operations(precisions, unit):
     """In the table and in the page, whose axis is named too."""
     networks = tuple(SweptNetwork("n", precision, 1, 1, 1) for precision in precisions)
     found = replace(

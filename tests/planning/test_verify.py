@@ -2,7 +2,6 @@
 
 from dataclasses import fields, replace
 from math import inf, isclose, nan
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,7 +22,6 @@ from tests.support.edits import (
 from tests.support.fuzzing import fuzz
 from tests.support.hand_plan import finished, long_plan, us
 
-from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedOperand
 from loadmaster.planning.verify.facts import Facts
 from loadmaster.planning.verify.memory import overlaps
@@ -37,11 +35,11 @@ from loadmaster.workloads.job import OperatorInfo
     [SHARED, COPYING, long_plan(3), long_plan(301, 3)],
     ids=["shared", "copying", "short", "long"],
 )
-def test_good_plans_hold(plan: Plan) -> None:
+def test_good_plans_hold(plan):
     assert verify(plan) == ()
 
 
-def test_a_mini_batch_may_start_at_its_release_and_end_at_its_deadline() -> None:
+def test_a_mini_batch_may_start_at_its_release_and_end_at_its_deadline():
     plan = timed(20, 20)
     assert verify(plan) == ()
     assert (plan.missed, plan.lateness) == (0, 0.0)
@@ -50,7 +48,7 @@ def test_a_mini_batch_may_start_at_its_release_and_end_at_its_deadline() -> None
     assert (late.missed, late.lateness) == (2, pytest.approx(us(2)))
 
 
-def test_order_through_others_is_order_enough() -> None:
+def test_order_through_others_is_order_enough():
     last = job("net/conv@1", after=("aux/pool#0@0",))
     assert {violation.rule for violation in verify(last)} == {"race"}
     through = job(
@@ -63,7 +61,7 @@ def test_order_through_others_is_order_enough() -> None:
     assert verify(through) == ()
 
 
-def test_a_link_may_be_full_to_the_last_picosecond() -> None:
+def test_a_link_may_be_full_to_the_last_picosecond():
     assert (
         verify(
             finished(
@@ -74,12 +72,12 @@ def test_a_link_may_be_full_to_the_last_picosecond() -> None:
     )
 
 
-def test_a_tile_may_read_a_part_of_what_another_operator_has_split() -> None:
+def test_a_tile_may_read_a_part_of_what_another_operator_has_split():
     assert verify(with_readers(("aux/y#0", "aux/y#1"))) == ()
     assert verify(with_readers(("aux/y#0",), ("aux/y#1",))) == ()
 
 
-def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line() -> None:
+def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line():
     broken = [
         job("net/fc@0", core="c" * 9999),
         job("net/fc@0", after=("a\nb\r\u2028",)),
@@ -91,7 +89,7 @@ def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line() -> Non
     assert any("c" * 77 + "..." + "c" * 40 + "'" in message for message in messages)
 
 
-def test_long_lists_of_violations_are_cut_short() -> None:
+def test_long_lists_of_violations_are_cut_short():
     plan = long_plan(60)
     found = [
         violation.message
@@ -102,14 +100,14 @@ def test_long_lists_of_violations_are_cut_short() -> None:
     assert found[-1] == "and 100 more"
 
 
-def test_a_plan_without_anything_holds() -> None:
+def test_a_plan_without_anything_holds():
     nothing = replace(SHARED.objective, value=0.0, lower_bound=0.0)
     target = replace(SHARED.target, static_power=0.0)
     assert verify(replace(empty(SHARED), target=target, objective=nothing)) == ()
 
 
 @pytest.mark.slow
-def test_a_long_plan_holds() -> None:
+def test_a_long_plan_holds():
     assert verify(long_plan(4000, 4)) == ()
 
 
@@ -119,7 +117,7 @@ def test_a_long_plan_holds() -> None:
 @given(
     st.lists(st.tuples(*[st.integers(0, 5)] * 2, *[st.integers(1, 5)] * 2), min_size=1, max_size=8)
 )
-def test_overlaps_are_found_when_there_are_any(boxes: list[tuple[int, int, int, int]]) -> None:
+def test_overlaps_are_found_when_there_are_any(boxes):
     allocations = tuple(
         PlannedAllocation("net/w", "dram", offset, size, us(at), us(at + life))
         for offset, at, size, life in boxes
@@ -140,9 +138,7 @@ def test_overlaps_are_found_when_there_are_any(boxes: list[tuple[int, int, int, 
         st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 8)), min_size=1, max_size=8
     )
 )
-def test_a_link_is_late_when_some_stretch_of_time_is_asked_for_more_than_it_has(
-    tasks: list[tuple[int, int, int]],
-) -> None:
+def test_a_link_is_late_when_some_stretch_of_time_is_asked_for_more_than_it_has(tasks):
     unit = 10**6
     needs = sorted(
         (at * unit, (at + life) * unit, float(work * unit), number)
@@ -157,7 +153,7 @@ def test_a_link_is_late_when_some_stretch_of_time_is_asked_for_more_than_it_has(
 
 
 @given(st.data())
-def test_reuse_is_a_race_when_a_user_is_no_ancestor_of_a_writer(data: st.DataObject) -> None:
+def test_reuse_is_a_race_when_a_user_is_no_ancestor_of_a_writer(data):
     """Drops ``after`` entries of a long plan: what is then unordered must be reported, and nothing
     else."""
     plan = long_plan(9)
@@ -170,7 +166,7 @@ def test_reuse_is_a_race_when_a_user_is_no_ancestor_of_a_writer(data: st.DataObj
             replace(record, after=after) for record, after in zip(plan.jobs, kept, strict=True)
         ),
     )
-    before: list[set[int]] = []
+    before = []
     for i, record in enumerate(plan.jobs):
         direct = {j for j in range(i) if plan.jobs[j].name in record.after or j == i - 2}
         before.append(direct.union(*(before[j] for j in direct)))
@@ -204,7 +200,7 @@ NO_BANDWIDTH = st.floats(max_value=0.0) | st.sampled_from([inf, nan])
 STORAGES = st.lists(st.sampled_from(["x", "w", "h", "y", "z", "net/h@0", "?"]), max_size=3).map(
     tuple
 )
-VALUES: dict[str, st.SearchStrategy[Any]] = {
+VALUES = {
     "int": INTEGERS,
     "float": TIMES,
     "bool": st.booleans(),
@@ -228,7 +224,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def _mutated(plan: Plan, data: st.DataObject) -> Plan:
+def _mutated(plan, data):
     part = data.draw(st.sampled_from(PARTS))
     records = list(getattr(plan, part))
     if not records:
@@ -249,7 +245,7 @@ def _mutated(plan: Plan, data: st.DataObject) -> Plan:
 @given(
     data=st.data(), plan=st.sampled_from([SHARED, COPYING, cut_plan()]), changes=st.integers(1, 4)
 )
-def test_no_mutation_makes_the_verifier_fail(data: st.DataObject, plan: Plan, changes: int) -> None:
+def test_no_mutation_makes_the_verifier_fail(data, plan, changes):
     for _ in range(changes):
         plan = _mutated(plan, data)
     assert all("\n" not in violation.message for violation in verify(plan))
@@ -260,16 +256,14 @@ def test_no_mutation_makes_the_verifier_fail(data: st.DataObject, plan: Plan, ch
     plan=st.sampled_from([SHARED, COPYING]),
     part=st.sampled_from(["jobs", "tensors", "networks", "transfers"]),
 )
-def test_no_record_can_be_left_out(data: st.DataObject, plan: Plan, part: str) -> None:
+def test_no_record_can_be_left_out(data, plan, part):
     records = list(getattr(plan, part))
     del records[data.draw(st.integers(0, len(records) - 1))]
     assert verify(replace(plan, **{part: tuple(records)}))
 
 
 @given(data=st.data(), plan=st.sampled_from([SHARED, COPYING]), seconds=TIMES)
-def test_wrong_targets_and_figures_are_rejected_whatever_they_are(
-    data: st.DataObject, plan: Plan, seconds: float
-) -> None:
+def test_wrong_targets_and_figures_are_rejected_whatever_they_are(data, plan, seconds):
     makespan, rate = plan.metrics.makespan.value, plan.metrics.throughput.value
     wrong = [
         replace(plan, target=replace(plan.target, memories=plan.target.memories[:1])),

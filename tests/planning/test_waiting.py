@@ -1,8 +1,6 @@
 """What waits for what: bytes are taken over only when their last owners are done, whatever the
 times turn out to be."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,19 +10,19 @@ from loadmaster.planning.decisions import Copy, Packed, Placement, Residence, Sc
 from loadmaster.workloads.job import Job
 
 
-def job(number: int, *after: int) -> Job:
+def job(number, *after):
     return Job(f"j{number}", "n", 0, "Conv", (), (), 0, 8, (), (), after)
 
 
-def schedule(*cores: int) -> Schedule:
+def schedule(*cores):
     return Schedule(np.array(cores, dtype=np.int32), np.arange(len(cores)), 0, 0)
 
 
-def placement(*copies: Copy) -> Placement:
+def placement(*copies):
     return Placement(np.zeros((2, 0), dtype=bool), copies, ())
 
 
-def packed(stays: list[tuple[Residence, int, int]]) -> Packed:
+def packed(stays):
     """Stays with their offsets and sizes, in the order in which they begin."""
     residences, offsets, sizes = (
         (list(column) for column in zip(*stays, strict=True)) if stays else ([], [], [])
@@ -33,7 +31,7 @@ def packed(stays: list[tuple[Residence, int, int]]) -> Packed:
     return Packed(tuple(residences), starts, [start + 1 for start in starts], offsets, sizes, 0)
 
 
-def test_jobs_wait_for_producers_and_for_copies() -> None:
+def test_jobs_wait_for_producers_and_for_copies():
     copy = Copy(0, 0, 1, after=(0,), before=(2,))
     assert waits([job(0), job(1, 0), job(2)], schedule(0, 0, 0), placement(copy), []) == (
         (),
@@ -44,13 +42,13 @@ def test_jobs_wait_for_producers_and_for_copies() -> None:
 
 
 @given(st.data())
-def test_no_order_that_keeps_the_waits_lets_two_stays_share_bytes(data: st.DataObject) -> None:
+def test_no_order_that_keeps_the_waits_lets_two_stays_share_bytes(data):
     """Jobs in their order are one way to run; whoever takes over bytes must come after their users
     in every way."""
     count = data.draw(st.integers(2, 8))
     jobs = [job(number) for number in range(count)]
     cores = schedule(*data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)))
-    stays: list[tuple[Residence, int, int]] = []
+    stays = []
     for writer in range(count):
         users = (
             tuple(sorted(data.draw(st.sets(st.integers(writer + 1, count - 1), max_size=2))))
@@ -64,7 +62,7 @@ def test_no_order_that_keeps_the_waits_lets_two_stays_share_bytes(data: st.DataO
         ):
             stays.append((Residence(writer, 1, writer, users), offset, size))
     after = waits(jobs, cores, placement(), [packed(stays)])
-    before: list[set[int]] = []
+    before = []
     for number in range(count):
         direct = {
             *after[number],
@@ -78,13 +76,13 @@ def test_no_order_that_keeps_the_waits_lets_two_stays_share_bytes(data: st.DataO
                 assert {one.writer, *one.users} <= before[two.writer]
 
 
-def timeline(*spans: tuple[int, int]) -> Timeline:
+def timeline(*spans):
     start, end = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True))
     nothing = np.zeros((0, 1))
     return Timeline(start, end, np.zeros(0, dtype=np.int64), nothing, nothing)
 
 
-def test_a_task_that_starts_late_waits_for_one_that_ends_as_it_starts() -> None:
+def test_a_task_that_starts_late_waits_for_one_that_ends_as_it_starts():
     times = timeline((0, 5), (0, 9), (9, 12), (5, 9))
     # Job 2 waits for job 0 only, and could start at 5; job 1 ends as it starts. Job 3 starts as its
     # own wait ends.

@@ -1,6 +1,7 @@
 """Runs the program, and checks how it refuses."""
 
 import io
+import json
 import os
 import shlex
 import signal
@@ -48,6 +49,18 @@ def run(*arguments: object, cwd: Path | None = None, columns: int = 100) -> Comp
     for number, handler in handlers.items():
         signal.signal(number, handler)
     return CompletedProcess(command, int(end.value.code or 0), *printed)
+
+
+def ran(*arguments: object, code: int = 0, **options: Any) -> CompletedProcess[str]:
+    """What the program does, which must end with this exit code."""
+    result = run(*arguments, **options)
+    assert result.returncode == code, result.stderr
+    return result
+
+
+def printed(*arguments: object, **options: Any) -> Any:
+    """The object that the program prints with ``--json``."""
+    return json.loads(ran(*arguments, "--json", **options).stdout)
 
 
 def written(stream: Any) -> str:

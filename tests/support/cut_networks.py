@@ -5,15 +5,12 @@ from __future__ import annotations
 
 from functools import cache
 
-import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 from tests.support.efforts import TEST
 from tests.support.networks import npu
+from tests.support.onnx_builder import int8_graph
 
 import loadmaster as lm
 from loadmaster.planning.plan import Plan
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 
 
@@ -28,23 +25,14 @@ def convolutions(
 ) -> Graph:
     """A chain of 3 x 3 convolutions of the given strides with rectifiers; ``skip`` adds the last
     result to that of one more."""
-    nodes, weights = [], []
+    nodes: list[str] = []
+    weights: dict[str, tuple[int, ...]] = {}
 
     def conv(source: str, target: str, stride: int) -> None:
-        weights.append(
-            numpy_helper.from_array(np.zeros((channels, channels, 3, 3), np.float32), f"w_{target}")
-        )
-        nodes.append(
-            helper.make_node(
-                "Conv",
-                [source, f"w_{target}"],
-                [f"c_{target}"],
-                target,
-                strides=[stride] * 2,
-                pads=[pad] * 4,
-            )
-        )
-        nodes.append(helper.make_node("Relu", [f"c_{target}"], [target], f"relu_{target}"))
+        weights[f"w_{target}"] = channels, channels, 3, 3
+        options = f"strides={[stride] * 2}, pads={[pad] * 4}"
+        nodes.append(f"[{target}] c_{target} = Conv<{options}>({source}, w_{target})")
+        nodes.append(f"[relu_{target}] {target} = Relu(c_{target})")
 
     last = "x"
     for number, stride in enumerate(strides):
@@ -52,19 +40,9 @@ def convolutions(
         last = f"t{number}"
     if skip:
         conv(last, "again", 1)
-        nodes.append(helper.make_node("Add", [last, "again"], ["sum"], "add"))
+        nodes.append(f"[add] sum = Add({last}, again)")
         last = "sum"
-    shape = (1, channels, rows, rows)
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
-    graph = helper.make_graph(
-        nodes, name, inputs, [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)], weights
-    )
-    model: onnx.ModelProto = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
-    )
-    return build_graph(
-        model, name=name, source="made for a test", batch=None, dims={}, precision="int8"
-    )
+    return int8_graph(nodes, {"x": (1, channels, rows, rows)}, [last], weights, name=name)
 
 
 def cut_network() -> Graph:

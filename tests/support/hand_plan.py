@@ -57,8 +57,8 @@ def job(
     core: str,
     start: float,
     end: float,
-    reads: Reads,
-    writes: Reads,
+    reads: str | Reads,
+    writes: str | Reads,
     after: tuple[str, ...] = (),
     **more: Any,
 ) -> PlannedJob:
@@ -85,8 +85,8 @@ def job(
         compute=us(2),
         energy=1e-9,
         after=after,
-        reads=tuple(PlannedOperand(*read) for read in reads),
-        writes=tuple(PlannedOperand(*write) for write in writes),
+        reads=operands(reads),
+        writes=operands(writes),
         **fields,
     )
 
@@ -95,6 +95,18 @@ def place(
     name: str, memory: str, offset: int, size: int, start: float, end: float
 ) -> PlannedAllocation:
     return PlannedAllocation(name, memory, offset, size, us(start), us(end))
+
+
+def places(table: str) -> tuple[PlannedAllocation, ...]:
+    """A line for each: tensor, memory, offset, bytes, start and end."""
+    rows = [line.split() for line in table.strip().splitlines()]
+    return tuple(place(name, memory, *map(int, numbers)) for name, memory, *numbers in rows)
+
+
+def operands(text: str | Reads) -> tuple[PlannedOperand, ...]:
+    """``tensor:memory:bytes`` of each, or tuples of these."""
+    rows = [row.split(":") for row in text.split()] if isinstance(text, str) else text
+    return tuple(PlannedOperand(name, memory, int(size)) for name, memory, size in rows)
 
 
 def copy(
@@ -336,29 +348,18 @@ def shared_plan() -> Plan:
     )
     jobs = (
         job(
-            "net/conv@0",
-            "a",
-            0,
-            10,
-            [("net/x@0", "dram", 2048), ("net/w", "dram", 1024)],
-            [("net/h@0", "scratchpad", 4096)],
+            "net/conv@0", "a", 0, 10, "net/x@0:dram:2048 net/w:dram:1024", "net/h@0:scratchpad:4096"
         ),
         job(
-            "net/fc@0",
-            "b",
-            10,
-            20,
-            [("net/h@0", "scratchpad", 4096)],
-            [("net/y@0", "dram", 512)],
-            ("net/conv@0",),
+            "net/fc@0", "b", 10, 20, "net/h@0:scratchpad:4096", "net/y@0:dram:512", ("net/conv@0",)
         ),
         job(
             "aux/pool#0@0",
             "a",
             10,
             20,
-            [("aux/x", "dram", 1000)],
-            [("aux/y#0", "dram", 500)],
+            "aux/x:dram:1000",
+            "aux/y#0:dram:500",
             operators=("pool",),
             tiles=2,
         ),
@@ -367,8 +368,8 @@ def shared_plan() -> Plan:
             "a",
             20,
             30,
-            [("net/x@1", "dram", 2048), ("net/w", "dram", 1024)],
-            [("net/h@1", "scratchpad", 4096)],
+            "net/x@1:dram:2048 net/w:dram:1024",
+            "net/h@1:scratchpad:4096",
             ("net/fc@0",),
         ),
         job(
@@ -376,20 +377,14 @@ def shared_plan() -> Plan:
             "b",
             20,
             30,
-            [("aux/x", "dram", 1000)],
-            [("aux/y#1", "dram", 500)],
+            "aux/x:dram:1000",
+            "aux/y#1:dram:500",
             operators=("pool",),
             tile=1,
             tiles=2,
         ),
         job(
-            "net/fc@1",
-            "b",
-            30,
-            40,
-            [("net/h@1", "scratchpad", 4096)],
-            [("net/y@1", "dram", 512)],
-            ("net/conv@1",),
+            "net/fc@1", "b", 30, 40, "net/h@1:scratchpad:4096", "net/y@1:dram:512", ("net/conv@1",)
         ),
     )
     tensors = (
@@ -405,16 +400,18 @@ def shared_plan() -> Plan:
         tensor("aux/y#1", 500, "aux/pool#1@0", is_output=True),
     )
     allocations = (
-        place("net/x@0", "dram", 0, 2048, 0, 10),
-        place("net/x@1", "dram", 2048, 2048, 0, 30),
-        place("net/w", "dram", 4096, 1024, 0, 40),
-        place("net/y@0", "dram", 5120, 512, 10, 40),
-        place("net/y@1", "dram", 5632, 512, 30, 40),
-        place("aux/x", "dram", 6144, 2000, 0, 30),
-        place("aux/y#0", "dram", 8192, 500, 10, 40),
-        place("aux/y#1", "dram", 8704, 500, 20, 40),
-        place("net/h@0", "scratchpad", 0, 4096, 0, 20),
-        place("net/h@1", "scratchpad", 0, 4096, 20, 40),
+        *places("""
+        net/x@0 dram 0 2048 0 10
+        net/x@1 dram 2048 2048 0 30
+        net/w dram 4096 1024 0 40
+        net/y@0 dram 5120 512 10 40
+        net/y@1 dram 5632 512 30 40
+        aux/x dram 6144 2000 0 30
+        aux/y#0 dram 8192 500 10 40
+        aux/y#1 dram 8704 500 20 40
+        net/h@0 scratchpad 0 4096 0 20
+        net/h@1 scratchpad 0 4096 20 40
+    """),
         *tiles(target, jobs),
         place("net/x@0", "a", 900, 300, 2, 9),
     )
@@ -457,19 +454,13 @@ def copying_plan() -> Plan:
             "gpu",
             10,
             20,
-            [("n/x", "hbm", 1024), ("n/w", "hbm", 1024)],
-            [("n/h", "hbm", 1024)],
+            "n/x:hbm:1024 n/w:hbm:1024",
+            "n/h:hbm:1024",
             ("load x", "load w"),
         ),
-        job("n/q@0", "gpu", 20, 30, [("n/w", "hbm", 1024)], [("n/y", "hbm", 1024)], ("load w",)),
+        job("n/q@0", "gpu", 20, 30, "n/w:hbm:1024", "n/y:hbm:1024", ("load w",)),
         job(
-            "n/s@0",
-            "gpu",
-            35,
-            45,
-            [("n/h", "hbm", 1024), ("n/y", "hbm", 1024)],
-            [("n/z", "hbm", 1024)],
-            ("load h", "n/q@0"),
+            "n/s@0", "gpu", 35, 45, "n/h:hbm:1024 n/y:hbm:1024", "n/z:hbm:1024", ("load h", "n/q@0")
         ),
     )
     copies = (
@@ -486,18 +477,18 @@ def copying_plan() -> Plan:
         tensor("n/y", 1024, "n/q@0"),
         tensor("n/z", 1024, "n/s@0", is_output=True),
     )
-    allocations = (
-        place("n/x", "host", 0, 1024, 0, 5),
-        place("n/w", "host", 1024, 1024, 0, 50),
-        place("n/h", "host", 2048, 1024, 20, 35),
-        place("n/z", "host", 3072, 1024, 45, 50),
-        place("n/x", "hbm", 0, 1024, 0, 20),
-        place("n/w", "hbm", 1024, 1024, 5, 30),
-        place("n/h", "hbm", 2048, 1024, 10, 25),
-        place("n/y", "hbm", 0, 1024, 20, 45),
-        place("n/h", "hbm", 1024, 1024, 30, 45),
-        place("n/z", "hbm", 3072, 1024, 35, 50),
-    )
+    allocations = places("""
+        n/x host 0 1024 0 5
+        n/w host 1024 1024 0 50
+        n/h host 2048 1024 20 35
+        n/z host 3072 1024 45 50
+        n/x hbm 0 1024 0 20
+        n/w hbm 1024 1024 5 30
+        n/h hbm 2048 1024 10 25
+        n/y hbm 0 1024 20 45
+        n/h hbm 1024 1024 30 45
+        n/z hbm 3072 1024 35 50
+    """)
     operators = {"p": (("x", "w"), ("h",)), "q": (("w",), ("y",)), "s": (("h", "y"), ("z",))}
     networks = (network("n", 1, 3000, operators, ("z",)),)
     return finished(

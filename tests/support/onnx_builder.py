@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from loadmaster.workloads.frontends.load import load
+from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph, Op
 
 Size = int | str | None
@@ -41,6 +42,21 @@ def parsed(nodes: Iterable[onnx.NodeProto | str]) -> list[onnx.NodeProto]:
     return [parser.parse_node(each) if isinstance(each, str) else each for each in nodes]
 
 
+def operator(text: str) -> tuple[str, dict[str, Any]]:
+    """Kind and attributes of an operator in ONNX's text form."""
+    made = parser.parse_node(f"y = {text}()")
+    values = {each.name: helper.get_attribute_value(each) for each in made.attribute}
+    return made.op_type, {
+        name: value.decode() if isinstance(value, bytes) else value
+        for name, value in values.items()
+    }
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """A shape such as ``2x3``."""
+    return tuple(map(int, text.split("x")))
+
+
 def info(name: str, shape: Sequence[Size] | None, dtype: int = F32) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, dtype, shape)
 
@@ -56,44 +72,68 @@ def constant(name: str, values: Any, dtype: Any = np.int64) -> onnx.TensorProto:
     return numpy_helper.from_array(np.array(values, dtype=dtype), name)
 
 
+def constants(**values: Any) -> list[onnx.TensorProto]:
+    """Truth values, whole numbers of 64 bits, and floats of 32 bits, by their names."""
+    arrays = {name: np.array(value) for name, value in values.items()}
+    return [
+        constant(name, array, np.float32 if array.dtype == np.float64 else array.dtype)
+        for name, array in arrays.items()
+    ]
+
+
+def infos(text: str) -> list[onnx.ValueInfoProto]:
+    """Tensors in ONNX's text form, such as ``float[4,n] x, bool c``."""
+    return list(parser.parse_graph(f"g ({text}) => () {{}}").input)
+
+
+def body(
+    nodes: Iterable[onnx.NodeProto | str] | str,
+    inputs: str | Mapping[str, Sequence[Size]] | Sequence[onnx.ValueInfoProto] = "",
+    outputs: str | Iterable[str] = "",
+    weights: str | Mapping[str, Sequence[int]] | Sequence[onnx.TensorProto] = (),
+    value_info: str | Sequence[onnx.ValueInfoProto] = (),
+) -> onnx.GraphProto:
+    """A graph whose outputs are declared without a shape; inputs and weights that a mapping
+    declares are floats, and nodes, tensors and the outputs' names may be text."""
+    if isinstance(inputs, Mapping):
+        inputs = [info(name, shape) for name, shape in inputs.items()]
+    if isinstance(weights, Mapping):
+        weights = [absent(name, dims) for name, dims in weights.items()]
+    elif isinstance(weights, str):
+        kinds = [(each.name, each.type.tensor_type) for each in infos(weights)]
+        weights = [
+            absent(name, [dim.dim_value for dim in kind.shape.dim], kind.elem_type)
+            for name, kind in kinds
+        ]
+    names = outputs.split(", ") if isinstance(outputs, str) else outputs
+    return helper.make_graph(
+        parsed([nodes] if isinstance(nodes, str) else nodes),
+        "g",
+        infos(inputs) if isinstance(inputs, str) else inputs,
+        [onnx.ValueInfoProto(name=name) for name in names],
+        weights,
+        value_info=infos(value_info) if isinstance(value_info, str) else value_info,
+    )
+
+
 def model(
-    nodes: Sequence[onnx.NodeProto | str],
-    inputs: Mapping[str, Sequence[Size]] | Sequence[onnx.ValueInfoProto],
-    outputs: Sequence[str],
-    weights: Mapping[str, Sequence[int]] | Sequence[onnx.TensorProto] = (),
+    nodes: Any,
+    inputs: Any,
+    outputs: Any,
+    weights: Any = (),
     opset: int = 21,
+    *,
+    value_info: Any = (),
     **rest: Any,
 ) -> onnx.ModelProto:
-    """A model with float inputs and weights unless they are given as protos; its outputs are
-    declared without a shape, and nodes may be in ONNX's text form."""
-    ins = (
-        [info(name, shape) for name, shape in inputs.items()]
-        if isinstance(inputs, Mapping)
-        else list(inputs)
+    """A model whose graph is that of :func:`body`."""
+    domains = ["com.microsoft", "com.microsoft.nchwc", "ai.onnx.preview", "acme"]
+    versions = {"": opset} | dict.fromkeys(domains, 1)
+    return helper.make_model(
+        body(nodes, inputs, outputs, weights, value_info),
+        opset_imports=[helper.make_opsetid(*each) for each in versions.items()],
+        **rest,
     )
-    initialisers = (
-        [absent(name, dims) for name, dims in weights.items()]
-        if isinstance(weights, Mapping)
-        else list(weights)
-    )
-    outs = [onnx.ValueInfoProto(name=name) for name in outputs]
-    graph = helper.make_graph(
-        parsed(nodes),
-        "g",
-        ins,
-        outs,
-        initialisers,
-        value_info=rest.pop("value_info", ()),
-    )
-    domains = {
-        "": opset,
-        "com.microsoft": 1,
-        "com.microsoft.nchwc": 1,
-        "ai.onnx.preview": 1,
-        "acme": 1,
-    }
-    opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
-    return helper.make_model(graph, opset_imports=opsets, **rest)
 
 
 def save(tmp_path: Path, proto: onnx.ModelProto, name: str = "net.onnx") -> Path:
@@ -107,6 +147,13 @@ def graph_of(*args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
     :func:`loadmaster.workloads.frontends.load.load`."""
     with TemporaryDirectory() as folder:
         return load(save(Path(folder), model(*args, **kwargs)), **(options or {}))
+
+
+def int8_graph(*parts: Any, name: str = "tiny") -> Graph:
+    """The graph of a literal model at eight bits, without a file."""
+    proto = model(*parts, opset=17, ir_version=9)
+    given: dict[str, Any] = {"batch": None, "dims": {}, "precision": "int8"}
+    return build_graph(proto, name=name, source="made for a test", **given)
 
 
 def only(graph: Graph, kind: str) -> Op:

@@ -13,6 +13,18 @@ from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
 
 
+def buffers_of(text: str) -> list[lm.Buffer]:
+    """Name, lower, upper and size of each buffer, then fields such as ``offset=3``; commas between
+    buffers."""
+    found = []
+    for row in text.split(","):
+        name, *numbers = (cells := row.split())[:4]
+        fields = dict(cell.split("=") for cell in cells[4:])
+        more = {key: value if key == "memory" else int(value) for key, value in fields.items()}
+        found.append(lm.Buffer(name, *map(int, numbers), **more))
+    return found
+
+
 @st.composite
 def records(draw, most: int = 7, extras: bool = True) -> list[lm.Buffer]:
     """Crowded buffers; with ``extras`` most sets have alignment, pins or gaps."""

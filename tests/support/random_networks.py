@@ -3,49 +3,49 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import numpy_helper, shape_inference
+from tests.support.onnx_builder import model, node
 
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
-from loadmaster.workloads.graph import Graph
 
 
 class Builder:
     """Adds nodes one by one, whose shapes ONNX infers; ``last`` is what the network returns."""
 
-    last: str
-
-    def __init__(self, seed: int, opset: int = 17) -> None:
+    def __init__(self, seed, opset=17):
         self.generator = np.random.default_rng(seed)
         self.opset = opset
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.inputs: dict[str, tuple[int, ...]] = {}
+        self.nodes = []
+        self.constants = []
+        self.shapes = {}
+        self.inputs = {}
 
     def choose(self, *options):
         return options[int(self.generator.integers(len(options)))]
 
-    def input(self, *shape: int) -> str:
+    def input(self, *shape):
         name = f"x{len(self.inputs)}"
         self.inputs[name] = self.shapes[name] = shape
         return name
 
-    def constant(self, array: np.ndarray) -> str:
+    def constant(self, array):
         name = f"c{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(array, name))
         self.shapes[name] = array.shape
         return name
 
-    def weight(self, *shape: int) -> str:
+    def weight(self, *shape):
         return self.constant(self.generator.uniform(-1, 1, shape).astype(np.float32))
 
-    def ints(self, *values: int) -> str:
+    def number(self, value):
+        return self.constant(np.array(value, np.float32))
+
+    def ints(self, *values):
         return self.constant(np.array(values, np.int64))
 
-    def add(self, kind: str, *operands: str, **attributes) -> str:
+    def add(self, kind, *operands, **attributes):
         name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, operands, [name], f"{kind}_{name}", **attributes))
+        self.nodes.append(node(kind, operands, name, f"{kind}_{name}", **attributes))
         inferred = shape_inference.infer_shapes(self.model(), data_prop=True)
         self.shapes |= {
             value.name: tuple(d.dim_value for d in value.type.tensor_type.shape.dim)
@@ -53,21 +53,13 @@ class Builder:
         }
         return name
 
-    def shape(self, name: str) -> tuple[int, ...]:
+    def shape(self, name):
         return self.shapes[name]
 
-    def model(self, *outputs: str) -> onnx.ModelProto:
-        inputs = [
-            helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
-            for n, shape in self.inputs.items()
-        ]
-        results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
-        graph = helper.make_graph(self.nodes, "random", inputs, results, self.constants)
-        return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9
-        )
+    def model(self, *outputs):
+        return model(self.nodes, self.inputs, outputs, self.constants, self.opset, ir_version=9)
 
-    def graph(self, name: str = "random", precision: str | None = None) -> Graph:
+    def graph(self, name="random", precision=None):
         return build_graph(
             self.model(self.last),
             name=name,
@@ -78,7 +70,7 @@ class Builder:
         )
 
 
-def convolution(build: Builder, x: str) -> str:
+def convolution(build, x):
     channels = build.shape(x)[1]
     groups = build.choose(*[g for g in (1, 2, channels) if channels % g == 0])
     each, taps, dilation = build.choose(1, 2), build.choose(1, 2, 3), build.choose(1, 2)
@@ -98,7 +90,7 @@ def convolution(build: Builder, x: str) -> str:
     )
 
 
-def transposed(build: Builder, x: str) -> str:
+def transposed(build, x):
     channels = build.shape(x)[1]
     groups = build.choose(*[g for g in (1, 2, channels) if channels % g == 0])
     taps, dilation = build.choose(2, 3), build.choose(1, 2)
@@ -117,7 +109,7 @@ def transposed(build: Builder, x: str) -> str:
     )
 
 
-def resized(build: Builder, x: str) -> str:
+def resized(build, x):
     none = build.constant(np.zeros(0, np.float32))
     scales = build.constant(
         np.array([1, 1, build.choose(0.5, 1.5, 2.0), build.choose(1.0, 3.0)], np.float32)
@@ -131,7 +123,7 @@ def resized(build: Builder, x: str) -> str:
     )
 
 
-def concatenated(build: Builder, x: str) -> str:
+def concatenated(build, x):
     axis = int(build.generator.integers(4))
     other = build.input(
         *(build.choose(1, 2, 3) if d == axis else n for d, n in enumerate(build.shape(x)))
@@ -139,22 +131,22 @@ def concatenated(build: Builder, x: str) -> str:
     return build.add("Concat", *build.choose((x, other), (other, x), (x, other, x)), axis=axis)
 
 
-def residual(build: Builder, x: str) -> str:
+def residual(build, x):
     again = build.add("Relu", x)
     return build.add("Add", x, again)
 
 
-def scaled(build: Builder, x: str) -> str:
+def scaled(build, x):
     shape = tuple(build.choose(1, n) for n in build.shape(x))
     return build.add("Mul", x, build.weight(*shape[build.choose(0, 1, 2) :]))
 
 
-def expanded(build: Builder, x: str) -> str:
+def expanded(build, x):
     mean = build.add("ReduceMean", x, axes=[build.choose(1, 2, 3)])
     return build.add("Sub", x, build.add("Expand", mean, build.ints(*build.shape(x))))
 
 
-def sliced(build: Builder, x: str) -> str:
+def sliced(build, x):
     axis = int(build.generator.integers(4))
     n = build.shape(x)[axis]
     step = build.choose(1, 2)
@@ -168,7 +160,7 @@ def sliced(build: Builder, x: str) -> str:
     )
 
 
-def folded(build: Builder, x: str) -> str:
+def folded(build, x):
     """Through a reshape and a transpose and back."""
     n, c, h, w = build.shape(x)
     turned = build.add(
@@ -178,7 +170,7 @@ def folded(build: Builder, x: str) -> str:
     return build.add("Reshape", back, build.ints(n, c, h, w))
 
 
-def shuffled(build: Builder, x: str) -> str:
+def shuffled(build, x):
     """A channel shuffle before a convolution."""
     n, c, h, w = build.shape(x)
     groups = build.choose(*[g for g in (1, 2, 3, c) if c % g == 0])
@@ -190,7 +182,7 @@ def shuffled(build: Builder, x: str) -> str:
     return convolution(build, build.add("Reshape", turned, build.ints(n, c, h, w)))
 
 
-def attention(build: Builder, x: str) -> str:
+def attention(build, x):
     """Heads from channels, MatMul - Softmax - MatMul, and back to the layout of the operand."""
     n, c, h, w = build.shape(x)
     heads, width = build.choose(1, 2), 4
@@ -219,7 +211,7 @@ def attention(build: Builder, x: str) -> str:
     )
 
 
-def gathered(build: Builder, x: str) -> str:
+def gathered(build, x):
     """Some elements of a dimension, or a run of them that may begin before the first, which is the
     end."""
     axis = build.choose(1, 2, 3)
@@ -234,70 +226,44 @@ def gathered(build: Builder, x: str) -> str:
     )
 
 
-SMOOTH = (
-    "Abs",
-    "Erf",
-    "Tanh",
-    "Sigmoid",
-    "HardSwish",
-    "Relu",
-    "Softplus",
-    "Softsign",
-    "Sin",
-    "Cos",
-    "Neg",
-    "Exp",
-    "Identity",
-)
+SMOOTH = "Abs Erf Tanh Sigmoid HardSwish Relu Softplus Softsign Sin Cos Neg Exp Identity"
 
 
-def activation(build: Builder, x: str) -> str:
-    kind = build.choose(*SMOOTH, "LeakyRelu", "Elu", "HardSigmoid", "Clip", "PRelu")
+def activation(build, x):
+    kind = build.choose(*SMOOTH.split(), "LeakyRelu", "Elu", "HardSigmoid", "Clip", "PRelu")
     if kind == "Clip":
-        ends = [build.constant(np.array(end, np.float32)) for end in (-0.5, 0.25)]
+        ends = [build.number(end) for end in (-0.5, 0.25)]
         return build.add(kind, x, *build.choose(ends, ["", ends[1]], ends[:1]))
     if kind == "PRelu":
         return build.add(kind, x, build.weight(build.shape(x)[1], 1, 1))
     return build.add(kind, x)
 
 
-def gelu(build: Builder, x: str) -> str:
+def gelu(build, x):
     """As exporters wrote it before it was an operator."""
-    error = build.add("Erf", build.add("Div", x, build.constant(np.array(np.sqrt(2), np.float32))))
+    error = build.add("Erf", build.add("Div", x, build.number(np.sqrt(2))))
     return build.add(
-        "Mul",
-        build.add("Mul", x, build.add("Add", error, build.constant(np.array(1, np.float32)))),
-        half(build),
+        "Mul", build.add("Mul", x, build.add("Add", error, build.number(1))), build.number(0.5)
     )
 
 
-def half(build: Builder) -> str:
-    return build.constant(np.array(0.5, np.float32))
-
-
-def layer_normalisation(build: Builder, x: str) -> str:
+def layer_normalisation(build, x):
     """In its parts."""
     difference = build.add("Sub", x, build.add("ReduceMean", x, axes=[-1]))
-    variance = build.add(
-        "ReduceMean",
-        build.add("Pow", difference, build.constant(np.array(2, np.float32))),
-        axes=[-1],
-    )
-    deviation = build.add(
-        "Sqrt", build.add("Add", variance, build.constant(np.array(0.1, np.float32)))
-    )
+    variance = build.add("ReduceMean", build.add("Pow", difference, build.number(2)), axes=[-1])
+    deviation = build.add("Sqrt", build.add("Add", variance, build.number(0.1)))
     return build.add(
         "Mul", build.add("Div", difference, deviation), build.weight(build.shape(x)[-1])
     )
 
 
-def batch_normalisation(build: Builder, x: str) -> str:
+def batch_normalisation(build, x):
     channels = build.shape(x)[1]
     variance = build.constant(build.generator.uniform(0.5, 1.5, channels).astype(np.float32))
     return build.add("BatchNormalization", x, *(build.weight(channels) for _ in range(3)), variance)
 
 
-def normalised(build: Builder, x: str) -> str:
+def normalised(build, x):
     kind = build.choose("Softmax", "LogSoftmax", "LayerNormalization", "LpNormalization")
     if kind == "LayerNormalization":
         axis = build.choose(2, 3)
@@ -307,7 +273,7 @@ def normalised(build: Builder, x: str) -> str:
     return build.add(kind, x, axis=build.choose(1, 2, 3))
 
 
-def pooling(build: Builder, x: str) -> str:
+def pooling(build, x):
     kind = build.choose("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
     if kind.startswith("Global"):
         return build.add("Add", x, build.add(kind, x))
@@ -319,15 +285,15 @@ def pooling(build: Builder, x: str) -> str:
     )
 
 
-def padded(build: Builder, x: str) -> str:
+def padded(build, x):
     ends = build.ints(0, 0, build.choose(0, 2), 1, 0, build.choose(0, 1), 0, 0)
     return build.choose(
-        lambda: build.add("Pad", x, ends, half(build)),
+        lambda: build.add("Pad", x, ends, build.number(0.5)),
         lambda: build.add("Pad", x, ends, mode="edge"),
     )()
 
 
-def linear(build: Builder, x: str) -> str:
+def linear(build, x):
     n, *rest = build.shape(x)
     wide, turned = build.choose(4, 6, 12), build.choose(0, 1)
     inner = int(np.prod(rest))
@@ -347,30 +313,30 @@ def linear(build: Builder, x: str) -> str:
     )
 
 
-def chosen(build: Builder, x: str) -> str:
-    less = build.add(build.choose("Less", "GreaterOrEqual"), x, half(build))
+def chosen(build, x):
+    less = build.add(build.choose("Less", "GreaterOrEqual"), x, build.number(0.5))
     both = build.add(
-        build.choose("And", "Or", "Xor"), less, build.add("Not", build.add("Equal", x, half(build)))
+        build.choose("And", "Or", "Xor"),
+        less,
+        build.add("Not", build.add("Equal", x, build.number(0.5))),
     )
     return build.add("Where", both, x, build.add("Mul", x, build.weight(build.shape(x)[-1])))
 
 
-def counted(build: Builder, x: str) -> str:
+def counted(build, x):
     """Through whole numbers and back."""
-    whole = build.add(
-        "Cast", build.add("Mul", x, build.constant(np.array(10, np.float32))), to=build.choose(6, 7)
-    )
+    whole = build.add("Cast", build.add("Mul", x, build.number(10)), to=build.choose(6, 7))
     return build.add("Mul", x, build.add("Cast", whole, to=1))
 
 
-def reduced(build: Builder, x: str) -> str:
+def reduced(build, x):
     kind, axis = build.choose("ReduceMean", "ReduceMax", "ReduceMin"), build.choose(1, 2, 3)
     found = build.add(kind, x, axes=[axis], keepdims=build.choose(0, 1))
     shape = [1 if d == axis else n for d, n in enumerate(build.shape(x))]
     return build.add("Sub", x, build.add("Reshape", found, build.ints(*shape)))
 
 
-def together(build: Builder, x: str) -> str:
+def together(build, x):
     return build.add(
         build.choose("Sum", "Max", "Min", "Mean"),
         x,
@@ -379,11 +345,11 @@ def together(build: Builder, x: str) -> str:
     )
 
 
-def tiled(build: Builder, x: str) -> str:
+def tiled(build, x):
     return build.add("Tile", x, build.ints(1, build.choose(1, 2), 1, 2))
 
 
-def two_products(build: Builder, x: str) -> str:
+def two_products(build, x):
     """A product whose bias and activation see another shape than it has."""
     n, c, h, w = build.shape(x)
     wide = build.choose(4, 6, 8)
@@ -423,9 +389,7 @@ LAYERS = (
 )
 
 
-def random_network(
-    seed: int, layers=LAYERS, length: int = 4, most: int = 1500, shape: tuple[int, ...] = ()
-) -> Builder:
+def random_network(seed, layers=LAYERS, length=4, most=1500, shape=()):
     """A network whose only output is the value `last`; its input has the given shape, or a small
     one."""
     build = Builder(seed)

@@ -11,7 +11,6 @@ from typing import Any
 def charts(page: str) -> dict[str, Any]:
     """The data of the charts in a page."""
     found = re.search(r'id="data">([^<]+)</script>', page)
-    assert found is not None
     data: dict[str, Any] = json.loads(gzip.decompress(b64decode(found[1])))
     return data
 

@@ -124,7 +124,6 @@ def least_share(rows: int = ROWS) -> float:
         trained = Trained(1.0, rows=rows)
         trained.step()
         plan = trained.model.plans[0]
-        assert plan.problem is not None
         _LEAST[rows] = float(
             (0.6 * plan.problem.needed().max() + 0.4 * plan.unmoved_peak) / plan.unmoved_peak
         )

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
-from tests.support.tflite_models import Model, Subgraph, b, i
-
-from loadmaster.workloads.frontends.tflite.model import SubgraphEntry
+from tests.support.tflite_models import Model, Subgraph
 
 _SAME, _VALID = 0, 1
 
 
 class Maker:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self.rng = random.Random(seed)
         self.numpy = np.random.default_rng(seed)
         self.model = Model()
         self.net: Subgraph = self.model.subgraph()
         self.dtype = self.rng.choice(("int8", "int8", "int8", "int16", "float32", "float32"))
 
-    def quantised(self, scale: float = 0.05) -> dict[str, Any]:
+    def quantised(self, scale=0.05):
         if self.dtype == "float32":
             return {}
         return {"scale": (scale,), "zero": 3 if self.dtype == "int8" else 0}
 
-    def weights(self, *shape: int, axis: int) -> int:
+    def weights(self, *shape, axis):
         channels = shape[axis]
         if self.dtype == "float32":
             return self.net.tensor(shape, "float32", self.numpy.normal(0, 0.4, shape))
@@ -36,7 +33,7 @@ class Maker:
             shape, "int8", values, scale=scales, axis=axis, name=f"w{len(self.net.tensors)}"
         )
 
-    def bias(self, channels: int) -> int:
+    def bias(self, channels):
         if self.dtype == "float32":
             return self.net.tensor((channels,), "float32", self.numpy.normal(0, 1, channels))
         scales = (0.0005,) * channels
@@ -44,7 +41,7 @@ class Maker:
         dtype = "int32" if self.dtype == "int8" else "int64"
         return self.net.tensor((channels,), dtype, values, scale=scales)
 
-    def window(self, height: int, width: int) -> tuple[int, int, int, int, int, int]:
+    def window(self, height, width):
         """Padding, stride, taps, dilation, and the rows and columns that come of it."""
         taps, stride = self.rng.choice((1, 3, 3, 5)), self.rng.choice((1, 1, 2))
         spread = self.rng.choice((1, 1, 2)) if stride == 1 else 1
@@ -63,78 +60,76 @@ class Maker:
             (width - extent) // stride + 1,
         )
 
-    def layer(self, value: int) -> int:
+    def layer(self, value):
         _, height, width, channels = self.net.shapes[value]
         kinds = ["conv", "conv", "depthwise", "pool", "pad", "residual", "branches"]
         # TFLM has no kernels of 16 bits for these.
         kinds += ["relu", "prelu"] if self.dtype != "int16" else []
         return getattr(self, self.rng.choice(kinds))(value, height, width, channels)
 
-    def conv(self, value: int, height: int, width: int, channels: int) -> int:
+    def conv(self, value, height, width, channels):
         padding, stride, taps, spread, rows, columns = self.window(height, width)
         out = self.rng.choice((4, 8))
-        options = {0: b(padding), 1: i(stride), 2: i(stride), 3: b(1), 4: i(spread), 5: i(spread)}
+        options = {0: padding, 1: stride, 2: stride, 3: 1, 4: spread, 5: spread}
         operands = [value, self.weights(out, taps, taps, channels, axis=0), self.bias(out)]
         return self.out("CONV_2D", operands, (1, rows, columns, out), options)
 
-    def depthwise(self, value: int, height: int, width: int, channels: int) -> int:
+    def depthwise(self, value, height, width, channels):
         padding, stride, taps, spread, rows, columns = self.window(height, width)
-        options = {0: b(padding), 1: i(stride), 2: i(stride), 3: i(1), 5: i(spread), 6: i(spread)}
+        options = {0: padding, 1: stride, 2: stride, 3: 1, 5: spread, 6: spread}
         operands = [value, self.weights(1, taps, taps, channels, axis=3), self.bias(channels)]
         return self.out("DEPTHWISE_CONV_2D", operands, (1, rows, columns, channels), options)
 
-    def pool(self, value: int, height: int, width: int, channels: int) -> int:
+    def pool(self, value, height, width, channels):
         kind = self.rng.choice(("MAX_POOL_2D", "AVERAGE_POOL_2D"))
         taps, stride = self.rng.choice(((2, 2), (3, 1), (3, 2)))
-        options = {0: b(_SAME), 1: i(stride), 2: i(stride), 3: i(taps), 4: i(taps)}
+        options = {0: _SAME, 1: stride, 2: stride, 3: taps, 4: taps}
         shape = (1, -(-height // stride), -(-width // stride), channels)
         return self.out(kind, [value], shape, options)
 
-    def pad(self, value: int, height: int, width: int, channels: int) -> int:
+    def pad(self, value, height, width, channels):
         top, bottom = self.rng.randrange(3), self.rng.randrange(3)
         paddings = [[0, 0], [top, bottom], [1, 0], [0, 0]]
         operands = [value, self.net.tensor((4, 2), "int32", paddings)]
         return self.out("PAD", operands, (1, height + top + bottom, width + 1, channels), {})
 
-    def relu(self, value: int, height: int, width: int, channels: int) -> int:
+    def relu(self, value, height, width, channels):
         return self.out("RELU", [value], (1, height, width, channels), {})
 
-    def prelu(self, value: int, height: int, width: int, channels: int) -> int:
+    def prelu(self, value, height, width, channels):
         slopes = self.numpy.integers(-20, 60, (1, 1, channels))
         more = {"scale": (0.01,), "zero": 0} if self.dtype == "int8" else {}
         operands = [value, self.net.tensor((1, 1, channels), self.dtype, slopes, **more)]
         return self.out("PRELU", operands, (1, height, width, channels), {})
 
-    def branches(self, value: int, height: int, width: int, channels: int) -> int:
+    def branches(self, value, height, width, channels):
         """Two branches, whose operators can run in other orders."""
         shape, ends = (1, height, width, channels), []
         for taps in (3, 1):
-            options = {0: b(_SAME), 1: i(1), 2: i(1), 3: b(0), 4: i(1), 5: i(1)}
+            options = {0: _SAME, 1: 1, 2: 1, 3: 0, 4: 1, 5: 1}
             weights = self.weights(channels, taps, taps, channels, axis=0)
             made = self.out("CONV_2D", [value, weights, self.bias(channels)], shape, options)
             ends.append(self.pool_of(made, shape))
-        return self.out("ADD", ends, shape, {0: b(0)})
+        return self.out("ADD", ends, shape, {0: 0})
 
-    def pool_of(self, value: int, shape: tuple[int, ...]) -> int:
-        options = {0: b(_SAME), 1: i(1), 2: i(1), 3: i(3), 4: i(3)}
+    def pool_of(self, value, shape):
+        options = {0: _SAME, 1: 1, 2: 1, 3: 3, 4: 3}
         return self.out("MAX_POOL_2D", [value], shape, options)
 
-    def residual(self, value: int, height: int, width: int, channels: int) -> int:
-        options = {0: b(_SAME), 1: i(1), 2: i(1), 3: i(1), 5: i(1), 6: i(1)}
+    def residual(self, value, height, width, channels):
+        options = {0: _SAME, 1: 1, 2: 1, 3: 1, 5: 1, 6: 1}
         operands = [value, self.weights(1, 3, 3, channels, axis=3), self.bias(channels)]
         shape = (1, height, width, channels)
         made = self.out("DEPTHWISE_CONV_2D", operands, shape, options)
-        return self.out("ADD", [value, made], shape, {0: b(0)})
+        return self.out("ADD", [value, made], shape, {0: 0})
 
-    def out(
-        self, kind: str, operands: list[int], shape: tuple[int, ...], options: dict[int, Any]
-    ) -> int:
+    def out(self, kind, operands, shape, options):
         made = self.net.tensor(shape, self.dtype, **self.quantised())
         self.net.op(kind, operands, [made], options or None)
         return made
 
 
-def another_order(main: SubgraphEntry, rng: random.Random) -> list[int]:
+def another_order(main, rng):
     """Operators in a random order in which each comes after what makes its operands."""
     made, left, order = {*main.inputs}, list(range(len(main.operators))), list[int]()
     results = {tensor for op in main.operators for tensor in op.outputs}
@@ -146,7 +141,7 @@ def another_order(main: SubgraphEntry, rng: random.Random) -> list[int]:
     return order
 
 
-def convolutional(seed: int) -> bytes:
+def convolutional(seed):
     """A network of a few layers on an image of up to 20 x 12."""
     maker = Maker(seed)
     rows, columns = maker.rng.choice((8, 12, 15, 16, 20)), maker.rng.choice((4, 7, 12))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,9 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     Text,
     write_before,
 )
+from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
+from loadmaster.workloads.graph import Graph
 
 OPTIONS = {
     "CONV_2D": 1,
@@ -53,7 +57,17 @@ OPTIONS = {
     "ASSIGN_VARIABLE": 113,
 }
 """Numbers of the types of options (``BuiltinOptions``)."""
-Fields = Mapping[int, Number | Part]
+BYTES = {
+    **dict.fromkeys(("ADD", "ARG_MAX", "ARG_MIN", "FULLY_CONNECTED", "MEAN", "MUL", "SUB"), (0,)),
+    **dict.fromkeys(("DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D"), (0,)),
+    **dict.fromkeys(("BATCH_MATMUL", "RESIZE_NEAREST_NEIGHBOR"), (0, 1)),
+    **dict.fromkeys(("CONV_2D", "UNIDIRECTIONAL_SEQUENCE_LSTM"), (0, 3)),
+    "RESIZE_BILINEAR": (2, 3),
+    "SVDF": (1,),
+    "TRANSPOSE_CONV": (0,),
+}
+"""Options that are bytes; other whole numbers have 32 bits."""
+Fields = Mapping[int, Number | Part | int]
 
 
 def i(value: int) -> Number:
@@ -85,13 +99,19 @@ class Subgraph:
         name: str | None = None,
         buffer: int | None = None,
     ) -> int:
-        """A tensor; with ``data`` it is a constant."""
+        """A tensor; with ``data`` it is a constant, of one number throughout or of an array."""
         index = len(self.tensors)
         if buffer is None:
             buffer = (
                 0
                 if data is None
-                else self.model.buffer(np.asarray(data, dtype=dtype).reshape(shape).tobytes())
+                else self.model.buffer(
+                    (
+                        np.full(shape, data, dtype)
+                        if np.ndim(data) == 0
+                        else np.asarray(data, dtype=dtype).reshape(shape)
+                    ).tobytes()
+                )
             )
         fields: dict[int, Any] = {
             0: Numbers("i", tuple(shape)),
@@ -126,7 +146,13 @@ class Subgraph:
             2: Numbers("i", tuple(outputs)),
         }
         if options is not None:
-            fields |= {3: Number("B", OPTIONS[kind]), 4: NewTable(options)}
+            own = {
+                field: Number("b" if field in BYTES.get(kind, ()) else "i", value)
+                if isinstance(value, int)
+                else value
+                for field, value in options.items()
+            }
+            fields |= {3: Number("B", OPTIONS[kind]), 4: NewTable(own)}
         self.operators.append(NewTable(fields))
 
     def out(
@@ -141,6 +167,14 @@ class Subgraph:
         result = self.tensor(shape, **more)
         self.op(kind, inputs, (result,), options)
         return result
+
+    def conv(self, value: int, width: int, taps: int = 1, stride: int = 1) -> int:
+        """A convolution with SAME padding, weights of one and biases of zero."""
+        _, *sides, channels = self.shapes[value]
+        weights = self.tensor((width, taps, taps, channels), data=1)
+        shape = (1, *(-(-side // stride) for side in sides), width)
+        options = {0: 0, 1: stride, 2: stride, 4: 1, 5: 1}
+        return self.out("CONV_2D", [value, weights, self.tensor((width,), data=0)], shape, options)
 
     def table(self) -> NewTable:
         parts: dict[int, Any] = {
@@ -175,6 +209,11 @@ class Model:
         """Metadata."""
         self.metadata.append(NewTable({0: Text(name), 1: Number("I", self.buffer(data))}))
 
+    def save(self, folder: Path) -> Path:
+        path = folder / "net.tflite"
+        path.write_bytes(self.bytes())
+        return path
+
     def bytes(self, more: Fields | None = None) -> bytes:
         parts: dict[int, Any] = {
             0: Number("I", 3),
@@ -186,6 +225,25 @@ class Model:
         if self.metadata:
             parts[6] = Tables(self.metadata)
         return write_before(b"", NewTable(parts | dict(more or {})), IDENTIFIER)
+
+
+def graph_of(model: Model, **options: Any) -> Graph:
+    with TemporaryDirectory() as folder:
+        return load(model.save(Path(folder)), **options)
+
+
+def branches(*widths: int) -> Model:
+    """Branches that make much and keep little, written breadth first."""
+    net = (model := Model()).subgraph()
+    value = net.input((1, 4, 4, 4))
+    large = [net.conv(value, width) for width in widths]
+    axes = net.tensor((2,), "int32", [1, 2])
+    means = [
+        net.out("MEAN", [each, axes], (1, 1, 1, width), {0: 1})
+        for each, width in zip(large, widths, strict=True)
+    ]
+    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, sum(widths)), {0: 3}))
+    return model
 
 
 def _code(kind: str) -> NewTable:

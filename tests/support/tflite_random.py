@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 from tests.support.tflite_bands import Maker
-from tests.support.tflite_models import Model, Subgraph, b, i
+from tests.support.tflite_models import Model
 
 from loadmaster.integrations.tflite.flatbuffer_writer import Number, Text
 
@@ -15,17 +15,17 @@ from loadmaster.integrations.tflite.flatbuffer_writer import Number, Text
 class Layers(Maker):
     """Adds random layers of floats to a subgraph."""
 
-    def __init__(self, rng: random.Random, subgraph: Subgraph) -> None:
+    def __init__(self, rng, subgraph):
         self.rng, self.net, self.dtype = rng, subgraph, "float32"
         self.numpy = np.random.default_rng(rng.randrange(2**32))
 
-    def grow(self, values: list[int], layers: int) -> list[int]:
+    def grow(self, values, layers):
         """Values and some more, each computed from some of them."""
         for _ in range(layers):
             values = [*values, self.computed(values)]
         return values
 
-    def computed(self, values: list[int]) -> int:
+    def computed(self, values):
         value = self.rng.choice(values)
         _, height, width, channels = shape = self.net.shapes[value]
         beside = [other for other in values if self.net.shapes[other][:3] == shape[:3]]
@@ -39,39 +39,39 @@ class Layers(Maker):
         ]
         return self.rng.choice(makers)(value, height, width, channels)
 
-    def elementwise(self, value: int, *_: int) -> int:
+    def elementwise(self, value, *_):
         kind = self.rng.choice(
             ("RELU", "RELU6", "TANH", "LOGISTIC", "ABS", "NEG", "FLOOR", "ELU", "SOFTMAX")
         )
         options = {0: Number("f", 1.0)} if kind == "SOFTMAX" else {}
         return self.out(kind, [value], self.net.shapes[value], options)
 
-    def sum(self, value: int, other: int) -> int:
+    def sum(self, value, other):
         kind = self.rng.choice(("ADD", "MUL", "SUB"))
-        return self.out(kind, [value, other], self.net.shapes[value], {0: b(0)})
+        return self.out(kind, [value, other], self.net.shapes[value], {0: 0})
 
-    def join(self, value: int, other: int) -> int:
+    def join(self, value, other):
         *image, channels = self.net.shapes[value]
         shape = (*image, channels + self.net.shapes[other][3])
-        return self.out("CONCATENATION", [value, other], shape, {0: i(3)})
+        return self.out("CONCATENATION", [value, other], shape, {0: 3})
 
-    def mean(self, value: int, height: int, width: int, channels: int) -> int:
+    def mean(self, value, height, width, channels):
         axes = self.net.tensor((2,), "int32", [1, 2])
-        return self.out("MEAN", [value, axes], (1, 1, 1, channels), {0: b(1)})
+        return self.out("MEAN", [value, axes], (1, 1, 1, channels), {0: 1})
 
-    def flat(self, value: int, height: int, width: int, channels: int) -> int:
+    def flat(self, value, height, width, channels):
         """All elements in a row, and a fully connected layer."""
         count, out = height * width * channels, self.rng.randint(2, 12)
         row = self.shaped(value, (1, count))
         operands = [row, self.weights(out, count, axis=0), self.bias(out)]
         return self.shaped(self.out("FULLY_CONNECTED", operands, (1, out), {}), (1, 1, 1, out))
 
-    def shaped(self, value: int, shape: tuple[int, ...]) -> int:
+    def shaped(self, value, shape):
         target = self.net.tensor((len(shape),), "int32", shape)
         return self.net.out("RESHAPE", [value, target], shape, {})
 
 
-def random_model(seed: int) -> Model:
+def random_model(seed):
     """A model of 3 to 25 operators, about half of them with control flow or variables,
     deterministic for a seed."""
     rng = random.Random(seed)
@@ -95,7 +95,7 @@ def random_model(seed: int) -> Model:
     return model
 
 
-def _body(rng: random.Random, model: Model, shape: tuple[int, ...]) -> tuple[int, Subgraph, int]:
+def _body(rng, model, shape):
     """A subgraph from a value of a shape to one of the same shape: its number, itself, its
     output."""
     number, subgraph = len(model.subgraphs), model.subgraph()
@@ -104,18 +104,18 @@ def _body(rng: random.Random, model: Model, shape: tuple[int, ...]) -> tuple[int
     return number, subgraph, subgraph.out("TANH", [last], shape)
 
 
-def _branch(rng: random.Random, model: Model, main: Subgraph, value: int) -> int:
+def _branch(rng, model, main, value):
     condition = main.input((1,), "bool")
     numbers = []
     for _ in range(2):
         number, subgraph, result = _body(rng, model, main.shapes[value])
         subgraph.outputs = [result]
         numbers.append(number)
-    options = {0: i(numbers[0]), 1: i(numbers[1])}
+    options = {0: numbers[0], 1: numbers[1]}
     return main.out("IF", [condition, value], main.shapes[value], options)
 
 
-def _loop(rng: random.Random, model: Model, main: Subgraph, value: int) -> int:
+def _loop(rng, model, main, value):
     """Three rounds."""
     shape = main.shapes[value]
     start = main.tensor((1,), "float32", [0.0])
@@ -130,28 +130,25 @@ def _loop(rng: random.Random, model: Model, main: Subgraph, value: int) -> int:
     body_number, body, result = _body(rng, model, shape)
     count = body.tensor((1,))
     body.inputs.insert(0, count)
-    more = body.out("ADD", [count, body.tensor((1,), "float32", [1.0])], (1,), {0: b(0)})
+    more = body.out("ADD", [count, body.tensor((1,), "float32", [1.0])], (1,), {0: 0})
     body.outputs = [more, result]
     counted, looped = main.tensor((1,)), main.tensor(shape)
-    main.op("WHILE", [start, value], [counted, looped], {0: i(number), 1: i(body_number)})
+    main.op("WHILE", [start, value], [counted, looped], {0: number, 1: body_number})
     return looped
 
 
-def _memory(rng: random.Random, model: Model, main: Subgraph, value: int) -> int:
+def _memory(rng, model, main, value):
     """A variable that is set once, added to at every inference, and read."""
     shape = main.shapes[value]
     names = {0: Text(""), 1: Text(f"state {len(model.subgraphs)}")}
     number, first = len(model.subgraphs), model.subgraph()
     handle = first.out("VAR_HANDLE", [], (1,), names, dtype="resource")
     first.op(
-        "ASSIGN_VARIABLE",
-        [handle, first.tensor(shape, "float32", np.full(shape, 0.25))],
-        [],
-        {},
+        "ASSIGN_VARIABLE", [handle, first.tensor(shape, "float32", np.full(shape, 0.25))], [], {}
     )
-    main.op("CALL_ONCE", [], [], {0: i(number)})
+    main.op("CALL_ONCE", [], [], {0: number})
     own = main.out("VAR_HANDLE", [], (1,), names, dtype="resource")
     old = main.out("READ_VARIABLE", [own], shape, {})
-    new = main.out("ADD", [old, value], shape, {0: b(0)})
+    new = main.out("ADD", [old, value], shape, {0: 0})
     main.op("ASSIGN_VARIABLE", [own, new], [], {})
     return new

@@ -6,20 +6,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import onnx
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.onnx_builder import absent, constant, model, node
+from tests.support.onnx_builder import absent, constants, int8_graph, node
 
 from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.cost.job_times import JobTable
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
@@ -67,12 +65,6 @@ def tiny_network(generator: np.random.Generator, operators: int) -> Graph:
     return int8_graph(nodes, {"x": (1, channels, rows, rows)}, [last], weights)
 
 
-def int8_graph(*parts: Any) -> Graph:
-    proto = model(*parts, opset=17, ir_version=9)
-    given: dict[str, Any] = {"batch": None, "dims": {}, "precision": "int8"}
-    return build_graph(proto, name="tiny", source="made for a test", **given)
-
-
 def tiny_recurrent(generator: np.random.Generator) -> Graph:
     """A recurrence, which cannot be cut and may read its weights at every step, then a matrix
     product, which can be cut."""
@@ -83,7 +75,7 @@ def tiny_recurrent(generator: np.random.Generator) -> Graph:
         absent("w", (ways, gates * hidden, size)),
         absent("r", (ways, gates * hidden, hidden)),
         absent("m", (ways * hidden, 2)),
-        constant("shape", [steps, ways * hidden]),
+        *constants(shape=[steps, ways * hidden]),
     ]
     direction = "bidirectional" if ways == 2 else "forward"
     nodes = [
@@ -248,8 +240,6 @@ class _Uses:
         self.main, self.fast = (main * 1e12).tolist(), (fast * 1e12).tolist()
         self.copies = []
         for tensor in residence.fetched:
-            assert target.fast is not None
-            assert target.copy is not None
             size = workload.tensors[tensor].bytes * 1e12
             speed = min(
                 target.copy.asynchronous_to_fast,

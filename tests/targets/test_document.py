@@ -1,7 +1,5 @@
 """A target as a document gives the target again, and fields of it can be replaced."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -63,19 +61,19 @@ peak = "1 TFLOP/s"
 
 
 @pytest.mark.parametrize("name", bundled())
-def test_a_bundled_target_comes_back(name: str) -> None:
+def test_a_bundled_target_comes_back(name):
     target = lm.target(name)
     assert build_target(document_of(target), name) == target
 
 
-def test_every_field_comes_back(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_every_field_comes_back(tmp_path):
     (tmp_path / "all.toml").write_text(EVERYTHING)
     target = lm.target(tmp_path / "all.toml")
     assert build_target(document_of(target), "all") == target
     assert [core["name"] for core in document_of(target)["cores"]] == ["a", "r0"]
 
 
-def test_fields_are_replaced_as_by_set() -> None:
+def test_fields_are_replaced_as_by_set():
     for override in (
         "cores.ws.count=2",
         "scratchpad.capacity=1MiB",
@@ -88,7 +86,7 @@ def test_fields_are_replaced_as_by_set() -> None:
         with_fields(lm.target("edge-npu"), ["cores.ws.colour=1"])
 
 
-def test_a_calibration_holds_for_other_sizes_but_not_for_other_speeds() -> None:
+def test_a_calibration_holds_for_other_sizes_but_not_for_other_speeds():
     calibrated = replace(
         lm.target("edge-npu"), provenance=Provenance(Label.CALIBRATED, "times.csv")
     )
@@ -96,7 +94,7 @@ def test_a_calibration_holds_for_other_sizes_but_not_for_other_speeds() -> None:
     assert with_fields(calibrated, ["cores.ws.clock=2GHz"]).provenance.label == "estimated"
 
 
-def test_the_area_of_a_target_is_that_of_its_cores_and_its_fast_memory() -> None:
+def test_the_area_of_a_target_is_that_of_its_cores_and_its_fast_memory():
     target = lm.target("edge-npu")
     cores = sum(lm.area(core) for core in target.cores)
     cells = 8 * 8 * 2**20 * 0.346e-6

@@ -1,14 +1,10 @@
-"""Matrix products whose rows exporters flatten: what they make has the shape in which it is read."""
-
-from __future__ import annotations
-
-from pathlib import Path
+"""Matrix products whose rows exporters flatten make what has the shape in which it is read."""
 
 import numpy as np
 import pytest
 from tests.support.efforts import TEST
 from tests.support.networks import npu
-from tests.support.onnx_builder import constant, model, save
+from tests.support.onnx_builder import constant, constants, model, save
 
 import loadmaster as lm
 from loadmaster.integrations.execute.run import run_plan
@@ -17,12 +13,7 @@ from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
 FLAT, APART = constant("flat", [12, 8]), constant("apart", [2, 6, 16])
-WEIGHTS = [
-    FLAT,
-    APART,
-    constant("w", np.ones((8, 16)), np.float32),
-    constant("b", np.ones(16), np.float32),
-]
+WEIGHTS = [FLAT, APART, *constants(w=np.ones((8, 16)), b=np.ones(16))]
 PRODUCT = [
     "[flatten] f = Reshape(x, flat)",
     "[product] g = Gemm(f, w, b)",
@@ -31,17 +22,16 @@ PRODUCT = [
 ]
 
 
-def network(*nodes: str, outputs: tuple[str, ...] = ("y",), rows: tuple[int, ...] = (2, 6)):
+def network(*nodes, outputs=("y",), rows=(2, 6)):
     return lm.load(model([*PRODUCT, *nodes], {"x": (*rows, 8)}, list(outputs), WEIGHTS))
 
 
-def test_what_follows_a_product_of_flattened_rows_is_cut_with_it() -> None:
+def test_what_follows_a_product_of_flattened_rows_is_cut_with_it():
     graph = without_updates(network())
     (group,) = fuse(graph)
     assert [op.name for op in group.ops] == ["product", "relu"]
     assert graph.tensors["g"].shape == (2, 6, 16)
     form = divisible(graph, group)
-    assert form is not None
     assert (form.shape, form.axes) == ((2, 6, 16), (0, 1, 2))
     plan = lm.plan([network()], npu(2, 512), effort=TEST)
     assert any(job.tiles > 1 for job in plan.jobs)
@@ -58,13 +48,13 @@ def test_what_follows_a_product_of_flattened_rows_is_cut_with_it() -> None:
     ],
     ids=["result of the network", "read in two shapes", "flat from the start"],
 )
-def test_other_products_are_left_as_they_are(changed: lm.Graph) -> None:
+def test_other_products_are_left_as_they_are(changed):
     graph = without_updates(changed)
     assert graph.tensors["g"].shape == (12, 16)
     assert next(op for op in graph.ops if op.name == "product").axes == (0, 1)
 
 
-def test_its_pieces_compute_what_the_network_does(tmp_path: Path) -> None:
-    path = save(tmp_path, model(PRODUCT, {"x": (2, 6, 8)}, ["y"], WEIGHTS))
+def test_its_pieces_compute_what_the_network_does(tmp_path):
+    path = save(tmp_path, model(PRODUCT, "float[2,6,8] x", "y", WEIGHTS))
     plan = lm.plan([lm.load(path)], npu(2, 512), effort=TEST)
     assert run_plan(plan, [str(path)]).violations == ()

@@ -16,19 +16,17 @@ from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.lowering.split import WHOLE, choose_split
 
 
-def start(name: str = "net") -> GraphBuilder:
+def start(name="net"):
     build = GraphBuilder(name)
     build.tensor("x", (4, 8, 8), TensorKind.INPUT)
     return build
 
 
-def names(fused) -> list[list[str]]:
+def names(fused):
     return [[op.name for op in group.ops] for group in fused]
 
 
-def test_an_activation_function_joins_its_convolution_and_the_value_between_never_leaves_the_core() -> (
-    None
-):
+def test_an_activation_function_joins_its_convolution_and_the_value_between_never_leaves_the_core():
     build = start()
     build.elementwise("relu", build.conv("conv", "x", 4))
     (group,) = fuse(build.graph("relu"))
@@ -37,7 +35,7 @@ def test_an_activation_function_joins_its_convolution_and_the_value_between_neve
     assert group.nests[0].output == "relu"
 
 
-def test_a_value_that_others_need_is_still_written() -> None:
+def test_a_value_that_others_need_is_still_written():
     build = start()
     build.elementwise("relu", build.conv("conv", "x", 4))
     build.conv("other", "conv", 4)
@@ -45,13 +43,13 @@ def test_a_value_that_others_need_is_still_written() -> None:
     assert [w.tensor for w in fused[0].writes] == ["conv", "relu"]
 
 
-def test_a_residual_sum_joins_the_later_of_its_producers() -> None:
+def test_a_residual_sum_joins_the_later_of_its_producers():
     fused = fuse(residual_chain(1))
     assert names(fused) == [["Conv_a0", "Add_relu0"], ["Conv_b0", "Add_sum0"]]
     assert {r.tensor for r in fused[1].reads} == {"relu0", "b0.w", "x"}
 
 
-def test_gating_needs_no_second_reading_of_its_input() -> None:
+def test_gating_needs_no_second_reading_of_its_input():
     build = start()
     build.conv("conv", "x", 4)
     build.elementwise("sigmoid", "conv")
@@ -60,7 +58,7 @@ def test_gating_needs_no_second_reading_of_its_input() -> None:
     assert [w.tensor for w in group.writes] == ["swish"]
 
 
-def test_a_broadcast_result_is_not_fused_into_the_small_producer() -> None:
+def test_a_broadcast_result_is_not_fused_into_the_small_producer():
     build = start()
     build.tensor("mean", (4, 1, 1))
     build.op("ReduceMean", OpClass.REDUCTION, ["x"], "mean")
@@ -69,7 +67,7 @@ def test_a_broadcast_result_is_not_fused_into_the_small_producer() -> None:
 
 
 @pytest.mark.parametrize("op_class", [OpClass.UNKNOWN, OpClass.CONTROL_FLOW])
-def test_nothing_joins_an_operator_that_is_not_understood(op_class: OpClass) -> None:
+def test_nothing_joins_an_operator_that_is_not_understood(op_class):
     build = start()
     build.tensor("odd", (4, 8, 8))
     build.op("Odd", op_class, ["x"], "odd")
@@ -77,7 +75,7 @@ def test_nothing_joins_an_operator_that_is_not_understood(op_class: OpClass) -> 
     assert len(fuse(build.graph("relu"))) == 2
 
 
-def test_views_vanish_and_their_readers_read_the_storage() -> None:
+def test_views_vanish_and_their_readers_read_the_storage():
     build = start()
     build.conv("conv", "x", 4)
     build.tensor("flat", (256,), alias_of="conv")
@@ -87,7 +85,7 @@ def test_views_vanish_and_their_readers_read_the_storage() -> None:
     assert [op.kind for op in group.ops] == ["Conv", "Add"]
 
 
-def test_mini_batches_share_weights_and_nothing_else() -> None:
+def test_mini_batches_share_weights_and_nothing_else():
     workload = lower([residual_chain(2)], npu(), mini_batches=3)
     kinds = {
         kind: [t.name for t in workload.tensors if t.kind == kind]
@@ -101,13 +99,13 @@ def test_mini_batches_share_weights_and_nothing_else() -> None:
     )
 
 
-def test_networks_of_one_name_are_told_apart() -> None:
+def test_networks_of_one_name_are_told_apart():
     workload = lower([residual_chain(1), residual_chain(1)], npu())
     assert [network.name for network in workload.networks] == ["chain", "chain-2"]
     assert len({job.name for job in workload.jobs}) == len(workload.jobs)
 
 
-def test_a_tensor_that_is_both_factors_of_a_product_is_fetched_as_each() -> None:
+def test_a_tensor_that_is_both_factors_of_a_product_is_fetched_as_each():
     build = GraphBuilder()
     build.tensor("x", (8, 1, 8), TensorKind.INPUT)
     build.tensor("square", (8, 1, 8))
@@ -117,7 +115,7 @@ def test_a_tensor_that_is_both_factors_of_a_product_is_fetched_as_each() -> None
     assert [operand.role for operand in job.reads] == [Role.INPUT, Role.WEIGHT]
 
 
-def test_an_operator_larger_than_the_scratchpad_is_cut_over_its_output_channels() -> None:
+def test_an_operator_larger_than_the_scratchpad_is_cut_over_its_output_channels():
     build = start()
     build.elementwise("relu", build.conv("conv", "x", 64))
     build.conv("next", "relu", 4)
@@ -135,7 +133,7 @@ def test_an_operator_larger_than_the_scratchpad_is_cut_over_its_output_channels(
     assert sum(operand.bytes for operand in after.reads if operand.role is Role.INPUT) == 64 * 64
 
 
-def test_a_tile_reads_all_of_what_is_broadcast_over_channels_and_its_share_of_what_is_not() -> None:
+def test_a_tile_reads_all_of_what_is_broadcast_over_channels_and_its_share_of_what_is_not():
     build = start()
     build.tensor("mask", (1, 8, 8), TensorKind.INPUT)
     build.tensor("scale", (64, 1, 1), TensorKind.WEIGHT)
@@ -158,7 +156,7 @@ def test_a_tile_reads_all_of_what_is_broadcast_over_channels_and_its_share_of_wh
     assert sum(read["scale"]) == 64
 
 
-def test_a_tile_reads_only_the_parts_of_a_split_tensor_that_hold_its_channels() -> None:
+def test_a_tile_reads_only_the_parts_of_a_split_tensor_that_hold_its_channels():
     build = start()
     build.tensor("y", (4, 8, 8), TensorKind.INPUT)
     build.conv("left", "x", 64)
@@ -173,14 +171,14 @@ def test_a_tile_reads_only_the_parts_of_a_split_tensor_that_hold_its_channels() 
     )
 
 
-def test_an_operator_whose_input_alone_is_too_large_is_left_whole() -> None:
+def test_an_operator_whose_input_alone_is_too_large_is_left_whole():
     build = start()
     build.conv("conv", "x", 64)
     (group,) = fuse(build.graph("conv"))
     assert choose_split(group, 200) is WHOLE
 
 
-def test_nothing_to_plan_is_an_error() -> None:
+def test_nothing_to_plan_is_an_error():
     with pytest.raises(PlanError, match="no network"):
         lower([], npu())
     with pytest.raises(PlanError, match="mini-batches"):
@@ -189,7 +187,7 @@ def test_nothing_to_plan_is_an_error() -> None:
         lower([start().graph("x")], npu())
 
 
-def test_an_input_that_bands_share_comes_in_bands_and_every_row_once() -> None:
+def test_an_input_that_bands_share_comes_in_bands_and_every_row_once():
     """Rows that two bands need belong to the first; strides that step over rows leave none out."""
     for rows, strides in ((12, (1,)), (13, (2,))):
         graph = convolutions(rows=rows, strides=strides, skip=False)

@@ -1,76 +1,53 @@
-"""Control flow that is known before the first inference is planned as the operators that it runs."""
-
-from __future__ import annotations
+"""Control flow that is known before the first inference is planned as the operators it runs."""
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
-from tests.support.onnx_builder import constant, graph_of, info, node, parsed, reads
+from tests.support.onnx_builder import body, constant, constants, graph_of, model, node, reads
 
 import loadmaster as lm
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import OpClass
 
-
-def body(
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[str],
-    weights: list[onnx.TensorProto] | None = None,
-) -> onnx.GraphProto:
-    results = [onnx.ValueInfoProto(name=name) for name in outputs]
-    return helper.make_graph(parsed(nodes), "body", inputs, results, weights or [])
+WEIGHTS = constants(w1=np.zeros((8, 4)), w2=np.zeros((8, 6)))
 
 
-WEIGHTS = [
-    constant("w1", np.zeros((8, 4)), "float32"),
-    constant("w2", np.zeros((8, 6)), "float32"),
-]
-
-
-def choice(condition: str) -> onnx.NodeProto:
+def choice(condition):
     branches = {
-        name: body([node("MatMul", ["x", weight], "r", name="product")], [], ["r"])
+        name: body(f"[product] r = MatMul(x, {weight})", "", "r")
         for name, weight in (("then_branch", "w1"), ("else_branch", "w2"))
     }
     return node("If", [condition], "y", name="if", **branches)
 
 
 @pytest.mark.parametrize(("value", "macs", "width"), [(True, 32, 4), (False, 48, 6)])
-def test_a_branch_whose_condition_is_constant_is_taken(value: bool, macs: int, width: int):
+def test_a_branch_whose_condition_is_constant_is_taken(value, macs, width):
     weights = [*WEIGHTS, constant("c", value, "bool")]
-    graph = graph_of([choice("c")], {"x": (1, 8)}, ["y"], weights)
+    graph = graph_of([choice("c")], "float[1,8] x", "y", weights)
     assert (graph.macs, graph.tensors["y"].shape, graph.subgraph_ops) == (macs, (1, width), {})
     assert [op.name for op in graph.ops if op.macs] == ["if/product"]
 
 
 @pytest.mark.parametrize(("length", "rank"), [(4, 2), (8, 3)])
-def test_a_branch_that_shapes_decide_is_taken(length: int, rank: int):
+def test_a_branch_that_shapes_decide_is_taken(length, rank):
     """As torch writes ``squeeze`` of a dimension that is symbolic."""
     nodes = [
         "p = Conv<kernel_shape=[4], strides=[4]>(x, w)",
         "shape = Shape(p)",
         "length = Gather(shape, two)",
-        node("Equal", ["length", "one"], "is one"),
+        "known = Equal(length, one)",
         node(
             "If",
-            ["is one"],
+            ["known"],
             "y",
-            then_branch=body(["s = Squeeze(p, axis)"], [], ["s"]),
-            else_branch=body(["i = Identity(p)"], [], ["i"]),
+            then_branch=body("s = Squeeze(p, axis)", "", "s"),
+            else_branch=body("i = Identity(p)", "", "i"),
         ),
     ]
-    weights = [
-        constant("w", np.zeros((8, 1, 4)), "float32"),
-        constant("two", 2),
-        constant("one", 1),
-        constant("axis", [2]),
-    ]
+    weights = constants(w=np.zeros((8, 1, 4)), two=2, one=1, axis=[2])
     graph = graph_of(
         nodes,
-        {"x": ("batch", 1, "length")},
-        ["y"],
+        "float[batch,1,length] x",
+        "y",
         weights,
         options={"batch": 2, "dims": {"length": length}},
     )
@@ -79,33 +56,29 @@ def test_a_branch_that_shapes_decide_is_taken(length: int, rank: int):
 
 
 def test_a_branch_that_a_value_decides_stays_one_operator():
-    inputs = [info("x", (1, 8)), info("c", (), TensorProto.BOOL)]
-    weights = [WEIGHTS[0], constant("w2", np.zeros((8, 4)), "float32")]
-    graph = graph_of([choice("c")], inputs, ["y"], weights)
+    inputs = "float[1,8] x, bool c"
+    weights = [WEIGHTS[0], *constants(w2=np.zeros((8, 4)))]
+    graph = graph_of([choice("c")], inputs, "y", weights)
     assert [op.op_class for op in graph.ops] == [OpClass.CONTROL_FLOW]
     assert graph.subgraph_ops == {"MatMul": 2}
 
 
-def loop(count: str, condition: str) -> onnx.NodeProto:
+def loop(count, condition):
     """A product with a weight of the body's own, each result kept as a row."""
     inner = body(
-        [
-            "b = MatMul(a, v)",
-            "on = Identity(go)",
-            "row = Identity(b)",
-        ],
-        [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("a", (1, 8))],
-        ["on", "b", "row"],
-        [constant("v", np.zeros((8, 8)), "float32")],
+        ["b = MatMul(a, v)", "on = Identity(go)", "row = Identity(b)"],
+        "int64 i, bool go, float[1,8] a",
+        "on, b, row",
+        constants(v=np.zeros((8, 8))),
     )
     return node("Loop", [count, condition, "x"], ["y", "rows"], name="loop", body=inner)
 
 
 @pytest.mark.parametrize("condition", ["", "t"])
 @pytest.mark.parametrize("opset", [11, 21])
-def test_a_loop_of_known_count_is_so_many_bodies(condition: str, opset: int):
-    weights = [constant("n", 10), constant("t", True, "bool")]
-    graph = graph_of([loop("n", condition)], {"x": (1, 8)}, ["y", "rows"], weights, opset=opset)
+def test_a_loop_of_known_count_is_so_many_bodies(condition, opset):
+    weights = constants(n=10, t=True)
+    graph = graph_of([loop("n", condition)], "float[1,8] x", "y, rows", weights, opset=opset)
     assert graph.macs == 10 * 8 * 8
     assert [graph.tensors[name].shape for name in ("y", "rows")] == [(1, 8), (10, 1, 8)]
     weight = {op.nests[0].weight for op in graph.ops if op.macs}
@@ -115,20 +88,16 @@ def test_a_loop_of_known_count_is_so_many_bodies(condition: str, opset: int):
 
 def test_a_loop_that_may_end_early_stays_one_operator():
     graph = graph_of(
-        [loop("n", "t")],
-        [info("x", (1, 8)), info("t", (), TensorProto.BOOL)],
-        ["y"],
-        [constant("n", 10)],
-        value_info=[info("y", (1, 8))],
+        [loop("n", "t")], "float[1,8] x, bool t", "y", constants(n=10), value_info="float[1,8] y"
     )
     assert graph.ops[0].op_class is OpClass.CONTROL_FLOW
     assert graph.subgraph_ops == {"MatMul": 1, "Identity": 2}
 
 
 @pytest.mark.parametrize(("count", "macs"), [(5000, 5000 * 64), (10**9, 10**9 * 64), (2**62, 0)])
-def test_a_long_loop_is_one_operator_with_the_work_of_all_runs(count: int, macs: int):
-    weights, shapes = [constant("n", count)], [info("y", (1, 8))]
-    graph = graph_of([loop("n", "")], {"x": (1, 8)}, ["y"], weights, value_info=shapes)
+def test_a_long_loop_is_one_operator_with_the_work_of_all_runs(count, macs):
+    weights, shapes = constants(n=count), "float[1,8] y"
+    graph = graph_of([loop("n", "")], "float[1,8] x", "y", weights, value_info=shapes)
     (only,) = graph.ops
     assert (graph.macs, graph.precision, sum(reads(only).values())) == (macs, "fp32", 288)
     assert only.op_class is (OpClass.PRODUCT if macs else OpClass.CONTROL_FLOW)
@@ -136,26 +105,18 @@ def test_a_long_loop_is_one_operator_with_the_work_of_all_runs(count: int, macs:
 
 
 def test_a_long_scan_is_one_operator_with_the_work_of_all_runs():
-    inner = body(
-        ["sum = Add(s, e)", "t = Tanh(sum)"],
-        [info("s", (8,)), info("e", (8,))],
-        ["t", "sum"],
-    )
+    inner = body(["sum = Add(s, e)", "t = Tanh(sum)"], "float[8] s, float[8] e", "t, sum")
     scan = node("Scan", ["s0", "x"], ["last", "all"], body=inner, num_scan_inputs=1)
-    graph = graph_of([scan], {"s0": (8,), "x": (3000, 8)}, ["last", "all"])
-    short = graph_of([scan], {"s0": (8,), "x": (1, 8)}, ["last", "all"])
+    graph = graph_of([scan], "float[8] s0, float[3000,8] x", "last, all")
+    short = graph_of([scan], "float[8] s0, float[1,8] x", "last, all")
     assert [op.op_class for op in graph.ops] == [OpClass.REDUCTION]
     assert graph.ops[0].elements == 3000 * sum(op.elements for op in short.ops) > 0
     assert graph.tensors["all"].shape == (3000, 8)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_scan_is_a_body_for_each_element(axis: int):
-    inner = body(
-        ["sum = Add(s, e)", "t = MatMul(sum, v)"],
-        [info("s", (1, 8)), info("e", (1, 8))],
-        ["t", "sum"],
-    )
+def test_a_scan_is_a_body_for_each_element(axis):
+    inner = body(["sum = Add(s, e)", "t = MatMul(sum, v)"], "float[1,8] s, float[1,8] e", "t, sum")
     shape = [1, 8]
     shape.insert(axis, 20)
     scan = node(
@@ -168,43 +129,35 @@ def test_a_scan_is_a_body_for_each_element(axis: int):
         scan_output_axes=[axis],
     )
     inputs = {"s0": (1, 8), "x": tuple(shape)}
-    weights = [constant("v", np.zeros((8, 8)), "float32")]
-    graph = graph_of([scan], inputs, ["last", "all"], weights)
+    weights = constants(v=np.zeros((8, 8)))
+    graph = graph_of([scan], inputs, "last, all", weights)
     assert graph.macs == 20 * 64
     assert [graph.tensors[name].shape for name in ("last", "all")] == [(1, 8), tuple(shape)]
 
 
 def test_control_flow_within_known_control_flow_is_expanded_too():
-    inner = body([choice("c")], [], ["y"])
+    inner = body([choice("c")], "", "y")
     outer = node("If", ["c"], "z", name="outer", then_branch=inner, else_branch=inner)
-    weights = [*WEIGHTS, constant("c", True, "bool")]
-    graph = graph_of([outer], {"x": (1, 8)}, ["z"], weights)
+    weights = [*WEIGHTS, *constants(c=True)]
+    graph = graph_of([outer], "float[1,8] x", "z", weights)
     assert (graph.macs, graph.tensors["z"].shape) == (32, (1, 4))
 
 
 def test_a_body_that_reads_what_comes_later_is_refused():
-    late = body(["a = Relu(b)", "b = Relu(x)"], [], ["a"])
+    late = body(["a = Relu(b)", "b = Relu(x)"], "", "a")
     choose = node("If", ["c"], "y", then_branch=late, else_branch=late)
     with pytest.raises(ModelError, match="which nothing produces before"):
-        graph_of([choose], {"x": (4,)}, ["y"], [constant("c", True, "bool")])
+        graph_of([choose], "float[4] x", "y", constants(c=True))
 
 
 @pytest.mark.parametrize(("rate", "macs"), [(16_000, 32), (8_000, 48)])
-@pytest.mark.parametrize("shape", [(), (1,)])
-def test_the_value_of_an_input_of_one_element_decides(
-    rate: int, macs: int, shape: tuple[int, ...]
-) -> None:
+@pytest.mark.parametrize("shape", ["", "[1]"])
+def test_the_value_of_an_input_of_one_element_decides(rate, macs, shape):
     """As voice activity detectors choose their network by the rate of the samples."""
-    inputs = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 8)),
-        helper.make_tensor_value_info("sr", TensorProto.INT64, shape),
-    ]
-    nodes = [node("Equal", ["sr", "known"], "is known"), choice("is known")]
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    weights = [*WEIGHTS, constant("known", 16_000)]
-    graph = helper.make_graph(parsed(nodes), "rates", inputs, [output], weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    assert lm.load(model, dims={"sr": rate}).macs == macs
-    assert set(lm.load(model, dims={"sr": rate}).inputs) == {"x"}
+    nodes = ["same = Equal(sr, known)", choice("same")]
+    weights = [*WEIGHTS, *constants(known=16_000)]
+    rates = model(nodes, f"float[1,8] x, int64{shape} sr", "y", weights)
+    graph = lm.load(rates, dims={"sr": rate})
+    assert (graph.macs, set(graph.inputs)) == (macs, {"x"})
     with pytest.raises(ModelError, match="sr=-"):
-        lm.load(model, dims={"x": -1, "sr": 16_000 * 10**18 * -1})
+        lm.load(rates, dims={"x": -1, "sr": 16_000 * 10**18 * -1})

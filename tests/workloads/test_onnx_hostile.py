@@ -1,15 +1,12 @@
-from __future__ import annotations
-
 import contextlib
 import gzip
 from pathlib import Path
 
-import onnx
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
-from tests.support.onnx_builder import absent, constant, info, model, node, save
+from onnx import helper
+from tests.support.onnx_builder import body, constant, constants, info, model, node, save
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
@@ -18,7 +15,7 @@ from loadmaster.workloads.frontends.onnx import file as onnx_file
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
-def complaint(path: Path | str, **options) -> str:
+def complaint(path, **options):
     """The error of loading ``path``: one line that begins with the file's name."""
     with pytest.raises(ModelError) as caught:
         load(path, **options)
@@ -39,7 +36,7 @@ def complaint(path: Path | str, **options) -> str:
         b"\x1f\x8b\x08junk",
     ],
 )
-def test_what_is_no_onnx_file_is_refused(tmp_path: Path, content: bytes):
+def test_what_is_no_onnx_file_is_refused(tmp_path, content):
     path = tmp_path / "net.onnx"
     path.write_bytes(content)
     assert any(
@@ -48,7 +45,7 @@ def test_what_is_no_onnx_file_is_refused(tmp_path: Path, content: bytes):
     )
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path):
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     assert "cannot be read (No such file or directory): give the path" in complaint(
         tmp_path / "absent.onnx"
     )
@@ -65,7 +62,7 @@ def test_an_unknown_precision_lists_those_that_exist():
     assert "choose one of int8, fp16, fp32" in complaint("onnx:resnet50", precision="fp8")
 
 
-def test_a_decompression_bomb_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_decompression_bomb_is_cut_off(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_file, "LARGEST_FILE", 2**20)
     path = tmp_path / "bomb.onnx.gz"
     path.write_bytes(gzip.compress(bytes(2**22)))
@@ -75,13 +72,9 @@ def test_a_decompression_bomb_is_cut_off(tmp_path: Path, monkeypatch: pytest.Mon
     assert "unpacks to more than 64 times its size" in complaint(path)
 
 
-def test_a_circle_names_the_operators_on_it(tmp_path: Path):
-    nodes = [
-        "[fine] ok = Relu(x)",
-        "[one] b = Add(ok, c)",
-        "[two] c = Relu(b)",
-    ]
-    text = complaint(save(tmp_path, model(nodes, {"x": (4,)}, ["c"])))
+def test_a_circle_names_the_operators_on_it(tmp_path):
+    nodes = ["[fine] ok = Relu(x)", "[one] b = Add(ok, c)", "[two] c = Relu(b)"]
+    text = complaint(save(tmp_path, model(nodes, "float[4] x", "c")))
     assert "'one'" in text
     assert "'two'" in text
     assert "'fine'" not in text
@@ -93,98 +86,78 @@ RELU = "y = Relu(x)"
 @pytest.mark.parametrize(
     ("proto", "reason"),
     [
-        (model([RELU, RELU], {"x": (4,)}, ["y"]), "tensor 'y' is defined twice"),
-        (model([RELU], {"x": (4,)}, ["y"], {"y": (4,)}), "tensor 'y' is defined twice"),
+        (model([RELU, RELU], "float[4] x", "y"), "tensor 'y' is defined twice"),
+        (model(RELU, "float[4] x", "y", "float[4] y"), "tensor 'y' is defined twice"),
+        (model(RELU, "float[4] x", "y", "float[4] w, float[4] w"), "tensor 'w' is defined twice"),
+        (model(RELU, "float[4] x, float[4] x", "y"), "tensor 'x' is defined twice"),
         (
-            model([RELU], {"x": (4,)}, ["y"], [absent("w", (4,)), absent("w", (4,))]),
-            "tensor 'w' is defined twice",
-        ),
-        (model([RELU], [info("x", (4,)), info("x", (4,))], ["y"]), "tensor 'x' is defined twice"),
-        (
-            model(["[n] y = Add(x, gone)"], {"x": (4,)}, ["y"]),
+            model("[n] y = Add(x, gone)", "float[4] x", "y"),
             r"operator 'n' (Add) reads tensor 'gone', which nothing produces",
         ),
-        (model([RELU], {"x": (4,)}, ["z"]), "output 'z' is produced by nothing"),
-        (model([RELU], {"x": (4, 0)}, ["y"]), "dimension 1 of input 'x' is 0: give --dim x.1=N"),
-        (model([RELU], {"x": (4, -3)}, ["y"]), "dimension 1 of input 'x' is -3"),
+        (model(RELU, "float[4] x", "z"), "output 'z' is produced by nothing"),
+        (model(RELU, "float[4,0] x", "y"), "dimension 1 of input 'x' is 0: give --dim x.1=N"),
+        (model(RELU, "float[4,-3] x", "y"), "dimension 1 of input 'x' is -3"),
         (
-            model([RELU], {"x": (2**31, 2**31)}, ["y"]),
+            model(RELU, "float[2147483648,2147483648] x", "y"),
             "tensor 'x' of shape [2147483648, 2147483648] would take 2^62 bytes or more",
         ),
-        (model([RELU], [info("x", (4,), 99)], ["y"]), "tensor 'x' has the unknown element type 99"),
-        (model([RELU], [info("x", None)], ["y"]), "input 'x' has no shape"),
-        (model([RELU], {"x": (4,)}, ["y"], {"w": (4, -1)}), "tensor 'w' has a negative dimension"),
+        (model(RELU, [info("x", (4,), 99)], "y"), "tensor 'x' has the unknown element type 99"),
+        (model(RELU, "float[] x", "y"), "input 'x' has no shape"),
+        (model(RELU, "float[4] x", "y", "float[4,-1] w"), "tensor 'w' has a negative dimension"),
         (
-            model(["y = Slice(x, a, a)"], {"x": (4,)}, ["y"], [constant("a", [1])]),
+            model("y = Slice(x, a, a)", "float[4] x", "y", constants(a=[1])),
             "tensor 'y' is empty, its shape is [0]",
         ),
+        (model("[k] y = Constant()", "", "y"), "operator 'k' (Constant) holds no value"),
         (
-            model(["[k] y = Constant()"], {}, ["y"]),
-            "operator 'k' (Constant) holds no value",
-        ),
-        (
-            model(["[m] y = MatMul(x, x)"], {"x": (4, 5)}, ["y"]),
+            model("[m] y = MatMul(x, x)", "float[4,5] x", "y"),
             "output of operator 'm' (MatMul), is unknown (",
         ),
         (
-            model(["[m] y = acme.Odd(x)"], {"x": (4,)}, ["y"]),
+            model("[m] y = acme.Odd(x)", "float[4] x", "y"),
             "output of operator 'm' (acme.Odd), is unknown: run shape",
         ),
         (
-            model(["y, z = Split<num_outputs=1>(x)"], {"x": (4,)}, ["y", "z"]),
+            model("y, z = Split<num_outputs=1>(x)", "float[4] x", "y, z"),
             "it has 2 outputs and says that it has 1",
         ),
         (
-            model(
-                ["y = GatherND<batch_dims=-5>(x, i)"],
-                {"x": (4, 4)},
-                ["y"],
-                [constant("i", [[1]])],
-            ),
+            model("y = GatherND<batch_dims=-5>(x, i)", "float[4,4] x", "y", constants(i=[[1]])),
             "its batch_dims -5 is out",
         ),
         (
-            model([node("LayerNormalization", ["x", "x"], "y", axis=2**31)], {"x": (4,)}, ["y"]),
+            model(["y = LayerNormalization<axis=2147483648>(x, x)"], "float[4] x", "y"),
             "its axis 2147483648 is out of range",
         ),
         (
             model(
-                [
-                    "s = SequenceConstruct(x)",
-                    "y = ConcatFromSequence<axis=0>(s)",
-                ],
-                {"x": (4,)},
-                ["y"],
+                ["s = SequenceConstruct(x)", "y = ConcatFromSequence<axis=0>(s)"], "float[4] x", "y"
             ),
             "is of type sequence: only tensors can be planned",
         ),
     ],
 )
-def test_what_cannot_be_planned_is_named(tmp_path: Path, proto: onnx.ModelProto, reason: str):
+def test_what_cannot_be_planned_is_named(tmp_path, proto, reason):
     assert reason in complaint(save(tmp_path, proto))
 
 
 @pytest.mark.parametrize("size", [2**40, 2**60, 2**62])
-def test_huge_constants_are_refused_before_they_are_computed(tmp_path: Path, size: int):
-    limits = [constant("a", 0), constant("b", size), constant("c", 1), constant("n", [size])]
-    for made in (
-        "r = Range(a, b, c)",
-        "r = ConstantOfShape(n)",
-        "r = Expand(c, n)",
-    ):
-        text = complaint(save(tmp_path, model([made, "y = Neg(r)"], {"x": (4,)}, ["y"], limits)))
+def test_huge_constants_are_refused_before_they_are_computed(tmp_path, size):
+    limits = constants(a=0, b=size, c=1, n=[size])
+    for made in ("r = Range(a, b, c)", "r = ConstantOfShape(n)", "r = Expand(c, n)"):
+        text = complaint(save(tmp_path, model([made, "y = Neg(r)"], "float[4] x", "y", limits)))
         assert "'r'" in text
 
 
-def test_an_empty_constant_is_legal(tmp_path: Path):
+def test_an_empty_constant_is_legal(tmp_path):
     nodes = ["y = Resize(x, roi, scales)"]
     weights = [constant("roi", [], "float32"), constant("scales", [1, 1, 2, 2], "float32")]
-    graph = load(save(tmp_path, model(nodes, {"x": (1, 3, 4, 4)}, ["y"], weights)))
+    graph = load(save(tmp_path, model(nodes, "float[1,3,4,4] x", "y", weights)))
     assert graph.tensors["y"].shape == (1, 3, 8, 8)
     assert [access.tensor for access in graph.ops[0].reads] == ["x"]
 
 
-def nested_bodies(depth: int) -> bytes:
+def nested_bodies(depth):
     """A model with bodies inside bodies, written byte by byte: the protobuf library refuses to
     build it."""
     content = node("Relu", ["x"], "y").SerializeToString()
@@ -195,33 +168,26 @@ def nested_bodies(depth: int) -> bytes:
     return bytes([7 << 3 | 2]) + varint(len(graph)) + graph
 
 
-def varint(number: int) -> bytes:
+def varint(number):
     return (bytes([number & 127 | 128]) + varint(number >> 7)) if number > 127 else bytes([number])
 
 
 @pytest.mark.parametrize("depth", [40, 5000])
-def test_bodies_nested_too_deeply_are_refused(tmp_path: Path, depth: int):
+def test_bodies_nested_too_deeply_are_refused(tmp_path, depth):
     path = tmp_path / "deep.onnx"
     path.write_bytes(nested_bodies(depth))
     assert "is not an ONNX file, or is cut off or damaged" in complaint(path)
 
 
-def test_bodies_nested_as_deeply_as_protobuf_allows_are_counted(tmp_path: Path):
-    body = helper.make_graph([node("Relu", ["x"], "t")], "g", [], [info("t", None)])
+def test_bodies_nested_as_deeply_as_protobuf_allows_are_counted(tmp_path):
+    inner = body("t = Relu(x)", "", "t")
     for _ in range(25):
-        body = helper.make_graph(
-            [node("If", ["c"], "t", then_branch=body)], "g", [], [info("t", None)]
-        )
-    proto = model(
-        body.node,
-        [info("c", (), TensorProto.BOOL), info("x", (4,))],
-        ["t"],
-        value_info=[info("t", (4,))],
-    )
+        inner = body([node("If", ["c"], "t", then_branch=inner)], "", "t")
+    proto = model(inner.node, "bool c, float[4] x", "t", value_info="float[4] t")
     assert dict(load(save(tmp_path, proto)).subgraph_ops) == {"If": 24, "Relu": 1}
 
 
-def functions(calls: dict[str, list[str]]) -> list[onnx.FunctionProto]:
+def functions(calls):
     """Functions of one operand, each a chain of calls."""
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("acme", 1)]
     result = []
@@ -235,23 +201,23 @@ def functions(calls: dict[str, list[str]]) -> list[onnx.FunctionProto]:
     return result
 
 
-def test_local_functions_are_inlined(tmp_path: Path):
+def test_local_functions_are_inlined(tmp_path):
     proto = model(
-        ["y = acme.F(x)"],
-        {"x": (4,)},
-        ["y"],
+        "y = acme.F(x)",
+        "float[4] x",
+        "y",
         functions=functions({"F": ["G", "G"], "G": ["Relu", "Relu"]}),
     )
     graph = load(save(tmp_path, proto))
     assert [op.kind for op in graph.ops] == ["Relu"] * 4
 
 
-def test_functions_that_call_themselves_or_explode_are_refused(tmp_path: Path):
+def test_functions_that_call_themselves_or_explode_are_refused(tmp_path):
     call = ["y = acme.F0(x)"]
-    circle = model(call, {"x": (4,)}, ["y"], functions=functions({"F0": ["F1"], "F1": ["F0"]}))
+    circle = model(call, "float[4] x", "y", functions=functions({"F0": ["F1"], "F1": ["F0"]}))
     assert "calls itself" in complaint(save(tmp_path, circle))
     chain = {f"F{level}": [f"F{level + 1}"] * 2 for level in range(40)} | {"F40": ["Relu"]}
-    bomb = model(call, {"x": (4,)}, ["y"], functions=functions(chain))
+    bomb = model(call, "float[4] x", "y", functions=functions(chain))
     assert f"expand to {2**40} operators" in complaint(save(tmp_path, bomb))
 
 
@@ -272,9 +238,7 @@ SAMPLES = [
     cut=st.floats(0, 1),
     flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), max_size=4),
 )
-def test_a_damaged_file_gives_a_graph_or_a_model_error(
-    tmp_path: Path, sample: bytes, cut: float, flips: list[tuple[float, int]]
-):
+def test_a_damaged_file_gives_a_graph_or_a_model_error(tmp_path, sample, cut, flips):
     data = bytearray(sample)
     for position, mask in flips:
         data[int(position * len(data))] ^= mask
@@ -284,7 +248,7 @@ def test_a_damaged_file_gives_a_graph_or_a_model_error(
         load(path, dims={"batch": 2, "steps": 16} if sample is SAMPLES[1] else {})
 
 
-def test_two_thousand_operators_load(tmp_path: Path):
+def test_two_thousand_operators_load(tmp_path):
     nodes = [
         node(
             "Conv" if index % 2 else "Relu",
@@ -293,5 +257,5 @@ def test_two_thousand_operators_load(tmp_path: Path):
         )
         for index in range(2000)
     ]
-    path = save(tmp_path, model(nodes, {"t0": (1, 8, 32, 32)}, ["t2000"], {"w": (8, 8, 1, 1)}))
+    path = save(tmp_path, model(nodes, "float[1,8,32,32] t0", "t2000", "float[8,8,1,1] w"))
     assert len(load(path).ops) == 2000

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import math
 from pathlib import Path
@@ -9,7 +7,7 @@ import pytest
 
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx.file import light_names, light_path
-from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+from loadmaster.workloads.graph import OpClass, TensorKind
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -28,7 +26,7 @@ LIGHT = {
 }
 
 
-def naive_macs(model: onnx.ModelProto) -> int:
+def naive_macs(model):
     """Output elements times the weights behind each, with shapes from onnx's inference over the
     whole file."""
     graph = onnx.shape_inference.infer_shapes(model).graph
@@ -49,7 +47,7 @@ def naive_macs(model: onnx.ModelProto) -> int:
     return total
 
 
-def bert_macs(layers: int = 12, width: int = 768, steps: int = 128, inner: int = 3072) -> int:
+def bert_macs(layers=12, width=768, steps=128, inner=3072):
     """Four projections, two products of attention and two of the MLP in every layer; the pooler at
     the end."""
     return (
@@ -58,11 +56,11 @@ def bert_macs(layers: int = 12, width: int = 768, steps: int = 128, inner: int =
     )
 
 
-def gpt2_macs(vocabulary: int = 50257, width: int = 768, steps: int = 128) -> int:
+def gpt2_macs(vocabulary=50257, width=768, steps=128):
     return bert_macs() - width**2 + steps * width * vocabulary
 
 
-def dlrm_macs(batch: int = 64) -> int:
+def dlrm_macs(batch=64):
     bottom, top = 13 * 512 + 512 * 256 + 256 * 64, (64 + 351) * 512 + 512 * 256 + 256
     return batch * (bottom + 27 * 27 * 64 + top)
 
@@ -70,7 +68,7 @@ def dlrm_macs(batch: int = 64) -> int:
 FIXTURE_MACS = {"bert-base": bert_macs(), "gpt2": gpt2_macs(), "dlrm": dlrm_macs()}
 
 
-def assert_consistent(graph: Graph) -> None:
+def assert_consistent(graph):
     """Operands exist, aliases end at owners, nests name operands, and producers come before their
     users."""
     ready = set(graph.inputs) | {
@@ -97,7 +95,7 @@ def assert_consistent(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_the_networks_of_the_onnx_package_load_with_their_published_work(name: str):
+def test_the_networks_of_the_onnx_package_load_with_their_published_work(name):
     graph = load(f"onnx:{name}")
     macs, parameters = LIGHT[name]
     assert graph.macs == naive_macs(onnx.load(light_path(name)))
@@ -112,7 +110,7 @@ def test_the_table_of_this_test_covers_every_shipped_network():
 
 
 @pytest.mark.parametrize("name", FIXTURE_MACS)
-def test_the_fixtures_do_exactly_the_work_of_their_architecture(name: str):
+def test_the_fixtures_do_exactly_the_work_of_their_architecture(name):
     graph = load(FIXTURES / f"{name}.onnx.gz")
     assert graph.macs == FIXTURE_MACS[name]
     assert (graph.name, graph.unknown_ops) == (name, {})
@@ -144,7 +142,7 @@ def test_mobilebert_and_collaborative_filtering_hold_their_published_parameters(
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.onnx.gz")), ids=lambda path: path.name)
-def test_the_fixtures_are_small_and_say_nothing_about_the_machine_that_made_them(path: Path):
+def test_the_fixtures_are_small_and_say_nothing_about_the_machine_that_made_them(path):
     content = gzip.decompress(path.read_bytes())
     assert path.stat().st_size < 80_000
     assert not any(
@@ -153,7 +151,7 @@ def test_the_fixtures_are_small_and_say_nothing_about_the_machine_that_made_them
 
 
 @pytest.mark.parametrize("opset", range(11, 16))
-def test_an_ordinary_bert_of_the_exporter_that_traces_loads_at_every_opset(opset: int):
+def test_an_ordinary_bert_of_the_exporter_that_traces_loads_at_every_opset(opset):
     """With an attention mask, which it compares by operators that are functions."""
     graph = load(FIXTURES / f"traced-bert-opset{opset}.onnx.gz", batch=3, dims={"steps": 24})
     assert graph.macs == 3 * bert_macs(layers=2, width=32, steps=24, inner=64)

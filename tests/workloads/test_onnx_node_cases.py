@@ -1,8 +1,6 @@
 """All of ONNX's own tests of single operators: which load with the shapes that their results have,
 and which cannot, and why."""
 
-from __future__ import annotations
-
 import warnings
 from collections import defaultdict
 
@@ -26,7 +24,8 @@ REASONS = {
 CANNOT = {
     "sequences are no tensors": (
         """
-        identity_sequence if_seq loop13_seq optional_get_element_sequence sequence_insert_at_back sequence_insert_at_front
+        identity_sequence if_seq loop13_seq optional_get_element_sequence
+        sequence_insert_at_back sequence_insert_at_front
         split_to_sequence_1 split_to_sequence_2 split_to_sequence_nokeepdims
         sequence_map_identity_1_sequence sequence_map_identity_1_sequence_expanded
         sequence_map_identity_2_sequences sequence_map_identity_2_sequences_expanded
@@ -38,17 +37,23 @@ CANNOT = {
     ),
     "optional values are no tensors": (
         """
-        identity_opt if_opt loop16_seq_none optional_get_element_optional_tensor optional_get_element_optional_sequence
-        optional_has_element_tensor_input optional_has_element_optional_input optional_has_element_empty_optional_input
+        identity_opt if_opt loop16_seq_none optional_get_element_optional_tensor
+        optional_get_element_optional_sequence
+        optional_has_element_tensor_input optional_has_element_optional_input
+        optional_has_element_empty_optional_input
     """
     ),
     "the network's data is empty": (
         """
-        reduce_log_sum_empty_set reduce_log_sum_empty_set_expanded reduce_log_sum_exp_empty_set reduce_log_sum_exp_empty_set_expanded
-        reduce_l1_empty_set reduce_l1_empty_set_expanded reduce_l2_empty_set reduce_l2_empty_set_expanded
+        reduce_log_sum_empty_set reduce_log_sum_empty_set_expanded
+        reduce_log_sum_exp_empty_set reduce_log_sum_exp_empty_set_expanded
+        reduce_l1_empty_set reduce_l1_empty_set_expanded reduce_l2_empty_set
+        reduce_l2_empty_set_expanded
         reduce_max_empty_set reduce_max_empty_set_bool reduce_min_empty_set reduce_prod_empty_set
-        reduce_sum_empty_set reduce_sum_empty_set_non_reduced_axis_zero reduce_sum_square_empty_set reduce_sum_square_empty_set_expanded
-        regex_full_match_empty reshape_allowzero_reordered split_zero_size_splits_opset13 split_zero_size_splits_opset18
+        reduce_sum_empty_set reduce_sum_empty_set_non_reduced_axis_zero
+        reduce_sum_square_empty_set reduce_sum_square_empty_set_expanded
+        regex_full_match_empty reshape_allowzero_reordered split_zero_size_splits_opset13
+        split_zero_size_splits_opset18
         string_split_empty_tensor triu_zero tril_zero
     """
     ),
@@ -57,20 +62,31 @@ CANNOT = {
     ),
     "a shape depends on values that the caller gives": (
         """
-        affine_grid_2d_expanded affine_grid_2d_align_corners_expanded affine_grid_3d_expanded affine_grid_3d_align_corners_expanded
-        blackmanwindow_expanded blackmanwindow_symmetric_expanded hammingwindow_expanded hammingwindow_symmetric_expanded
-        hannwindow_expanded hannwindow_symmetric_expanded constantofshape_int_shape_zero slice_start_out_of_bounds
-        center_crop_pad_crop_expanded center_crop_pad_pad_expanded center_crop_pad_crop_and_pad_expanded
-        center_crop_pad_crop_axes_hwc_expanded center_crop_pad_crop_negative_axes_hwc_expanded center_crop_pad_crop_axes_chw_expanded
+        affine_grid_2d_expanded affine_grid_2d_align_corners_expanded
+        affine_grid_3d_expanded affine_grid_3d_align_corners_expanded
+        blackmanwindow_expanded blackmanwindow_symmetric_expanded hammingwindow_expanded
+        hammingwindow_symmetric_expanded
+        hannwindow_expanded hannwindow_symmetric_expanded constantofshape_int_shape_zero
+        slice_start_out_of_bounds
+        center_crop_pad_crop_expanded center_crop_pad_pad_expanded
+        center_crop_pad_crop_and_pad_expanded
+        center_crop_pad_crop_axes_hwc_expanded
+        center_crop_pad_crop_negative_axes_hwc_expanded
+        center_crop_pad_crop_axes_chw_expanded
         range_float16_type_positive_delta_expanded range_bfloat16_type_positive_delta_expanded
-        reduce_log_sum_desc_axes_expanded reduce_log_sum_asc_axes_expanded reduce_log_sum_negative_axes_expanded
-        reduce_log_sum_exp_do_not_keepdims_example_expanded reduce_log_sum_exp_do_not_keepdims_random_expanded
+        reduce_log_sum_desc_axes_expanded reduce_log_sum_asc_axes_expanded
+        reduce_log_sum_negative_axes_expanded
+        reduce_log_sum_exp_do_not_keepdims_example_expanded
+        reduce_log_sum_exp_do_not_keepdims_random_expanded
         reduce_log_sum_exp_keepdims_example_expanded reduce_log_sum_exp_keepdims_random_expanded
-        reduce_log_sum_exp_negative_axes_keepdims_example_expanded reduce_log_sum_exp_negative_axes_keepdims_random_expanded
+        reduce_log_sum_exp_negative_axes_keepdims_example_expanded
+        reduce_log_sum_exp_negative_axes_keepdims_random_expanded
         reduce_l2_do_not_keepdims_example_expanded reduce_l2_do_not_keepdims_random_expanded
         reduce_l2_keep_dims_example_expanded reduce_l2_keep_dims_random_expanded
-        reduce_l2_negative_axes_keep_dims_example_expanded reduce_l2_negative_axes_keep_dims_random_expanded
-        unique_sorted_without_axis unique_not_sorted_without_axis unique_sorted_with_axis unique_sorted_with_axis_3d
+        reduce_l2_negative_axes_keep_dims_example_expanded
+        reduce_l2_negative_axes_keep_dims_random_expanded
+        unique_sorted_without_axis unique_not_sorted_without_axis unique_sorted_with_axis
+        unique_sorted_with_axis_3d
         unique_sorted_with_negative_axis unique_length_1
     """
     ),
@@ -102,12 +118,12 @@ NOT_UNDERSTOOD = {
     not onnx.__version__.startswith("1.23."), reason="the table is of the tests in onnx 1.23"
 )
 @pytest.mark.slow
-def test_all_of_onnx_own_node_tests_load_with_the_shapes_of_their_results_or_are_refused_for_a_known_reason():
+def test_node_tests_of_onnx_load_with_the_shapes_of_their_results_or_are_refused_for_a_reason():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cases = load_model_tests(kind="node")
-    refused: dict[str, set[str]] = defaultdict(set)
-    unknown: set[str] = set()
+    refused = defaultdict(set)
+    unknown = set()
     for case in cases:
         try:
             model = inline_functions(case.model)

@@ -1,63 +1,46 @@
 """Operators whose operands are constant, empty, or one tensor twice: what a file says decides, and
 an exception that nobody raised on purpose is never blamed on it."""
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
-from tests.support.onnx_builder import constant, graph_of, node, only
-from tests.workloads.test_onnx_runtime_ops import CASES, MS, S, Z
+from tests.support.onnx_builder import constants, graph_of, model, node, only
+from tests.workloads.test_onnx_runtime_ops import CASES, parts_of
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx.rules import RULES, Rule
-from loadmaster.workloads.frontends.onnx.types import Node
 
 
 @pytest.mark.parametrize("operands", [["x", "x"], ["k", "k", "x"], ["x", "k", "x"]])
-def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands: list[str]):
+def test_a_repeated_operand_is_concatenated_and_its_copy_is_made(operands):
     """An operand that stands in two places of the result cannot be read where it lies."""
-    weights = [constant("k", np.zeros((1, 2, 8)), "float32")]
-    graph = graph_of([node("Concat", operands, "y", axis=1)], {"x": (1, 4, 8)}, ["y"], weights)
+    weights = constants(k=np.zeros((1, 2, 8)))
+    graph = graph_of([node("Concat", operands, "y", axis=1)], "float[1,4,8] x", "y", weights)
     assert graph.tensors["y"].shape == (1, sum({"x": 4, "k": 2}[name] for name in operands), 8)
     assert not only(graph, "Concat").copies
 
 
 @pytest.mark.parametrize("operands", [["none", "x"], ["x", "none"]])
-def test_an_empty_constant_adds_nothing(operands: list[str]):
+def test_an_empty_constant_adds_nothing(operands):
     nodes = [node("Concat", operands, "c", axis=1), "y = Relu(c)"]
-    graph = graph_of(
-        nodes,
-        {"x": (1, 4)},
-        ["y"],
-        [constant("none", np.zeros((1, 0)), "float32")],
-    )
+    graph = graph_of(nodes, "float[1,4] x", "y", constants(none=np.zeros((1, 0))))
     assert graph.tensors["c"].shape == (1, 4)
     assert [access.tensor for access in graph.ops[0].reads] == ["x"]
 
 
-def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    def broken(_: Node) -> Any:
+def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(monkeypatch):
+    def broken(_):
         raise IndexError("tuple index out of range")
 
     monkeypatch.setitem(RULES, ("", "Tile"), Rule(broken))
     with pytest.raises(ModelError) as caught:
-        graph_of(
-            ["[t] y = Tile(x, n)"],
-            {"x": (1, 4)},
-            ["y"],
-            [constant("n", [1, 2])],
-        )
+        graph_of("[t] y = Tile(x, n)", "float[1,4] x", "y", constants(n=[1, 2]))
     assert str(caught.value).endswith(
         "operator 't' (Tile): a defect of Loadmaster (IndexError: tuple index out of range):"
         " please report it with the file"
@@ -67,16 +50,16 @@ def test_an_exception_of_a_rule_is_our_defect_and_names_the_operator(
 def test_what_the_checker_refuses_is_said_in_its_words():
     with pytest.raises(ModelError, match=r"'t' \(Conv\) is not valid: .*t : strides") as caught:
         graph_of(
-            ['[t] y = Conv<strides="two">(x, w)'],
-            {"x": (1, 4, 8, 8)},
-            ["y"],
-            {"w": (4, 4, 3, 3)},
-            value_info=[helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 6, 6))],
+            '[t] y = Conv<strides="two">(x, w)',
+            "float[1,4,8,8] x",
+            "y",
+            "float[4,4,3,3] w",
+            value_info="float[1,4,6,6] y",
         )
     assert "defect" not in str(caught.value)
 
 
-def inputs_of(model: onnx.ModelProto) -> dict[str, tuple[int, list[int]]]:
+def inputs_of(model):
     """Element type and shape of the inputs that are tensors of numbers."""
     found = {}
     for item in model.graph.input:
@@ -87,9 +70,7 @@ def inputs_of(model: onnx.ModelProto) -> dict[str, tuple[int, list[int]]]:
     return found
 
 
-def with_constants(
-    model: onnx.ModelProto, constants: dict[str, tuple[int, list[int]]]
-) -> onnx.ModelProto:
+def with_constants(model, constants):
     """A copy in which some inputs are constants of ones."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
@@ -102,7 +83,7 @@ def with_constants(
     return made
 
 
-def variants(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
+def variants(model):
     """The model with each input a constant, all of them, each without elements, and each the same
     as another of its type and shape."""
     yield model
@@ -113,7 +94,7 @@ def variants(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
         for axis in range(len(shape)):
             empty = [0 if axis == other else size for other, size in enumerate(shape)]
             yield with_constants(model, {name: (dtype, empty)})
-    firsts: dict[str, str] = {}
+    firsts = {}
     for name, kind in inputs.items():
         first = firsts.setdefault(str(kind), name)
         if first != name:
@@ -127,7 +108,7 @@ def variants(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
             yield with_constants(twice, {first: kind})
 
 
-def assert_loads_or_is_refused(model: onnx.ModelProto) -> None:
+def assert_loads_or_is_refused(model):
     reason = ""
     try:
         load(model)
@@ -142,70 +123,46 @@ def test_no_operand_of_any_operator_meets_a_defect():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cases = load_model_tests(kind="node")
-    tried: Counter[str] = Counter()
+    tried = Counter()
     for case in cases:
         kind = case.model.graph.node[0].op_type
         tried[kind] += 1
         if tried[kind] > 4:
             continue
-        for model in variants(case.model):
-            assert_loads_or_is_refused(model)
+        for made in variants(case.model):
+            assert_loads_or_is_refused(made)
 
 
 @pytest.mark.parametrize("kind", sorted({case[0] for case in CASES}))
-def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind: str):
+def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind):
     for name, operands, attributes, results, _ in CASES:
         if name == kind:
-            inputs = [
-                helper.make_tensor_value_info(
-                    f"x{index}", operand[0], [size for size in operand[1:] if size != "weight"]
-                )
-                for index, operand in enumerate(operands)
-                if operand is not None and operand not in (S, Z)
-            ]
-            names = [
-                "" if operand is None else operand[0] if operand in (S, Z) else f"x{index}"
-                for index, operand in enumerate(operands)
-            ]
-            outputs = [f"y{index}" for index in range(len(results))]
-            graph = helper.make_graph(
-                [node(name, names, outputs, domain=MS, **attributes)],
-                "g",
-                inputs,
-                [onnx.ValueInfoProto(name=output) for output in outputs],
-                [constant("s", 0.1, np.float32), constant("z", 3, np.uint8)],
-            )
-            opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
-            for model in variants(helper.make_model(graph, opset_imports=opsets)):
-                assert_loads_or_is_refused(model)
+            free = [each if isinstance(each, str) else (*each[:2], False) for each in operands]
+            for made in variants(model(*parts_of(kind, free, len(results), attributes), opset=17)):
+                assert_loads_or_is_refused(made)
 
 
 def test_axes_of_an_old_slice_may_be_in_any_order():
     cut = "y = Slice<axes=[2, 1], starts=[1, 0], ends=[5, 3]>(x)"
-    graph = graph_of([cut], {"x": (1, 4, 8, 8)}, ["y"], opset=9)
+    graph = graph_of([cut], "float[1,4,8,8] x", "y", opset=9)
     assert graph.tensors["y"].shape == (1, 3, 4, 8)
 
 
 def test_a_wrong_output_padding_is_named():
     with pytest.raises(ModelError, match=r"'t' \(ConvTranspose\): its output_padding \[1\] is not"):
         graph_of(
-            [
-                '[t] y = ConvTranspose<output_padding=[1], auto_pad="SAME_UPPER", strides=[2, 2]>(x, w)'
-            ],
-            {"x": (1, 4, 8, 8)},
-            ["y"],
-            {"w": (4, 4, 3, 3)},
-            value_info=[helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 16, 16))],
+            '[t] y = ConvTranspose<output_padding=[1], auto_pad="SAME_UPPER", strides=[2,2]>(x, w)',
+            "float[1,4,8,8] x",
+            "y",
+            "float[4,4,3,3] w",
+            value_info="float[1,4,16,16] y",
         )
 
 
 @pytest.mark.parametrize("kind", ["Quant", "BipolarQuant", "Trunc", "FloatQuant"])
-def test_operators_of_qonnx_keep_the_shape_of_what_they_round(kind: str):
-    nodes = [
-        node(kind, ["x", "s"], "q", domain="qonnx.custom_op.general"),
-        "y = MatMul(q, w)",
-    ]
-    weights = [constant("s", 0.5, "float32"), constant("w", np.zeros((8, 4)), "float32")]
-    graph = graph_of(nodes, {"x": (2, 8)}, ["y"], weights)
+def test_operators_of_qonnx_keep_the_shape_of_what_they_round(kind):
+    nodes = [f"q = qonnx.custom_op.general.{kind}(x, s)", "y = MatMul(q, w)"]
+    weights = constants(s=0.5, w=np.zeros((8, 4)))
+    graph = graph_of(nodes, "float[2,8] x", "y", weights)
     assert (graph.tensors["q"].shape, graph.macs, graph.unknown_ops) == ((2, 8), 64, {})
     assert graph.ops[0].elements == 16

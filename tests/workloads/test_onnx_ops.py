@@ -1,10 +1,17 @@
-from __future__ import annotations
-
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
-from tests.support.onnx_builder import absent, constant, graph_of, info, node, only, reads
+from tests.support.onnx_builder import (
+    absent,
+    body,
+    constant,
+    constants,
+    graph_of,
+    info,
+    node,
+    only,
+    reads,
+)
 
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.window import ALL, Window
@@ -19,35 +26,30 @@ def test_pools_count_windows_and_reductions_count_what_they_read():
         "s = Softmax(x)",
         "r = ReduceSum(x, axes)",
     ]
-    graph = graph_of(nodes, {"x": (1, 4, 9, 9)}, ["p", "g", "s", "r"], [constant("axes", [1])])
+    graph = graph_of(nodes, "float[1,4,9,9] x", "p, g, s, r", constants(axes=[1]))
     assert [op.op_class for op in graph.ops] == [OpClass.REDUCTION] * 4
     assert [op.elements for op in graph.ops] == [4 * 16 * 9, 324, 5 * 324, 324]
     assert reads(graph.ops[3]) == {"x": 324 * 4}
 
 
 def test_elementwise_work_counts_outputs_and_broadcasts():
-    graph = graph_of(
-        ["t = Add(x, b)", "y = Mul(t, t)"],
-        {"x": (4, 1)},
-        ["y"],
-        {"b": (5,)},
-    )
+    graph = graph_of(["t = Add(x, b)", "y = Mul(t, t)"], "float[4,1] x", "y", "float[5] b")
     assert [(op.op_class, op.elements) for op in graph.ops] == [(OpClass.ELEMENTWISE, 20)] * 2
     assert reads(graph.ops[0]) == {"x": 16, "b": 20}
     assert reads(graph.ops[1]) == {"t": 80}
 
 
 def test_a_lookup_touches_only_the_rows_it_takes():
-    inputs = [info("i", (3, 2), TensorProto.INT64), info("j", (500, 50), TensorProto.INT64)]
+    inputs = "int64[3,2] i, int64[500,50] j"
     nodes = ["few = Gather(table, i)", "many = Gather(table, j)"]
-    graph = graph_of(nodes, inputs, ["few", "many"], {"table": (1000, 64)})
+    graph = graph_of(nodes, inputs, "few, many", "float[1000,64] table")
     assert reads(graph.ops[0]) == {"table": 6 * 64 * 4, "i": 48}
     assert reads(graph.ops[1])["table"] == 1000 * 64 * 4
 
 
 def test_slices_and_splits_touch_only_what_they_take():
     nodes = ["s = Slice(x, a, b)", "p, q = Split<num_outputs=2>(x)"]
-    graph = graph_of(nodes, {"x": (8, 4)}, ["s", "p"], [constant("a", [2]), constant("b", [4])])
+    graph = graph_of(nodes, "float[8,4] x", "s, p", constants(a=[2], b=[4]))
     assert reads(only(graph, "Slice")) == {"x": 2 * 4 * 4}
     assert reads(only(graph, "Split")) == {"x": 4 * 4 * 4}
     assert [access.tensor for access in only(graph, "Split").writes] == ["p"]
@@ -74,25 +76,19 @@ def test_slices_and_splits_touch_only_what_they_take():
         ("Sum", [], {}),
     ],
 )
-def test_operators_that_only_rename_bytes_are_views(kind: str, operands: list[str], attrs: dict):
-    constants = {
-        "t": [4, 6],
-        "zero": [0],
-        "one": [1],
-        "same": [1, 4, 6],
-        "ones": [1, 1, 1],
-        "four": [4],
-        "nothing": [0] * 6,
-    }
-    weights = [constant(name, values) for name, values in constants.items()] + [
-        constant("empty", np.zeros((0, 4, 6)), np.float32)
-    ]
-    nodes = [
-        "a = Relu(x)",
-        node(kind, ["a", *operands], "y", **attrs),
-        "z = Relu(y)",
-    ]
-    graph = graph_of(nodes, {"x": (1, 4, 6)}, ["z"], weights)
+def test_operators_that_only_rename_bytes_are_views(kind, operands, attrs):
+    weights = constants(
+        t=[4, 6],
+        zero=[0],
+        one=[1],
+        same=[1, 4, 6],
+        ones=[1, 1, 1],
+        four=[4],
+        nothing=[0] * 6,
+        empty=np.zeros((0, 4, 6)),
+    )
+    nodes = ["a = Relu(x)", node(kind, ["a", *operands], "y", **attrs), "z = Relu(y)"]
+    graph = graph_of(nodes, "float[1,4,6] x", "z", weights)
     view = graph.ops[1]
     assert (view.op_class, view.elements, view.nests) == (OpClass.VIEW, 0, ())
     assert (graph.tensors["y"].alias_of, graph.tensors["y"].storage) == ("a", "a")
@@ -109,19 +105,10 @@ def test_operators_that_only_rename_bytes_are_views(kind: str, operands: list[st
         ("Tile", ["two"], {}),
     ],
 )
-def test_operators_that_change_the_order_of_bytes_are_movement(
-    kind: str, operands: list[str], attrs: dict
-):
-    constants = {
-        "minus": [-1],
-        "least": [-100],
-        "one": [1],
-        "shift": [0, 1, 0, 0, -1, 0],
-        "two": [2, 1, 1],
-    }
-    weights = [constant(name, values) for name, values in constants.items()]
+def test_operators_that_change_the_order_of_bytes_are_movement(kind, operands, attrs):
+    weights = constants(minus=[-1], least=[-100], one=[1], shift=[0, 1, 0, 0, -1, 0], two=[2, 1, 1])
     nodes = ["a = Relu(x)", node(kind, ["a", *operands], "y", **attrs)]
-    graph = graph_of(nodes, {"x": (1, 4, 6)}, ["y"], weights)
+    graph = graph_of(nodes, "float[1,4,6] x", "y", weights)
     assert (graph.ops[1].op_class, graph.ops[1].elements, graph.tensors["y"].alias_of) == (
         OpClass.MOVEMENT,
         0,
@@ -131,34 +118,23 @@ def test_operators_that_change_the_order_of_bytes_are_movement(
 
 def test_a_view_of_a_view_names_the_owner_and_a_view_of_an_input_may_be_an_output():
     nodes = ["a = Flatten(x)", "b = Identity(a)"]
-    graph = graph_of(nodes, {"x": (2, 3, 4)}, ["b"])
+    graph = graph_of(nodes, "float[2,3,4] x", "b")
     assert graph.tensors["b"].alias_of == "x"
     assert graph.outputs == ("b",)
 
 
 def test_a_transposed_weight_is_a_view_of_the_weight():
-    nodes = [
-        "e = Gather(w, i)",
-        "t = Transpose(w)",
-        "y = MatMul(e, t)",
-    ]
-    graph = graph_of(nodes, [info("i", (3,), TensorProto.INT64)], ["y"], {"w": (1000, 64)})
+    nodes = ["e = Gather(w, i)", "t = Transpose(w)", "y = MatMul(e, t)"]
+    graph = graph_of(nodes, "int64[3] i", "y", "float[1000,64] w")
     tensor = graph.tensors["t"]
     assert (tensor.kind, tensor.alias_of, tensor.shape) == (TensorKind.WEIGHT, "w", (64, 1000))
     assert graph.bytes_of(TensorKind.WEIGHT) == 1000 * 64 * 4
 
 
 def test_a_dropout_that_trains_is_work_and_its_unused_mask_is_dropped():
-    weights = [
-        constant("ratio", 0.5, np.float32),
-        constant("on", True, np.bool_),
-        constant("off", False, np.bool_),
-    ]
-    nodes = [
-        "a, mask = Dropout(x, ratio, off)",
-        "y = Dropout(a, ratio, on)",
-    ]
-    graph = graph_of(nodes, {"x": (2, 3)}, ["y"], weights)
+    weights = constants(ratio=0.5, on=True, off=False)
+    nodes = ["a, mask = Dropout(x, ratio, off)", "y = Dropout(a, ratio, on)"]
+    graph = graph_of(nodes, "float[2,3] x", "y", weights)
     assert [op.op_class for op in graph.ops] == [OpClass.VIEW, OpClass.ELEMENTWISE]
     assert "mask" not in graph.tensors
 
@@ -175,28 +151,24 @@ def test_a_dropout_that_trains_is_work_and_its_unused_mask_is_dropped():
         ("DOUBLE", 7, 56),
     ],
 )
-def test_element_types_take_their_true_bytes(dtype: str, count: int, size: int):
+def test_element_types_take_their_true_bytes(dtype, count, size):
     number = TensorProto.DataType.Value(dtype)
-    graph = graph_of(["y = Transpose(x)"], [info("x", (count, 1), number)], ["y"])
+    graph = graph_of("y = Transpose(x)", [info("x", (count, 1), number)], "y")
     assert graph.tensors["x"].bytes == size
     assert graph.tensors["x"].dtype == dtype.lower()
 
 
 def test_a_string_counts_as_a_reference_of_eight_bytes():
-    graph = graph_of(["y = Identity(x)"], [info("x", (3,), TensorProto.STRING)], ["y"])
+    graph = graph_of("y = Identity(x)", "string[3] x", "y")
     assert graph.tensors["x"].bytes == 24
 
 
 @pytest.mark.parametrize(("precision", "width"), [("int8", 1), ("fp16", 2), ("fp32", 4)])
-def test_a_precision_replans_floats_and_leaves_integers(precision: str, width: int):
-    inputs = [info("i", (3,), TensorProto.INT64), info("b", (3,), TensorProto.BOOL)]
-    nodes = [
-        "e = Gather(w, i)",
-        node("Cast", ["e"], "h", to=TensorProto.DOUBLE),
-        "y = MatMul(h, m)",
-    ]
-    weights = [absent("w", (10, 8)), absent("m", (8, 8), TensorProto.DOUBLE)]
-    graph = graph_of(nodes, inputs, ["y"], weights, options={"precision": precision})
+def test_a_precision_replans_floats_and_leaves_integers(precision, width):
+    inputs = "int64[3] i, bool[3] b"
+    nodes = ["e = Gather(w, i)", "h = Cast<to=11>(e)", "y = MatMul(h, m)"]
+    weights = "float[10,8] w, double[8,8] m"
+    graph = graph_of(nodes, inputs, "y", weights, options={"precision": precision})
     assert [graph.tensors[name].bytes for name in ("w", "m", "y", "i")] == [
         80 * width,
         64 * width,
@@ -208,11 +180,10 @@ def test_a_precision_replans_floats_and_leaves_integers(precision: str, width: i
 
 
 @pytest.mark.parametrize(
-    ("dtype", "name"),
-    [(TensorProto.BFLOAT16, "bf16"), (TensorProto.FLOAT16, "fp16"), (TensorProto.FLOAT, "fp32")],
+    ("dtype", "name"), [("bfloat16", "bf16"), ("float16", "fp16"), ("float", "fp32")]
 )
-def test_the_precision_of_a_file_is_that_of_its_products(dtype: int, name: str):
-    graph = graph_of(["y = MatMul(x, x)"], [info("x", (8, 8), dtype)], ["y"])
+def test_the_precision_of_a_file_is_that_of_its_products(dtype, name):
+    graph = graph_of("y = MatMul(x, x)", f"{dtype}[8,8] x", "y")
     assert graph.precision == name
 
 
@@ -230,10 +201,10 @@ def test_a_quantised_file_stores_and_calculates_in_eight_bits():
     ]
     weights = [
         absent("wq", (16, 8, 1, 1), TensorProto.INT8),
-        constant("s", 0.1, np.float32),
+        *constants(s=0.1),
         constant("z", 0, np.int8),
     ]
-    graph = graph_of(nodes, {"x": (1, 8, 6, 6)}, ["y"], weights)
+    graph = graph_of(nodes, "float[1,8,6,6] x", "y", weights)
     assert [op.op_class.value for op in graph.ops] == [
         "elementwise",
         "view",
@@ -255,13 +226,9 @@ def test_a_quantised_file_stores_and_calculates_in_eight_bits():
 
 
 def test_a_weight_quantised_in_the_file_is_planned_as_its_quantised_bytes():
-    nodes = [
-        "q = QuantizeLinear(w, s, z)",
-        "d = DequantizeLinear(q, s, z)",
-        "y = MatMul(x, d)",
-    ]
-    weights = [absent("w", (64, 64)), constant("s", 0.1, np.float32), constant("z", 0, np.int8)]
-    graph = graph_of(nodes, {"x": (2, 64)}, ["y"], weights)
+    nodes = ["q = QuantizeLinear(w, s, z)", "d = DequantizeLinear(q, s, z)", "y = MatMul(x, d)"]
+    weights = [absent("w", (64, 64)), *constants(s=0.1), constant("z", 0, np.int8)]
+    graph = graph_of(nodes, "float[2,64] x", "y", weights)
     assert graph.bytes_of(TensorKind.WEIGHT) == 64 * 64
     assert graph.tensors["d"].alias_of == "q"
 
@@ -272,14 +239,14 @@ def test_scales_of_quantised_blocks_are_read_with_what_they_scale(transposed):
     packed = np.zeros(64 * 128 // 2, np.uint8)
     weights = [
         helper.make_tensor("q", TensorProto.INT4, shape, packed.tobytes(), raw=True),
-        constant("s", np.ones(scales), np.float32),
+        *constants(s=np.ones(scales)),
     ]
     nodes = [
-        node("DequantizeLinear", ["q", "s"], "d", axis=int(transposed), block_size=32),
+        f"d = DequantizeLinear<axis={int(transposed)}, block_size=32>(q, s)",
         *(["t = Transpose<perm=[1, 0]>(d)"] if transposed else []),
-        node("MatMul", ["x", "t" if transposed else "d"], "y"),
+        f"y = MatMul(x, {'t' if transposed else 'd'})",
     ]
-    graph = graph_of(nodes, {"x": (2, 64)}, ["y"], weights, opset=21)
+    graph = graph_of(nodes, "float[2,64] x", "y", weights, opset=21)
     product = only(graph, "MatMul")
     assert graph.bytes_of(TensorKind.WEIGHT) == 64 * 128 // 2 + 4 * 2 * 128
     assert reads(product)["s"] == 4 * 2 * 128
@@ -288,29 +255,25 @@ def test_scales_of_quantised_blocks_are_read_with_what_they_scale(transposed):
 
 
 def test_dynamic_quantisation_is_a_reduction():
-    graph = graph_of(
-        ["q, s, z = DynamicQuantizeLinear(x)"],
-        {"x": (8, 8)},
-        ["q", "s", "z"],
-    )
+    graph = graph_of("q, s, z = DynamicQuantizeLinear(x)", "float[8,8] x", "q, s, z")
     assert only(graph, "DynamicQuantizeLinear").op_class is OpClass.REDUCTION
     assert graph.tensors["q"].bytes == 64
 
 
 def test_random_operators_read_nothing():
-    graph = graph_of(["y = RandomNormalLike(x)"], {"x": (8, 8)}, ["y"])
+    graph = graph_of("y = RandomNormalLike(x)", "float[8,8] x", "y")
     op = only(graph, "RandomNormalLike")
     assert (op.op_class, op.reads, op.elements) == (OpClass.ELEMENTWISE, (), 64)
 
 
 def test_operators_of_microsoft_without_inference_get_their_shapes():
     nodes = [
-        node("BiasGelu", ["x", "b"], "g", domain=MS),
-        node("SkipLayerNormalization", ["g", "x", "b", "b"], ["n", "", "", "sum"], domain=MS),
-        node("FastGelu", ["n"], "f", domain=MS),
-        node("QuickGelu", ["sum"], "y", domain=MS),
+        "g = com.microsoft.BiasGelu(x, b)",
+        "n, , , sum = com.microsoft.SkipLayerNormalization(g, x, b, b)",
+        "f = com.microsoft.FastGelu(n)",
+        "y = com.microsoft.QuickGelu(sum)",
     ]
-    graph = graph_of(nodes, {"x": (2, 8, 16)}, ["f", "y"], {"b": (16,)})
+    graph = graph_of(nodes, "float[2,8,16] x", "f, y", "float[16] b")
     assert [op.op_class.value for op in graph.ops] == [
         "elementwise",
         "reduction",
@@ -322,7 +285,7 @@ def test_operators_of_microsoft_without_inference_get_their_shapes():
 
 def test_an_unknown_operator_with_a_noted_shape_is_planned_with_its_bytes():
     nodes = ["[m] a = acme.Mystery(x)", "y = Relu(a)"]
-    graph = graph_of(nodes, {"x": (2, 8)}, ["y"], value_info=[info("a", (4, 4))])
+    graph = graph_of(nodes, "float[2,8] x", "y", value_info="float[4,4] a")
     assert (graph.ops[0].op_class, graph.ops[0].macs, reads(graph.ops[0])) == (
         OpClass.UNKNOWN,
         0,
@@ -333,12 +296,9 @@ def test_an_unknown_operator_with_a_noted_shape_is_planned_with_its_bytes():
 
 @pytest.mark.parametrize("opset", [*range(12, 17), 21])
 @pytest.mark.parametrize("kind", ["GreaterOrEqual", "LessOrEqual"])
-def test_comparisons_that_are_functions_have_shapes(kind: str, opset: int):
+def test_comparisons_that_are_functions_have_shapes(kind, opset):
     graph = graph_of(
-        [node(kind, ["x", "b"], "c"), "y = Not(c)"],
-        {"x": (4, 1), "b": (5,)},
-        ["y"],
-        opset=opset,
+        [f"c = {kind}(x, b)", "y = Not(c)"], "float[4,1] x, float[5] b", "y", opset=opset
     )
     assert (graph.tensors["c"].shape, graph.tensors["c"].dtype) == ((4, 5), "bool")
 
@@ -353,12 +313,10 @@ def test_comparisons_that_are_functions_have_shapes(kind: str, opset: int):
         ("GroupNormalization", ["x", "scale", "scale"], 21, {"num_groups": 2}),
     ],
 )
-def test_normalisations_that_are_functions_have_shapes(
-    kind: str, operands: list[str], opset: int, attrs: dict
-):
+def test_normalisations_that_are_functions_have_shapes(kind, operands, opset, attrs):
     """Also with the defaults of their attributes, and where the body depends on the operands."""
     nodes = [node(kind, operands, "t", **attrs), "y = Relu(t)"]
-    graph = graph_of(nodes, {"x": (1, 4, 6, 6)}, ["y"], {"half": (2,), "scale": (4,)}, opset=opset)
+    graph = graph_of(nodes, "float[1,4,6,6] x", "y", "float[2] half, float[4] scale", opset=opset)
     assert graph.tensors["t"].shape == (1, 4, 6, 6)
     assert graph.ops[0].op_class is OpClass.REDUCTION
 
@@ -373,42 +331,35 @@ def test_normalisations_that_are_functions_have_shapes(
     ],
 )
 def test_shapes_do_not_depend_on_types_that_an_older_opset_does_not_list(
-    kind: str, shapes: list[tuple], opset: int, attrs: dict, shape: tuple
+    kind, shapes, opset, attrs, shape
 ):
     inputs = [info(f"x{index}", sizes, TensorProto.BFLOAT16) for index, sizes in enumerate(shapes)]
     extra = [constant("scales", [1, 1, 2, 2], np.float32)] if kind == "Resize" else []
     operands = [item.name for item in inputs] + [weight.name for weight in extra]
     nodes = [node(kind, operands, "t", **attrs), "y = Identity(t)"]
-    graph = graph_of(nodes, inputs, ["y"], extra, opset=opset)
+    graph = graph_of(nodes, inputs, "y", extra, opset=opset)
     assert (graph.tensors["t"].shape, graph.tensors["t"].dtype) == (shape, "bfloat16")
 
 
 @pytest.mark.parametrize("kind", ["Relu", "Sigmoid", "Exp", "Sqrt", "Tanh", "Elu", "Neg"])
-def test_the_first_opset_infers_by_the_definitions_of_later_ones(kind: str):
-    graph = graph_of([node(kind, ["x"], "t"), "y = Abs(t)"], {"x": (2, 3)}, ["y"], opset=1)
+def test_the_first_opset_infers_by_the_definitions_of_later_ones(kind):
+    graph = graph_of([f"t = {kind}(x)", "y = Abs(t)"], "float[2,3] x", "y", opset=1)
     assert graph.tensors["t"].shape == (2, 3)
 
 
 def test_weights_inside_bodies_count_and_are_read():
     """Both branches call theirs by one name, and one hides another body."""
 
-    def branch(width: int, *nodes: onnx.NodeProto) -> onnx.GraphProto:
-        product = node("MatMul", ["x", "w"], "t")
-        return helper.make_graph(
-            [*nodes, product], "branch", [], [info("t", None)], [absent("w", (4, width))]
-        )
+    def branch(width, *nodes):
+        return body([*nodes, "t = MatMul(x, w)"], "", "t", f"float[4,{width}] w")
 
-    inner = helper.make_graph(
-        [node("Constant", [], "k", value=constant("", np.ones((3, 5)), np.float32))],
-        "inner",
-        [],
-        [info("k", None)],
-    )
+    value = constant("", np.ones((3, 5)), np.float32)
+    inner = body([node("Constant", [], "k", value=value)], "", "k")
     hiding = node("If", ["c"], "u", then_branch=inner, else_branch=inner)
     nodes = [
         node("If", ["c"], "y", name="choice", then_branch=branch(4), else_branch=branch(4, hiding))
     ]
-    graph = graph_of(nodes, [info("c", (), TensorProto.BOOL), info("x", (4, 4))], ["y"])
+    graph = graph_of(nodes, "bool c, float[4,4] x", "y")
     weights = [
         tensor.bytes for tensor in graph.tensors.values() if tensor.kind is TensorKind.WEIGHT
     ]
@@ -418,87 +369,59 @@ def test_weights_inside_bodies_count_and_are_read():
 
 
 def test_a_weight_inside_a_body_takes_no_name_of_the_network():
-    branch = helper.make_graph(
-        [node("MatMul", ["x", "w"], "t")], "branch", [], [info("t", None)], [absent("w", (4, 4))]
-    )
+    branch = body("t = MatMul(x, w)", "", "t", "float[4,4] w")
     nodes = [
         node("If", ["c"], "y", name="choice", then_branch=branch, else_branch=branch),
         node("Relu", ["y"], "choice/w"),
     ]
-    graph = graph_of(nodes, [info("c", (), TensorProto.BOOL), info("x", (4, 4))], ["choice/w"])
+    graph = graph_of(nodes, "bool c, float[4,4] x", "choice/w")
     assert graph.tensors["choice/w"].kind is TensorKind.ACTIVATION
     assert graph.bytes_of(TensorKind.WEIGHT) == 128
 
 
 def test_a_body_sees_the_constants_that_it_captures():
     """The new shape inside the loop is known only outside it."""
-    body = helper.make_graph(
-        [node("Identity", ["go"], "go2"), node("Reshape", ["x", "target"], "r")],
-        "body",
-        [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL)],
-        [info("go2", (), TensorProto.BOOL), info("r", None)],
-    )
-    nodes = [node("Loop", ["n", ""], "all", body=body), "y = ReduceSum(all)"]
-    noted = [info("all", (3, 2, 6))]
-    graph = graph_of(
-        nodes,
-        {"x": (3, 4)},
-        ["y"],
-        [constant("n", 3), constant("target", [2, 6])],
-        value_info=noted,
-    )
+    inner = body(["go2 = Identity(go)", "r = Reshape(x, target)"], "int64 i, bool go", "go2, r")
+    nodes = [node("Loop", ["n", ""], "all", body=inner), "y = ReduceSum(all)"]
+    noted = "float[3,2,6] all"
+    graph = graph_of(nodes, "float[3,4] x", "y", constants(n=3, target=[2, 6]), value_info=noted)
     assert graph.tensors["all"].shape == (3, 2, 6)
-    scan = helper.make_graph(
-        [node("Unsqueeze", ["row", "target"], "r")], "scan", [info("row", None)], [info("r", None)]
-    )
+    scan = body("r = Unsqueeze(row, target)", "float[] row", "r")
     nodes = [node("Scan", ["x"], "all", body=scan, num_scan_inputs=1), "y = Relu(all)"]
-    graph = graph_of(nodes, {"x": (3, 4)}, ["y"], [constant("target", [0])])
+    graph = graph_of(nodes, "float[3,4] x", "y", constants(target=[0]))
     assert graph.tensors["all"].shape == (3, 1, 4)
 
 
 def test_what_is_empty_inside_a_network_is_a_constant():
     """The half of a rotation that is left alone, say, where all is turned."""
-    cuts = [constant(name, [value]) for name, value in {"zero": 0, "end": 4, "axis": 1}.items()]
     nodes = [
         "all = Slice(x, zero, end, axis)",
         "none = Slice(x, end, end, axis)",
         "turned = Neg(all)",
         "y = Concat<axis=1>(turned, none)",
     ]
-    graph = graph_of(nodes, {"x": (3, 4)}, ["y"], cuts)
+    graph = graph_of(nodes, "float[3,4] x", "y", constants(zero=[0], end=[4], axis=[1]))
     assert [op.op_class.value for op in graph.ops] == ["view", "shape", "elementwise", "view"]
     assert "none" not in graph.tensors
 
 
 def test_an_empty_input_of_which_nothing_needs_an_element_is_no_input():
-    inputs = [
-        info("x", (3, 4)),
-        info("like", (0,), TensorProto.FLOAT16),
-        info("axes", (0,), TensorProto.INT64),
-    ]
-    nodes = [
-        "h = CastLike(x, like)",
-        "y = ReduceMax<keepdims=0>(h, axes)",
-    ]
-    graph = graph_of(nodes, inputs, ["y"])
+    nodes = ["h = CastLike(x, like)", "y = ReduceMax<keepdims=0>(h, axes)"]
+    graph = graph_of(nodes, "float[3,4] x, float16[0] like, int64[0] axes", "y")
     assert graph.inputs == ("x",)
     assert graph.tensors["y"].shape == ()
     assert graph.tensors["y"].dtype == "float16"
 
 
 def test_fourier_transforms_count_as_fast_ones():
-    weights = [constant("axis", 1), constant("step", 4), absent("window", (16,))]
+    weights = [*constants(axis=1, step=4), absent("window", (16,))]
     nodes = [
         "full = DFT(c, , axis)",
         "half = DFT<onesided=1>(r, , axis)",
         "short = STFT<onesided=1>(r, step, window)",
     ]
     graph = graph_of(
-        nodes,
-        {"c": (3, 32, 2), "r": (3, 32, 1)},
-        ["full", "half", "short"],
-        weights,
-        opset=20,
+        nodes, "float[3,32,2] c, float[3,32,1] r", "full, half, short", weights, opset=20
     )
     assert [graph.tensors[name].shape for name in graph.outputs] == [
         (3, 32, 2),
@@ -511,15 +434,14 @@ def test_fourier_transforms_count_as_fast_ones():
 
 
 def test_a_transform_of_an_older_opset_has_its_axis_in_an_attribute():
-    graph = graph_of(["y = DFT<axis=2>(c)"], {"c": (3, 5, 8, 2)}, ["y"], opset=17)
+    graph = graph_of("y = DFT<axis=2>(c)", "float[3,5,8,2] c", "y", opset=17)
     assert graph.ops[0].elements == 15 * 5 * 8 * 3
 
 
 def test_windows_whose_length_the_caller_gives_are_arithmetic():
     kinds = ("HannWindow", "HammingWindow", "BlackmanWindow")
-    nodes = [node(kind, ["n"], kind) for kind in kinds]
-    noted = [info(kind, (16,)) for kind in kinds]
-    nodes += [node("Relu", [kind], f"{kind}_") for kind in kinds]
-    inputs = [info("n", (), TensorProto.INT64)]
-    graph = graph_of(nodes, inputs, [f"{kind}_" for kind in kinds], value_info=noted)
+    nodes = [f"{kind} = {kind}(n)" for kind in kinds]
+    noted = ", ".join(f"float[16] {kind}" for kind in kinds)
+    nodes += [f"{kind}_ = Relu({kind})" for kind in kinds]
+    graph = graph_of(nodes, "int64 n", [f"{kind}_" for kind in kinds], value_info=noted)
     assert [op.elements for op in graph.ops[:3]] == [64, 64, 128]

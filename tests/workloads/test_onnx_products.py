@@ -1,9 +1,18 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
-from tests.support.onnx_builder import absent, constant, graph_of, info, node, only, reads
+from onnx import TensorProto
+from tests.support.onnx_builder import (
+    absent,
+    body,
+    constant,
+    constants,
+    graph_of,
+    info,
+    node,
+    only,
+    reads,
+    sizes,
+)
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import LoopNest, OpClass
@@ -12,104 +21,69 @@ from loadmaster.workloads.window import Window
 MS = "com.microsoft"
 
 
-def nest_of(kind, inputs, weights, outputs="y", domain="", opset=21, **attrs):
-    """The single nest of one operator over float inputs and weights."""
-    operands = [*inputs, *weights]
-    graph = graph_of(
-        [node(kind, operands, outputs, domain=domain, **attrs)],
-        inputs,
-        ["y"],
-        weights,
-        opset=opset,
-    )
-    (nest,) = only(graph, kind).nests
-    return nest
-
-
 def test_a_convolution_is_one_nest_with_padding_stride_and_dilation():
-    nest = nest_of(
-        "Conv",
-        {"x": (2, 8, 20, 30)},
-        {"w": (16, 8, 3, 5)},
-        strides=[2, 1],
-        dilations=[2, 1],
-        pads=[2, 2, 2, 2],
-        name="c",
-    )
+    conv = "y = Conv<strides=[2, 1], dilations=[2, 1], pads=[2, 2, 2, 2]>(x, w)"
+    graph = graph_of([conv], "float[2,8,20,30] x", "y", "float[16,8,3,5] w")
+    (nest,) = graph.ops[0].nests
     assert nest == LoopNest(
         16, 8, 10, 30, 3, 5, 1, 2, (2, 1), (2, 1), 1, "x", "w", "y", ("batch", "channels", "y", "x")
     )
     assert nest.macs == 2 * 16 * 8 * 10 * 30 * 3 * 5
 
 
-CONVOLUTION = (16, 8, 3, 3)
-STRIDES = {"strides": [2, 2]}
-NESTS = [
+NESTS = """
     # Channels of a group.
-    ("Conv", [(1, 8, 6, 6)], (16, 2, 1, 1), {"group": 4}, {"groups": 4, "k": 4, "c": 2}),
-    ("Conv", [(1, 8, 6, 6)], (16, 1, 3, 3), {"group": 8}, {"groups": 8, "k": 2, "c": 1}),
+    Conv<group=4> | 1x8x6x6 w:16x2x1x1 | groups=4 k=4 c=2
+    Conv<group=8> | 1x8x6x6 w:16x1x3x3 | groups=8 k=2 c=1
     # Padding that the operator works out.
-    ("Conv", [(1, 8, 9, 9)], CONVOLUTION, STRIDES | {"auto_pad": "SAME_UPPER"}, {"y": 5, "x": 5}),
-    ("Conv", [(1, 8, 9, 9)], CONVOLUTION, STRIDES | {"auto_pad": "SAME_LOWER"}, {"y": 5, "x": 5}),
-    ("Conv", [(1, 8, 9, 9)], CONVOLUTION, STRIDES | {"auto_pad": "VALID"}, {"y": 4, "x": 4}),
+    Conv<strides=[2,2],auto_pad="SAME_UPPER"> | 1x8x9x9 w:16x8x3x3 | y=5 x=5
+    Conv<strides=[2,2],auto_pad="SAME_LOWER"> | 1x8x9x9 w:16x8x3x3 | y=5 x=5
+    Conv<strides=[2,2],auto_pad="VALID"> | 1x8x9x9 w:16x8x3x3 | y=4 x=4
     # One dimension and three are folded into rows and taps.
-    ("Conv", [(1, 3, 100)], (4, 3, 7), {"strides": [2]}, {"y": 1, "x": 47, "r": 1, "s": 7}),
-    ("Conv", [(1, 3, 6, 7, 8)], (4, 3, 2, 3, 3), {}, {"y": 25, "x": 6, "r": 6, "s": 3}),
+    Conv<strides=[2]> | 1x3x100 w:4x3x7 | y=1 x=47 r=1 s=7
+    Conv | 1x3x6x7x8 w:4x3x2x3x3 | y=25 x=6 r=6 s=3
     # A transposed one runs over the pixels of its input.
-    (
-        "ConvTranspose",
-        [(1, 8, 5, 6)],
-        (8, 4, 3, 3),
-        STRIDES | {"group": 2},
-        {"groups": 2, "k": 4, "c": 4, "y": 5, "x": 6},
-    ),
+    ConvTranspose<strides=[2,2],group=2> | 1x8x5x6 w:8x4x3x3 | groups=2 k=4 c=4 y=5 x=6
     # Leading dimensions are rows of a matrix, groups of two operands, or a batch if one has none.
-    ("MatMul", [(2, 5, 7, 16)], (16, 32), {}, {"groups": 1, "y": 70, "c": 16, "k": 32}),
-    ("MatMul", [(2, 12, 7, 16), (2, 12, 16, 9)], None, {}, {"groups": 24, "batch": 1, "y": 7}),
-    ("MatMul", [(2, 12, 7, 16), (12, 16, 9)], None, {}, {"groups": 12, "batch": 2, "y": 7}),
-    ("MatMul", [(16,), (16,)], None, {}, {"macs": 16}),
-    ("MatMul", [(4, 16), (16,)], None, {}, {"macs": 64}),
-    ("MatMul", [(16,), (3, 16, 5)], None, {}, {"macs": 240}),
-    ("Gemm", [(4, 8)], (8, 6), {}, {"y": 4, "c": 8, "k": 6}),
-    ("Gemm", [(8, 4)], (6, 8), {"transA": 1, "transB": 1}, {"y": 4, "c": 8, "k": 6}),
-    (
-        "FusedMatMul",
-        [(2, 8, 4), (2, 6, 8)],
-        None,
-        {"domain": MS, "transA": 1, "transB": 1},
-        {"groups": 2, "y": 4, "c": 8, "k": 6},
-    ),
-    ("Einsum", [(4, 8), (8, 6)], None, {"equation": "ij,jk->ik"}, {"y": 4, "c": 8, "k": 6}),
-    (
-        "Einsum",
-        [(2, 3, 5, 8), (2, 3, 7, 8)],
-        None,
-        {"equation": "bhqd,bhkd->bhqk"},
-        {"groups": 6, "y": 5, "c": 8, "k": 7},
-    ),
-    (
-        "Einsum",
-        [(2, 3, 4, 8), (2, 3, 8, 6)],
-        None,
-        {"equation": "...ij,...jk->...ik"},
-        {"groups": 6},
-    ),
-    ("Einsum", [(2, 4, 8), (8, 6)], None, {"equation": "...ij,jk"}, {"groups": 1, "y": 8}),
-    ("Einsum", [(2, 4), (2, 6)], None, {"equation": "bi,bj->bij"}, {"groups": 2, "c": 1, "k": 6}),
-    ("Einsum", [(4, 8), (6, 8)], None, {"equation": "ij, kj -> i"}, {"y": 4, "c": 8, "k": 1}),
-]
+    MatMul | 2x5x7x16 w:16x32 | groups=1 y=70 c=16 k=32
+    MatMul | 2x12x7x16 2x12x16x9 | groups=24 batch=1 y=7
+    MatMul | 2x12x7x16 12x16x9 | groups=12 batch=2 y=7
+    MatMul | 16 16 | macs=16
+    MatMul | 4x16 16 | macs=64
+    MatMul | 16 3x16x5 | macs=240
+    Gemm | 4x8 w:8x6 | y=4 c=8 k=6
+    Gemm<transA=1,transB=1> | 8x4 w:6x8 | y=4 c=8 k=6
+    com.microsoft.FusedMatMul<transA=1,transB=1> | 2x8x4 2x6x8 | groups=2 y=4 c=8 k=6
+    Einsum<equation="ij,jk->ik"> | 4x8 8x6 | y=4 c=8 k=6
+    Einsum<equation="bhqd,bhkd->bhqk"> | 2x3x5x8 2x3x7x8 | groups=6 y=5 c=8 k=7
+    Einsum<equation="...ij,...jk->...ik"> | 2x3x4x8 2x3x8x6 | groups=6
+    Einsum<equation="...ij,jk"> | 2x4x8 8x6 | groups=1 y=8
+    Einsum<equation="bi,bj->bij"> | 2x4 2x6 | groups=2 c=1 k=6
+    Einsum<equation="ij, kj -> i"> | 4x8 6x8 | y=4 c=8 k=1
+"""
 
 
-@pytest.mark.parametrize(("kind", "inputs", "weight", "attrs", "expected"), NESTS)
-def test_a_product_is_one_nest_of_loops(kind, inputs, weight, attrs, expected):
-    operands = dict(zip("ab", inputs, strict=False))
-    nest = nest_of(kind, operands, {} if weight is None else {"w": weight}, **attrs)
-    assert {name: getattr(nest, name) for name in expected} == expected
+@pytest.mark.parametrize(
+    "line", [line.strip() for line in NESTS.strip().splitlines() if "|" in line]
+)
+def test_a_product_is_one_nest_of_loops(line):
+    text, operands, expected = line.split(" | ")
+    shapes = dict(zip("ab", operands.split(), strict=False))
+    weights = {
+        name: sizes(shapes.pop(name)[2:]) for name in "ab" if shapes.get(name, "")[:1] == "w"
+    }
+    inputs = {name: sizes(shape) for name, shape in shapes.items()}
+    graph = graph_of([f"y = {text}({','.join([*inputs, *weights])})"], inputs, "y", weights)
+    (nest,) = graph.ops[-1].nests
+    found = {
+        name: getattr(nest, name) for name, _, _ in (e.partition("=") for e in expected.split())
+    }
+    assert found == {name: int(value) for name, value in (e.split("=") for e in expected.split())}
 
 
 def test_einsum_of_three_operands_goes_from_left_to_right():
     inputs = {"a": (4, 8), "b": (8, 6), "c": (6, 3)}
-    graph = graph_of(['y = Einsum<equation="ij,jk,kl->il">(a, b, c)'], inputs, ["y"])
+    graph = graph_of('y = Einsum<equation="ij,jk,kl->il">(a, b, c)', inputs, "y")
     first, second = only(graph, "Einsum").nests
     assert (first.macs, second.macs) == (4 * 8 * 6, 4 * 6 * 3)
     assert (first.output, second.input, second.weight, second.output) == ("", "", "c", "y")
@@ -117,7 +91,7 @@ def test_einsum_of_three_operands_goes_from_left_to_right():
 
 def test_einsum_of_one_operand_moves_or_reduces():
     for equation, expected in (("ij->ji", OpClass.MOVEMENT), ("ij->i", OpClass.REDUCTION)):
-        graph = graph_of([node("Einsum", ["a"], "y", equation=equation)], {"a": (4, 8)}, ["y"])
+        graph = graph_of([f'y = Einsum<equation="{equation}">(a)'], "float[4,8] a", "y")
         assert only(graph, "Einsum").op_class is expected
 
 
@@ -130,7 +104,7 @@ def test_attention_with_grouped_heads_and_a_past():
         "pv": (2, 2, 11, 32),
     }
     attention = "y, nk, nv = Attention(q, k, v, , pk, pv)"
-    graph = graph_of([attention], inputs, ["y", "nk", "nv"], opset=23)
+    graph = graph_of([attention], inputs, "y, nk, nv", opset=23)
     scores, result = only(graph, "Attention").nests
     assert scores.macs == 2 * 8 * 5 * 16 * 64
     assert result.macs == 2 * 8 * 5 * 16 * 32
@@ -148,25 +122,16 @@ def test_attention_with_grouped_heads_and_a_past():
 def test_attention_with_packed_heads_takes_their_number_from_attributes():
     inputs = {"q": (1, 5, 256), "k": (1, 9, 64), "v": (1, 9, 64)}
     attention = "y = Attention<q_num_heads=8, kv_num_heads=2>(q, k, v)"
-    graph = graph_of([attention], inputs, ["y"], opset=23)
+    graph = graph_of([attention], inputs, "y", opset=23)
     assert graph.macs == 2 * (8 * 5 * 9 * 32)
 
 
 def test_microsoft_multi_head_and_grouped_attention():
     inputs = {"q": (1, 7, 64), "k": (1, 9, 64), "v": (1, 9, 32)}
-    graph = graph_of(
-        [node("MultiHeadAttention", ["q", "k", "v"], "y", domain=MS, num_heads=4)],
-        inputs,
-        ["y"],
-    )
+    graph = graph_of(["y = com.microsoft.MultiHeadAttention<num_heads=4>(q, k, v)"], inputs, "y")
     assert graph.macs == 7 * 9 * 64 + 7 * 9 * 32
-    grouped = node(
-        "GroupQueryAttention",
-        ["q", "k", "v", "pk", "pv", "s", "t"],
-        ["y", "a", "b"],
-        domain=MS,
-        num_heads=8,
-        kv_num_heads=2,
+    grouped = (
+        "y, a, b = com.microsoft.GroupQueryAttention<num_heads=8,kv_num_heads=2>(q,k,v,pk,pv,s,t)"
     )
     inputs = {
         "q": (1, 1, 128),
@@ -176,16 +141,16 @@ def test_microsoft_multi_head_and_grouped_attention():
         "pv": (1, 2, 31, 16),
     }
     lengths = [constant("s", [31], np.int32), constant("t", 32, np.int32)]
-    graph = graph_of([grouped], inputs, ["y", "a", "b"], lengths)
+    graph = graph_of([grouped], inputs, "y, a, b", lengths)
     assert graph.macs == 2 * (8 * 32 * 16)
     assert graph.tensors["a"].shape == (1, 2, 32, 16)
 
 
 @pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
-def test_recurrent_cells_split_into_input_and_stepwise_products(kind: str, gates: int):
+def test_recurrent_cells_split_into_input_and_stepwise_products(kind, gates):
     weights = {"w": (2, gates * 32, 16), "r": (2, gates * 32, 32)}
     cell = node(kind, ["x", "w", "r"], ["y"], hidden_size=32, direction="bidirectional")
-    whole, stepwise = only(graph_of([cell], {"x": (10, 3, 16)}, ["y"], weights), kind).nests
+    whole, stepwise = only(graph_of([cell], "float[10,3,16] x", "y", weights), kind).nests
     assert (whole.macs, whole.repeats, whole.output) == (2 * gates * 32 * 16 * 30, 1, "")
     assert (stepwise.macs, stepwise.repeats, stepwise.weight, stepwise.output) == (
         2 * gates * 32 * 32 * 30,
@@ -196,17 +161,15 @@ def test_recurrent_cells_split_into_input_and_stepwise_products(kind: str, gates
 
 
 def test_a_packed_four_bit_weight_counts_its_logical_product():
-    weights = [absent("w", (64, 4, 16), TensorProto.UINT8), absent("s", (256,))]
-    packed = node(
-        "MatMulNBits", ["x", "w", "s"], "y", domain=MS, K=128, N=64, bits=4, block_size=32
-    )
-    graph = graph_of([packed], {"x": (3, 128)}, ["y"], weights)
+    weights = "uint8[64,4,16] w, float[256] s"
+    packed = "y = com.microsoft.MatMulNBits<K=128, N=64, bits=4, block_size=32>(x, w, s)"
+    graph = graph_of([packed], "float[3,128] x", "y", weights)
     assert graph.macs == 3 * 128 * 64
     assert reads(only(graph, "MatMulNBits"))["w"] == 64 * 64
 
 
 def test_quantised_products_read_bytes_and_calculate_in_eight_bits():
-    scalars = [constant("s", 0.1, np.float32), constant("z", 0, np.uint8)]
+    scalars = [*constants(s=0.1), constant("z", 0, np.uint8)]
     weights = [
         *scalars,
         absent("w", (16, 8, 3, 3), TensorProto.UINT8),
@@ -218,8 +181,8 @@ def test_quantised_products_read_bytes_and_calculate_in_eight_bits():
         "e = MatMulInteger(d, n)",
         "f = ConvInteger(x, w)",
     ]
-    inputs = [info("x", (1, 8, 6, 38), TensorProto.UINT8), info("n", (4, 5), TensorProto.UINT8)]
-    graph = graph_of(nodes, inputs, ["e", "f"], weights)
+    inputs = "uint8[1,8,6,38] x, uint8[4,5] n"
+    graph = graph_of(nodes, inputs, "e, f", weights)
     assert [op.bits for op in graph.ops] == [8] * 4
     assert [op.macs for op in graph.ops] == [
         16 * 8 * 9 * 4 * 36,
@@ -237,11 +200,8 @@ def test_zero_points_of_an_integer_convolution_are_read_as_a_whole_or_by_channel
     its own of."""
     shapes = {"x": (1, 8, 6, 6), "w": (16, 8, 3, 3), "zx": (), "one": (), "each": (16,)}
     inputs = [info(name, shape, TensorProto.UINT8) for name, shape in shapes.items()]
-    nodes = [
-        node("ConvInteger", ["x", "w", "zx", weights], f"y_{weights}")
-        for weights in ("one", "each")
-    ]
-    graph = graph_of(nodes, inputs, ["y_one", "y_each"])
+    nodes = [f"y_{weights} = ConvInteger(x, w, zx, {weights})" for weights in ("one", "each")]
+    graph = graph_of(nodes, inputs, "y_one, y_each")
     windows = [{read.tensor: read.windows for read in op.reads} for op in graph.ops]
     assert [found["zx"] for found in windows] == [(), ()]
     assert (windows[0]["one"], windows[1]["each"]) == ((), (Window(1),))
@@ -251,23 +211,17 @@ def test_a_product_of_damaged_attributes_names_the_operator():
     conv = "[broken] y = Conv<group=0>(x, w)"
     with pytest.raises(ModelError, match=r"net\.onnx: .*'broken' \(Conv\)"):
         graph_of(
-            [conv],
-            {"x": (1, 8, 6, 6)},
-            ["y"],
-            {"w": (16, 8, 1, 1)},
-            value_info=[info("y", (1, 16, 6, 6))],
+            [conv], "float[1,8,6,6] x", "y", "float[16,8,1,1] w", value_info="float[1,16,6,6] y"
         )
 
 
 def test_flexible_attention_is_attention_and_its_bodies_are_counted():
     inputs = {"q": (2, 8, 5, 64), "k": (2, 2, 7, 64), "v": (2, 2, 7, 32)}
-    body = helper.make_graph(
-        [node("Tanh", ["s"], "t")], "score", [info("s", None)], [info("t", None)]
-    )
+    score = body("t = Tanh(s)", "float[] s", "t")
     attention = node(
-        "FlexAttention", ["q", "k", "v"], "y", domain="ai.onnx.preview", score_mod=body
+        "FlexAttention", ["q", "k", "v"], "y", domain="ai.onnx.preview", score_mod=score
     )
-    graph = graph_of([attention], inputs, ["y"], opset=26)
+    graph = graph_of([attention], inputs, "y", opset=26)
     op = only(graph, "FlexAttention")
     assert (op.op_class.value, op.macs, op.elements) == (
         "product",
@@ -281,9 +235,7 @@ def test_flexible_attention_is_attention_and_its_bodies_are_counted():
     ("update", "nests", "elements"),
     [("linear", 2, 0), ("gated", 2, 24), ("delta", 3, 12), ("gated_delta", 3, 36)],
 )
-def test_linear_attention_counts_what_its_rule_does_at_every_step(
-    update: str, nests: int, elements: int
-):
+def test_linear_attention_counts_what_its_rule_does_at_every_step(update, nests, elements):
     """Two query heads share each state of 4 x 6."""
     inputs = {"q": (2, 5, 16), "k": (2, 5, 8), "v": (2, 5, 12)}
     operands = [
@@ -296,7 +248,7 @@ def test_linear_attention_counts_what_its_rule_does_at_every_step(
     attention = node(
         "LinearAttention", operands, ["y", "s"], q_num_heads=4, kv_num_heads=2, update_rule=update
     )
-    op = only(graph_of([attention], inputs, ["y", "s"], opset=27), "LinearAttention")
+    op = only(graph_of([attention], inputs, "y, s", opset=27), "LinearAttention")
     states = 2 * 2 * 5
     assert len(op.nests) == nests
     assert op.macs == states * 24 * (nests + 1)

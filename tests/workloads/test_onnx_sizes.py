@@ -1,25 +1,17 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
-from onnx import TensorProto
-from tests.support.onnx_builder import constant, graph_of, info, model, node, save
+from tests.support.onnx_builder import constant, constants, graph_of, model, node, save
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import OpClass, TensorKind
 
-TOKENS = [
-    info("ids", ("batch", "seq"), TensorProto.INT64),
-    info("mask", ("batch", "seq"), TensorProto.INT64),
-]
+TOKENS = "int64[batch,seq] ids, int64[batch,seq] mask"
 LOOKUP = ["e = Gather(table, ids)", "m = Identity(mask)"]
 
 
 def lookup(**options):
-    return graph_of(LOOKUP, TOKENS, ["e", "m"], {"table": (100, 8)}, options=options)
+    return graph_of(LOOKUP, TOKENS, "e, m", "float[100,8] table", options=options)
 
 
 def test_symbolic_dimensions_are_set_by_name_and_by_batch():
@@ -43,10 +35,7 @@ def test_every_unknown_dimension_is_listed_with_the_option_to_give():
 
 def test_unnamed_dimensions_are_set_by_tensor_and_axis():
     graph = graph_of(
-        ["y = Relu(x)"],
-        {"x": (None, None)},
-        ["y"],
-        options={"batch": 2, "dims": {"x.1": 7}},
+        "y = Relu(x)", {"x": (None, None)}, "y", options={"batch": 2, "dims": {"x.1": 7}}
     )
     assert graph.tensors["y"].shape == (2, 7)
     with pytest.raises(
@@ -56,7 +45,7 @@ def test_unnamed_dimensions_are_set_by_tensor_and_axis():
             r" .* x\.1=N"
         ),
     ):
-        graph_of(["y = Relu(x)"], {"x": (None, None)}, ["y"])
+        graph_of("y = Relu(x)", {"x": (None, None)}, "y")
 
 
 def test_a_dimension_that_names_nothing_lists_those_that_exist():
@@ -83,12 +72,8 @@ def test_a_fixed_batch_is_replaced_and_constant_reshapes_follow():
         "y = Add(c, side)",
     ]
     inputs = {"x": (2, 6, 4), "side": (2, 3, 20), "scale": (1,)}
-    weights = [
-        constant("fixed", [12, 4]),
-        constant("open", [2, -1, 20]),
-        constant("w", np.zeros((4, 10)), np.float32),
-    ]
-    graph = graph_of(nodes, inputs, ["y"], weights, options={"batch": 6})
+    weights = constants(fixed=[12, 4], open=[2, -1, 20], w=np.zeros((4, 10)))
+    graph = graph_of(nodes, inputs, "y", weights, options={"batch": 6})
     shapes = {name: graph.tensors[name].shape for name in ("x", "side", "scale", "a", "c", "y")}
     assert shapes == {
         "x": (6, 6, 4),
@@ -117,17 +102,12 @@ def test_shape_subgraphs_are_folded_and_leave_no_work():
         "n_ = Unsqueeze(n, zero_)",
         "rest_ = Unsqueeze(rest, zero_)",
         "target = Concat<axis=0>(n_, rest_)",
-        node("Cast", ["target"], "target32", to=TensorProto.INT32),
-        node("Cast", ["target32"], "target64", to=TensorProto.INT64),
+        "target32 = Cast<to=6>(target)",
+        "target64 = Cast<to=7>(target32)",
         "y = Reshape(x, target64)",
     ]
-    weights = [
-        constant("zero", 0),
-        constant("zero_", [0]),
-        constant("one_", [1]),
-        constant("four_", [4]),
-    ]
-    graph = graph_of(nodes, {"x": ("n", 3, 4, 5)}, ["y"], weights, opset=17, options={"batch": 2})
+    weights = constants(zero=0, zero_=[0], one_=[1], four_=[4])
+    graph = graph_of(nodes, "float[n,3,4,5] x", "y", weights, opset=17, options={"batch": 2})
     assert graph.tensors["y"].shape == (2, 60)
     assert [op.op_class for op in graph.ops] == [OpClass.SHAPE] * 9 + [OpClass.VIEW]
     assert set(graph.tensors) == {"x", "y"}
@@ -141,14 +121,8 @@ def test_masks_made_of_ranges_are_constants_whatever_their_size():
         "causal = LessOrEqual(r, column)",
         "y = Where(causal, x, low)",
     ]
-    weights = [
-        constant("a", 0),
-        constant("b", 512),
-        constant("c", 1),
-        constant("axis", [1]),
-        constant("low", -1e9, np.float32),
-    ]
-    graph = graph_of(nodes, {"x": (512, 512)}, ["y"], weights)
+    weights = constants(a=0, b=512, c=1, axis=[1], low=-1e9)
+    graph = graph_of(nodes, "float[512,512] x", "y", weights)
     causal = graph.tensors["causal"]
     assert (causal.kind, causal.bytes) == (TensorKind.WEIGHT, 512 * 512)
     assert graph.ops[3].bits == 32
@@ -167,7 +141,7 @@ def test_masks_made_of_ranges_are_constants_whatever_their_size():
         ("ConstantOfShape", ([2],), [0, 0]),
     ],
 )
-def test_constants_are_folded_by_the_rules_of_onnx(kind: str, values: tuple, expected: list[int]):
+def test_constants_are_folded_by_the_rules_of_onnx(kind, values, expected):
     """The folded values are the shape of a tensor that is expanded to them."""
     weights = [
         constant(f"v{index}", value, np.bool_ if isinstance(value[0], bool) else np.int64)
@@ -175,13 +149,8 @@ def test_constants_are_folded_by_the_rules_of_onnx(kind: str, values: tuple, exp
     ]
     attrs = {"value": constant("", [0])} if kind == "ConstantOfShape" else {}
     names = [weight.name for weight in weights]
-    nodes = [
-        node(kind, names, "s", **attrs),
-        "t = Abs(s)",
-        "u = Add(t, one)",
-        "y = Expand(x, u)",
-    ]
-    graph = graph_of(nodes, {"x": ()}, ["y"], [*weights, constant("one", 1)])
+    nodes = [node(kind, names, "s", **attrs), "t = Abs(s)", "u = Add(t, one)", "y = Expand(x, u)"]
+    graph = graph_of(nodes, "float x", "y", [*weights, *constants(one=1)])
     assert graph.tensors["y"].shape == tuple(abs(value) + 1 for value in expected)
 
 
@@ -190,34 +159,27 @@ def test_the_file_may_note_what_inference_cannot_know():
     with pytest.raises(
         ModelError, match=r"the shape of 'where', output of .*NonZero.*: give --dim where\.1=N"
     ):
-        graph_of(nodes, {"x": (4, 4)}, ["y"])
-    by_axis = graph_of(nodes, {"x": (4, 4)}, ["y"], options={"dims": {"where.1": 7}})
-    noted = [info("where", (2, "found"), TensorProto.INT64)]
-    by_name = graph_of(
-        nodes, {"x": (4, 4)}, ["y"], value_info=noted, options={"dims": {"found": 7}}
-    )
+        graph_of(nodes, "float[4,4] x", "y")
+    by_axis = graph_of(nodes, "float[4,4] x", "y", options={"dims": {"where.1": 7}})
+    noted = "int64[2,found] where"
+    by_name = graph_of(nodes, "float[4,4] x", "y", value_info=noted, options={"dims": {"found": 7}})
     assert by_axis.tensors["y"].shape == by_name.tensors["y"].shape == (2, 7)
 
 
 def test_old_files_list_initialisers_among_the_inputs():
     inputs = {"x": (1, 4), "w": (4, 8), "unset": (8,)}
-    graph = graph_of(
-        ["a = MatMul(x, w)", "y = Add(a, unset)"],
-        inputs,
-        ["y"],
-        {"w": (4, 8)},
-    )
+    graph = graph_of(["a = MatMul(x, w)", "y = Add(a, unset)"], inputs, "y", "float[4,8] w")
     assert graph.inputs == ("x", "unset")
     assert graph.tensors["w"].kind is TensorKind.WEIGHT
 
 
-def test_constant_nodes_and_sparse_initialisers_are_weights(tmp_path: Path):
+def test_constant_nodes_and_sparse_initialisers_are_weights(tmp_path):
     values, indices = constant("sparse", [1.0, 2.0], np.float32), constant("", [3, 9])
     nodes = [
         node("Constant", [], "k", value=constant("", np.ones((4, 8)), np.float32)),
         "a = MatMul(x, k)",
     ]
-    proto = model([*nodes, "y = Add(a, sparse)"], {"x": (1, 4)}, ["y"])
+    proto = model([*nodes, "y = Add(a, sparse)"], "float[1,4] x", "y")
     proto.graph.sparse_initializer.add(values=values, indices=indices, dims=[1, 8])
     graph = load(save(tmp_path, proto))
     assert [(graph.tensors[name].kind, graph.tensors[name].bytes) for name in ("k", "sparse")] == [
@@ -227,23 +189,14 @@ def test_constant_nodes_and_sparse_initialisers_are_weights(tmp_path: Path):
 
 
 def test_an_unsorted_file_runs_in_the_order_of_its_data():
-    nodes = [
-        "[last] y = Relu(b)",
-        "[first] a = Exp(x)",
-        "[middle] b = Abs(a)",
-    ]
-    graph = graph_of(nodes, {"x": (4,)}, ["y"])
+    nodes = ["[last] y = Relu(b)", "[first] a = Exp(x)", "[middle] b = Abs(a)"]
+    graph = graph_of(nodes, "float[4] x", "y")
     assert [op.name for op in graph.ops] == ["first", "middle", "last"]
 
 
 def test_operators_have_unique_names():
-    nodes = [
-        "[n] a = Relu(x)",
-        "[n] b = Relu(a)",
-        "c = Relu(b)",
-        "y = Abs(c)",
-    ]
-    graph = graph_of(nodes, {"x": (4,)}, ["y"])
+    nodes = ["[n] a = Relu(x)", "[n] b = Relu(a)", "c = Relu(b)", "y = Abs(c)"]
+    graph = graph_of(nodes, "float[4] x", "y")
     assert [op.name for op in graph.ops] == ["n", "n_1", "Relu_2", "Abs_3"]
     assert graph.notes == (
         "1 operators share their names with others in the file and got a number appended",
@@ -251,29 +204,15 @@ def test_operators_have_unique_names():
 
 
 def test_an_output_leaves_in_the_type_that_it_declares_though_a_quantised_one_could_be_aliased():
-    nodes = [
-        "q = Relu(x)",
-        "real = DequantizeLinear(q, scale)",
-        "flat = Reshape(real, to)",
-    ]
-    constants = [constant("scale", 0.1, np.float32), constant("to", [-1])]
-    inside = graph_of(
-        [*nodes, "y = Relu(flat)"],
-        [info("x", (1, 10), TensorProto.INT8)],
-        ["y"],
-        constants,
-    )
+    nodes = ["q = Relu(x)", "real = DequantizeLinear(q, scale)", "flat = Reshape(real, to)"]
+    weights = constants(scale=0.1, to=[-1])
+    inside = graph_of([*nodes, "y = Relu(flat)"], "int8[1,10] x", "y", weights)
     assert inside.tensors["flat"].storage == "q"
-    outside = graph_of(nodes, [info("x", (1, 10), TensorProto.INT8)], ["flat"], constants)
+    outside = graph_of(nodes, "int8[1,10] x", "flat", weights)
     assert (outside.tensors["flat"].alias_of, outside.tensors["flat"].bytes) == (None, 40)
     assert outside.ops[-1].op_class is OpClass.ELEMENTWISE
 
 
 def test_a_convolution_whose_channels_do_not_fit_its_weights_is_refused():
     with pytest.raises(ModelError, match="3 channels"):
-        graph_of(
-            ["y = Conv(x, w)"],
-            {"x": (1, 3, 8, 8)},
-            ["y"],
-            {"w": (8, 4, 3, 3)},
-        )
+        graph_of("y = Conv(x, w)", "float[1,3,8,8] x", "y", "float[8,4,3,3] w")

@@ -1,12 +1,6 @@
 """Architectures of the library transformers, small and with random weights, as PyTorch's exporters
 write them: each loads, with the work that the PyTorch frontend counts without the exporter."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from loadmaster.workloads.frontends.load import load
@@ -46,15 +40,15 @@ WAV2VEC2 = {
 }
 
 
-def tokens(count: int) -> Any:
+def tokens(count):
     return torch.zeros(1, count, dtype=torch.long)
 
 
-def picture() -> dict[str, Any]:
+def picture():
     return {"pixel_values": torch.zeros(1, 3, 32, 32)}
 
 
-ARCHITECTURES: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
+ARCHITECTURES = {
     "ViT": lambda: (tf.ViTModel(tf.ViTConfig(**PICTURE)), picture()),
     "DeiT": lambda: (tf.DeiTModel(tf.DeiTConfig(**PICTURE)), picture()),
     "Swin": lambda: (
@@ -125,16 +119,16 @@ SWIN_MACS = (
 class Positional(torch.nn.Module):
     """A model of transformers, called by position, that returns one tensor."""
 
-    def __init__(self, model: Any, names: list[str]) -> None:
+    def __init__(self, model, names):
         super().__init__()
         self.model, self.names = model, names
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs):
         return self.model(**dict(zip(self.names, inputs, strict=True)), return_dict=True)[0]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_an_architecture_loads_with_the_work_that_pytorch_does(name: str, tmp_path: Path):
+def test_an_architecture_loads_with_the_work_that_pytorch_does(name, tmp_path):
     model, inputs = ARCHITECTURES[name]()
     module, operands = Positional(model.eval(), list(inputs)), tuple(inputs.values())
     path = tmp_path / f"{name}.onnx"

@@ -1,6 +1,4 @@
-"""Random graphs in random pieces: the verifiers work out by themselves what pieces read and make."""
-
-from __future__ import annotations
+"""Random graphs in random pieces: verifiers work out by themselves what pieces read and make."""
 
 import numpy as np
 import pytest
@@ -16,19 +14,19 @@ from tests.support.random_networks import (
 
 import loadmaster as lm
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import Divisible, Grid, divisible, needed_boxes
+from loadmaster.workloads.lowering.grid import divisible, needed_boxes
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.lowering.split import WHOLE
 
 
-def grid_of(form: Divisible, generator: np.random.Generator) -> Grid:
+def grid_of(form, generator):
     axes = generator.permutation(form.axes)[: generator.integers(1, 3)].tolist()
     return form.grid({axis: int(generator.integers(2, 5)) for axis in axes})
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_plans_of_random_graphs_in_random_pieces_hold(seed: int) -> None:
+def test_plans_of_random_graphs_in_random_pieces_hold(seed):
     """What the verifiers work out by themselves, from the windows and from the model, agrees with
     what pieces read."""
     build = random_network(200 + seed, (*LAYERS, resized))
@@ -49,14 +47,12 @@ def test_plans_of_random_graphs_in_random_pieces_hold(seed: int) -> None:
     assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} <= {"bound"}
 
 
-def test_what_is_whole_reads_all_that_it_touches_of_parts() -> None:
+def test_what_is_whole_reads_all_that_it_touches_of_parts():
     """A pool that needs eleven of twelve rows is said to touch all; so it does where a piece of
     another operator has cut its operand, whatever dimensions it might be cut along itself."""
     nodes = ["a = Relu(x)", "p = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x)"]
-    graph = lm.load(model(nodes, {"x": (1, 4, 12, 6)}, ["a", "p"]))
+    graph = lm.load(model(nodes, "float[1,4,12,6] x", "a, p"))
     relu, pool = (divisible(graph, group) for group in fuse(graph))
-    assert relu is not None
-    assert pool is not None
     cuts = [Cuts([relu.grid({2: 2}), pool.grid({})])]
     job = lower([graph], lm.target("edge-npu"), cuts=cuts).jobs[-1]
     touched = graph.ops[-1].reads[0].bytes

@@ -1,7 +1,5 @@
 """Operators in chains of pieces, each of which adds a part of what the operator sums over."""
 
-from __future__ import annotations
-
 import pytest
 from tests.support.networks import npu
 from tests.support.plan_of_jobs import planned
@@ -15,7 +13,7 @@ from loadmaster.workloads.lowering.single_assignment import without_updates
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_plans_of_random_networks_in_chains_hold(seed: int) -> None:
+def test_plans_of_random_networks_in_chains_hold(seed):
     """What the verifiers work out by themselves agrees with what pieces read, add and leave, and
     with what that costs."""
     build, graph = network(seed)
@@ -28,7 +26,7 @@ def test_plans_of_random_networks_in_chains_hold(seed: int) -> None:
     assert {violation.rule for violation in lm.verify_against(plan, [graph], target)} <= {"bound"}
 
 
-def test_a_machine_on_which_sums_need_not_be_in_parts_has_no_such_plans() -> None:
+def test_a_machine_on_which_sums_need_not_be_in_parts_has_no_such_plans():
     """The plan holds, but is none that may be made of the network on it, for bounds would not hold
     for it."""
     build, graph = network(4)
@@ -37,7 +35,7 @@ def test_a_machine_on_which_sums_need_not_be_in_parts_has_no_such_plans() -> Non
     assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} == {"cut"}
 
 
-def test_only_products_of_one_group_divide_their_sums_and_only_where_that_is_asked_for() -> None:
+def test_only_products_of_one_group_divide_their_sums_and_only_where_that_is_asked_for():
     """Those whose input is a concatenation that is not made read parts of it, which do not."""
     single = without_updates(lm.load("onnx:squeezenet", precision="int8"))
     for group in fuse(single):

@@ -1,55 +1,33 @@
 """Operators of TensorFlow Lite that borrow a rule of ONNX, where their meaning differs: which part
 of an operand a part of the result needs, by definition."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from pathlib import Path
 
-import numpy as np
 import pytest
-from tests.support.tflite_models import Fields, Model, b, i
+from tests.support.tflite_models import Model, graph_of
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.tflite import operators
-from loadmaster.workloads.graph import Graph, Op
 from loadmaster.workloads.window import operand_box
 
 
-def saved(tmp_path: Path, model: Model) -> Graph:
-    path = tmp_path / "net.tflite"
-    path.write_bytes(model.bytes())
-    return load(path)
-
-
-def indexed(
-    tmp_path: Path,
-    kind: str,
-    shape: tuple[int, ...],
-    index: list[int],
-    result: tuple[int, ...],
-    options: Fields,
-    scalar: bool = False,
-) -> Op:
+def indexed(kind, shape, index, result, options, scalar=False):
     """An operator of an input and a constant of whole numbers."""
     model = Model()
     main = model.subgraph()
     x = main.input(shape, name="x")
     constant = main.tensor(() if scalar else (len(index),), "int32", index)
     main.outputs = [main.out(kind, [x, constant], result, options)]
-    return saved(tmp_path, model).ops[0]
+    return graph_of(model).ops[0]
 
 
 @pytest.mark.parametrize("kind", ["ARG_MAX", "ARG_MIN"])
 @pytest.mark.parametrize("axis", [-1, 1, 0])
-def test_the_axis_of_the_largest_is_an_operand_and_is_not_kept(
-    tmp_path: Path, kind: str, axis: int
-) -> None:
+def test_the_axis_of_the_largest_is_an_operand_and_is_not_kept(kind, axis):
     shape = (3, 8, 19)
     result = tuple(size for place, size in enumerate(shape) if place != axis % 3)
-    op = indexed(tmp_path, kind, shape, [axis], result, {0: b(2)}, scalar=True)
+    op = indexed(kind, shape, [axis], result, {0: 2}, scalar=True)
     assert op.elements == math.prod(shape)
     assert op.axes == (0, 1)
     box = operand_box(op.reads[0].windows, ((1, 2), (3, 5)), shape)
@@ -58,20 +36,18 @@ def test_the_axis_of_the_largest_is_an_operand_and_is_not_kept(
     assert box == tuple(expected)
 
 
-def test_elements_are_gathered_along_the_axis_that_is_an_option(tmp_path: Path) -> None:
-    op = indexed(tmp_path, "GATHER", (4, 9, 5), [3, 4, 5], (4, 3, 5), {0: i(1)})
+def test_elements_are_gathered_along_the_axis_that_is_an_option():
+    op = indexed("GATHER", (4, 9, 5), [3, 4, 5], (4, 3, 5), {0: 1})
     assert operand_box(op.reads[0].windows, ((0, 2), (1, 3), (0, 5)), (4, 9, 5)) == (
         (0, 2),
         (4, 6),
         (0, 5),
     )
-    batched = indexed(tmp_path, "GATHER", (1, 9, 5), [3], (1, 9, 5), {0: i(1), 1: i(1)})
+    batched = indexed("GATHER", (1, 9, 5), [3], (1, 9, 5), {0: 1, 1: 1})
     assert batched.reads[0].windows == ()
 
 
-def source_rows(
-    kind: str, before: int, after: int, row: int, corners: bool, centres: bool
-) -> tuple[int, int]:
+def source_rows(kind, before, after, row, corners, centres):
     """First and last row of the operand, as the kernels of TensorFlow Lite define them."""
     scale = (before - 1) / (after - 1) if corners and after > 1 else before / after
     if kind == "RESIZE_NEAREST_NEIGHBOR":
@@ -86,17 +62,10 @@ def source_rows(
 @pytest.mark.parametrize("kind", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
 @pytest.mark.parametrize(("corners", "centres"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize(("before", "after"), [(4, 8), (5, 13), (9, 4), (3, 3)])
-def test_resizing_reads_the_neighbours_of_its_kernel(
-    tmp_path: Path, kind: str, corners: bool, centres: bool, before: int, after: int
-) -> None:
+def test_resizing_reads_the_neighbours_of_its_kernel(kind, corners, centres, before, after):
     first = 2 if kind == "RESIZE_BILINEAR" else 0
     op = indexed(
-        tmp_path,
-        kind,
-        (1, before, 4, 2),
-        [after, 4],
-        (1, after, 4, 2),
-        {first: b(corners), first + 1: b(centres)},
+        kind, (1, before, 4, 2), [after, 4], (1, after, 4, 2), {first: corners, first + 1: centres}
     )
     if not op.reads or not op.reads[0].windows:
         assert before == after
@@ -114,18 +83,16 @@ def test_resizing_reads_the_neighbours_of_its_kernel(
 
 
 @pytest.mark.parametrize(("padding", "after"), [(0, 12), (1, 13)])
-def test_a_transposed_convolution_has_the_strides_and_the_padding_of_its_options(
-    tmp_path: Path, padding: int, after: int
-) -> None:
+def test_a_transposed_convolution_has_the_strides_and_the_padding_of_its_options(padding, after):
     before, taps, stride = 4, 4, 3
     model = Model()
     main = model.subgraph()
     size = main.tensor((4,), "int32", [1, after, after, 5])
-    weight = main.tensor((5, taps, taps, 6), "float32", np.ones((5, taps, taps, 6)), name="w")
+    weight = main.tensor((5, taps, taps, 6), data=1, name="w")
     x = main.input((1, before, before, 6), name="x")
-    options = {0: b(padding), 1: i(stride), 2: i(stride)}
+    options = {0: padding, 1: stride, 2: stride}
     main.outputs = [main.out("TRANSPOSE_CONV", [size, weight, x], (1, after, after, 5), options)]
-    op = saved(tmp_path, model).ops[0]
+    op = graph_of(model).ops[0]
     assert op.macs == before**2 * taps**2 * 6 * 5
     total = max(0, (before - 1) * stride + taps - after)
     assert op.reads[0].windows
@@ -136,28 +103,24 @@ def test_a_transposed_convolution_has_the_strides_and_the_padding_of_its_options
             if any(start <= row * stride + tap - total // 2 < end for tap in range(taps))
         ]
         low, high = operand_box(
-            op.reads[0].windows,
-            ((0, 1), (start, end), (0, after), (0, 5)),
-            (1, before, before, 6),
+            op.reads[0].windows, ((0, 1), (start, end), (0, after), (0, 5)), (1, before, before, 6)
         )[1]
         assert (low, high) == (min(needed), max(needed) + 1)
 
 
-def test_a_condition_of_one_dimension_chooses_rows(tmp_path: Path) -> None:
+def test_a_condition_of_one_dimension_chooses_rows():
     model = Model()
     main = model.subgraph()
     operands = [main.input((4,), "bool", name="c"), main.input((4, 4)), main.input((4, 4))]
     main.outputs = [main.out("SELECT", operands, (4, 4))]
-    reads = saved(tmp_path, model).ops[0].reads
+    reads = graph_of(model).ops[0].reads
     assert [bool(read.windows) for read in reads] == [False, True, True]
 
 
-def test_an_exception_of_a_rule_is_our_defect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(_: object) -> None:
+def test_an_exception_of_a_rule_is_our_defect(monkeypatch):
+    def broken(_):
         raise IndexError("tuple index out of range")
 
     monkeypatch.setitem(operators._RULES, "ARG_MAX", broken)
     with pytest.raises(ModelError, match=r"'ARG_MAX_0' \(ARG_MAX\): a defect of Loadmaster"):
-        indexed(tmp_path, "ARG_MAX", (2, 3), [1], (2,), {0: b(2)})
+        indexed("ARG_MAX", (2, 3), [1], (2,), {0: 2})

@@ -1,11 +1,8 @@
 """Torch modules as graphs: what is recorded is what eager execution does, tensor by tensor;
 mistakes are one line."""
 
-from __future__ import annotations
-
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +10,11 @@ import pytest
 import loadmaster as lm
 from loadmaster.core.errors import ModelError
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
-from loadmaster.placement.sequence import KernelSequence, StoredKind
-from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+from loadmaster.placement.sequence import StoredKind
+from loadmaster.workloads.graph import OpClass, TensorKind
 
 torch = pytest.importorskip("torch")
 
-Loader = Callable[..., Graph]
 
 HEAD = """
 import torch
@@ -28,7 +24,8 @@ from torch.nn import functional
 
 CONVOLUTIONS = """
 def net(batch=4):
-    layers = [nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1800, 10)]
+    layers = [nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True)]
+    layers += [nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1800, 10)]
     return nn.Sequential(*layers), torch.rand(batch, 3, 32, 32)
 
 def adam(batch=4):
@@ -37,11 +34,11 @@ def adam(batch=4):
 
 
 @pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loader:
+def load(tmp_path, monkeypatch):
     """Writes code into a module of the current folder and loads a factory from there."""
     monkeypatch.chdir(tmp_path)
 
-    def loader(code: str, factory: str = "net", **options: object) -> Graph:
+    def loader(code, factory="net", **options):
         name = f"networks_{len(list(tmp_path.iterdir()))}"
         (tmp_path / f"{name}.py").write_text(HEAD + textwrap.dedent(code))
         try:
@@ -52,22 +49,22 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loader:
     return loader
 
 
-def kernels(graph: Graph) -> list[str]:
+def kernels(graph):
     return [op.kind for op in graph.ops if op.op_class is not OpClass.VIEW]
 
 
-def sequence(graph: Graph) -> KernelSequence:
+def sequence(graph):
     return kernel_sequence(graph, lm.target("optane-server"))
 
 
-def uses(steps: KernelSequence, kernel: str) -> dict[str, str]:
+def uses(steps, kernel):
     """Access to each tensor of a kernel, by name."""
     found = next(k for k in steps.kernels if k.name == kernel)
     return {steps.tensors[o.tensor].name: "r" * o.read + "w" * o.write for o in found.operands}
 
 
 @pytest.mark.slow
-def test_a_training_step_is_recorded_as_eager_execution_runs_it(load: Loader) -> None:
+def test_a_training_step_is_recorded_as_eager_execution_runs_it(load):
     graph = load(CONVOLUTIONS, training=True, batch=16)
     assert graph.batch == 16
     assert kernels(graph) == [
@@ -99,7 +96,7 @@ def test_a_training_step_is_recorded_as_eager_execution_runs_it(load: Loader) ->
     assert len(graph.outputs) == 1 + 5
 
 
-def test_updates_in_place_are_uses_of_one_tensor(load: Loader) -> None:
+def test_updates_in_place_are_uses_of_one_tensor(load):
     steps = sequence(load(CONVOLUTIONS, training=True))
     normalised = "native_batch_norm.0"
     assert uses(steps, "relu_") == {normalised: "rw"}
@@ -112,7 +109,7 @@ def test_updates_in_place_are_uses_of_one_tensor(load: Loader) -> None:
     assert kinds[normalised] is StoredKind.INTERMEDIATE
 
 
-def test_an_optimiser_updates_weights_and_its_state(load: Loader) -> None:
+def test_an_optimiser_updates_weights_and_its_state(load):
     steps = sequence(load(CONVOLUTIONS, "adam", training=True))
     weights = {
         tensor.name: tensor.bytes for tensor in steps.tensors if tensor.kind is StoredKind.WEIGHT
@@ -130,7 +127,7 @@ def test_an_optimiser_updates_weights_and_its_state(load: Loader) -> None:
     assert {"0.weight", "0.weight.exp_avg", "0.weight.exp_avg_sq", "5.bias"} <= written
 
 
-def test_inference_keeps_no_gradients_and_no_statistics_change(load: Loader) -> None:
+def test_inference_keeps_no_gradients_and_no_statistics_change(load):
     graph = load(CONVOLUTIONS)
     assert kernels(graph) == [
         "convolution",
@@ -142,12 +139,12 @@ def test_inference_keeps_no_gradients_and_no_statistics_change(load: Loader) -> 
     assert uses(sequence(graph), "native_batch_norm")["1.running_mean"] == "r"
 
 
-def test_a_step_of_many_terabytes_needs_no_memory(load: Loader) -> None:
+def test_a_step_of_many_terabytes_needs_no_memory(load):
     steps = sequence(load(CONVOLUTIONS, training=True, batch=10**8))
     assert steps.peak_bytes > 10**12
 
 
-def test_views_of_one_tensor_are_one_tensor_and_parts_add_up(load: Loader) -> None:
+def test_views_of_one_tensor_are_one_tensor_and_parts_add_up(load):
     code = """
     class Net(nn.Module):
         def __init__(self):
@@ -155,7 +152,8 @@ def test_views_of_one_tensor_are_one_tensor_and_parts_add_up(load: Loader) -> No
             self.attend = nn.Linear(64, 192)
 
         def forward(self, x):
-            q, k, v = (part.view(2, 16, 4, 16).transpose(1, 2) for part in self.attend(x).split(64, dim=2))
+            parts = self.attend(x).split(64, dim=2)
+            q, k, v = (part.view(2, 16, 4, 16).transpose(1, 2) for part in parts)
             return functional.scaled_dot_product_attention(q, k, v)
 
     def net():
@@ -171,7 +169,7 @@ def test_views_of_one_tensor_are_one_tensor_and_parts_add_up(load: Loader) -> No
     assert not graph.unknown_ops
 
 
-def test_a_partial_write_needs_the_rest_of_the_tensor(load: Loader) -> None:
+def test_a_partial_write_needs_the_rest_of_the_tensor(load):
     code = """
     class Net(nn.Module):
         def forward(self, x):
@@ -188,15 +186,14 @@ def test_a_partial_write_needs_the_rest_of_the_tensor(load: Loader) -> None:
     assert uses(steps, "copy__1") == {"mul": "r", "empty": "rw"}
 
 
-def test_gathers_touch_what_they_take_and_strided_gradients_count_their_own_loops(
-    load: Loader,
-) -> None:
+def test_gathers_touch_what_they_take_and_strided_gradients_count_their_own_loops(load):
     code = """
     def net():
         return nn.Embedding(1000, 16), torch.zeros(4, dtype=torch.long)
 
     def strided():
-        return nn.Sequential(nn.Conv2d(4, 8, 3, 2, 1), nn.ConvTranspose2d(8, 4, 2, 2, groups=2)), torch.rand(1, 4, 8, 8)
+        layers = nn.Conv2d(4, 8, 3, 2, 1), nn.ConvTranspose2d(8, 4, 2, 2, groups=2)
+        return nn.Sequential(*layers), torch.rand(1, 4, 8, 8)
     """
     (lookup,) = load(code).ops
     assert {access.tensor: access.bytes for access in lookup.reads} == {
@@ -211,9 +208,7 @@ def test_gathers_touch_what_they_take_and_strided_gradients_count_their_own_loop
 @pytest.mark.parametrize(
     "build", ["with torch.device('meta'):\n        return made()", "return SAVED"]
 )
-def test_modules_on_the_meta_device_and_modules_with_values_are_recorded_alike(
-    load: Loader, build: str
-) -> None:
+def test_modules_on_the_meta_device_and_modules_with_values_are_recorded_alike(load, build):
     code = f"""
 def made():
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)), torch.rand(4, 8)
@@ -230,7 +225,7 @@ def net():
     ]
 
 
-def test_inputs_by_name_and_losses_of_several_results(load: Loader) -> None:
+def test_inputs_by_name_and_losses_of_several_results(load):
     code = """
     class Net(nn.Module):
         def __init__(self):
@@ -238,7 +233,8 @@ def test_inputs_by_name_and_losses_of_several_results(load: Loader) -> None:
             self.inner = nn.Linear(4, 4)
 
         def forward(self, *, x, y):
-            return {"a": self.inner(x), "b": self.inner(y), "count": torch.ones(3, dtype=torch.long)}
+            count = torch.ones(3, dtype=torch.long)
+            return {"a": self.inner(x), "b": self.inner(y), "count": count}
 
     def net():
         return Net(), {"x": torch.rand(2, 4), "y": torch.rand(3, 4)}
@@ -249,19 +245,19 @@ def test_inputs_by_name_and_losses_of_several_results(load: Loader) -> None:
     assert "sum" in kernels(graph)
 
 
-def test_plans_and_mappings_of_training_steps_hold(load: Loader) -> None:
+def test_plans_and_mappings_of_training_steps_hold(load):
     graph = load(CONVOLUTIONS, "adam", training=True)
     for machine in ("edge-npu", "optane-server"):
         plan = lm.plan([graph], lm.target(machine))
         assert lm.verify(plan) == ()
 
 
-def test_somebody_elses_trace_is_converted_with_its_nodes(load: Loader) -> None:
+def test_somebody_elses_trace_is_converted_with_its_nodes(load):
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from loadmaster.workloads.frontends.torch.graph_builder import convert
 
-    def step(weight: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def step(weight, x):
         left, right = (x @ weight).split(4, dim=1)
         weight.mul_(2)
         return left + 1, right.relu()
@@ -315,9 +311,7 @@ def test_somebody_elses_trace_is_converted_with_its_nodes(load: Loader) -> None:
         ("onnx:squeezenet", {"training": True}, "holds no training step"),
     ],
 )
-def test_mistakes_are_one_line(
-    source: str, options: dict, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mistakes_are_one_line(source, options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("1 / 0")
     (tmp_path / "lacking.py").write_text("import nothing_of_that_name")
@@ -377,16 +371,14 @@ def test_mistakes_are_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_another_release_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_release_of_torch_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.12.0")
     with pytest.raises(ModelError, match=r"needs torch 2\.13;"):
         lm.load("torch:any:thing")
 
 
 @pytest.mark.slow
-def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     steps = sequence(
         lm.load("torch:benchmarks.networks.resnet:resnet200", batch=512, training=True)
@@ -401,9 +393,7 @@ def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(
     ["unet:unet", "gpt:gpt2_small", "densenet:densenet264", "inception:inception_v4", "vgg:vgg19"],
 )
 @pytest.mark.slow
-def test_networks_of_the_benchmarks_are_understood(
-    factory: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_networks_of_the_benchmarks_are_understood(factory, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     graph = lm.load(f"torch:benchmarks.networks.{factory}", batch=2)
     assert not graph.unknown_ops
@@ -411,9 +401,11 @@ def test_networks_of_the_benchmarks_are_understood(
 
 
 TRANSFORMERS = """
-from transformers import (BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
-                          MambaConfig, MambaForCausalLM, SwinConfig, SwinModel, T5Config, T5ForConditionalGeneration,
-                          ViTConfig, ViTForImageClassification)
+from transformers import (
+    BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+    LlamaForCausalLM, MambaConfig, MambaForCausalLM, SwinConfig, SwinModel, T5Config,
+    T5ForConditionalGeneration, ViTConfig, ViTForImageClassification,
+)
 
 WIDE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
 def ids():
@@ -431,14 +423,16 @@ def bert():
     return model, {**texts(), "labels": torch.zeros(2, dtype=torch.long)}, torch.optim.AdamW
 
 def gpt2():
-    return GPT2LMHeadModel(GPT2Config(vocab_size=100, n_embd=32, n_layer=2, n_head=4)), {**texts(), "labels": ids()}
+    config = GPT2Config(vocab_size=100, n_embd=32, n_layer=2, n_head=4)
+    return GPT2LMHeadModel(config), {**texts(), "labels": ids()}
 
 def llama():
     config = LlamaConfig(vocab_size=100, num_key_value_heads=2, **WIDE)
     return LlamaForCausalLM(config), {**texts(), "labels": ids()}
 
 def t5():
-    config = T5Config(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    sizes = dict(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
+    config = T5Config(vocab_size=100, decoder_start_token_id=0, **sizes)
     return T5ForConditionalGeneration(config), {**texts(), "labels": ids()}
 
 def mamba():
@@ -446,7 +440,8 @@ def mamba():
     return MambaForCausalLM(config), {"input_ids": ids(), "labels": ids()}
 
 def swin():
-    return SwinModel(SwinConfig(image_size=32, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4)), torch.rand(2, 3, 32, 32)
+    sizes = dict(image_size=32, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4)
+    return SwinModel(SwinConfig(**sizes)), torch.rand(2, 3, 32, 32)
 """
 
 LAYER = 32 * (4 * 32 * 32 + 2 * 16 * 32 + 2 * 32 * 64)
@@ -467,9 +462,7 @@ FORWARD = {
 
 @pytest.mark.parametrize("factory", ["vit", "bert", "gpt2", "llama", "t5", "mamba", "swin"])
 @pytest.mark.slow
-def test_networks_of_hugging_face_are_understood_forward_and_in_training(
-    load: Loader, factory: str
-) -> None:
+def test_networks_of_hugging_face_are_understood_forward_and_in_training(load, factory):
     pytest.importorskip("transformers")
     forward, step = load(TRANSFORMERS, factory), load(TRANSFORMERS, factory, training=True)
     assert forward.unknown_ops == step.unknown_ops == {}
@@ -477,7 +470,7 @@ def test_networks_of_hugging_face_are_understood_forward_and_in_training(
     assert 2 * forward.macs < step.macs <= 3.1 * forward.macs
 
 
-def test_initialisers_that_look_at_values_do_not_stop_a_factory(load: Loader) -> None:
+def test_initialisers_that_look_at_values_do_not_stop_a_factory(load):
     code = """
     from torch.nn.init import trunc_normal_
 
@@ -492,7 +485,7 @@ def test_initialisers_that_look_at_values_do_not_stop_a_factory(load: Loader) ->
     assert torch.nn.init.trunc_normal_(torch.zeros(1000)).std() > 0.5
 
 
-def test_shapes_that_change_in_place_are_views_and_constants_are_there_before(load: Loader) -> None:
+def test_shapes_that_change_in_place_are_views_and_constants_are_there_before(load):
     code = """
     class Net(nn.Module):
         def forward(self, x):

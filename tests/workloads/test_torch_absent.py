@@ -8,7 +8,7 @@ import loadmaster as lm
 from loadmaster.core.errors import ModelError
 
 
-def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModelError, match=r"install it with pip install 'loadmaster\[torch\]'"):
         lm.load("torch:any:thing")

@@ -1,95 +1,88 @@
 """Factories without bytes: what works on real tensors works there, and gives the same network."""
 
-from __future__ import annotations
-
 import copy
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 import loadmaster as lm
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.graph import Graph, TensorKind
+from loadmaster.workloads.graph import TensorKind
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-Made = tuple[Any, Any]
 
-
-def half() -> Made:
+def half():
     return nn.Linear(8, 8).half(), torch.randn(4, 8).half()
 
 
-def bfloat16() -> Made:
+def bfloat16():
     module = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU())
     return module.to(torch.bfloat16), torch.randn(1, 3, 32, 32, dtype=torch.bfloat16)
 
 
-def double() -> Made:
+def double():
     return nn.LSTM(8, 8).double(), torch.randn(2, 5, 8).double()
 
 
-def channels_last() -> Made:
+def channels_last():
     return nn.Conv2d(3, 16, 3).to(memory_format=torch.channels_last), torch.randn(1, 3, 32, 32)
 
 
-def cast_by_data() -> Made:
+def cast_by_data():
     module = nn.Linear(8, 8, bias=False)
     module.weight.data = module.weight.data.half()
     return module, torch.randn(4, 8).half()
 
 
-def tied() -> Made:
+def tied():
     module = nn.Sequential(nn.Embedding(8, 8), nn.Linear(8, 8, bias=False))
     module[1].weight = module[0].weight
     return module.half(), torch.zeros(4, dtype=torch.long)
 
 
-def moved() -> Made:
+def moved():
     return nn.Linear(8, 8, device="meta").to_empty(device="cpu").cpu(), torch.randn(4, 8)
 
 
-def copied() -> Made:
+def copied():
     return copy.deepcopy(nn.Linear(8, 8)).half(), torch.randn(4, 8).half()
 
 
-def stacked() -> Made:
+def stacked():
     layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
     return nn.TransformerEncoder(layer, 2).half(), torch.randn(2, 5, 64).half()
 
 
-def assigned() -> Made:
+def assigned():
     module = nn.Linear(8, 8)
     module.load_state_dict(nn.Linear(8, 8).half().state_dict(), assign=True)
     return module, torch.randn(4, 8).half()
 
 
-def normalised() -> Made:
+def normalised():
     weight_norm = nn.utils.parametrizations.weight_norm
     return weight_norm(nn.Linear(8, 8)).half(), torch.randn(4, 8).half()
 
 
-def lazy() -> Made:
+def lazy():
     module = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten())
     return module.append(nn.LazyLinear(5)), torch.randn(2, 3, 8, 8)
 
 
-def lazy_and_cast() -> Made:
+def lazy_and_cast():
     return nn.Sequential(nn.LazyLinear(8)).half(), torch.randn(4, 6).half()
 
 
-def lazy_and_called() -> Made:
+def lazy_and_called():
     module, x = nn.Sequential(nn.LazyLinear(8), nn.ReLU()), torch.randn(4, 6)
     module(x)
     return module.double(), x.double()
 
 
-CASTING: list[Callable[[], Made]] = [
+CASTING = [
     half,
     bfloat16,
     double,
@@ -107,14 +100,14 @@ CASTING: list[Callable[[], Made]] = [
 ]
 
 
-def of_factory(factory: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+def of_factory(factory, monkeypatch, **options):
     module = ModuleType("made_here")
-    module.make = factory  # type: ignore[attr-defined]
+    module.make = factory
     monkeypatch.setitem(sys.modules, "made_here", module)
     return lm.load("torch:made_here:make", **options)
 
 
-def figures(graph: Graph) -> Any:
+def figures(graph):
     weights = sorted(
         (t.dtype, t.shape, t.bytes)
         for t in graph.tensors.values()
@@ -125,9 +118,7 @@ def figures(graph: Graph) -> Any:
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("factory", CASTING, ids=lambda factory: factory.__name__)
-def test_a_factory_makes_what_real_tensors_make(
-    factory: Callable[[], Made], training: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_factory_makes_what_real_tensors_make(factory, training, monkeypatch):
     module, x = factory()
     if factory in (lazy, lazy_and_cast):
         with torch.no_grad():
@@ -138,14 +129,14 @@ def test_a_factory_makes_what_real_tensors_make(
     assert figures(of_factory(factory, monkeypatch, training=training)) == figures(right)
 
 
-def test_what_factories_change_is_as_before_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_factories_change_is_as_before_afterwards(monkeypatch):
     before = nn.Module._apply, nn.UninitializedParameter.__new__
     of_factory(lazy, monkeypatch)
     assert (nn.Module._apply, nn.UninitializedParameter.__new__) == before
     assert half()[0].weight.dtype is torch.float16
 
 
-def test_a_lazy_module_of_the_caller_is_left_as_it_is() -> None:
+def test_a_lazy_module_of_the_caller_is_left_as_it_is():
     module = nn.LazyLinear(8)
     with pytest.raises(ModelError, match="call the module once before"):
         lm.load((module, torch.zeros(4, 6)))
@@ -155,18 +146,16 @@ def test_a_lazy_module_of_the_caller_is_left_as_it_is() -> None:
 
 
 class Branching(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layer = nn.Linear(8, 8)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return torch.cond(x.sum() > 0, lambda x: self.layer(x), lambda x: x * 2, (x,))
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_control_flow_that_depends_on_values_is_named(
-    training: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_control_flow_that_depends_on_values_is_named(training, monkeypatch, tmp_path):
     with pytest.raises(ModelError, match="it calls cond, whose course depends on values") as raised:
         of_factory(lambda: (Branching(), torch.zeros(4, 8)), monkeypatch, training=training)
     assert "0x" not in str(raised.value)

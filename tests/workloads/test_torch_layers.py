@@ -1,28 +1,24 @@
 """Layers of PyTorch in inference and in training: each operator that they launch is understood, and
 fused ones count what their parts do."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 
 import loadmaster as lm
-from loadmaster.workloads.graph import Graph
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
 
 
-def captured(module: Any, *inputs: Any, training: bool = False) -> Graph:
+def captured(module, *inputs, training=False):
     return lm.load((module.train(training), inputs), training=training)
 
 
-def encoder(**options: Any) -> Any:
+def encoder(**options):
     return nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, **options)
 
 
@@ -41,19 +37,11 @@ def unfused():
 
 
 STEPS, TEXT = torch.zeros(20, 4, 64), torch.zeros(2, 50, 64)
-FUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], int]] = {
+FUSED = {
     "lstm": (lambda: nn.LSTM(64, 128), (STEPS,), 7_864_320),
     "lstm by batch": (lambda: nn.LSTM(64, 128, batch_first=True), (STEPS,), 7_864_320),
-    "lstm both ways": (
-        lambda: nn.LSTM(64, 128, bidirectional=True),
-        (STEPS,),
-        2 * 7_864_320,
-    ),
-    "lstm of two layers": (
-        lambda: nn.LSTM(64, 128, 2),
-        (STEPS,),
-        7_864_320 + 20 * 4 * 512 * 256,
-    ),
+    "lstm both ways": (lambda: nn.LSTM(64, 128, bidirectional=True), (STEPS,), 2 * 7_864_320),
+    "lstm of two layers": (lambda: nn.LSTM(64, 128, 2), (STEPS,), 7_864_320 + 20 * 4 * 512 * 256),
     "encoder": (encoder, (TEXT,), 3_916_800),
     "encoder, normalised first": (
         lambda: encoder(norm_first=True, activation="gelu"),
@@ -70,7 +58,7 @@ FUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], int]] = {
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_fused_layers_count_what_their_parts_do(name: str) -> None:
+def test_fused_layers_count_what_their_parts_do(name):
     make, inputs, macs = FUSED[name]
     fused = captured(make(), *inputs)
     assert (fused.macs, fused.unknown_ops) == (macs, {})
@@ -79,7 +67,7 @@ def test_fused_layers_count_what_their_parts_do(name: str) -> None:
             assert captured(make(), *inputs).macs == macs
 
 
-def test_a_recurrent_training_step_takes_three_times_the_forward_pass() -> None:
+def test_a_recurrent_training_step_takes_three_times_the_forward_pass():
     step = captured(nn.LSTM(64, 128), STEPS, training=True)
     assert any("rnn_layer_backward" in op.kind for op in step.ops)
     assert step.macs == 3 * 7_864_320
@@ -90,7 +78,7 @@ def test_a_recurrent_training_step_takes_three_times_the_forward_pass() -> None:
     assert parts.macs == step.macs - first - 4 * 512 * 128
 
 
-def test_bags_touch_the_rows_that_they_sum() -> None:
+def test_bags_touch_the_rows_that_they_sum():
     graph = captured(nn.EmbeddingBag(100, 16), torch.zeros(3, 5, dtype=torch.long))
     (op,) = (op for op in graph.ops if "embedding_bag" in op.kind)
     assert op.elements == 15 * 16
@@ -101,114 +89,99 @@ def test_bags_touch_the_rows_that_they_sum() -> None:
 class Applied(nn.Module):
     """A function of a layer's results."""
 
-    def __init__(self, function: Callable[[Any], Any], dimensions: int = 2) -> None:
+    def __init__(self, function, dimensions=2):
         super().__init__()
         self.layer = getattr(nn, f"Conv{dimensions}d")(4, 4, 1)
         self.function = function
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return self.function(self.layer(x))
 
 
 class Loss(nn.Module):
-    def __init__(self, loss: Any, target: Any) -> None:
+    def __init__(self, loss, target):
         super().__init__()
         self.layer, self.loss, self.target = nn.Linear(8, 8), loss, target
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return self.loss(self.layer(x), self.target)
 
 
 class Unpooled(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layer, self.pool = nn.Conv2d(4, 4, 1), nn.MaxPool2d(2, return_indices=True)
         self.unpool = nn.MaxUnpool2d(2)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return self.unpool(*self.pool(self.layer(x)))
 
 
-def layers() -> dict[str, tuple[Callable[[], Any], tuple[Any, ...]]]:
+def layers():
     """Makers and inputs, by name."""
-    found: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {}
+    found = {}
+
+    def add(name, make, *inputs):
+        found[name] = make, inputs
+
+    def applied(name, function, x, d=2):
+        add(name, lambda: Applied(function(), d), x)
+
     short = torch.zeros(5, 3, 16)
     for name in ("RNN", "GRU", "LSTM"):
-        layer = getattr(nn, name)
-        found[name] = (lambda layer=layer: layer(16, 32, 2, bidirectional=True), (short,))
-        cell = getattr(nn, f"{name}Cell")
-        found[f"{name}Cell"] = (lambda cell=cell: cell(16, 32), (short[0],))
-    found["LSTM, projected"] = (lambda: nn.LSTM(16, 32, proj_size=8), (short,))
-    found["encoder"] = (encoder, (TEXT,))
-    found["decoder"] = (
-        lambda: nn.TransformerDecoderLayer(64, 4, 128, batch_first=True),
-        (TEXT, TEXT[:, :20]),
-    )
+        add(name, partial(getattr(nn, name), 16, 32, 2, bidirectional=True), short)
+        add(f"{name}Cell", partial(getattr(nn, f"{name}Cell"), 16, 32), short[0])
+    add("LSTM, projected", lambda: nn.LSTM(16, 32, proj_size=8), short)
+    add("encoder", encoder, TEXT)
+    decoder = partial(nn.TransformerDecoderLayer, 64, 4, 128, batch_first=True)
+    add("decoder", decoder, TEXT, TEXT[:, :20])
     found["Bilinear"] = FUSED["bilinear"][:2]
     image = torch.zeros(2, 4, 8, 8)
-    activations = (
-        "CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid Mish PReLU"
-        " ReLU ReLU6 RReLU SELU SiLU Sigmoid Softplus Softshrink Softsign Tanh Tanhshrink Softmax2d"
-        " AlphaDropout Dropout2d"
-    )
+    activations = """
+        CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid Mish PReLU
+        ReLU ReLU6 RReLU SELU SiLU Sigmoid Softplus Softshrink Softsign Tanh Tanhshrink Softmax2d
+        AlphaDropout Dropout2d"""
     for name in activations.split():
-        found[name] = (lambda name=name: Applied(getattr(nn, name)()), (image,))
+        applied(name, getattr(nn, name), image)
     for d in (1, 2, 3):
         x = torch.zeros(2, 4, *[8] * d)
-        names = ("ReflectionPad", "ReplicationPad", "ConstantPad", "CircularPad")
-        made = {f"{name}{d}d": (1, 0.0) if "Constant" in name else (1,) for name in names}
-        made |= {f"{name}{d}d": (2,) for name in ("AdaptiveAvgPool", "AdaptiveMaxPool")}
-        made |= {f"{name}{d}d": (2,) for name in ("MaxPool", "AvgPool")} | {f"LPPool{d}d": (2, 2)}
-        made |= {f"InstanceNorm{d}d": (4,), f"BatchNorm{d}d": (4,)}
-        made |= {f"Conv{d}d": (4, 6, 3), f"ConvTranspose{d}d": (4, 6, 3)}
-        for name, given in made.items():
-            found[name] = (
-                lambda name=name, given=given, d=d: Applied(getattr(nn, name)(*given), d),
-                (x,),
-            )
+        for given, names in (
+            ((1,), "ReflectionPad ReplicationPad CircularPad"),
+            ((1, 0.0), "ConstantPad"),
+            ((2,), "AdaptiveAvgPool AdaptiveMaxPool MaxPool AvgPool"),
+            ((2, 2), "LPPool"),
+            ((4,), "InstanceNorm BatchNorm"),
+            ((4, 6, 3), "Conv ConvTranspose"),
+        ):
+            for name in names.split():
+                applied(f"{name}{d}d", partial(getattr(nn, f"{name}{d}d"), *given), x, d)
         modes = ["nearest", "nearest-exact", "area", ("linear", "bilinear", "trilinear")[d - 1]]
         for mode in modes + ["bicubic"] * (d == 2):
-            found[f"{mode}{d}d"] = (
-                lambda mode=mode, d=d: Applied(nn.Upsample(scale_factor=2, mode=mode), d),
-                (x,),
-            )
+            applied(f"{mode}{d}d", partial(nn.Upsample, scale_factor=2, mode=mode), x, d)
         if d > 1:
-            found[f"FractionalMaxPool{d}d"] = (
-                lambda d=d: Applied(getattr(nn, f"FractionalMaxPool{d}d")(2, output_size=4), d),
-                (x,),
-            )
-    found["MaxUnpool2d"] = (Unpooled, (image,))
+            name = f"FractionalMaxPool{d}d"
+            applied(name, partial(getattr(nn, name), 2, output_size=4), x, d)
+    add("MaxUnpool2d", Unpooled, image)
+    indices = torch.zeros(3, 5, dtype=torch.long)
     for mode in ("sum", "mean", "max"):
-        found[f"EmbeddingBag, {mode}"] = (
-            lambda mode=mode: nn.EmbeddingBag(100, 16, mode=mode),
-            (torch.zeros(3, 5, dtype=torch.long),),
-        )
-    found["Embedding, renormalised"] = (
-        lambda: nn.Embedding(100, 16, max_norm=1.0),
-        (torch.zeros(3, 5, dtype=torch.long),),
-    )
+        add(f"EmbeddingBag, {mode}", partial(nn.EmbeddingBag, 100, 16, mode=mode), indices)
+    add("Embedding, renormalised", lambda: nn.Embedding(100, 16, max_norm=1.0), indices)
     rows = torch.zeros(4, 8)
-    found["weight_norm"] = (lambda: parametrizations.weight_norm(nn.Linear(8, 8)), (rows,))
-    found["spectral_norm"] = (lambda: parametrizations.spectral_norm(nn.Linear(8, 8)), (rows,))
-    classes = torch.zeros(4, dtype=torch.long)
-    for name in [
-        "MSELoss",
-        "L1Loss",
-        "SmoothL1Loss",
-        "HuberLoss",
-        "BCEWithLogitsLoss",
-        "KLDivLoss",
-        "PoissonNLLLoss",
-        "SoftMarginLoss",
-        "HingeEmbeddingLoss",
-        "MultiLabelSoftMarginLoss",
-    ]:
-        found[name] = (lambda name=name: Loss(getattr(nn, name)(), torch.zeros(4, 8)), (rows,))
-    for name in ("CrossEntropyLoss", "NLLLoss", "MultiMarginLoss"):
-        found[name] = (lambda name=name: Loss(getattr(nn, name)(), classes), (rows,))
-    every = torch.zeros(4, 8, dtype=torch.long)
-    found["MultiLabelMarginLoss"] = (lambda: Loss(nn.MultiLabelMarginLoss(), every), (rows,))
-    functions: dict[str, Callable[[Any], Any]] = {
+    add("weight_norm", lambda: parametrizations.weight_norm(nn.Linear(8, 8)), rows)
+    add("spectral_norm", lambda: parametrizations.spectral_norm(nn.Linear(8, 8)), rows)
+    for target, names in (
+        (
+            rows,
+            "MSE L1 SmoothL1 Huber BCEWithLogits KLDiv PoissonNLL SoftMargin HingeEmbedding"
+            " MultiLabelSoftMargin",
+        ),
+        (torch.zeros(4, dtype=torch.long), "CrossEntropy NLL MultiMargin"),
+        (rows.long(), "MultiLabelMargin"),
+    ):
+        for name in names.split():
+            loss = getattr(nn, f"{name}Loss")
+            add(loss.__name__, lambda loss=loss, target=target: Loss(loss(), target), rows)
+    functions = {
         "fft": lambda x: torch.fft.fft(x).abs(),
         "fft2": lambda x: torch.fft.fft2(x).abs(),
         "rfft and back": lambda x: torch.fft.irfft(torch.fft.rfft(x)),
@@ -234,7 +207,8 @@ def layers() -> dict[str, tuple[Callable[[], Any], tuple[Any, ...]]]:
         ),
         "steps first": lambda x: torch.conv_tbc(x[0], torch.zeros(3, 8, 5), torch.zeros(5)),
     }
-    found |= {name: (lambda f=f: Applied(f), (image,)) for name, f in functions.items()}
+    for name, function in functions.items():
+        add(name, partial(Applied, function), image)
     return found
 
 
@@ -242,7 +216,7 @@ LAYERS = layers()
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
-def test_every_operator_of_a_layer_is_understood(training: bool) -> None:
+def test_every_operator_of_a_layer_is_understood(training):
     unknown = {}
     for name, (make, inputs) in LAYERS.items():
         graph = captured(make(), *inputs, training=training)
@@ -252,9 +226,9 @@ def test_every_operator_of_a_layer_is_understood(training: bool) -> None:
     assert unknown == {}
 
 
-def test_fourier_transforms_take_the_steps_of_fast_ones() -> None:
+def test_fourier_transforms_take_the_steps_of_fast_ones():
     class Transformed(nn.Module):
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             return torch.fft.fft(torch.complex(x, x)), torch.fft.rfft(x), torch.fft.fft2(x)
 
     graph = captured(Transformed(), torch.zeros(3, 16, 64))

@@ -1,7 +1,5 @@
 """Ranges of storages that torch operators need, against what they really touch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.support.efforts import TEST
@@ -23,7 +21,7 @@ from loadmaster.workloads.frontends.torch.windows import in_storage  # noqa: E40
 from loadmaster.workloads.window import identity, operand_box, volume  # noqa: E402
 
 
-def random_view(owner: torch.Tensor, generator: np.random.Generator) -> torch.Tensor:
+def random_view(owner, generator):
     """A few transpositions, slices, selections, reshapes that copy nothing, and expansions."""
     view = owner
     for _ in range(int(generator.integers(1, 4))):
@@ -42,7 +40,7 @@ def random_view(owner: torch.Tensor, generator: np.random.Generator) -> torch.Te
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_window_of_a_view_holds_the_elements_of_its_storage(seed: int) -> None:
+def test_a_window_of_a_view_holds_the_elements_of_its_storage(seed):
     """Where only one dimension is cut and none lies beside another in one of the owner, it holds
     nothing else."""
     generator, known = np.random.default_rng(seed), 0
@@ -73,13 +71,13 @@ class Blocks(nn.Module):
     """Convolutions, pooling, a concatenation, enlarging, and attention between heads that are views
     of one product."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1, stride=2), nn.BatchNorm2d(8)
         self.depthwise = nn.Conv2d(8, 8, 3, groups=8, padding=1)
         self.project, self.last = nn.Linear(16, 48), nn.Linear(16, 4)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         x = nn.functional.max_pool2d(torch.relu(self.norm(self.first(x))), 2)
         x = torch.cat(
             [
@@ -96,7 +94,7 @@ class Blocks(nn.Module):
         return self.last(mixed.transpose(1, 2).flatten(2)).mean(1)
 
 
-def test_torch_networks_are_cut_and_their_plans_hold() -> None:
+def test_torch_networks_are_cut_and_their_plans_hold():
     graph = capture(
         lambda: (Blocks(), torch.randn(1, 3, 24, 24)), training=False, name="blocks", source="test"
     )

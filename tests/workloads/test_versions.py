@@ -1,16 +1,14 @@
 """In-place updates become new tensors, so that every engine sees tensors that are written once."""
 
-from __future__ import annotations
-
 from tests.support.networks import GraphBuilder, npu
 
 import loadmaster as lm
-from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.graph import Access, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
 
-def updating() -> Graph:
+def updating():
     """A convolution, a ReLU in place, a scaled weight, half of the result overwritten through a
     view, and a sum of both."""
     build = GraphBuilder()
@@ -35,7 +33,7 @@ def updating() -> Graph:
     return build.graph("sum")
 
 
-def test_every_update_is_a_new_tensor() -> None:
+def test_every_update_is_a_new_tensor():
     graph = updating()
     new = without_updates(graph)
     written = [
@@ -55,12 +53,12 @@ def test_every_update_is_a_new_tensor() -> None:
     assert new.outputs == ("sum", "y.w@1")
 
 
-def test_graphs_without_updates_stay_as_they_are() -> None:
+def test_graphs_without_updates_stay_as_they_are():
     graph = lm.load("onnx:resnet50")
     assert without_updates(graph) is graph
 
 
-def test_updates_are_planned() -> None:
+def test_updates_are_planned():
     work = lower([updating()], npu())
     assert [job.after for job in work.jobs] == [tuple(sorted(set(job.after))) for job in work.jobs]
     assert lm.verify(lm.plan([updating()], npu())) == ()

@@ -1,10 +1,6 @@
 """Operators that only move elements are left out where their readers can do without, and nowhere
 else."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from tests.support.efforts import TEST
 from tests.support.networks import npu
@@ -12,7 +8,6 @@ from tests.support.onnx_builder import constant, graph_of, node
 from tests.support.random_networks import random_network
 
 import loadmaster as lm
-from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.instantiate import lower
@@ -22,11 +17,11 @@ from loadmaster.workloads.lowering.split import Sizes, Split, choose_split, size
 HEADS, CACHED, WIDTH = 2, 40, 16
 
 
-def int8_graph_of(*parts: Any) -> Graph:
+def int8_graph_of(*parts):
     return graph_of(*parts, opset=17, options={"precision": "int8", "name": "net"})
 
 
-def decoder(*, past_is_input: bool = True, twice: bool = False) -> Graph:
+def decoder(*, past_is_input=True, twice=False):
     """Scores and weighted sum of one query over a cache that grows by one step; keys are
     transposed."""
     nodes = [
@@ -44,11 +39,11 @@ def decoder(*, past_is_input: bool = True, twice: bool = False) -> Graph:
     return int8_graph_of(nodes, inputs, outputs, {"w": (WIDTH, WIDTH)})
 
 
-def kinds(graph: Graph) -> set[str]:
+def kinds(graph):
     return {op.name for op in without_updates(graph).ops}
 
 
-def test_a_cache_that_is_an_input_grows_in_place() -> None:
+def test_a_cache_that_is_an_input_grows_in_place():
     graph = decoder()
     single = without_updates(graph)
     assert kinds(graph) == {"make", "project", "score", "mix"}
@@ -68,11 +63,11 @@ def test_a_cache_that_is_an_input_grows_in_place() -> None:
     assert lm.verify_against(plan, [graph], npu()) == ()
 
 
-def test_a_cache_that_operators_make_is_copied_into_what_the_network_returns() -> None:
+def test_a_cache_that_operators_make_is_copied_into_what_the_network_returns():
     assert kinds(decoder(past_is_input=False)) == {"make", "project", "append", "score", "mix"}
 
 
-def test_what_is_no_product_reads_what_a_transposition_makes() -> None:
+def test_what_is_no_product_reads_what_a_transposition_makes():
     assert "turn" in kinds(decoder(twice=True))
 
 
@@ -80,9 +75,7 @@ def test_what_is_no_product_reads_what_a_transposition_makes() -> None:
     ("reader", "left_out"),
     [("Relu", True), ("Softmax", True), ("Flatten", True), ("Reshape", False), ("TopK", False)],
 )
-def test_a_concatenation_is_made_for_readers_that_cannot_say_what_they_need(
-    reader: str, left_out: bool
-) -> None:
+def test_a_concatenation_is_made_for_readers_that_cannot_say_what_they_need(reader, left_out):
     more = ["k"] if reader in ("Reshape", "TopK") else []
     nodes = [
         "[first] b = Relu(a)",
@@ -91,11 +84,11 @@ def test_a_concatenation_is_made_for_readers_that_cannot_say_what_they_need(
         "[last] y = Neg(d)",
     ]
     sizes = constant("k", [4, 4] if reader == "Reshape" else [2])
-    graph = graph_of(nodes, {"a": (2, 3), "c": (2, 5)}, ["y"], [sizes])
+    graph = graph_of(nodes, "float[2,3] a, float[2,5] c", "y", [sizes])
     assert ("join" not in kinds(graph)) == left_out
 
 
-def test_tiles_fill_the_arrays_and_are_as_wide_as_the_machine_is_balanced() -> None:
+def test_tiles_fill_the_arrays_and_are_as_wide_as_the_machine_is_balanced():
     """100 rows of 4,096 channels to 4,100: tiles are multiples of the arrays' rows, but for the
     last."""
     target = npu(2, 100_000)
@@ -116,9 +109,7 @@ def test_tiles_fill_the_arrays_and_are_as_wide_as_the_machine_is_balanced() -> N
         assert list(split.parts_met(tile, other)) == met
 
 
-def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have_as_many_channels() -> (
-    None
-):
+def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have_as_many_channels():
     nodes = [
         "[one] left = Relu(x)",
         "[other] right = Neg(x)",
@@ -134,14 +125,11 @@ def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have
     for tile in tiles:
         assert {
             operand.tensor: operand.bytes for operand in tile.reads if operand.role is Role.INPUT
-        } == {
-            "net/left": 256,
-            "net/right": 256,
-        }
+        } == {"net/left": 256, "net/right": 256}
 
 
 @pytest.mark.parametrize("seed", [387, 392, 400, 413])
-def test_what_is_left_out_once_leaves_nothing_more_to_leave_out(seed: int) -> None:
+def test_what_is_left_out_once_leaves_nothing_more_to_leave_out(seed):
     """Cuts are of the operators that are left; a second look would leave out others."""
     graph = without_updates(lm.load(random_network(seed, length=6).model(), name="random"))
     assert without_updates(graph) is graph

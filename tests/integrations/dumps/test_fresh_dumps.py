@@ -1,9 +1,5 @@
 """Dumps that planners write today, of small programs: read, found to hold, and compared."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from benchmarks.planners.dumps import PLANNERS, is_installed
 from fixtures.make_planner_dumps import STEP, branches
@@ -14,7 +10,7 @@ from loadmaster.integrations.dumps.compare import compare
 from loadmaster.integrations.dumps.readers.registry import READERS
 
 
-def program(kind: str, folder: Path) -> Path:
+def program(kind, folder):
     if kind == ".tflite":
         return FIXTURES / "wake-words.tflite"
     path = folder / f"program{kind}"
@@ -23,7 +19,7 @@ def program(kind: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
-def test_what_a_planner_writes_today_is_read_and_holds(planner: str, tmp_path: Path) -> None:
+def test_what_a_planner_writes_today_is_read_and_holds(planner, tmp_path):
     dump, kind, module, _ = PLANNERS[planner]
     if not is_installed(module):
         pytest.skip(TOOLCHAIN)

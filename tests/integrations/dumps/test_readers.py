@@ -1,8 +1,6 @@
 """Dumps of other planners: real ones, lifetimes counted by hand, addresses that overlap, and damage
 of every kind."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import random
@@ -22,7 +20,7 @@ from tests.support.planner_dumps import (
 )
 
 from loadmaster.core.errors import AllocationError
-from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
+from loadmaster.integrations.dumps.arena import Placed, arena_of
 from loadmaster.integrations.dumps.compare import compare
 from loadmaster.integrations.dumps.readers.registry import READERS
 from loadmaster.integrations.tflite.export import export_model
@@ -30,11 +28,11 @@ from loadmaster.integrations.tflite.export import export_model
 ALL = READERS.names
 
 
-def read(planner: str, path: Path) -> list[Arena]:
+def read(planner, path):
     return READERS.find(planner)(path)
 
 
-def lifetimes(arena: Arena) -> list[tuple[str, int, int, int]]:
+def lifetimes(arena):
     """Name, first and last instant (inclusive) and bytes."""
     problem = arena.problem
     return [
@@ -43,12 +41,11 @@ def lifetimes(arena: Arena) -> list[tuple[str, int, int, int]]:
     ]
 
 
-def placed(arena: Arena) -> list[int]:
-    assert arena.offsets is not None
+def placed(arena):
     return arena.offsets.tolist()
 
 
-def test_every_planner_of_the_issue_has_a_reader() -> None:
+def test_every_planner_of_the_issue_has_a_reader():
     assert set(ALL) == {"xla", "iree", "vela", "tflm-log", "onnxruntime", "torch-snapshot"}
 
 
@@ -64,7 +61,7 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("planner", ALL)
-def test_dumps_are_read_checked_and_compared(planner: str, tmp_path: Path) -> None:
+def test_dumps_are_read_checked_and_compared(planner, tmp_path):
     arena = read(planner, dump_of(planner, tmp_path))[0]
     found = compare(arena)
     assert found.violations == ()
@@ -79,12 +76,12 @@ def test_dumps_are_read_checked_and_compared(planner: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("planner", ["xla", "iree", "vela"])
-def test_what_is_taken_by_their_own_addresses_is_what_the_dump_states(planner: str) -> None:
+def test_what_is_taken_by_their_own_addresses_is_what_the_dump_states(planner):
     for arena in read(planner, REAL[planner]):
         assert arena.taken == arena.stated
 
 
-def test_what_tflm_logs_is_what_its_interpreter_takes(tmp_path: Path) -> None:
+def test_what_tflm_logs_is_what_its_interpreter_takes(tmp_path):
     exported = export_model(FIXTURES / "wake-words.tflite", scratch="none")
     path = tmp_path / "log.txt"
     path.write_text(tflm_log(FIXTURES / "wake-words.tflite") * 2)
@@ -96,7 +93,7 @@ def test_what_tflm_logs_is_what_its_interpreter_takes(tmp_path: Path) -> None:
 # Lifetimes and aliases, counted by hand
 
 
-def xla_files(folder: Path, values: str, lives: str) -> Path:
+def xla_files(folder, values, lives):
     """XLA's two files of a module with one parameter and one packed allocation."""
     path = folder / "m-buffer-assignment.txt"
     parameter = (
@@ -115,7 +112,7 @@ def xla_files(folder: Path, values: str, lives: str) -> Path:
     return path
 
 
-def test_values_of_xla_that_share_an_address_while_alive_are_one_storage(tmp_path: Path) -> None:
+def test_values_of_xla_that_share_an_address_while_alive_are_one_storage(tmp_path):
     values = (
         " value: <2 a @0> (size=256,offset=0): f32[64]\n"
         " value: <3 PHI while{1} @0> (size=256,offset=0): f32[64]\n"
@@ -135,7 +132,7 @@ def test_values_of_xla_that_share_an_address_while_alive_are_one_storage(tmp_pat
 
 
 @pytest.mark.parametrize("mark", ["PHI {}", "{} (phi)"], ids=["before", "after"])
-def test_what_loops_of_xla_hand_on_keeps_its_address(mark: str, tmp_path: Path) -> None:
+def test_what_loops_of_xla_hand_on_keeps_its_address(mark, tmp_path):
     """The state of a loop, with an instant at which none of its values is alive, beside others of
     its size and of its address."""
     named = [("init{}", 0), ("root{}", 0), ("other", 0), ("apart{}", 256), ("later{}", 256)]
@@ -162,7 +159,7 @@ def test_what_loops_of_xla_hand_on_keeps_its_address(mark: str, tmp_path: Path) 
     assert compare(arena).violations == ()
 
 
-def test_values_of_xla_that_overlap_in_part_are_reported(tmp_path: Path) -> None:
+def test_values_of_xla_that_overlap_in_part_are_reported(tmp_path):
     values = (
         " value: <2 a @0> (size=256,offset=0): f32[64]\n value: <3 b @0> (size=256,offset=128):"
         " f32[64]\n"
@@ -173,7 +170,7 @@ def test_values_of_xla_that_overlap_in_part_are_reported(tmp_path: Path) -> None
     assert found.verdict == "their plan does not hold"
 
 
-def test_lifetimes_of_iree_and_vela_are_inclusive() -> None:
+def test_lifetimes_of_iree_and_vela_are_inclusive():
     (iree,) = read("iree", REAL["iree"])
     text = REAL["iree"].read_text().splitlines()
     ranges = [
@@ -199,7 +196,7 @@ def test_lifetimes_of_iree_and_vela_are_inclusive() -> None:
     )
 
 
-def test_addresses_of_iree_need_the_text_after_the_pass(tmp_path: Path) -> None:
+def test_addresses_of_iree_need_the_text_after_the_pass(tmp_path):
     path = tmp_path / "before.txt"
     text = REAL["iree"].read_text()
     path.write_text(
@@ -210,7 +207,7 @@ def test_addresses_of_iree_need_the_text_after_the_pass(tmp_path: Path) -> None:
     assert compare(arena).verdict == "the dump does not say what is taken"
 
 
-def test_an_address_of_iree_that_was_tampered_with_is_reported(tmp_path: Path) -> None:
+def test_an_address_of_iree_that_was_tampered_with_is_reported(tmp_path):
     path, (arena,) = tmp_path / "dump.txt", read("iree", REAL["iree"])
     high = max(placed(arena))
     path.write_text(
@@ -223,7 +220,7 @@ def test_an_address_of_iree_that_was_tampered_with_is_reported(tmp_path: Path) -
     }
 
 
-def test_sizes_of_iree_that_are_not_static_are_refused_by_name(tmp_path: Path) -> None:
+def test_sizes_of_iree_that_are_not_static_are_refused_by_name(tmp_path):
     path = tmp_path / "dump.txt"
     text = REAL["iree"].read_text()
     size = re.search(r"\[\d+, \d+\] = (%c\d+)", text)
@@ -235,7 +232,7 @@ def test_sizes_of_iree_that_are_not_static_are_refused_by_name(tmp_path: Path) -
         read("iree", path)
 
 
-def test_tensors_of_onnx_runtime_end_with_their_last_reader() -> None:
+def test_tensors_of_onnx_runtime_end_with_their_last_reader():
     pytest.importorskip("onnx")
     (arena,) = read("onnxruntime", REAL["onnxruntime"])
     assert arena.offsets is None
@@ -250,7 +247,7 @@ def test_tensors_of_onnx_runtime_end_with_their_last_reader() -> None:
     assert {size % 256 for *_, size in lifetimes(arena)} == {0}
 
 
-def test_blocks_of_torch_live_from_allocation_to_the_end_of_the_last_use(tmp_path: Path) -> None:
+def test_blocks_of_torch_live_from_allocation_to_the_end_of_the_last_use(tmp_path):
     path = tmp_path / "s.pickle"
     segment = {
         "device": 0,
@@ -280,7 +277,7 @@ def test_blocks_of_torch_live_from_allocation_to_the_end_of_the_last_use(tmp_pat
     assert lifetimes(other) == [("block 9", 9, 10, 100)]
 
 
-def test_blocks_of_torch_that_overlap_are_reported(tmp_path: Path) -> None:
+def test_blocks_of_torch_that_overlap_are_reported(tmp_path):
     path = tmp_path / "s.pickle"
     path.write_bytes(snapshot([event("alloc", 4096, 1024), event("alloc", 4608, 1024)]))
     assert [
@@ -288,7 +285,7 @@ def test_blocks_of_torch_that_overlap_are_reported(tmp_path: Path) -> None:
     ] == ["overlap"]
 
 
-def test_addresses_below_the_usual_alignment_lower_it() -> None:
+def test_addresses_below_the_usual_alignment_lower_it():
     arena = arena_of(Path("x"), "a", [Placed("p", 0, 1, 100, 0), Placed("q", 0, 1, 100, 112)], 64)
     assert set(arena.problem.alignment.tolist()) == {16}
     assert compare(arena).violations == ()
@@ -298,11 +295,11 @@ def test_addresses_below_the_usual_alignment_lower_it() -> None:
 
 
 class Harm:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self):
         return os.system, ("touch harmed",)
 
 
-def hostile() -> dict[str, bytes]:
+def hostile():
     """Pickles that would run something, take all memory, or are of another shape."""
     return {
         "runs a command": pickle.dumps({"device_traces": [[Harm()]]}),
@@ -315,7 +312,7 @@ def hostile() -> dict[str, bytes]:
         "a list": pickle.dumps([1, 2]),
         "no list of traces": pickle.dumps({"device_traces": {0: []}}),
         "an event that is none": pickle.dumps({"device_traces": [[1]]}),
-        "an address of text": snapshot([event("alloc", "0x10", 4)]),  # type: ignore[arg-type]
+        "an address of text": snapshot([event("alloc", "0x10", 4)]),
         "a size of 2^63": snapshot([event("alloc", 16, 2**63)]),
         "a negative size": snapshot([event("alloc", 16, -5)]),
         "twice": snapshot([event("alloc", 16, 5), event("alloc", 16, 5)]),
@@ -330,9 +327,7 @@ def hostile() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("what", hostile())
-def test_pickles_are_read_without_running_anything(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pickles_are_read_without_running_anything(what, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "s.pickle"
     path.write_bytes(hostile()[what])
@@ -346,7 +341,7 @@ def test_pickles_are_read_without_running_anything(
 @pytest.mark.parametrize(
     "content", [b"", b"\0", b"hello\nworld\n", b"\xff\xfe" * 9, b"[]", b"{}", b"[" * 100_000]
 )
-def test_files_of_something_else_are_refused(planner: str, content: bytes, tmp_path: Path) -> None:
+def test_files_of_something_else_are_refused(planner, content, tmp_path):
     path = dump_of(planner, tmp_path)
     path.write_bytes(content)
     with pytest.raises(AllocationError, match=re.escape(path.name)) as refusal:
@@ -355,7 +350,7 @@ def test_files_of_something_else_are_refused(planner: str, content: bytes, tmp_p
 
 
 @pytest.mark.parametrize("planner", ALL)
-def test_files_that_are_not_there_are_refused(planner: str, tmp_path: Path) -> None:
+def test_files_that_are_not_there_are_refused(planner, tmp_path):
     path = dump_of(planner, tmp_path)
     path.unlink()
     with pytest.raises(AllocationError, match=re.escape(path.name)):
@@ -421,9 +416,7 @@ def test_files_that_are_not_there_are_refused(planner: str, tmp_path: Path) -> N
         ("onnxruntime", '{"float":[', '{"tensor":[', r"event \d+: a result is"),
     ],
 )
-def test_an_error_names_file_and_line(
-    planner: str, old: str, new: str, words: str, tmp_path: Path
-) -> None:
+def test_an_error_names_file_and_line(planner, old, new, words, tmp_path):
     path = dump_of(planner, tmp_path)
     text = path.read_text()
     if planner == "onnxruntime":
@@ -434,7 +427,7 @@ def test_an_error_names_file_and_line(
         read(planner, path)
 
 
-def test_a_value_of_xla_without_a_live_range_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+def test_a_value_of_xla_without_a_live_range_and_a_missing_file_are_refused(tmp_path):
     path = xla_files(tmp_path, " value: <2 a @0> (size=256,offset=0): f32[64]\n", "    b{}:1-3\n")
     with pytest.raises(
         AllocationError,
@@ -446,7 +439,7 @@ def test_a_value_of_xla_without_a_live_range_and_a_missing_file_are_refused(tmp_
         read("xla", path)
 
 
-def test_a_profile_of_one_run_and_one_of_another_model_are_refused(tmp_path: Path) -> None:
+def test_a_profile_of_one_run_and_one_of_another_model_are_refused(tmp_path):
     pytest.importorskip("onnx")
     path = dump_of("onnxruntime", tmp_path)
     text = path.read_text()
@@ -461,7 +454,7 @@ def test_a_profile_of_one_run_and_one_of_another_model_are_refused(tmp_path: Pat
         read("onnxruntime", path)
 
 
-def damaged(data: bytes, rng: random.Random) -> bytes:
+def damaged(data, rng):
     """A copy that is cut off, or has a few bytes, numbers or lines changed."""
     kind = rng.randrange(4)
     if kind == 0:
@@ -492,7 +485,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("planner", ALL)
-def test_damaged_dumps_are_read_or_refused_in_one_line(planner: str, tmp_path: Path) -> None:
+def test_damaged_dumps_are_read_or_refused_in_one_line(planner, tmp_path):
     """What is read can be compared, and what is claimed of it has passed the checker."""
     if planner == "onnxruntime":
         pytest.importorskip("onnx")

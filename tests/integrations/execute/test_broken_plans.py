@@ -1,10 +1,7 @@
-"""Running a plan shows what is wrong with it: each wait that keeps two uses of some bytes apart, each
-address, and each part of what a job reads, makes and writes is needed."""
-
-from __future__ import annotations
+"""Running a plan shows what is wrong with it: each wait that keeps two uses of some bytes apart,
+each address, and each part of what a job reads, makes and writes is needed."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -19,15 +16,13 @@ from tests.support.random_networks import Builder
 from tests.support.summed_networks import copying, in_chains, network
 
 import loadmaster as lm
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import PlannedJob
 from loadmaster.workloads.lowering.instantiate import lower
 
 MANY = 24
 """Orders in which a plan is run until one shows a fault."""
 
 
-def some(items: Sequence, count: int) -> list:
+def some(items, count):
     """So many items, from all over."""
     return list(items[:: max(1, len(items) // count)])[:count]
 
@@ -38,13 +33,13 @@ def planned(case):
     return one, lm.plan(one.graphs, npu(2, 4096), effort=TEST)
 
 
-def missed(one, broken: Iterable[tuple[str, Plan]]) -> list[str]:
+def missed(one, broken):
     """Broken plans that no order shows."""
     return [what for what, plan in broken if not one.faults(plan, MANY)]
 
 
 @pytest.mark.slow
-def test_waits_that_are_dropped_and_addresses_that_are_shared_are_found(planned) -> None:
+def test_waits_that_are_dropped_and_addresses_that_are_shared_are_found(planned):
     one, plan = planned
     assert one.faults(plan, MANY) == [], "the plan itself is right"
     loose = replace(plan, jobs=tuple(replace(job, after=()) for job in plan.jobs))
@@ -60,20 +55,20 @@ def test_waits_that_are_dropped_and_addresses_that_are_shared_are_found(planned)
     assert one.faults(replace(plan, allocations=tuple(heap)), MANY)
 
 
-def with_job(plan: Plan, job: PlannedJob, **changes) -> Plan:
+def with_job(plan, job, **changes):
     return replace(
         plan, jobs=tuple(replace(each, **changes) if each is job else each for each in plan.jobs)
     )
 
 
-def without_an_operand(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def without_an_operand(plan):
     for job in plan.jobs:
         for operand in job.reads:
             reads = tuple(each for each in job.reads if each is not operand)
             yield f"{job.name} without {operand.tensor}", with_job(plan, job, reads=reads)
 
 
-def shorter_pieces(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def shorter_pieces(plan):
     """One element fewer along a dimension of what a piece makes."""
     for job in plan.jobs:
         for axis, (first, last) in enumerate(job.ranges):
@@ -82,7 +77,7 @@ def shorter_pieces(plan: Plan) -> Iterator[tuple[str, Plan]]:
                 yield f"{job.name} along {axis}", with_job(plan, job, ranges=ranges)
 
 
-def smaller_boxes(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def smaller_boxes(plan):
     """A piece reads an element less along a dimension of an activation."""
     made = {tensor.name: tensor for tensor in plan.tensors if tensor.producer}
     for job in plan.jobs:
@@ -100,7 +95,7 @@ def smaller_boxes(plan: Plan) -> Iterator[tuple[str, Plan]]:
                     )
 
 
-def swapped_parts(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def swapped_parts(plan):
     """Two parts of a storage, as large as each other, say that they are one another."""
     alike = defaultdict(list)
     for each in plan.tensors:
@@ -113,14 +108,14 @@ def swapped_parts(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield f"{one.name} and {other.name}", replace(plan, tensors=tuple(tensors))
 
 
-def fewer_operators(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def fewer_operators(plan):
     """The last operator of a job is not run."""
     for job in plan.jobs:
         if len(job.operators) > 1:
             yield job.name, with_job(plan, job, operators=job.operators[:-1])
 
 
-def shorter_copies(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def shorter_copies(plan):
     for copy in plan.transfers:
         if copy.name:
             less = replace(copy, bytes=copy.bytes // 2)
@@ -130,7 +125,7 @@ def shorter_copies(plan: Plan) -> Iterator[tuple[str, Plan]]:
             )
 
 
-def other_terms(plan: Plan) -> Iterator[tuple[str, Plan]]:
+def other_terms(plan):
     """A piece of a sum leaves out the first of its terms."""
     for job in plan.jobs:
         if job.summed and job.summed[1] - job.summed[0] > 1:
@@ -149,7 +144,7 @@ WRONG = (
 
 
 @pytest.mark.slow
-def test_wrong_pieces_and_copies_are_found(case) -> None:
+def test_wrong_pieces_and_copies_are_found(case):
     """In bands of a stack, and on a machine that copies every operand first."""
     one, machine = case(builds=[chain()]), npu(2, 6144)
     slow = machine.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
@@ -161,7 +156,7 @@ def test_wrong_pieces_and_copies_are_found(case) -> None:
         assert missed(one, found) == []
 
 
-def test_terms_that_are_left_out_of_a_sum_are_found(case) -> None:
+def test_terms_that_are_left_out_of_a_sum_are_found(case):
     one, machine = case(builds=[network(4)[0]]), copying(2)
     plan = planned_jobs(
         lower(one.graphs, machine, cuts=[in_chains(one.graphs[0], np.random.default_rng(4))]),
@@ -173,14 +168,14 @@ def test_terms_that_are_left_out_of_a_sum_are_found(case) -> None:
     assert missed(one, found) == []
 
 
-def test_jobs_that_wait_for_one_another_are_found(planned) -> None:
+def test_jobs_that_wait_for_one_another_are_found(planned):
     one, plan = planned
     first, *_, last = sorted(plan.jobs, key=lambda job: job.start)
     broken = with_job(plan, first, after=(last.name,))
     assert "nodes are in a cycle" in one.faults(broken)[0]
 
 
-def test_what_differs_is_named(planned) -> None:
+def test_what_differs_is_named(planned):
     one, plan = planned
     job = next(job for job in plan.jobs if job.reads and "Relu" in job.operators[-1])
     found = one.faults(with_job(plan, job, reads=()))
@@ -189,7 +184,7 @@ def test_what_differs_is_named(planned) -> None:
     assert any("output " in text and "differs from the whole model's" in text for text in found[1:])
 
 
-def test_a_part_of_which_the_plan_does_not_tell_what_it_holds(case) -> None:
+def test_a_part_of_which_the_plan_does_not_tell_what_it_holds(case):
     build = Builder(1)
     build.last = build.add("MatMul", build.input(4, 64), build.weight(64, 64))
     one = case(builds=[build])

@@ -1,25 +1,22 @@
 """Plans of models that exporters and quantisers wrote, and what is refused."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 from tests.support.command_line import run
 from tests.support.edits import without_layout
 from tests.support.efforts import SEPARATE
 from tests.support.networks import npu, residual_chain
-from tests.support.onnx_builder import absent, constant, info, model, node, save
+from tests.support.onnx_builder import constant, model, node, save
 
 import loadmaster as lm
-from loadmaster.core.errors import LoadmasterError, ModelError, PlanError
-from loadmaster.integrations.execute.run import Execution, run_plan
+from loadmaster.core.errors import ModelError, PlanError
+from loadmaster.integrations.execute.run import run_plan
 
 pytestmark = pytest.mark.slow
 
@@ -29,32 +26,30 @@ ONNX_RUNTIME = pytest.mark.skipif(
 )
 
 
-def executed(
-    source: str, machine: str = "edge-npu", changes: tuple[str, ...] = (), **options
-) -> Execution:
+def executed(source, machine="edge-npu", changes=(), **options):
     plan = lm.plan([lm.load(source, **options)], lm.target(machine, list(changes)), effort=SEPARATE)
     found = run_plan(plan, [source], **options)
     assert found.violations == ()
     return found
 
 
-def planned(path: Path, **options) -> lm.Plan:
+def planned(path, **options):
     return lm.plan([lm.load(path, **options)], npu(2, 4096), effort=SEPARATE)
 
 
-def weight(name: str, *shape: int) -> onnx.TensorProto:
+def weight(name, *shape):
     return constant(name, np.random.default_rng(1).uniform(-1, 1, shape), np.float32)
 
 
-def small(tmp_path: Path, name: str = "net.onnx", kind: str = "Relu") -> Path:
+def small(tmp_path, name="net.onnx", kind="Relu"):
     """A product, and something that is done to its result."""
     nodes = ["[product] y = MatMul(x, w)", node(kind, ["y"], "z", "then")]
-    return save(tmp_path, model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)]), name)
+    return save(tmp_path, model(nodes, "float[4,8] x", "z", [weight("w", 8, 6)]), name)
 
 
 @ONNX_RUNTIME
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
-def test_mobilenet_in_pieces_on_several_cores(precision: str) -> None:
+def test_mobilenet_in_pieces_on_several_cores(precision):
     found = executed(str(FIXTURES / "mobilenetv2.onnx.gz"), precision=precision)
     assert found.width == {"int8": 4, "fp32": 1}[precision]
     assert found.drawn > 100
@@ -62,7 +57,7 @@ def test_mobilenet_in_pieces_on_several_cores(precision: str) -> None:
 
 @ONNX_RUNTIME
 @pytest.mark.parametrize("opset", [11, 15])
-def test_a_small_bert_as_exporters_trace_it(opset: int) -> None:
+def test_a_small_bert_as_exporters_trace_it(opset):
     """Layer normalisation and Gelu in their parts, shapes that are computed, and masks."""
     source = str(FIXTURES / f"traced-bert-opset{opset}.onnx.gz")
     changes = ("scratchpad.capacity=32KiB",)
@@ -74,35 +69,33 @@ def test_a_small_bert_as_exporters_trace_it(opset: int) -> None:
 @pytest.mark.parametrize("machine", ["edge-npu", "gpu-pcie"])
 @pytest.mark.parametrize("name", ["quantised", "quantised-optimised", "blocks"])
 @pytest.mark.parametrize("precision", [None, "int8"])
-def test_what_the_quantiser_of_onnx_runtime_writes(
-    name: str, machine: str, precision: str | None
-) -> None:
+def test_what_the_quantiser_of_onnx_runtime_writes(name, machine, precision):
     """Tensors that are quantised lie in their bytes, around operators that compute in float."""
     found = executed(str(FIXTURES / f"onnxruntime-{name}.onnx.gz"), machine, precision=precision)
     assert found.width == (4 if precision else 1)
 
 
 @ONNX_RUNTIME
-def test_another_batch_than_the_files() -> None:
+def test_another_batch_than_the_files():
     found = executed("onnx:squeezenet", batch=2)
     assert [each.elements for each in found.outputs] == [2000]
 
 
-def test_integers_are_compared_exactly(tmp_path: Path) -> None:
+def test_integers_are_compared_exactly(tmp_path):
     generator = np.random.default_rng(2)
     weights = [
         constant("w", generator.integers(-99, 99, (64, 48)), np.int8),
         constant("b", generator.integers(-99, 99, 48), np.int32),
     ]
     nodes = ["[product] y = MatMulInteger(x, w)", "[bias] z = Add(y, b)"]
-    path = save(tmp_path, model(nodes, [info("x", (32, 64), TensorProto.INT8)], ["z"], weights))
+    path = save(tmp_path, model(nodes, "int8[32,64] x", "z", weights))
     plan = planned(path)
     found = run_plan(plan, [str(path)])
     assert found.violations == ()
     assert [(each.type, each.tolerance) for each in found.outputs] == [("int32", 0)]
 
 
-def test_a_weight_in_parts_that_two_operators_read_in_two_ways(tmp_path: Path) -> None:
+def test_a_weight_in_parts_that_two_operators_read_in_two_ways(tmp_path):
     """Embeddings and the last layer of a language model share their weights."""
     nodes = [
         "[embedding] rows = Gather(table, ids)",
@@ -110,16 +103,14 @@ def test_a_weight_in_parts_that_two_operators_read_in_two_ways(tmp_path: Path) -
         "[turn] turned = Transpose<perm=[1, 0]>(table)",
         "[head] y = MatMul(x, turned)",
     ]
-    ids = [info("ids", (8,), TensorProto.INT64)]
-    path = save(tmp_path, model(nodes, ids, ["y"], [weight("table", 512, 64)]))
+    ids = "int64[8] ids"
+    path = save(tmp_path, model(nodes, ids, "y", [weight("table", 512, 64)]))
     plan = planned(path)
     assert sum(tensor.storage == "table" for tensor in plan.tensors) > 1
     assert run_plan(plan, [str(path)]).violations == ()
 
 
-def test_the_evaluator_of_the_onnx_package_does_where_onnx_runtime_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_evaluator_of_the_onnx_package_does_where_onnx_runtime_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "loadmaster.integrations.execute.model.importlib.util.find_spec", lambda _: None
     )
@@ -128,7 +119,7 @@ def test_the_evaluator_of_the_onnx_package_does_where_onnx_runtime_is_not(
     assert (found.runtime, found.violations) == ("onnx.reference", ())
 
 
-def test_the_same_seed_gives_the_same_answer(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_answer(tmp_path):
     path = small(tmp_path)
     broken = planned(path)
     broken = replace(broken, jobs=tuple(replace(job, reads=job.reads[:1]) for job in broken.jobs))
@@ -138,7 +129,7 @@ def test_the_same_seed_gives_the_same_answer(tmp_path: Path) -> None:
     assert one.violations != other.violations
 
 
-def refused(kind: type[LoadmasterError], plan: lm.Plan, *sources: object, **options) -> str:
+def refused(kind, plan, *sources, **options):
     with pytest.raises(kind) as caught:
         run_plan(plan, [str(source) for source in sources], **options)
     assert "\n" not in str(caught.value)
@@ -146,10 +137,10 @@ def refused(kind: type[LoadmasterError], plan: lm.Plan, *sources: object, **opti
 
 
 @ONNX_RUNTIME
-def test_an_operator_that_nothing_runs_is_named(tmp_path: Path) -> None:
+def test_an_operator_that_nothing_runs_is_named(tmp_path):
     other = helper.make_node("Mystery", ["y"], ["z"], "then", domain="of.mine")
     nodes = ["[product] y = MatMul(x, w)", other]
-    proto = model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)])
+    proto = model(nodes, "float[4,8] x", "z", [weight("w", 8, 6)])
     proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, (4, 6)))
     proto.opset_import.append(helper.make_opsetid("of.mine", 1))
     path = save(tmp_path, proto)
@@ -158,23 +149,20 @@ def test_an_operator_that_nothing_runs_is_named(tmp_path: Path) -> None:
     assert "Mystery" in text
 
 
-def test_an_operator_with_another_result_every_time_is_named(tmp_path: Path) -> None:
-    nodes = [
-        "[noise] y = RandomUniformLike(x)",
-        "[then] z = Add(x, y)",
-    ]
-    path = save(tmp_path, model(nodes, {"x": (4, 8)}, ["z"]))
+def test_an_operator_with_another_result_every_time_is_named(tmp_path):
+    nodes = ["[noise] y = RandomUniformLike(x)", "[then] z = Add(x, y)"]
+    path = save(tmp_path, model(nodes, "float[4,8] x", "z"))
     text = refused(ModelError, planned(path), path)
     assert "net.onnx: operator 'noise' (RandomUniformLike) is random: take it out" in text
 
 
-def test_a_model_that_is_not_the_plans_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_is_not_the_plans_is_refused(tmp_path):
     path, other = small(tmp_path), small(tmp_path, "other.onnx", "Tanh")
     plan = planned(path)
     nodes = ["[product] y = MatMul(x, w)", "[afterwards] z = Relu(y)"]
     (tmp_path / "changed").mkdir()
     renamed = save(
-        tmp_path / "changed", model(nodes, {"x": (4, 8)}, ["z"], [weight("w", 8, 6)]), "net.onnx"
+        tmp_path / "changed", model(nodes, "float[4,8] x", "z", [weight("w", 8, 6)]), "net.onnx"
     )
     assert "not one of these models" in refused(PlanError, plan, renamed)
     assert "give --precision as for the plan" in refused(PlanError, plan, path, precision="int8")
@@ -184,19 +172,19 @@ def test_a_model_that_is_not_the_plans_is_refused(tmp_path: Path) -> None:
     assert "not one of these models" in refused(PlanError, by_hand, path)
 
 
-def test_random_values_stand_for_weights_that_are_not_there(tmp_path: Path) -> None:
+def test_random_values_stand_for_weights_that_are_not_there(tmp_path):
     nodes = ["[product] y = MatMul(x, w)"]
-    path = save(tmp_path, model(nodes, {"x": (4, 8)}, ["y"], [absent("w", (8, 6))]))
+    path = save(tmp_path, model(nodes, "float[4,8] x", "y", "float[8,6] w"))
     found = run_plan(planned(path), [str(path)])
     assert (found.drawn, found.violations) == (1, ())
 
 
-def invoke(*words: object) -> tuple[int, str, str]:
+def invoke(*words):
     done = run("verify", *words)
     return done.returncode, done.stdout, done.stderr
 
 
-def test_the_command_shows_outputs_and_says_what_differs(tmp_path: Path) -> None:
+def test_the_command_shows_outputs_and_says_what_differs(tmp_path):
     path = small(tmp_path)
     plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE, mini_batches=2)
     file = plan.save(tmp_path / "plan.json")
@@ -214,10 +202,10 @@ def test_the_command_shows_outputs_and_says_what_differs(tmp_path: Path) -> None
     assert [each["difference"] for each in printed["run"]["outputs"]] == [0, 0]
 
 
-def test_the_command_says_what_differs(tmp_path: Path) -> None:
+def test_the_command_says_what_differs(tmp_path):
     """Which channels parts hold is nothing that the file alone can prove."""
     nodes = ["[product] y = MatMul(x, w)"]
-    path = save(tmp_path, model(nodes, {"x": (4, 64)}, ["y"], [weight("w", 64, 64)]), "net.onnx")
+    path = save(tmp_path, model(nodes, "float[4,64] x", "y", [weight("w", 64, 64)]), "net.onnx")
     plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE, cut="none")
     untold = without_layout(plan)
     assert lm.verify(untold) == ()
@@ -229,7 +217,7 @@ def test_the_command_says_what_differs(tmp_path: Path) -> None:
     assert printed["violations"][0]["rule"] == "run"
 
 
-def test_the_command_refuses_what_does_not_go_together(tmp_path: Path) -> None:
+def test_the_command_refuses_what_does_not_go_together(tmp_path):
     path = small(tmp_path)
     file = planned(path).save(tmp_path / "plan.json")
     for words in (
@@ -241,7 +229,7 @@ def test_the_command_refuses_what_does_not_go_together(tmp_path: Path) -> None:
         assert invoke(*words)[0] == 2, words
 
 
-def test_a_build_of_a_plan_that_does_not_hold_is_not_run(tmp_path: Path) -> None:
+def test_a_build_of_a_plan_that_does_not_hold_is_not_run(tmp_path):
     path = small(tmp_path)
     plan = planned(path)
     broken = replace(plan, jobs=plan.jobs[:-1])

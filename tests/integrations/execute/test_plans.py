@@ -1,8 +1,6 @@
 """Plans compute what their models do, in whatever order they are run: cores, memories, pieces,
 bands."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.support.efforts import SEPARATE, TEST
@@ -22,23 +20,20 @@ from tests.support.summed_networks import copying, in_chains, network
 from tests.workloads.test_pieces import grid_of
 
 import loadmaster as lm
-from loadmaster.planning.plan import Plan
-from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, Split, can_split
 
 
-def in_random_pieces(graphs: list[Graph], target: Target, seed: int) -> Plan:
+def in_random_pieces(graphs, target, seed):
     """A plan of operators that are whole, in pieces of random dimensions, or in tiles over their
     channels, for one or two mini-batches."""
     generator = np.random.default_rng(seed)
     cuts = []
     for graph in graphs:
         _, fused, forms = parts_of(graph)
-        own: list[Cut] = []
+        own = []
         for group, form in zip(fused, forms, strict=True):
             luck = generator.random()
             if can_split(group) and luck < 0.35:
@@ -53,7 +48,7 @@ def in_random_pieces(graphs: list[Graph], target: Target, seed: int) -> Plan:
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=[layer.__name__ for layer in LAYERS])
-def test_every_kind_of_operator_whole_and_in_pieces(case, layer) -> None:
+def test_every_kind_of_operator_whole_and_in_pieces(case, layer):
     one = case(builds=[random_network(seed, (layer,), 2) for seed in range(4)])
     plan = in_random_pieces(one.graphs, npu(2, 8192), 5)
     assert lm.verify(plan) == ()
@@ -62,7 +57,7 @@ def test_every_kind_of_operator_whole_and_in_pieces(case, layer) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_random_networks_in_random_pieces_on_several_cores(case, seed: int) -> None:
+def test_random_networks_in_random_pieces_on_several_cores(case, seed):
     one = case(10 * seed, 10 * seed + 1, 10 * seed + 2)
     plan = in_random_pieces(one.graphs, npu(1 + seed % 3, (2048, 8192, 65536, 0)[seed]), seed)
     assert lm.verify(plan) == ()
@@ -71,17 +66,17 @@ def test_random_networks_in_random_pieces_on_several_cores(case, seed: int) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_what_the_planner_makes_of_random_networks(case, seed: int) -> None:
+def test_what_the_planner_makes_of_random_networks(case, seed):
     one = case(100 + seed, 200 + seed, length=6)
     plan = lm.plan(one.graphs, npu(2, 4096), effort=TEST, mini_batches=2)
     assert one.faults(plan) == []
 
 
-def copies(graph: Graph) -> int:
+def copies(graph):
     return sum(op.copies for op in graph.ops)
 
 
-def chain(rows: int = 48, columns: int = 12) -> Builder:
+def chain(rows=48, columns=12):
     """Convolutions of 3 x 3 taps, one after the other."""
     build = Builder(3)
     last = build.input(1, 4, rows, columns)
@@ -94,7 +89,7 @@ def chain(rows: int = 48, columns: int = 12) -> Builder:
 
 
 @pytest.mark.slow
-def test_bands_of_a_stack_through_a_small_memory(case) -> None:
+def test_bands_of_a_stack_through_a_small_memory(case):
     """A band of each operator at a time, with rows that two bands share, on two cores; addresses
     are used again and again."""
     one, machine = case(builds=[chain()]), npu(2, 6144)
@@ -109,7 +104,7 @@ def test_bands_of_a_stack_through_a_small_memory(case) -> None:
 
 
 @pytest.mark.slow
-def test_tiles_of_a_stack_through_a_memory_that_is_too_small_for_bands(case) -> None:
+def test_tiles_of_a_stack_through_a_memory_that_is_too_small_for_bands(case):
     """Tiles of rows and columns of one operator after the other; what two stripes share is a piece
     of its own, and may leave the memory."""
     one, machine = case(builds=[chain(40, 40)]), npu(2, 4500)
@@ -124,10 +119,10 @@ def test_tiles_of_a_stack_through_a_memory_that_is_too_small_for_bands(case) -> 
 
 
 @pytest.mark.slow
-def test_copies_that_are_left_out_are_read_through(case) -> None:
+def test_copies_that_are_left_out_are_read_through(case):
     """Parts of a concatenation and transposed operands lie where they were made."""
 
-    def layers(build: Builder, x: str) -> str:
+    def layers(build, x):
         both = concatenated(build, activation(build, x))
         return attention(
             build, build.add("Conv", both, build.weight(2, build.shape(both)[1], 1, 1))
@@ -146,14 +141,14 @@ def test_copies_that_are_left_out_are_read_through(case) -> None:
 
 
 @pytest.mark.slow
-def test_a_machine_that_copies_every_operand_first(case) -> None:
+def test_a_machine_that_copies_every_operand_first(case):
     one = case(7, length=6)
     plan = lm.plan(one.graphs, staged_machine(20_000), mini_batches=2, effort=TEST)
     assert any(copy.name for copy in plan.transfers)
     assert one.faults(plan) == []
 
 
-def test_sums_that_chains_of_pieces_add_up(case) -> None:
+def test_sums_that_chains_of_pieces_add_up(case):
     """Each piece sees its terms alone, adds them to what the one before has left, and the last does
     what follows the sum."""
     one, machine = case(builds=[network(seed)[0] for seed in range(3)]), copying(2)

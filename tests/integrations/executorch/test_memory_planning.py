@@ -1,13 +1,10 @@
 """Plans in ExecuTorch: its own verifier passes, its runtime gives the same outputs, and no arena is
 larger than by its own algorithms."""
 
-from __future__ import annotations
-
 import logging
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from tests.support.needs import TOOLCHAIN
@@ -29,13 +26,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class Attention(torch.nn.Module):
-    def __init__(self, width: int = 64, heads: int = 4) -> None:
+    def __init__(self, width=64, heads=4):
         super().__init__()
         self.norm, self.heads = torch.nn.LayerNorm(width), heads
         self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
         self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         batch, tokens, width = x.shape
         q, k, v = (
             t.view(batch, tokens, self.heads, -1).transpose(1, 2)
@@ -52,7 +49,7 @@ class Attention(torch.nn.Module):
 class Inception(torch.nn.Module):
     """Branches of different widths: the case in which the order of placing matters."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.stem = torch.nn.Conv2d(3, 16, 3, stride=2, padding=1)
         self.branches = torch.nn.ModuleList(
@@ -61,7 +58,7 @@ class Inception(torch.nn.Module):
         )
         self.join = torch.nn.Conv2d(36, 16, 1)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         x = torch.relu(self.stem(x))
         for _ in range(2):
             x = x + self.join(torch.cat([torch.relu(branch(x)) for branch in self.branches], 1))
@@ -71,12 +68,12 @@ class Inception(torch.nn.Module):
 class Cache(torch.nn.Module):
     """State that lasts from call to call."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.linear = torch.nn.Linear(16, 16)
         self.register_buffer("state", torch.zeros(4, 16))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         self.state.add_(torch.tanh(self.linear(x)))
         return self.linear(self.state) + x
 
@@ -84,21 +81,21 @@ class Cache(torch.nn.Module):
 class Chain(torch.nn.Module):
     """Element-wise kernels on the largest tensor."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.convolution = torch.nn.Conv2d(3, 32, 3, padding=1)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         y = torch.tanh(torch.sigmoid(self.convolution(x)))
         return (y + y.mean()).mean((2, 3))
 
 
 class LastOf(torch.nn.Module):
-    def __init__(self, inner: torch.nn.Module) -> None:
+    def __init__(self, inner):
         super().__init__()
         self.inner = inner
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return self.inner(x)[0]
 
 
@@ -111,13 +108,13 @@ MODELS = {
 }
 
 
-def exported(name: str) -> Any:
+def exported(name):
     torch.manual_seed(0)
     make, shape = MODELS[name]
     return torch.export.export(make().eval().requires_grad_(False), (torch.randn(shape),))
 
 
-def planned(program: Any, planning: MemoryPlanningPass) -> tuple[list[int], Any, Any]:
+def planned(program, planning):
     """Bytes of each arena, the program, and its graph, which ExecuTorch's own verifier has
     checked."""
     done = to_edge(program).to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
@@ -128,7 +125,7 @@ def planned(program: Any, planning: MemoryPlanningPass) -> tuple[list[int], Any,
     return list(finished.graph_module.meta["non_const_buffer_sizes"]), done, finished.graph_module
 
 
-def outputs(done: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def outputs(done, inputs):
     method = (
         Runtime.get()
         .load_program(done.buffer, verification=Verification.Minimal)
@@ -139,9 +136,7 @@ def outputs(done: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_same_outputs_in_an_arena_that_is_never_larger(
-    name: str, in_place: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_same_outputs_in_an_arena_that_is_never_larger(name, in_place, caplog):
     caplog.set_level(logging.INFO, "loadmaster.executorch")
     program = exported(name)
     inputs = [torch.randn(MODELS[name][1]) - shift for shift in (0.0, 3.0, -3.0)]
@@ -153,7 +148,7 @@ def test_the_same_outputs_in_an_arena_that_is_never_larger(
     assert "proven to be the least" in caplog.text or "are needed" in caplog.text
 
 
-def test_element_wise_kernels_in_place_need_less() -> None:
+def test_element_wise_kernels_in_place_need_less():
     program = exported("chain")
     apart, within = (
         planned(program, memory_planning(in_place=choice))[0] for choice in (False, True)
@@ -161,7 +156,7 @@ def test_element_wise_kernels_in_place_need_less() -> None:
     assert within[1] < apart[1]
 
 
-def slow_bytes(graph: Any) -> int:
+def slow_bytes(graph):
     """Bytes that nodes read and write outside the first arena."""
     uses, seen = uses_of(graph), {}
     for node in graph.graph.nodes:
@@ -173,7 +168,7 @@ def slow_bytes(graph: Any) -> int:
 
 
 @pytest.mark.parametrize("name", ["attention", "inception"])
-def test_banks_move_fewer_bytes_than_filling_them_by_size(name: str) -> None:
+def test_banks_move_fewer_bytes_than_filling_them_by_size(name):
     banked = pytest.importorskip(
         "executorch.exir.banked_memory_planning", reason="executorch 1.4 has no banks of its own"
     )
@@ -188,7 +183,7 @@ def test_banks_move_fewer_bytes_than_filling_them_by_size(name: str) -> None:
         assert torch.equal(one, other)
 
 
-def test_banks_that_are_too_small_are_refused_with_their_sizes() -> None:
+def test_banks_that_are_too_small_are_refused_with_their_sizes():
     with pytest.raises(
         CapacityError,
         match=(
@@ -212,14 +207,14 @@ def test_banks_that_are_too_small_are_refused_with_their_sizes() -> None:
     ],
     ids=["none", "twice", "0", "size"],
 )
-def test_banks_that_make_no_sense_are_refused(banks: list[MemoryBank]) -> None:
+def test_banks_that_make_no_sense_are_refused(banks):
     with pytest.raises(
         AllocationError, match="banks: give at least one, each with bytes and a mem_id of its own"
     ):
         memory_planning(banks)
 
 
-def tensor(size: int, first: int, last: int, base: Any = None, offset: int = 0) -> Any:
+def tensor(size, first, last, base=None, offset=0):
     made = SimpleNamespace(
         lifetime=[first, last],
         mem_id=None,
@@ -234,7 +229,7 @@ def tensor(size: int, first: int, last: int, base: Any = None, offset: int = 0) 
     return made
 
 
-def test_tensors_in_the_storage_of_others_move_with_it() -> None:
+def test_tensors_in_the_storage_of_others_move_with_it():
     base = tensor(100, 2, 4)
     part = tensor(20, 3, 9, base, 48)
     deeper = tensor(4, 5, 6, part, 16)
@@ -243,7 +238,7 @@ def test_tensors_in_the_storage_of_others_move_with_it() -> None:
     assert (request.lifetime, request.size) == ((2, 10), 112)
 
 
-def test_a_storage_that_is_its_own_or_not_there_is_refused() -> None:
+def test_a_storage_that_is_its_own_or_not_there_is_refused():
     one, other = tensor(8, 0, 1), tensor(8, 0, 1)
     one.storage_base, other.storage_base = other, one
     with pytest.raises(AllocationError, match="lies in its own storage"):
@@ -252,7 +247,7 @@ def test_a_storage_that_is_its_own_or_not_there_is_refused() -> None:
         requests_of([tensor(8, 0, 1, tensor(8, 0, 1))], 16)
 
 
-def test_nodes_that_run_one_subgraph_hold_one_range() -> None:
+def test_nodes_that_run_one_subgraph_hold_one_range():
     one, other = object(), object()
     first, second = Held(2, 5, {1: 64}, (one,)), Held(8, 9, {1: 96, 2: 16}, (other, one))
     assert not first.is_apart(second)
@@ -260,7 +255,7 @@ def test_nodes_that_run_one_subgraph_hold_one_range() -> None:
     assert first.is_apart(Held(3, 4, {1: 8}, (other,)))
 
 
-def conditional(p: Any, x: Any, factor: float) -> Any:
+def conditional(p, x, factor):
     return torch.cond(
         p, lambda t: (t * factor).sin() + factor, lambda t: (t - factor).cos() * 2, [x]
     )
@@ -269,7 +264,7 @@ def conditional(p: Any, x: Any, factor: float) -> Any:
 class Both(torch.nn.Module):
     """Results of two conditionals, alive together."""
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         p = x.sum() > 0
         return conditional(p, x, 1.5), conditional(p, x, 2.5)
 
@@ -277,10 +272,10 @@ class Both(torch.nn.Module):
 class Nested(torch.nn.Module):
     """Conditionals in a branch, and results of several that are used far later."""
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         p, q = x.sum() > 0, x.mean() > 1
 
-        def inner(t: torch.Tensor) -> torch.Tensor:
+        def inner(t):
             return conditional(q, t, 0.5) * conditional(q, t + 1, 3.5)
 
         a = torch.cond(p, inner, lambda t: t.exp(), [x])
@@ -294,7 +289,7 @@ class Nested(torch.nn.Module):
 class Mapped(torch.nn.Module):
     """A loop over rows between two conditionals."""
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         from torch._higher_order_ops.map import map as over_rows
 
         p = x.sum() > 0
@@ -312,7 +307,7 @@ BANKS = [MemoryBank("sram", 8192, 1), MemoryBank("dram", 2**20, 2)]
     ids=["apart", "in place", "banks", "banks in place"],
 )
 @pytest.mark.parametrize("model", [Both, Nested, Mapped], ids=lambda model: model.__name__)
-def test_results_of_subgraphs_outlive_them(model: Any, options: dict[str, Any]) -> None:
+def test_results_of_subgraphs_outlive_them(model, options):
     torch.manual_seed(0)
     inputs = [torch.rand(4, 16) - shift for shift in (0.0, 0.5, 2.0, -2.0)]
     program = torch.export.export(model(), (inputs[0],))
@@ -324,7 +319,7 @@ def test_results_of_subgraphs_outlive_them(model: Any, options: dict[str, Any]) 
             torch.testing.assert_close(one.clone(), other, atol=1e-5, rtol=1e-5)
 
 
-def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[3] / "docs" / "how-to" / "executorch.md"
     examples = re.findall(r"^```py\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)

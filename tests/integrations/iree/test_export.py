@@ -1,17 +1,13 @@
 """Programs of IREE with Loadmaster's plan: the same outputs, and as much less memory as was
 said."""
 
-from __future__ import annotations
-
-import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import printed, ran, refused, run
 from tests.support.json_schema import conforms
 from tests.support.needs import TOOLCHAIN
 from tests.support.onnx_builder import constant, info, model, save
@@ -24,7 +20,7 @@ from loadmaster.integrations.iree.export import TARGET, tool
 BATCH = 2
 
 
-def network(folder: Path, rows: int | str = 16, opset: int = 17) -> Path:
+def network(folder, rows=16, opset=17):
     """Convolutions of operands that are alive for different times."""
     rng = np.random.default_rng(0)
     shapes = {"w1": (8, 3, 3, 3), "w2": (12, 8, 3, 3), "w3": (8, 8, 3, 3)}
@@ -39,15 +35,13 @@ def network(folder: Path, rows: int | str = 16, opset: int = 17) -> Path:
         "g = Concat<axis=1>(c, f)",
         "y = GlobalAveragePool(g)",
     ]
-    proto = model(
-        nodes, [info("x", [BATCH, 3, rows, 16])], ["y"], weights, opset=opset, ir_version=8
-    )
+    proto = model(nodes, [info("x", [BATCH, 3, rows, 16])], "y", weights, opset=opset, ir_version=8)
     proto.graph.output[0].CopyFrom(info("y", [BATCH, 24, 1, 1]))
     del proto.opset_import[1:]
     return save(folder, proto)
 
 
-def stock(source: Path, folder: Path) -> tuple[Path, Path]:
+def stock(source, folder):
     """The program as IREE itself compiles it, and its weights."""
     module, weights, program = (folder / f"stock.{suffix}" for suffix in ("mlir", "irpa", "vmfb"))
     importer = [
@@ -64,7 +58,7 @@ def stock(source: Path, folder: Path) -> tuple[Path, Path]:
     return program, weights
 
 
-def executed(program: Path, weights: Path, inputs: Path, out: Path) -> tuple[bytes, int]:
+def executed(program, weights, inputs, out):
     """Outputs, and the most bytes that were on the device at once."""
     parameters = [f"--parameters=model={weights}"] if weights.exists() else []
     command = [
@@ -84,17 +78,13 @@ def executed(program: Path, weights: Path, inputs: Path, out: Path) -> tuple[byt
 
 
 @pytest.mark.parametrize("opset", [13, 17])
-def test_a_planned_program_gives_the_same_outputs_in_less_memory(
-    opset: int, tmp_path: Path
-) -> None:
+def test_a_planned_program_gives_the_same_outputs_in_less_memory(opset, tmp_path):
     source, planned, inputs = (
         network(tmp_path, opset=opset),
         tmp_path / "out" / "planned.vmfb",
         tmp_path / "x.npy",
     )
-    done = run("export", "iree", source, "--out", planned, "--json")
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+    shown = printed("export", "iree", source, "--out", planned)
     conforms("export-iree", shown)
     assert shown["files"][-1] == str(planned)
     saved = sum(pack["before"] - pack["bytes"] for pack in shown["packs"])
@@ -113,7 +103,7 @@ def test_a_planned_program_gives_the_same_outputs_in_less_memory(
     assert most_before - most_after == saved
 
 
-def test_sizes_that_are_not_static_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_sizes_that_are_not_static_are_refused_and_nothing_is_written(tmp_path):
     source = network(tmp_path, rows="rows")
     refused(
         run("export", "iree", source, "--out", tmp_path / "out" / "p.vmfb"),
@@ -124,7 +114,7 @@ def test_sizes_that_are_not_static_are_refused_and_nothing_is_written(tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
-def test_models_that_iree_cannot_compile_are_refused_with_its_reason(tmp_path: Path) -> None:
+def test_models_that_iree_cannot_compile_are_refused_with_its_reason(tmp_path):
     broken = tmp_path / "m.mlir"
     broken.write_text("func.func @f() -> nothing")
     refused(
@@ -148,7 +138,7 @@ def test_models_that_iree_cannot_compile_are_refused_with_its_reason(tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["e.mlir", "m.mlir", "m.onnx"]
 
 
-def test_a_text_program_for_a_target_of_ones_own(tmp_path: Path) -> None:
+def test_a_text_program_for_a_target_of_ones_own(tmp_path):
     source = tmp_path / "m.mlir"
     source.write_text(
         "func.func @main(%a: tensor<64x64xf32>, %b: tensor<64x64xf32>) -> tensor<64x64xf32> {\n  %z"
@@ -160,7 +150,6 @@ def test_a_text_program_for_a_target_of_ones_own(tmp_path: Path) -> None:
         " linalg.matmul ins(%2, %1 : tensor<64x64xf32>, tensor<64x64xf32>) outs(%i :"
         " tensor<64x64xf32>) -> tensor<64x64xf32>\n  return %3 : tensor<64x64xf32>\n}\n"
     )
-    done = run("export", "iree", source, "--out", tmp_path / "p.vmfb", "--", *TARGET)
-    assert done.returncode == 0, done.stderr
+    done = ran("export", "iree", source, "--out", tmp_path / "p.vmfb", "--", *TARGET)
     assert "32,768" in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.mlir", "p.vmfb"]

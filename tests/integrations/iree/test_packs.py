@@ -1,10 +1,6 @@
 """Packing operations in IREE's text: read, refused and replaced; and the one release that is
 known."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -37,7 +33,7 @@ TEXT = """module {
 MODULE = TEXT.splitlines()
 
 
-def test_operations_are_found_with_their_lifetimes_and_sizes() -> None:
+def test_operations_are_found_with_their_lifetimes_and_sizes():
     one, other = find_packs(MODULE, "text")
     assert (one.function, one.result, one.slices) == (
         "one",
@@ -48,7 +44,7 @@ def test_operations_are_found_with_their_lifetimes_and_sizes() -> None:
     assert MODULE[one.end].strip().startswith("%4 =")
 
 
-def test_results_become_constants_in_their_own_function_only() -> None:
+def test_results_become_constants_in_their_own_function_only():
     plans = [
         PlannedPack("one", 2, 192, 128, 128, "optimal"),
         PlannedPack("initializer", 1, 64, 64, 64, "optimal"),
@@ -81,15 +77,13 @@ def test_results_become_constants_in_their_own_function_only() -> None:
         ("constant 100", "constant 9223372036854775807", r"text:6: a slice of 9223372036854775807"),
     ],
 )
-def test_what_cannot_be_packed_is_refused_by_line(old: str, new: str, words: str) -> None:
+def test_what_cannot_be_packed_is_refused_by_line(old, new, words):
     with pytest.raises(AllocationError, match=words):
         find_packs(TEXT.replace(old, new).splitlines(), "text")
 
 
 @pytest.mark.parametrize("found", ["3.12.0", "4.0.0", "3.130.0"])
-def test_another_release_is_refused_with_what_to_do(
-    found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_release_is_refused_with_what_to_do(found, monkeypatch):
     monkeypatch.setattr(export, "version", lambda package: found)
     with pytest.raises(
         MissingPackageError,
@@ -100,8 +94,8 @@ def test_another_release_is_refused_with_what_to_do(
         export.require_version()
 
 
-def test_without_the_compiler_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(package: str) -> str:
+def test_without_the_compiler_it_is_said_what_to_install(monkeypatch):
+    def absent(package):
         raise export.PackageNotFoundError(package)
 
     monkeypatch.setattr(export, "version", absent)
@@ -111,9 +105,7 @@ def test_without_the_compiler_it_is_said_what_to_install(monkeypatch: pytest.Mon
         export.require_version()
 
 
-def test_files_and_flags_that_cannot_be_are_refused_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_and_flags_that_cannot_be_are_refused_first(tmp_path, monkeypatch):
     monkeypatch.setattr(export, "version", lambda package: "3.13.0")
     model = tmp_path / "m.mlir"
     with pytest.raises(ModelError, match=r"m\.mlir: is no \.mlir or \.onnx file"):

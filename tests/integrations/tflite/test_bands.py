@@ -1,11 +1,8 @@
 """Networks in bands: the same bits from TFLM's interpreter, in the head that was foretold; and what
 is not right is found."""
 
-from __future__ import annotations
-
 import itertools
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +10,7 @@ import numpy as np
 import pytest
 from tests.support.fuzzing import FUZZ
 from tests.support.tflite_bands import another_order, convolutional
-from tests.support.tflite_models import Model, b, i
+from tests.support.tflite_models import Model, branches
 
 import loadmaster as lm
 from loadmaster.core.errors import AllocationError, ModelError
@@ -21,7 +18,7 @@ from loadmaster.integrations.tflite.arena import plan_arena, plan_entries
 from loadmaster.integrations.tflite.bands import shrink
 from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
-from loadmaster.integrations.tflite.bands.regions import Bands, Chain, Region, counts
+from loadmaster.integrations.tflite.bands.regions import Chain, counts
 from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
 from loadmaster.integrations.tflite.bands.rows import RowRule, Slice
 from loadmaster.integrations.tflite.bands.search import BandSearch
@@ -39,7 +36,7 @@ from tests.support.tflm import same_outputs
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "wake-words.tflite"
 
 
-def planned(data: bytes, chosen: list[Bands]) -> tuple[bytes, int]:
+def planned(data, chosen):
     """The file in bands with a plan, and its head."""
     banded, written = in_bands(parse_model(data), chosen)
     model = parse_model(banded)
@@ -48,12 +45,12 @@ def planned(data: bytes, chosen: list[Bands]) -> tuple[bytes, int]:
     return with_plan(model, plan_entries(found, plan.offsets)), plan.head
 
 
-def aligned_bands(data: bytes) -> list[Bands]:
+def aligned_bands(data):
     search = BandSearch(Chain(parse_model(data)))
     return [bands for edges in search.edges.values() for bands, _, _ in edges]
 
 
-def tried_in_bands(seed: int) -> bool | None:
+def tried_in_bands(seed):
     """Whether a random network in random bands, its operators in a random order and PADs folded as
     far as they can be, gives the same bits in the head that was foretold; None where it has no
     bands. The static check takes it."""
@@ -75,9 +72,9 @@ def tried_in_bands(seed: int) -> bool | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
-def test_random_networks_in_random_bands_give_the_same_bits(part: int) -> None:
-    """Strides, dilation, odd sizes, both paddings, PAD, pools, residuals and branches; int8, int16 and
-    float. ``LOADMASTER_FUZZ=20`` tries 2,000."""
+def test_random_networks_in_random_bands_give_the_same_bits(part):
+    """Strides, dilation, odd sizes, both paddings, PAD, pools, residuals and branches; int8, int16
+    and float. ``LOADMASTER_FUZZ=20`` tries 2,000."""
     count = max(1, round(100 * FUZZ))
     found = {seed: tried_in_bands(seed) for seed in range(part * count, part * count + count)}
     assert False not in found.values(), [seed for seed, each in found.items() if each is False]
@@ -85,7 +82,7 @@ def test_random_networks_in_random_bands_give_the_same_bits(part: int) -> None:
 
 
 @pytest.mark.slow
-def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes() -> None:
+def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes():
     model = parse_model(FIXTURE.read_bytes())
     choices = list(BandSearch(Chain(model)).choices())
     assert len(choices) > 5
@@ -98,10 +95,8 @@ def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes() -> None:
 
 
 @pytest.mark.slow
-def test_an_arena_that_is_asked_for_is_met_with_the_least_work() -> None:
+def test_an_arena_that_is_asked_for_is_met_with_the_least_work():
     small = shrink_model(FIXTURE, arena=46 * 1024)
-    assert small.after is not None
-    assert small.after.least is not None
     assert small.after.least <= 46 * 1024
     assert small.plan.head == small.after.head == 36_864
     assert small.work < 1.05
@@ -113,11 +108,11 @@ def test_an_arena_that_is_asked_for_is_met_with_the_least_work() -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch):
     """As if a slice began a row too early, in each of the ways in which a writer could err."""
     right = Chain.bands
 
-    def early(chain: Chain, region: Region, count: int) -> Iterator[Bands]:
+    def early(chain, region, count):
         for bands in right(chain, region, count):
             if bands.starts[1]:
                 yield replace(bands, starts=(0, *(start - 1 for start in bands.starts[1:])))
@@ -131,7 +126,7 @@ def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_addresses_that_overlap_are_found_by_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_that_overlap_are_found_by_running(monkeypatch):
     entries = plan_entries
 
     def moved(found, offsets):
@@ -148,7 +143,7 @@ def test_addresses_that_overlap_are_found_by_running(monkeypatch: pytest.MonkeyP
         shrink_model(FIXTURE, extra_work=0.05)
 
 
-def test_what_cannot_run_in_bands_says_why(tmp_path: Path) -> None:
+def test_what_cannot_run_in_bands_says_why(tmp_path):
     model = Model()
     net = model.subgraph()
     one = net.input((1, 4, 4, 8))
@@ -159,21 +154,19 @@ def test_what_cannot_run_in_bands_says_why(tmp_path: Path) -> None:
     model.subgraph()
     with pytest.raises(ModelError, match="several subgraphs"):
         front_of(model.bytes())
-    path = tmp_path / "dense.tflite"
     dense = Model()
     net = dense.subgraph()
     value = net.input((1, 64))
-    weights = net.tensor((8, 64), data=np.zeros((8, 64)))
-    bias = net.tensor((8,), data=np.zeros(8))
-    net.outputs.append(net.out("FULLY_CONNECTED", [value, weights, bias], (1, 8), {0: b(0)}))
-    path.write_bytes(dense.bytes())
+    weights = net.tensor((8, 64), data=0)
+    bias = net.tensor((8,), data=0)
+    net.outputs.append(net.out("FULLY_CONNECTED", [value, weights, bias], (1, 8), {0: 0}))
     with pytest.raises(AllocationError, match="no bands make the arena"):
-        shrink_model(path, arena=64)
+        shrink_model(dense.save(tmp_path), arena=64)
 
 
-def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole() -> None:
-    """3 x 3 with SAME padding on 8 rows: an inner slice spoils a row at each end; a stride of 2 needs
-    slices that begin at even rows."""
+def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole():
+    """3 x 3 with SAME padding on 8 rows: an inner slice spoils a row at each end; a stride of 2
+    needs slices that begin at even rows."""
     rule = RowRule(stride=1, taps=3, same=True)
     assert rule.applied(Slice(0, 4, 0, 4), 8) == Slice(0, 4, 0, 3)
     assert rule.applied(Slice(2, 4, 2, 6), 8) == Slice(2, 4, 3, 5)
@@ -183,7 +176,7 @@ def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole() -
     assert halving.applied(Slice(2, 4, 2, 6), 8) == Slice(1, 2, 1, 2)
 
 
-def test_bands_are_as_high_as_one_another_and_cover_the_result() -> None:
+def test_bands_are_as_high_as_one_another_and_cover_the_result():
     for seed in range(40):
         chain = Chain(parse_model(convolutional(seed)))
         for region in chain.regions():
@@ -201,7 +194,7 @@ def test_bands_are_as_high_as_one_another_and_cover_the_result() -> None:
                         assert top + bands.rows <= made.last
 
 
-def made_by(chain: Chain, bands: Bands, band: int) -> Slice:
+def made_by(chain, bands, band):
     """What a band makes, operator by operator."""
     region, start = bands.region, bands.starts[band]
     here = {region.source: Slice(start, bands.height, start, start + bands.height)}
@@ -213,10 +206,8 @@ def made_by(chain: Chain, bands: Bands, band: int) -> Slice:
             here[cut.tensor] = replace(whole, start=whole.start + begin, height=cut.rows)
         if number < region.last:
             operator, rule = operators[number - region.first], chain.rules[number]
-            assert rule is not None
             parts = [rule.applied(here[t], chain.rows(t)) for t in operator.inputs if t in here]
             first = parts[0]
-            assert first is not None
             assert all(part and part.start == first.start for part in parts)
             right = [(part.first, part.last) for part in parts if part]
             here[operator.outputs[0]] = replace(
@@ -228,7 +219,7 @@ def made_by(chain: Chain, bands: Bands, band: int) -> Slice:
 
 
 @pytest.mark.parametrize("seed", [12, 36, 60, 89])
-def test_no_simple_strategy_packs_bands_lower_than_auto(seed: int) -> None:
+def test_no_simple_strategy_packs_bands_lower_than_auto(seed):
     """Rows that are freed one by one leave windows in which the exact search proves nothing."""
     front = front_of(convolutional(seed))
     for choice in front.choices[1:]:
@@ -238,21 +229,15 @@ def test_no_simple_strategy_packs_bands_lower_than_auto(seed: int) -> None:
             assert lm.allocate(problem, strategy=strategy).peak >= peak
 
 
-def test_rows_that_a_pad_spoils_are_dropped_before_a_stride() -> None:
+def test_rows_that_a_pad_spoils_are_dropped_before_a_stride():
     """Expanded, padded, halved: without a cut behind the PAD a band of 2 rows expands 6, not 5."""
     net = (model := Model()).subgraph()
-    value = net.input((1, 16, 4, 4))
-    options = {0: b(1), 1: i(1), 2: i(1), 3: b(0), 4: i(1), 5: i(1)}
-    weights, bias = (
-        net.tensor((8, 1, 1, 4), data=np.ones((8, 1, 1, 4))),
-        net.tensor((8,), data=np.ones(8)),
-    )
-    value = net.out("CONV_2D", [value, weights, bias], (1, 16, 4, 8), options)
+    value = net.conv(net.input((1, 16, 4, 4)), 8)
     pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [1, 1], [0, 0]])
     value = net.out("PAD", [value, pads], (1, 18, 6, 8), {})
-    options = {0: b(1), 1: i(2), 2: i(2), 3: i(1), 5: i(1), 6: i(1)}
-    weights = net.tensor((1, 3, 3, 8), data=np.ones((1, 3, 3, 8)))
-    net.outputs.append(net.out("DEPTHWISE_CONV_2D", [value, weights, bias], (1, 8, 2, 8), options))
+    options = {0: 1, 1: 2, 2: 2, 3: 1, 5: 1, 6: 1}
+    operands = [value, net.tensor((1, 3, 3, 8), data=1), net.tensor((8,), data=1)]
+    net.outputs.append(net.out("DEPTHWISE_CONV_2D", operands, (1, 8, 2, 8), options))
     chain = Chain(parse_model(model.bytes()))
     (region,) = (each for each in chain.regions() if (each.first, each.last) == (0, 3))
     plain, cut = chain.bands(region, 4)
@@ -261,37 +246,22 @@ def test_rows_that_a_pad_spoils_are_dropped_before_a_stride() -> None:
 
 
 @pytest.mark.slow
-def test_the_network_in_bands_is_read_by_every_command(tmp_path: Path) -> None:
+def test_the_network_in_bands_is_read_by_every_command(tmp_path):
     path = tmp_path / "small.tflite"
     path.write_bytes(shrink_model(FIXTURE, extra_work=0.05).data)
     assert lm.load(path).ops
 
 
-def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path: Path) -> None:
+def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
     """Three branches that each make much of little and little of much, written breadth first: any
     other order is tried."""
-    model = Model()
-    net = model.subgraph()
-    value, sums = net.input((1, 4, 4, 4)), []
-    for width in (16, 12, 8):
-        weights, bias = (
-            net.tensor((width, 1, 1, 4), data=np.ones((width, 1, 1, 4))),
-            net.tensor((width,), data=np.zeros(width)),
-        )
-        options = {0: b(0), 1: i(1), 2: i(1), 4: i(1), 5: i(1)}
-        sums.append(net.out("CONV_2D", [value, weights, bias], (1, 4, 4, width), options))
-    axes = net.tensor((2,), "int32", [1, 2])
-    means = [
-        net.out("MEAN", [each, axes], (1, 1, 1, net.shapes[each][3]), {0: b(1)}) for each in sums
-    ]
-    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 36), {0: i(3)}))
+    model = branches(16, 12, 8)
     old = model.bytes()
     main = parse_model(old).subgraphs[0]
     found = least_order(main)
-    assert found is not None
     assert found.exact
 
-    def load(order: tuple[int, ...]) -> int:
+    def load(order):
         return max(BandSearch(Chain(parse_model(in_order(parse_model(old), order, {})))).load)
 
     valid = [
@@ -304,14 +274,12 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path: Pa
     new = in_order(parse_model(old), found.operators, {})
     check_rewritten(old, new)
     assert same_outputs(old, new)
-    path = tmp_path / "branches.tflite"
-    path.write_bytes(old)
-    small = shrink_model(path, extra_work=0.0)
+    small = shrink_model(model.save(tmp_path), extra_work=0.0)
     assert small.plan.head <= found.load + sum(each.bytes for each in small.scratch.buffers)
 
 
-def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon() -> None:
-    """Eighty branches, each of which begins with what is large: there are 2^80 sets of operators."""
+def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon():
+    """Eighty branches, each of which begins with what is large: 2^80 sets of operators."""
     model = Model()
     net = model.subgraph()
     value = net.input((1, 4, 4, 4))
@@ -319,15 +287,14 @@ def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon() -> No
     means = []
     for _ in range(80):
         large = net.out("RELU", [value], (1, 4, 4, 4))
-        means.append(net.out("MEAN", [large, axes], (1, 1, 1, 4), {0: b(1)}))
-    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 320), {0: i(3)}))
+        means.append(net.out("MEAN", [large, axes], (1, 1, 1, 4), {0: 1}))
+    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 320), {0: 3}))
     main = parse_model(model.bytes()).subgraphs[0]
     found = least_order(main)
-    assert found is not None
     assert found.load <= max(BandSearch(Chain(parse_model(model.bytes()))).load)
 
 
-def test_padding_is_left_out_where_a_convolution_pads_as_much() -> None:
+def test_padding_is_left_out_where_a_convolution_pads_as_much():
     for pads, folded in (
         ([[0, 0], [1, 1], [1, 1], [0, 0]], 1),
         ([[0, 0], [2, 0], [1, 1], [0, 0]], 0),
@@ -340,8 +307,8 @@ def test_padding_is_left_out_where_a_convolution_pads_as_much() -> None:
         padded = net.out("PAD", [value, padding], (1, 8, 8, 4), {}, **scaled)
         values = np.arange(144).reshape(4, 3, 3, 4) - 70
         weights = net.tensor((4, 3, 3, 4), "int8", values, scale=(0.01,) * 4)
-        bias = net.tensor((4,), "int32", np.zeros(4), scale=(0.001,) * 4)
-        options = {0: b(1), 1: i(1), 2: i(1), 4: i(1), 5: i(1)}
+        bias = net.tensor((4,), "int32", 0, scale=(0.001,) * 4)
+        options = {0: 1, 1: 1, 2: 1, 4: 1, 5: 1}
         net.outputs.append(
             net.out("CONV_2D", [padded, weights, bias], (1, 6, 6, 4), options, **scaled)
         )

@@ -1,12 +1,9 @@
 """When tensors are in the arena: scopes counted by hand, and heads as TFLM has them."""
 
-from __future__ import annotations
-
 import random
 
-import numpy as np
 import pytest
-from tests.support.tflite_models import Model, Subgraph, b, i
+from tests.support.tflite_models import Model
 from tests.support.tflm import same_outputs
 
 from loadmaster.integrations.tflite.arena import (
@@ -16,7 +13,7 @@ from loadmaster.integrations.tflite.arena import (
     plan_arena,
     plan_entries,
 )
-from loadmaster.integrations.tflite.interpreter import Measured, measure_each
+from loadmaster.integrations.tflite.interpreter import measure_each
 from loadmaster.integrations.tflite.lifetimes import NEVER, lifetimes
 from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
@@ -24,21 +21,21 @@ from loadmaster.integrations.tflite.scratch import UNKNOWN
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 
-def spans(model: Model) -> dict[str, tuple[int, int]]:
+def spans(model):
     return {tensor.name: tensor.span for tensor in lifetimes(parse_model(model.bytes())).tensors}
 
 
-def test_inputs_begin_at_scope_0_and_every_operator_is_one_more() -> None:
+def test_inputs_begin_at_scope_0_and_every_operator_is_one_more():
     model = Model()
     main = model.subgraph()
     x = main.input((1, 4), name="x")
     y = main.out("RELU", [x], (1, 4), name="y")
-    z = main.out("ADD", [x, y], (1, 4), {0: b(0)}, name="z")
+    z = main.out("ADD", [x, y], (1, 4), {0: 0}, name="z")
     main.outputs = [y, main.out("ABS", [z], (1, 4), name="end")]
     main.tensor((1, 4), name="unused")
     main.tensor((1, 4), variable=True, name="variable")
     main.tensor((0, 4), name="empty")
-    main.tensor((1, 4), "float32", np.ones(4), name="constant")
+    main.tensor((1, 4), data=1, name="constant")
     assert spans(model) == {
         "x": (0, 2),
         "y": (1, 3),
@@ -48,22 +45,18 @@ def test_inputs_begin_at_scope_0_and_every_operator_is_one_more() -> None:
     }
 
 
-def branches(
-    main: Subgraph, condition: int, source: int, bodies: tuple[int, int], name: str
-) -> int:
-    return main.out(
-        "IF", [condition, source], (1, 16), {0: i(bodies[0]), 1: i(bodies[1])}, name=name
-    )
+def branches(main, condition, source, bodies, name):
+    return main.out("IF", [condition, source], (1, 16), {0: bodies[0], 1: bodies[1]}, name=name)
 
 
-def body(model: Model, kind: str) -> None:
+def body(model, kind):
     subgraph = model.subgraph()
     source = subgraph.input((1, 16), name=f"{kind} in")
     middle = subgraph.out(kind, [source], (1, 16), name=f"{kind} middle")
     subgraph.outputs = [subgraph.out("NEG", [middle], (1, 16), name=f"{kind} out")]
 
 
-def test_a_subgraph_that_an_operator_runs_is_walked_in_its_place() -> None:
+def test_a_subgraph_that_an_operator_runs_is_walked_in_its_place():
     model = Model()
     main = model.subgraph()
     c, x = main.input((1,), "bool", name="c"), main.input((1, 16), name="x")
@@ -73,12 +66,7 @@ def test_a_subgraph_that_an_operator_runs_is_walked_in_its_place() -> None:
     body(model, "TANH")
     found = spans(model)
     # Scope 1 is the branch, 2 to 4 its first subgraph, 5 to 7 its second, 8 what follows.
-    assert (found["c"], found["x"], found["y"], found["end"]) == (
-        (0, 7),
-        (0, 7),
-        (1, 8),
-        (8, 8),
-    )
+    assert (found["c"], found["x"], found["y"], found["end"]) == ((0, 7), (0, 7), (1, 8), (8, 8))
     assert found["RELU in of subgraph 1"] == (2, 3)
     assert found["RELU out of subgraph 1"] == (4, 4)
     assert found["TANH middle of subgraph 2"] == (6, 7)
@@ -89,7 +77,7 @@ def test_a_subgraph_that_an_operator_runs_is_walked_in_its_place() -> None:
     ]
 
 
-def shared_bodies() -> Model:
+def shared_bodies():
     """Two branches that run the same subgraphs; between them lives a tensor that the first alone
     has to spare."""
     model = Model()
@@ -97,14 +85,14 @@ def shared_bodies() -> Model:
     c, x = main.input((1,), "bool", name="c"), main.input((1, 16), name="x")
     kept = main.out("SQUARE", [x], (1, 16), name="kept")
     first = branches(main, c, x, (1, 2), "first")
-    total = main.out("ADD", [first, kept], (1, 16), {0: b(0)}, name="total")
+    total = main.out("ADD", [first, kept], (1, 16), {0: 0}, name="total")
     main.outputs = [branches(main, c, total, (1, 2), "second")]
     body(model, "RELU")
     body(model, "TANH")
     return model
 
 
-def test_a_subgraph_that_is_run_twice_is_there_from_its_first_run_to_its_last() -> None:
+def test_a_subgraph_that_is_run_twice_is_there_from_its_first_run_to_its_last():
     """Counted by hand: the bodies run at scopes 3 to 8, and again at 11 to 16."""
     model = parse_model(shared_bodies().bytes())
     found = {tensor.name: tensor.span for tensor in lifetimes(model).tensors}
@@ -113,7 +101,7 @@ def test_a_subgraph_that_is_run_twice_is_there_from_its_first_run_to_its_last() 
     assert found["TANH out of subgraph 2"] == (8, 16)
 
 
-def chain_of_branches(seed: int) -> bytes:
+def chain_of_branches(seed):
     """A random model in which branches run the same two subgraphs several times; means ask for
     scratch."""
     rng = random.Random(seed)
@@ -125,7 +113,7 @@ def chain_of_branches(seed: int) -> bytes:
         values.append(
             branches(main, c, value, (1, 2), f"branch {len(values)}")
             if kind < 0.6
-            else main.out("ADD", [value, rng.choice(values)], (1, 16), {0: b(0)})
+            else main.out("ADD", [value, rng.choice(values)], (1, 16), {0: 0})
         )
     main.outputs = [branches(main, c, values[-1], (1, 2), "last")]
     for kind in ("RELU", "TANH"):
@@ -133,15 +121,15 @@ def chain_of_branches(seed: int) -> bytes:
         made = [inner.input((1, 16))]
         for _ in range(rng.randint(1, 4)):
             made.append(inner.out(kind, [rng.choice(made)], (1, 16)))
-        pair = inner.out("CONCATENATION", [made[-1], made[0]], (1, 32), {0: i(1)})
+        pair = inner.out("CONCATENATION", [made[-1], made[0]], (1, 32), {0: 1})
         shape = inner.tensor((3,), "int32", [1, 2, 16])
         rows = inner.out("RESHAPE", [pair, shape], (1, 2, 16), {})
         axis = inner.tensor((1,), "int32", [1])
-        inner.outputs = [inner.out("MEAN", [rows, axis], (1, 16), {0: b(0)})]
+        inner.outputs = [inner.out("MEAN", [rows, axis], (1, 16), {0: 0})]
     return model.bytes()
 
 
-def test_heads_of_models_that_run_subgraphs_several_times_are_foretold() -> None:
+def test_heads_of_models_that_run_subgraphs_several_times_are_foretold():
     """Scratch of the subgraphs' operators included."""
     pytest.importorskip("tflite_micro")
     files = [shared_bodies().bytes(), *map(chain_of_branches, range(12))]
@@ -152,14 +140,14 @@ def test_heads_of_models_that_run_subgraphs_several_times_are_foretold() -> None
         plan = plan_arena(found, probe(model, found))
         plans.append((plan, with_plan(model, plan_entries(found, plan.offsets))))
     measured = measure_each(b"", [*files, *(file for _, file in plans)], 2**14)
-    heads = [each.head for each in measured if isinstance(each, Measured)]
+    heads = [each.head for each in measured]
     assert heads[: len(files)] == [plan.head_before for plan, _ in plans]
     assert heads[len(files) :] == [plan.head for plan, _ in plans]
     assert heads[0] == 592
     assert all(same_outputs(data, file) for data, (_, file) in zip(files, plans, strict=True))
 
 
-def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last() -> None:
+def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last():
     requests = [
         Request(32, 0, 1),
         Request(64, 1, 2),
@@ -175,7 +163,7 @@ def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last(
     assert (online_offsets([]), head_of([], [])) == ([], 0)
 
 
-def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing() -> None:
+def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing():
     model = Model()
     main = model.subgraph()
     main.tensor((2,), "float32", [1, 2])

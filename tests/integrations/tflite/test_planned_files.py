@@ -1,14 +1,11 @@
 """Files that hold a plan already: what they fix stays, overlaps included, and only the rest is
 planned. And probes that fail."""
 
-from __future__ import annotations
-
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.tflite_models import Model, b, i
+from tests.support.tflite_models import Model
 from tests.support.tflm import same_outputs
 
 import loadmaster as lm
@@ -23,12 +20,12 @@ from loadmaster.workloads.frontends.tflite.model import parse_model
 pytestmark = pytest.mark.slow
 
 
-def compiled_for_a_processor() -> Model:
+def compiled_for_a_processor():
     """As Vela writes a network: input and output lie in the scratch tensor of one operator."""
     model = Model()
     main = model.subgraph()
-    commands = main.tensor((64,), "uint8", np.zeros(64))
-    weights = main.tensor((256,), "uint8", np.zeros(256))
+    commands = main.tensor((64,), "uint8", 0)
+    weights = main.tensor((256,), "uint8", 0)
     scratch = main.tensor((4096,), "uint8", name="scratch")
     source = main.input((1, 32, 32, 1), "int8", name="input")
     result = main.tensor((1, 16), "int8", name="output")
@@ -38,13 +35,13 @@ def compiled_for_a_processor() -> Model:
     return model
 
 
-def saved(folder: Path, data: bytes) -> Path:
+def saved(folder, data):
     path = folder / "net.tflite"
     path.write_bytes(data)
     return path
 
 
-def test_a_plan_whose_tensors_overlap_on_purpose_is_kept(tmp_path: Path) -> None:
+def test_a_plan_whose_tensors_overlap_on_purpose_is_kept(tmp_path):
     path = saved(tmp_path, compiled_for_a_processor().bytes())
     exported = export_model(path, scratch="none")
     plan = exported.plan
@@ -53,12 +50,12 @@ def test_a_plan_whose_tensors_overlap_on_purpose_is_kept(tmp_path: Path) -> None
     assert planned_offsets(parse_model(exported.data)) == (-1, -1, 0, 1024, 0)
 
 
-def test_the_packing_problem_of_such_a_file_has_its_overlaps(tmp_path: Path) -> None:
+def test_the_packing_problem_of_such_a_file_has_its_overlaps(tmp_path):
     answer = lm.allocate(tflite_problem(saved(tmp_path, compiled_for_a_processor().bytes())))
     assert (answer.status, answer.peak) == ("optimal", 4096)
 
 
-def chain(offsets: list[int]) -> bytes:
+def chain(offsets):
     model = Model()
     main = model.subgraph()
     value = main.input((1, 64))
@@ -69,13 +66,11 @@ def chain(offsets: list[int]) -> bytes:
     return model.bytes()
 
 
-def test_tensors_without_an_address_are_planned_around_those_with_one(tmp_path: Path) -> None:
+def test_tensors_without_an_address_are_planned_around_those_with_one(tmp_path):
     """The first two lie high, one within the other's bytes; 256 bytes below are free."""
     pytest.importorskip("tflite_micro")
     data = chain([-1, 512, 512, -1, -1])
     exported = export_model(saved(tmp_path, data))
-    assert exported.before is not None
-    assert exported.after is not None
     assert planned_offsets(parse_model(exported.data))[1:3] == (512, 512)
     assert exported.plan.fixed == 2
     assert exported.plan.head == exported.plan.lower_bound == exported.after.head == 768
@@ -83,7 +78,7 @@ def test_tensors_without_an_address_are_planned_around_those_with_one(tmp_path: 
     assert same_outputs(data, exported.data)
 
 
-def test_a_file_that_was_exported_is_exported_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_was_exported_is_exported_as_it_is(tmp_path):
     pytest.importorskip("tflite_micro")
     data = chain([-1] * 5)
     once = export_model(saved(tmp_path, data), in_place="reference")
@@ -101,7 +96,7 @@ def test_a_file_that_was_exported_is_exported_as_it_is(tmp_path: Path) -> None:
         (b"", "that is not of its 5 tensors"),
     ],
 )
-def test_a_plan_that_tflm_refuses_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_a_plan_that_tflm_refuses_is_refused(tmp_path, content, reason):
     model = compiled_for_a_processor()
     model.metadata.clear()
     model.note("OfflineMemoryAllocation", content)
@@ -109,7 +104,7 @@ def test_a_plan_that_tflm_refuses_is_refused(tmp_path: Path, content: bytes, rea
         export_model(saved(tmp_path, model.bytes()), scratch="none")
 
 
-def filters() -> bytes:
+def filters():
     """Eight operators with states of 16-bit elements. Their kernels end the interpreter's process
     where the arena is a little too small."""
     model = Model()
@@ -123,13 +118,13 @@ def filters() -> bytes:
         times = main.tensor(
             (features, 8), "int16", rng.integers(-9, 9, (features, 8)), scale=(0.1,)
         )
-        bias = main.tensor((features,), "int32", np.zeros(features), scale=(0.01,))
+        bias = main.tensor((features,), "int32", 0, scale=(0.01,))
         state = main.tensor((1, features * 8), "int16", variable=True, scale=(0.1,))
         value = main.out(
             "SVDF",
             [value, weights, times, bias, state],
             (1, features),
-            {0: i(1), 1: b(1)},
+            {0: 1, 1: 1},
             dtype="int8",
             scale=(0.1,),
         )
@@ -137,20 +132,14 @@ def filters() -> bytes:
     return model.bytes()
 
 
-def test_a_model_whose_kernels_end_the_interpreter_in_small_arenas_is_measured(
-    tmp_path: Path,
-) -> None:
+def test_a_model_whose_kernels_end_the_interpreter_in_small_arenas_is_measured(tmp_path):
     pytest.importorskip("tflite_micro")
     exported = export_model(saved(tmp_path, filters()))
-    assert exported.after is not None
     assert exported.after.head == exported.plan.head
-    assert exported.after.least is not None
     assert exported.after.least >= exported.after.head + exported.after.tail
 
 
-def test_where_a_probe_fails_the_whole_model_bounds_its_scratch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_probe_fails_the_whole_model_bounds_its_scratch(tmp_path, monkeypatch):
     pytest.importorskip("tflite_micro")
     data = filters()
     model = parse_model(data)

@@ -1,11 +1,8 @@
 """The check of rewritten files: what is right passes, and each class of harmful change is found."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,19 +10,16 @@ from tests.integrations.tflite.test_bands import aligned_bands, planned
 from tests.support.tflite_bands import convolutional
 
 from loadmaster.core.errors import AllocationError, LoadmasterError
-from loadmaster.integrations.tflite.bands.regions import Bands
 from loadmaster.integrations.tflite.interpreter import differing
 from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
 from loadmaster.integrations.tflite.rewritten import check_rewritten
 from loadmaster.workloads.frontends.tflite.flatbuffer import Table
-from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel, parse_model
+from loadmaster.workloads.frontends.tflite.model import parse_model
 
 pytest.importorskip("tflite_micro")
-Change = Callable[[TfliteModel], tuple[int, int]]
-"""Of a file: where a word is, and what to write there."""
 
 
-def example() -> tuple[bytes, Bands]:
+def example():
     """A network of bytes with a region that has a convolution, in three bands or more."""
     for seed in range(200):
         old = convolutional(seed)
@@ -37,15 +31,14 @@ def example() -> tuple[bytes, Bands]:
     raise AssertionError
 
 
-def vector(model: TfliteModel, position: int, field: int) -> int:
+def vector(model, position, field):
     """Position of the first element of a vector of a table."""
     table = Table(model.root.file, position)
     at = table.at(field)
-    assert at is not None
     return table.file.follow(at) + 4
 
 
-def operators(model: TfliteModel, kind: str) -> list[tuple[int, tuple[int, ...]]]:
+def operators(model, kind):
     """Where operators of a kind have their operands, and these."""
     return [
         (vector(model, op.position, 1), op.inputs)
@@ -55,33 +48,33 @@ def operators(model: TfliteModel, kind: str) -> list[tuple[int, tuple[int, ...]]
     ]
 
 
-def band_twice(model: TfliteModel) -> tuple[int, int]:
+def band_twice(model):
     at, operands = operators(model, "CONCATENATION")[0]
     return at, operands[1]
 
 
-def rows_of_another_band(model: TfliteModel) -> tuple[int, int]:
+def rows_of_another_band(model):
     (_, one), (at, other) = operators(model, "SLICE")[:2]
     assert one[1] != other[1]
     return at + 4, one[1]
 
 
-def another_operand_of_a_body(model: TfliteModel) -> tuple[int, int]:
+def another_operand_of_a_body(model):
     at, operands = operators(model, "IF")[0]
     return at + 4, operators(model, "IF")[1][1][1] if operands else 0
 
 
-def another_result_of_the_body(model: TfliteModel) -> tuple[int, int]:
+def another_result_of_the_body(model):
     (table,) = list(model.root.tables(2))[1:]
     return vector(model, table.position, 2), model.subgraphs[1].inputs[0]
 
 
-def another_output(model: TfliteModel) -> tuple[int, int]:
+def another_output(model):
     table = next(model.root.tables(2))
     return vector(model, table.position, 2), model.subgraphs[0].inputs[0]
 
 
-def another_scale(model: TfliteModel) -> tuple[int, int]:
+def another_scale(model):
     """The scales of a band are those of the convolution's weights."""
     body = model.subgraphs[1]
     weights = next(op for op in body.operators if op.kind == "CONV_2D").inputs[1]
@@ -90,17 +83,14 @@ def another_scale(model: TfliteModel) -> tuple[int, int]:
         for tensor in (weights, body.inputs[0])
     )
     (at, field) = (target.at(4), source.at(4))
-    assert at is not None
-    assert field is not None
     return at, source.file.follow(field) - at
 
 
-def another_buffer(model: TfliteModel) -> tuple[int, int]:
+def another_buffer(model):
     """A slice begins where another does: its constant is in another buffer."""
     main = model.subgraphs[0]
     (_, one), (_, other) = operators(model, "SLICE")[:2]
     place = Table(model.root.file, main.tensors[other[1]].position).at(2)
-    assert place is not None
     return place, Table(model.root.file, main.tensors[one[1]].position).number(2, "I")
 
 
@@ -116,7 +106,7 @@ def another_buffer(model: TfliteModel) -> tuple[int, int]:
         another_buffer,
     ],
 )
-def test_each_class_of_harmful_change_is_found(change: Change) -> None:
+def test_each_class_of_harmful_change_is_found(change):
     old, bands = example()
     new, head = planned(old, [bands])
     assert check_rewritten(old, new) == head
@@ -128,8 +118,8 @@ def test_each_class_of_harmful_change_is_found(change: Change) -> None:
         check_rewritten(old, bytes(wrong))
 
 
-def test_swapped_bands_are_found() -> None:
-    """Two bands of equal height, the one in the place of the other, in a file whose addresses hold."""
+def test_swapped_bands_are_found():
+    """Two bands of equal height, one in the place of the other, in a file whose addresses hold."""
     old, bands = example()
     new, _ = planned(old, [bands])
     at, operands = operators(parse_model(new), "CONCATENATION")[0]
@@ -139,9 +129,9 @@ def test_swapped_bands_are_found() -> None:
         check_rewritten(old, bytes(wrong))
 
 
-def test_a_wrong_padding_option_is_found() -> None:
-    """A convolution of a band with the options of another one of the file, which pads otherwise; for
-    windows of 1 x 1 that is the same."""
+def test_a_wrong_padding_option_is_found():
+    """A convolution of a band with the options of another one of the file, which pads otherwise;
+    for windows of 1 x 1 that is the same."""
     found = 0
     for seed in (20, 25, 26, 32, 44):
         old = convolutional(seed)
@@ -155,8 +145,6 @@ def test_a_wrong_padding_option_is_found() -> None:
             for op, other in itertools.product(inside, others):
                 if padding(op) != padding(other):
                     place = Table(model.root.file, op.position).at(4)
-                    assert place is not None
-                    assert other.options is not None
                     wrong = bytearray(new)
                     struct.pack_into("<i", wrong, place, other.options.position - place)
                     try:
@@ -168,12 +156,11 @@ def test_a_wrong_padding_option_is_found() -> None:
     assert found > 30
 
 
-def padding(op: OperatorEntry) -> int:
-    assert op.options is not None
+def padding(op):
     return op.options.number(0, "b")
 
 
-def test_wrong_rows_are_found_in_every_band() -> None:
+def test_wrong_rows_are_found_in_every_band():
     old, bands = example()
     for band in range(bands.count):
         for shift in (-1, 1):
@@ -185,7 +172,7 @@ def test_wrong_rows_are_found_in_every_band() -> None:
 
 
 @pytest.mark.slow
-def test_addresses_over_what_is_still_needed_are_found() -> None:
+def test_addresses_over_what_is_still_needed_are_found():
     """Every tensor at the address of every other: what passes gives the same bits."""
     old, bands = example()
     model = parse_model(planned(old, [bands])[0])
@@ -204,7 +191,7 @@ def test_addresses_over_what_is_still_needed_are_found() -> None:
     assert found > 20
 
 
-def test_weights_and_options_are_those_of_the_old_file() -> None:
+def test_weights_and_options_are_those_of_the_old_file():
     old, bands = example()
     new, _ = planned(old, [bands])
     wrong = bytearray(new)
@@ -214,7 +201,7 @@ def test_weights_and_options_are_those_of_the_old_file() -> None:
 
 
 @pytest.mark.slow
-def test_words_changed_at_random_are_found_or_give_the_same_bits() -> None:
+def test_words_changed_at_random_are_found_or_give_the_same_bits():
     """Any word of what was written; what the interpreter refuses is found when it is run."""
     found = 0
     for seed in range(20):

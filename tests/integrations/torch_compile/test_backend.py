@@ -99,8 +99,8 @@ def test_new_shapes_are_planned_anew():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"fast_memory": 1.5}, "share"), ({"fast_memory": "x%"}, "percentage"), ({"mode": "static"}, "sync or async"),
-        ({"budget": 1}, "unknown"),
+        ({"fast_memory": 1.5}, "share"), ({"fast_memory": "x%"}, "percentage"),
+        ({"mode": "static"}, "sync or async"), ({"budget": 1}, "unknown"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_named(options, said):

@@ -23,7 +23,11 @@ from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 from loadmaster.integrations.torch_compile.cutting import choose  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.axes import SUM  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile, pages  # noqa: E402
+from loadmaster.integrations.torch_compile.devices.slow_file import (  # noqa: E402
+    PAGE,
+    SlowFile,
+    pages,
+)
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, parts  # noqa: E402
 
 aten = torch.ops.aten

@@ -1,10 +1,13 @@
 """Convolutions, normalisation, attention and pooling in blocks: each gives what it gives on whole
 tensors, along whichever dimension."""
 
+from functools import partial
+
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.blocks import in_blocks, whole  # noqa: E402
+from tests.support.onnx_builder import sizes  # noqa: E402
 from torch import nn, randn  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
@@ -17,12 +20,18 @@ from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  
 aten = torch.ops.aten
 CLOSE = 1e-5
 """The stated tolerance, relative to the norm of the result."""
-IMAGES, MORE, FEW = (8, 6, 20, 20), (1, 48, 8, 8), (1, 6, 20, 20)
+HEADS = "2x4x40x16 2x4x40x16 2x4x40x16"
 ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu
 ATTENTION_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
-def _convolution(x, w, b, stride=1, transposed=False, groups=1):
+def _tensors(text):
+    """Random tensors of these shapes; ``+`` makes one positive."""
+    given = [(each[0] == "+", randn(sizes(each.strip("+")))) for each in text.split()]
+    return [one.abs() if positive else one for positive, one in given]
+
+
+def _convolution(x, w, b=None, stride=1, transposed=False, groups=1):
     return aten.convolution(x, w, b, [stride] * 2, [1, 1], [1, 1], transposed, [0, 0], groups)
 
 
@@ -43,212 +52,129 @@ def _channel_norm_backward(g, x, w):
     ), [g, x, w, mean, scale]
 
 
-def _attended(heads=4, keys=4, mask=None):
-    q, k, v = randn(2, heads, 40, 16), randn(2, keys, 40, 16), randn(2, keys, 40, 16)
-    return q, k, v, ATTENTION(q, k, v, attn_mask=mask)
+def _attention_backward(*mask):
+    given = _tensors(HEADS)
+    out, scores = ATTENTION(*given, attn_mask=mask[0] if mask else None)
 
-
-def _attention_backward(mask=None):
-    q, k, v, (out, scores) = _attended(mask=mask)
-
-    def function(g, q, k, v, out, scores, mask):
+    def function(g, q, k, v, out, scores, mask=None):
         return ATTENTION_BACKWARD(g, q, k, v, out, scores, 0.0, False, attn_mask=mask)
 
-    if mask is None:
-        return lambda g, q, k, v, out, scores: function(g, q, k, v, out, scores, None), [
-            randn(out.shape),
-            q,
-            k,
-            v,
-            out,
-            scores,
-        ]
-    return function, [randn(out.shape), q, k, v, out, scores, mask]
+    return function, [randn(out.shape), *given, out, scores, *mask]
 
 
+IMAGES, MORE, FEW = "8x6x20x20", "1x48x8x8", "1x6x20x20"
 CASES = {
-    "convolution by samples": (
-        lambda x, w, b: _convolution(x, w, b),
-        [randn(IMAGES), randn(4, 6, 3, 3), randn(4)],
-        16 << 10,
-        0,
-    ),
-    "convolution by channels": (
-        lambda x, w, b: _convolution(x, w, b),
-        [randn(MORE), randn(48, 48, 3, 3), randn(48)],
-        60 << 10,
-        -1,
-    ),
-    "convolution with a stride": (
-        lambda x, w: _convolution(x, w, None, 2),
-        [randn(FEW), randn(32, 6, 3, 3)],
-        24 << 10,
-        -1,
-    ),
-    "convolution of groups": (
-        lambda x, w: _convolution(x, w, None, groups=3),
-        [randn(IMAGES), randn(6, 2, 3, 3)],
-        16 << 10,
-        0,
-    ),
-    "transposed convolution": (
-        lambda x, w: _convolution(x, w, None, 1, True),
-        [randn(MORE), randn(48, 40, 3, 3)],
-        60 << 10,
-        -1,
-    ),
-    "gradients by samples": (
-        lambda g, x, w: _gradients(g, x, w),
-        [randn(8, 4, 20, 20), randn(IMAGES), randn(4, 6, 3, 3)],
-        24 << 10,
-        0,
-    ),
-    "gradients by channels": (
-        lambda g, x, w: _gradients(g, x, w),
-        [randn(MORE), randn(MORE), randn(48, 48, 3, 3)],
-        120 << 10,
-        1,
-    ),
-    "gradients by channels of the input": (
-        lambda g, x, w: _gradients(g, x, w),
-        [randn(1, 4, 20, 20), randn(1, 48, 20, 20), randn(4, 48, 3, 3)],
-        40 << 10,
-        -1,
-    ),
+    "convolution by samples": (_convolution, f"{IMAGES} 4x6x3x3 4", 16, 0),
+    "convolution by channels": (_convolution, f"{MORE} 48x48x3x3 48", 60, -1),
+    "convolution with a stride": (partial(_convolution, stride=2), f"{FEW} 32x6x3x3", 24, -1),
+    "convolution of groups": (partial(_convolution, groups=3), f"{IMAGES} 6x2x3x3", 16, 0),
+    "transposed convolution": (partial(_convolution, transposed=True), f"{MORE} 48x40x3x3", 60, -1),
+    "gradients by samples": (_gradients, f"8x4x20x20 {IMAGES} 4x6x3x3", 24, 0),
+    "gradients by channels": (_gradients, f"{MORE} {MORE} 48x48x3x3", 120, 1),
+    "gradients by channels of the input": (_gradients, "1x4x20x20 1x48x20x20 4x48x3x3", 40, -1),
     "gradients of a transposed one": (
-        lambda g, x, w: _gradients(g, x, w, True),
-        [randn(MORE), randn(MORE), randn(48, 48, 3, 3)],
-        120 << 10,
+        partial(_gradients, transposed=True),
+        f"{MORE} {MORE} 48x48x3x3",
+        120,
         -1,
     ),
-    "gradients of groups": (
-        lambda g, x, w: _gradients(g, x, w, groups=3),
-        [randn(IMAGES), randn(IMAGES), randn(6, 2, 3, 3)],
-        24 << 10,
-        0,
-    ),
+    "gradients of groups": (partial(_gradients, groups=3), f"{IMAGES} {IMAGES} 6x2x3x3", 24, 0),
     "gradients without the input's": (
-        lambda g, x, w: _gradients(g, x, w, mask=(False, True, True)),
-        [randn(8, 4, 20, 20), randn(IMAGES), randn(4, 6, 3, 3)],
-        24 << 10,
+        partial(_gradients, mask=(False, True, True)),
+        f"8x4x20x20 {IMAGES} 4x6x3x3",
+        24,
         0,
     ),
-    "batch norm": (
-        _channel_norm,
-        [randn(8, 24, 9, 9), randn(24), randn(24), randn(24), randn(24)],
-        16 << 10,
-        1,
-    ),
-    "its gradients": (
-        *_channel_norm_backward(randn(8, 24, 9, 9), randn(8, 24, 9, 9), randn(24)),
-        16 << 10,
-        1,
-    ),
+    "batch norm": (_channel_norm, "8x24x9x9 24 24 24 24", 16, 1),
+    "its gradients": (*_channel_norm_backward(*_tensors("8x24x9x9 8x24x9x9 24")), 16, 1),
     "batch norm as it is": (
         lambda x, w, b, m, v: aten._native_batch_norm_legit_no_training(x, w, b, m, v, 0.1, 1e-5),
-        [randn(8, 24, 9, 9), randn(24), randn(24), randn(24), randn(24).abs()],
-        16 << 10,
+        "8x24x9x9 24 24 24 +24",
+        16,
         1,
     ),
     "layer norm": (
         lambda x, w, b: aten.native_layer_norm(x, [64], w, b, 1e-5),
-        [randn(4, 30, 64), randn(64), randn(64)],
-        8 << 10,
+        "4x30x64 64 64",
+        8,
         1,
     ),
     "layer norm's gradients": (
         lambda g, x, m, s, w: aten.native_layer_norm_backward(g, x, [64], m, s, w, w, [True] * 3),
-        [randn(4, 30, 64), randn(4, 30, 64), randn(4, 30, 1), randn(4, 30, 1).abs(), randn(64)],
-        8 << 10,
+        "4x30x64 4x30x64 4x30x1 +4x30x1 64",
+        8,
         1,
     ),
     "group norm": (
         lambda x, w, b: aten.native_group_norm(x, w, b, 8, 6, 400, 3, 1e-5),
-        [randn(IMAGES), randn(6), randn(6)],
-        20 << 10,
+        f"{IMAGES} 6 6",
+        20,
         0,
     ),
     "group norm's gradients": (
         lambda g, x, m, s, w: aten.native_group_norm_backward(
             g, x, m, s, w, 8, 6, 400, 3, [True] * 3
         ),
-        [randn(IMAGES), randn(IMAGES), randn(8, 3), randn(8, 3).abs(), randn(6)],
-        30 << 10,
+        f"{IMAGES} {IMAGES} 8x3 +8x3 6",
+        30,
         0,
     ),
-    "attention": (lambda q, k, v: ATTENTION(q, k, v), [*_attended()[:3]], 16 << 10, 1),
-    "attention, causal": (
-        lambda q, k, v: ATTENTION(q, k, v, 0.0, True),
-        [*_attended()[:3]],
-        16 << 10,
-        1,
-    ),
-    "attention with fewer keys": (
-        lambda q, k, v: ATTENTION(q, k, v),
-        [*_attended(keys=2)[:3]],
-        32 << 10,
-        0,
-    ),
+    "attention": (ATTENTION, HEADS, 16, 1),
+    "attention, causal": (lambda q, k, v: ATTENTION(q, k, v, 0.0, True), HEADS, 16, 1),
+    "attention with fewer keys": (ATTENTION, "2x4x40x16 2x2x40x16 2x2x40x16", 32, 0),
     "attention with a mask": (
         lambda q, k, v, m: ATTENTION(q, k, v, attn_mask=m),
-        [*_attended()[:3], randn(2, 1, 40, 40)],
-        40 << 10,
+        f"{HEADS} 2x1x40x40",
+        40,
         1,
     ),
-    "attention's gradients": (*_attention_backward(), 40 << 10, 1),
-    "attention's gradients with a mask": (*_attention_backward(randn(40, 40)), 40 << 10, 1),
+    "attention's gradients": (*_attention_backward(), 40, 1),
+    "attention's gradients with a mask": (*_attention_backward(randn(40, 40)), 40, 1),
     "maximum pooling": (
         lambda x: aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1]),
-        [randn(FEW)],
-        8 << 10,
+        FEW,
+        8,
         1,
     ),
-    "average pooling": (lambda x: aten.avg_pool2d(x, [2, 2], [2, 2]), [randn(IMAGES)], 16 << 10, 0),
+    "average pooling": (lambda x: aten.avg_pool2d(x, [2, 2], [2, 2]), IMAGES, 16, 0),
     "average pooling's gradient": (
         lambda g, x: aten.avg_pool2d_backward(g, x, [2, 2], [2, 2], [0, 0], False, True, None),
-        [randn(8, 6, 10, 10), randn(IMAGES)],
-        16 << 10,
+        f"8x6x10x10 {IMAGES}",
+        16,
         0,
     ),
-    "nearest neighbours": (
-        lambda x: aten.upsample_nearest2d(x, [40, 40]),
-        [randn(FEW)],
-        16 << 10,
-        1,
-    ),
+    "nearest neighbours": (lambda x: aten.upsample_nearest2d(x, [40, 40]), FEW, 16, 1),
     "their gradient": (
         lambda g: aten.upsample_nearest2d_backward(g, [20, 20], [8, 6, 10, 10]),
-        [randn(IMAGES)],
-        16 << 10,
+        IMAGES,
+        16,
         0,
     ),
-    "concatenation": (
-        lambda a, b: aten.cat([a, b], 1),
-        [randn(IMAGES), randn(IMAGES)],
-        48 << 10,
-        0,
-    ),
+    "concatenation": (lambda a, b: aten.cat([a, b], 1), f"{IMAGES} {IMAGES}", 48, 0),
     "picked": (
         lambda x, i: aten._unsafe_index(x, [None, None, i, None]),
-        [randn(IMAGES), torch.arange(9)],
-        16 << 10,
+        [*_tensors(IMAGES), torch.arange(9)],
+        16,
         0,
     ),
     "put": (
         lambda x, v, i: aten._unsafe_index_put(x, [None, None, i, None], v, True),
-        [randn(IMAGES), randn(8, 6, 12, 20), torch.arange(12) % 9],
-        24 << 10,
+        [*_tensors(f"{IMAGES} 8x6x12x20"), torch.arange(12) % 9],
+        24,
         0,
     ),
-    "mean": (lambda x: aten.mean.dim(x, [-1, -2], True), [randn(IMAGES)], 16 << 10, 0),
-    "sum": (lambda x: aten.sum.dim_IntList(x, [0]), [randn(600, 32)], 16 << 10, 0),
+    "mean": (lambda x: aten.mean.dim(x, [-1, -2], True), IMAGES, 16, 0),
+    "sum": (lambda x: aten.sum.dim_IntList(x, [0]), "600x32", 16, 0),
 }
+"""What runs, on which tensors, the room in KiB, and the dimension of the first operand that is
+cut."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_layers_in_blocks_are_close(name, tmp_path):
     function, inputs, room, dim = CASES[name]
-    made, target = in_blocks(function, inputs, room, tmp_path)
+    inputs = _tensors(inputs) if isinstance(inputs, str) else inputs
+    made, target = in_blocks(partial(function), inputs, room << 10, tmp_path)
     assert target.run.pieces > 1
     assert target.run.cut.operands[0] == dim
     right = [one for one in whole(function, inputs) if one is not None]
@@ -272,7 +198,7 @@ def test_layers_in_blocks_are_close(name, tmp_path):
 
 
 def test_maximum_pooling_gives_its_gradient_to_the_same_elements(tmp_path):
-    x = randn(IMAGES)
+    (x,) = _tensors(IMAGES)
     out, indices = aten.max_pool2d_with_indices(x, [2, 2], [2, 2])
 
     def function(g, x, i):

@@ -18,7 +18,10 @@ from loadmaster.integrations.torch_compile.compare.measurement import (  # noqa:
     peak_of,
 )
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.cuda_memory import CudaMemory, Pinned  # noqa: E402
+from loadmaster.integrations.torch_compile.devices.cuda_memory import (  # noqa: E402
+    CudaMemory,
+    Pinned,
+)
 from loadmaster.integrations.torch_compile.devices.slow_file import Copy  # noqa: E402
 
 DEVICE = torch.device("cuda", 0)

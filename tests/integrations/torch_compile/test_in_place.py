@@ -19,7 +19,8 @@ threads."""
 NUMBERS = {
     "leaky_relu": (0.1,), "hardtanh": (-0.5, 0.5), "pow.Tensor_Scalar": (3,), "clamp": (-0.5, 0.5),
     "clamp_min": (-0.5,), "clamp_max": (0.5,),
-    "threshold_backward": (0,), "hardtanh_backward": (-0.5, 0.5), "leaky_relu_backward": (0.1, False),
+    "threshold_backward": (0,), "hardtanh_backward": (-0.5, 0.5),
+    "leaky_relu_backward": (0.1, False),
     "add.Scalar": (2,), "sub.Scalar": (2,), "mul.Scalar": (2,), "div.Scalar": (3,),
 }  # fmt: skip
 """What operators take after their tensors."""

@@ -193,7 +193,7 @@ class Halves(nn.Module):
         )
 
 
-def test_an_optimizer_that_replaces_the_one_of_the_options_is_an_error_until_the_module_is_compiled_anew():
+def test_another_optimizer_than_that_of_the_options_is_an_error_until_compiled_anew():
     module, x = nn.Sequential(nn.Linear(32, 32), nn.Tanh()), torch.randn(4, 32)
     module, first, call, _ = compiled(module, torch.optim.AdamW)
     call(x).sum().backward()

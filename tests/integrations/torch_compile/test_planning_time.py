@@ -30,7 +30,7 @@ PAGE, LAYERS, WIDTH = 4096, 8, 256
 SIZE = 64 * PAGE
 
 
-def four_tensors() -> Problem:
+def four_tensors():
     tensors = tuple(StoredTensor(f"t{i}", SIZE, StoredKind.INTERMEDIATE) for i in range(4))
     uses = [{0: True}, {1: True}, {2: True}, {3: True}, {0: False, 1: False}, {2: False, 3: False}]
     kernels = tuple(
