@@ -24,7 +24,7 @@ import numpy as np
 
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.analyse import analyse, read_job_list
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.job_pool import read_pool
 from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound
 from loadmaster.mapping.group import Group, group_of

@@ -248,7 +248,6 @@ def test_checks_against_a_model_take_networks_and_costs_and_nothing_that_decides
     records |= {
         "workloads.job",
         "workloads.lowering.fuse",
-        "workloads.lowering.leading_dimensions",
         "workloads.lowering.single_assignment",
     }
     checks = [module for module in modules() if module.startswith("planning.against.")]
@@ -367,7 +366,7 @@ def test_packages_hold_no_code_of_their_own():
 
 def test_types_of_arrays_and_the_clock_have_one_home():
     """A type of arrays is named in core/arrays.py, files are renamed in core/files.py, and searches
-    read the clock of core/deadline.py."""
+    read the clock of core/progress.py."""
     homes = {
         r"^\w+ = NDArray\[": "core.arrays",
         r"\bos\.replace\(": "core.files",

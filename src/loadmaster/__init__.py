@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from loadmaster.cost.analyse import read_job_analysis as read_job_analysis
     from loadmaster.cost.analytical.energy import area as area
     from loadmaster.cost.analytical.energy import peak_power as peak_power
+    from loadmaster.cost.base import JobAnalysis as JobAnalysis
     from loadmaster.cost.calibration.answer import Calibration as Calibration
     from loadmaster.cost.calibration.calibrate import calibrate as calibrate
     from loadmaster.cost.divided_jobs import divide_jobs as divide_jobs
-    from loadmaster.cost.job_analysis import JobAnalysis as JobAnalysis
     from loadmaster.cost.kernels.kernel_costs import kernel_work as kernel_work
     from loadmaster.cost.kernels.work_json import write_work as write_work
     from loadmaster.cost.read_sequence import read_sequence as read_sequence
@@ -123,7 +123,7 @@ _HOMES = {
     "Buffer": "loadmaster.allocation.problem",
     "Calibration": "loadmaster.cost.calibration.answer",
     "Graph": "loadmaster.workloads.graph",
-    "JobAnalysis": "loadmaster.cost.job_analysis",
+    "JobAnalysis": "loadmaster.cost.base",
     "JobMapping": "loadmaster.mapping.answer",
     "KernelSequence": "loadmaster.placement.sequence",
     "Limits": "loadmaster.planning.sweep.limits",

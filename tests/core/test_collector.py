@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from loadmaster.core.collector import gc_relaxed
+from loadmaster.core.progress import gc_relaxed
 
 
 @pytest.mark.parametrize("before", [700, 0, 10**6])

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.progress import NO_DEADLINE, Deadline
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from itertools import repeat
 
 import pytest
 
-from loadmaster.core.record_columns import records_of
+from loadmaster.core.arrays import records_of
 
 
 @dataclass(frozen=True, slots=True)

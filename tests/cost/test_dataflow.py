@@ -23,8 +23,7 @@ from loadmaster.cost.analytical.energy import (
     sram_energy,
 )
 from loadmaster.cost.analytical.job_costs import job_costs
-from loadmaster.cost.analytical.nests import nest_table
-from loadmaster.cost.analytical.tiling import best_tilings
+from loadmaster.cost.analytical.nests import best_tilings, nest_table
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Job, NetworkInfo, Operand, TensorInstance, Workload

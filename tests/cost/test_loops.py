@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.layers import machine, one_job, operand_bytes
 
-from loadmaster.cost.analytical.nests import nest_table
-from loadmaster.cost.analytical.tiling import best_tilings
+from loadmaster.cost.analytical.nests import best_tilings, nest_table
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
 

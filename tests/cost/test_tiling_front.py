@@ -20,8 +20,7 @@ from loadmaster.cost.analytical.job_costs import (
     mixed_table,
     table_as_planned,
 )
-from loadmaster.cost.analytical.nests import nest_table
-from loadmaster.cost.analytical.tiling import EXPECTED, STREAMED, tilings_for
+from loadmaster.cost.analytical.nests import EXPECTED, STREAMED, nest_table, tilings_for
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.lowering.instantiate import lower

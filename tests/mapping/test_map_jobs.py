@@ -13,7 +13,7 @@ import pytest
 
 import loadmaster as lm
 from loadmaster.core.errors import MappingError
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.job_pool import read_pool
 from loadmaster.mapping.answer import read_warm_start, warm_start_of
 from loadmaster.mapping.exact import exact_makespan
@@ -213,7 +213,7 @@ def test_time_limits_and_interrupts_keep_the_best_so_far():
 
 _INTERRUPTED = """
 import sys, numpy as np
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import JobAnalysis
 from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
 from loadmaster.mapping.map_jobs import map_jobs
 generator = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.support.few_kinds import search_of_few_kinds
 
-from loadmaster.core.deadline import NO_DEADLINE
+from loadmaster.core.progress import NO_DEADLINE
 from loadmaster.mapping.bounds.group_bounds import loads
 from loadmaster.mapping.group import Group
 from loadmaster.mapping.strategies import auto

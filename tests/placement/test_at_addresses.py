@@ -9,9 +9,9 @@ from tests.support.fuzzing import fuzz
 from tests.support.sequences import random_sequence
 
 from loadmaster.allocation.allocate import allocate
-from loadmaster.core.deadline import NO_DEADLINE
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
+from loadmaster.core.progress import NO_DEADLINE
 from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.decisions import Mode

@@ -11,8 +11,8 @@ from tests.support.fuzzing import fuzz
 from tests.support.placement_oracles import optimum, sequences
 from tests.support.sequences import random_sequence, replayed, training
 
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlacementError
+from loadmaster.core.progress import Deadline
 from loadmaster.placement.autotm.bound import Prices, lower_bound
 from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.autotm.program import PlacementProgram

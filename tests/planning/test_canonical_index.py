@@ -3,7 +3,7 @@
 from tests.planning.test_stacks import machine, network_of
 from tests.support.cut_networks import convolutions
 
-from loadmaster.planning.cutting.piece_costs import canonical_index
+from loadmaster.planning.cutting.options import canonical_index
 
 
 def test_operators_are_alike_if_nothing_but_names_differs():

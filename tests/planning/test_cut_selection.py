@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from loadmaster.core.deadline import NO_DEADLINE
-from loadmaster.core.interrupts import Interrupts
-from loadmaster.core.progress import no_progress
+from loadmaster.core.progress import NO_DEADLINE, Interrupts, no_progress
 from loadmaster.planning import cut_selection
 from loadmaster.planning.cut_selection import CutSelection
 from loadmaster.planning.cutting.candidates import Candidate

@@ -13,13 +13,10 @@ from tests.support.lowered import parts_of
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
-from loadmaster.core.deadline import NO_DEADLINE
 from loadmaster.core.errors import PlanError
-from loadmaster.core.interrupts import Interrupts
-from loadmaster.core.progress import no_progress
-from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.core.progress import NO_DEADLINE, Interrupts, no_progress
+from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.goal import goal_of

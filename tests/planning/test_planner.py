@@ -13,8 +13,8 @@ from tests.support.efforts import SEPARATE, TEST
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
+from loadmaster.core.progress import Deadline
 from loadmaster.planning import addresses
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.packing import pack_all

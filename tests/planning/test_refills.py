@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import loadmaster as lm
 from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.planning.cutting.band_cuts import Refills
 from loadmaster.planning.cutting.banding import Network
-from loadmaster.planning.cutting.stacks import Refills
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 

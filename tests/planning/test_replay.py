@@ -17,7 +17,7 @@ from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.decisions import Schedule
-from loadmaster.planning.residency.resident import resident
+from loadmaster.planning.residency import resident
 
 
 def run(duration, demand, resource, order, edges, links=None):

@@ -13,9 +13,8 @@ from loadmaster.core.errors import CapacityError
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import job_times
 from loadmaster.planning.assessor import replay
-from loadmaster.planning.residency.resident import keep_resident, resident
-from loadmaster.planning.residency.staged import stage_copies
-from loadmaster.planning.scheduling.list_scheduler import map_jobs
+from loadmaster.planning.residency import keep_resident, resident, stage_copies
+from loadmaster.planning.separate import map_jobs
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.lowering.instantiate import lower
 

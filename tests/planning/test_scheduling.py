@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.networks import npu, residual_chain
 
-from loadmaster.core.deadline import Deadline
+from loadmaster.core.progress import Deadline
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.decisions import Schedule
-from loadmaster.planning.residency.resident import resident
-from loadmaster.planning.scheduling.list_scheduler import map_jobs
+from loadmaster.planning.residency import resident
 from loadmaster.planning.scheduling.makespan_bound import makespan_bound
+from loadmaster.planning.separate import map_jobs
 from loadmaster.workloads.lowering.instantiate import lower
 
 

@@ -10,9 +10,8 @@ from tests.support.cut_networks import convolutions
 from tests.support.lowered import joint_problem, parts_of
 from tests.support.networks import npu
 
-from loadmaster.planning.cutting.band_cuts import COLUMN_TILES, has_wide_bands, stacked
+from loadmaster.planning.cutting.band_cuts import COLUMN_TILES, StackModel, has_wide_bands, stacked
 from loadmaster.planning.cutting.banding import BandWork, Network, Stack
-from loadmaster.planning.cutting.stacks import StackModel
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.joint.state import policy_values
 from loadmaster.workloads.lowering.instantiate import lower

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.targets.hardware import Target

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from tests.support.efforts import SEPARATE
 
-from loadmaster.core.deadline import NO_DEADLINE
-from loadmaster.core.interrupts import Interrupts
-from loadmaster.core.progress import no_progress
-from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.core.progress import NO_DEADLINE, Interrupts, no_progress
+from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.assemble import assemble
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.plan import Plan

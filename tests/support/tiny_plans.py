@@ -14,8 +14,8 @@ from tests.support.networks import npu
 from tests.support.onnx_builder import absent, constants, int8_graph, node
 
 from loadmaster.core.units import FEMTOJOULES
+from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.cost.job_times import JobTable
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph

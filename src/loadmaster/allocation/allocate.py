@@ -30,9 +30,9 @@ from loadmaster.allocation.strategies.registry import STRATEGIES, require_able
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints
-from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, LoadmasterError
+from loadmaster.core.progress import NO_DEADLINE, Deadline
 from loadmaster.core.units import parse_bytes
 
 _MOST_BUFFERS = 1024

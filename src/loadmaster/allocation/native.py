@@ -11,8 +11,8 @@ from loadmaster import _native
 from loadmaster.allocation.answer import Load
 from loadmaster.allocation.problem import Gaps, Problem, joined
 from loadmaster.core.arrays import Ints
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
+from loadmaster.core.progress import Deadline
 
 
 def packing_problem(problem: Problem) -> _native.PackingProblem:

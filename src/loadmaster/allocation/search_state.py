@@ -10,8 +10,8 @@ import numpy as np
 
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
+from loadmaster.core.progress import Deadline
 
 
 @dataclass

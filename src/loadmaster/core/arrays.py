@@ -1,15 +1,35 @@
-"""The types of arrays, so that every signature names them alike, and what their whole numbers stay
-below."""
+"""What arrays hold: their types, so that every signature names them alike, what whole numbers stay
+below, edges of tasks, and many records at once from columns."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Record = TypeVar("Record")
+
+
+def records_of(kind: type[Record], count: int, *columns: Iterable[Any]) -> list[Record]:
+    """``count`` records of a frozen dataclass with slots, given a value of every field for each of
+    them, field by field.
+
+    As calling it ``count`` times, in a third of the time: the loops over records are those of
+    :func:`map` and not Python's. Fields have no defaults here, and ``__post_init__`` is not called.
+    O(count x fields).
+    """
+    made = list(map(object.__new__, repeat(kind, count)))
+    for field, column in zip(fields(kind), columns, strict=True):  # type: ignore[arg-type]
+        deque(map(getattr(kind, field.name).__set__, made, column), maxlen=0)
+    return made
+
 
 Ints = NDArray[np.int64]
 """Whole numbers: bytes, picoseconds, indices."""

@@ -14,9 +14,8 @@ from loadmaster.core.csv_cells import header_of, read_text
 from loadmaster.core.errors import JobError
 from loadmaster.core.names import unique_names
 from loadmaster.core.provenance import Label, Provenance, merged
-from loadmaster.cost.base import CostModel
+from loadmaster.cost.base import CostModel, JobAnalysis
 from loadmaster.cost.cache import AnalysisCache, default_place, text_key, work_key
-from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.cost.models.measured import Measured
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis

@@ -1,17 +1,54 @@
-"""The protocol of cost models, and functions that several of them use."""
+"""The protocol of cost models, M3E's job analysis table, and functions that several models use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
 from loadmaster.core.errors import JobError
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.core.provenance import Provenance
 from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.job import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class JobAnalysis:
+    """No-stall latency and bandwidth of jobs on cores (M3E, HPCA 2022).
+
+    Attributes
+    ----------
+    jobs, cores
+        Names; jobs in the order in which they were given.
+    latency
+        Seconds of job ``j`` on core ``c`` with enough bandwidth, shape (jobs, cores); infinite
+        where ``c`` cannot run ``j``.
+    bandwidth
+        Bytes/s below which the job stalls there, shape (jobs, cores); 0 where ``c`` cannot run
+        ``j``.
+    flops
+        Floating-point operations of each job, two per multiply-accumulate; 0 where that is not
+        known.
+    energy
+        Joules of job ``j`` on core ``c``, shape (jobs, cores), infinite where it cannot run; None
+        where the cost model does not say.
+    clock
+        Hertz that all cores share, or None: then latencies are not shown in cycles.
+    provenance
+        What the costs come from, and of how many jobs; empty where nobody has said.
+    """
+
+    jobs: tuple[str, ...]
+    cores: tuple[str, ...]
+    latency: Floats
+    bandwidth: Floats
+    flops: Ints
+    energy: Floats | None = None
+    clock: float | None = None
+    provenance: tuple[Provenance, ...] = ()
 
 
 class CostModel(Protocol):

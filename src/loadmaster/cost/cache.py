@@ -22,8 +22,7 @@ import numpy as np
 
 from loadmaster.core.errors import OutputError
 from loadmaster.core.store import Store
-from loadmaster.cost.base import kind_key
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import JobAnalysis, kind_key
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Job
 

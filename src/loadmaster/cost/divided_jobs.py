@@ -14,7 +14,7 @@ from loadmaster.core.arrays import Floats, Mask
 from loadmaster.cost.analyse import analyse
 from loadmaster.cost.analytical.divisible import divisible_costs
 from loadmaster.cost.analytical.energy import refill_energy
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.job_pool import JobPool, joined, part_of, read_listed
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import load

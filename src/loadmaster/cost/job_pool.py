@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.analyse import analyse, pooled, read_jobs
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.registry import DEFAULT
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import load

@@ -22,7 +22,7 @@ class JobTable:
     ``operand_tensor[i]`` (rows are sorted by job, reads before writes): ``moved[i, c]`` bytes cross
     the core's port, refills included, and ``tile[i, c]`` bytes of the private buffer hold it.
     ``energy[j, c]`` joules, in whole femtojoules, are taken inside the core; bytes over its port
-    and over memories' links come on top (:mod:`loadmaster.cost.energy_model`).
+    and over memories' links come on top (:mod:`loadmaster.cost.analytical.energy`).
     """
 
     compute: Floats

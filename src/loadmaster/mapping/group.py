@@ -12,7 +12,7 @@ from loadmaster import _native
 from loadmaster.core.arguments import require_known
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask, UInt32s
 from loadmaster.core.errors import MappingError
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import JobAnalysis
 
 Cores = Int32s
 """Rows of mappings: the core of every job."""

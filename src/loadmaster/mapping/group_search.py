@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats
-from loadmaster.core.deadline import NO_DEADLINE, Deadline
-from loadmaster.core.progress import Progress, no_progress
+from loadmaster.core.progress import NO_DEADLINE, Deadline, Progress, no_progress
 from loadmaster.mapping.bounds.group_bounds import GroupBound, proven, tightened
 from loadmaster.mapping.group import Cores, Group, Priorities, Queues, core_and_position
 

@@ -9,21 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
-from loadmaster.core.progress import Progress, no_progress
+from loadmaster.core.progress import Deadline, Progress, no_progress
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.job_times import rounded_up, whole_picoseconds
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.exact import is_proven
 from loadmaster.mapping.group import OBJECTIVES, Cores, Group, group_of, queues_of
-from loadmaster.mapping.local_search import Walk, late_acceptance
+from loadmaster.mapping.local_search import Walk, late_acceptance, perturbed, upward_rank
 from loadmaster.mapping.map_options import MapOptions, require_objective
-from loadmaster.mapping.priorities import perturbed, upward_rank
 from loadmaster.mapping.search_groups import MappedGroup, assemble
 
 _EXACT_PICOSECONDS = 2**52

@@ -13,7 +13,7 @@ from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Progress
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart, warm_start_of
 from loadmaster.mapping.group import OBJECTIVES
 from loadmaster.mapping.map_options import MapOptions, require_objective

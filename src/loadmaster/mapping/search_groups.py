@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadmaster.core.arrays import Floats
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import MappingError
-from loadmaster.core.progress import no_progress, part_of
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.core.progress import Deadline, no_progress, part_of
+from loadmaster.cost.base import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart
 from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound
 from loadmaster.mapping.exact import exact_makespan, is_proven

@@ -21,10 +21,9 @@ from loadmaster.allocation.fit_or_tighten import fit_or_tighten
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Ints
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
-from loadmaster.core.progress import Progress, no_progress
+from loadmaster.core.progress import Deadline, Progress, no_progress
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.arguments import check_arguments, checked_mode

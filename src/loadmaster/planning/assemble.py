@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 import loadmaster
-from loadmaster.core.arrays import Ints
-from loadmaster.core.record_columns import records_of
+from loadmaster.core.arrays import Ints, records_of
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, format_seconds, seconds_of
-from loadmaster.cost.analytical.tiling import EXPECTED
-from loadmaster.cost.energy_model import EnergyRates
+from loadmaster.cost.analytical.energy import EnergyRates
+from loadmaster.cost.analytical.nests import EXPECTED
 from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.decisions import Bounds, MakespanBound, Solution
 from loadmaster.planning.goal import Goal, delivered

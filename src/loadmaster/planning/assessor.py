@@ -13,7 +13,7 @@ from loadmaster.core.arrays import Floats, Int32s, Ints, edges_of
 from loadmaster.core.errors import PlanError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.cost.analytical.energy import EnergyModel
 from loadmaster.cost.job_times import JobTable, JobTimes, job_times, whole_picoseconds
 from loadmaster.planning.decisions import Placement, Schedule, Score, Solution, Timeline
 from loadmaster.planning.goal import Goal, delivered

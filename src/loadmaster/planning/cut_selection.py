@@ -15,13 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, TargetError
-from loadmaster.core.interrupts import Interrupts
-from loadmaster.core.progress import Progress
+from loadmaster.core.progress import Deadline, Interrupts, Progress
 from loadmaster.core.units import PICOSECONDS
+from loadmaster.cost.analytical.energy import EnergyModel
 from loadmaster.cost.analytical.job_costs import front_tables, mixed_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_times import JobTable, job_times
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution

@@ -16,8 +16,8 @@ from loadmaster import _native
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
+from loadmaster.core.progress import Deadline
 from loadmaster.planning.decisions import Packed, Packing, Placement, Residence, Timeline
 from loadmaster.workloads.job import Workload
 

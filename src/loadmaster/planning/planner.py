@@ -13,17 +13,13 @@ from typing import Any
 import numpy as np
 
 from loadmaster.core.arguments import require_known, validate_arguments
-from loadmaster.core.collector import gc_relaxed
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PlanError
-from loadmaster.core.interrupts import Interrupts, deferred_interrupts
-from loadmaster.core.progress import Progress
+from loadmaster.core.progress import Deadline, Interrupts, Progress, deferred_interrupts, gc_relaxed
 from loadmaster.core.units import format_bytes, format_seconds, seconds_of
-from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import job_tables
-from loadmaster.cost.analytical.tiling import EXPECTED
-from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.cost.analytical.nests import EXPECTED
 from loadmaster.planning.assemble import assemble
 from loadmaster.planning.cut_selection import CutSelection
 from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut

@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.core.errors import PlanError
-from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import tiled_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.decisions import Solution
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Core, Memory, Target

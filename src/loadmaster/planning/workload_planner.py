@@ -10,13 +10,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from loadmaster.core.arrays import Ints
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
-from loadmaster.core.interrupts import Interrupts
-from loadmaster.core.progress import Progress
+from loadmaster.core.progress import Deadline, Interrupts, Progress
+from loadmaster.cost.analytical.energy import EnergyModel
 from loadmaster.cost.analytical.job_costs import least_table
-from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.addresses import Addresses, Draft
 from loadmaster.planning.assessor import Assessor
@@ -25,7 +23,7 @@ from loadmaster.planning.goal import Goal, refusal, require_room
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.packing import PackingCache, Stays
-from loadmaster.planning.residency.evict import evict, worth_of_stays
+from loadmaster.planning.residency import evict, worth_of_stays
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.separate import SeparatePipeline
 from loadmaster.targets.hardware import Target
@@ -57,7 +55,7 @@ class WorkloadPlanner:
     interrupted: bool = False
     tilings: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The tiling of every job, by its position in
-    :data:`~loadmaster.cost.analytical.tiling.EXPECTED`; none given: the first."""
+    :data:`~loadmaster.cost.analytical.nests.EXPECTED`; none given: the first."""
     packings: PackingCache = field(default_factory=PackingCache)
     """What was packed before, here and by planners that this one makes of itself."""
     joint: list[JointProblem] = field(default_factory=list)

@@ -15,7 +15,7 @@ ESTIMATED = Provenance(Label.ESTIMATED, "figures of the target")
 
 class Style(StrEnum):
     """The dataflow of a core: how it maps loops onto its array (see
-    :mod:`loadmaster.cost.analytical.tiling`)."""
+    :mod:`loadmaster.cost.analytical.nests`)."""
 
     WEIGHT_STATIONARY = "weight-stationary"
     OUTPUT_STATIONARY = "output-stationary"

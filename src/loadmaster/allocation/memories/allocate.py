@@ -34,9 +34,9 @@ from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Array, Ints
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, LoadmasterError
+from loadmaster.core.progress import Deadline
 
 _MOST = 5_000
 """Buffers beyond which no integer program is solved."""

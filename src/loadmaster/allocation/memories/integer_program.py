@@ -14,8 +14,8 @@ import numpy as np
 from loadmaster.allocation.memories.problem import FORBIDDEN
 from loadmaster.allocation.memories.relaxation import Cut, Multipliers, Relaxation
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.linear_program import LinearProgram, Solved
+from loadmaster.core.progress import Deadline
 
 _MIP_NODES = 500
 """Nodes of branch and bound that HiGHS may visit in one solution."""

@@ -230,7 +230,7 @@ def _planned(
     asks: bool,
 ) -> _Done:
     """Plan, check and, if there is a folder for it, write."""
-    from loadmaster.core.interrupts import deferred_interrupts
+    from loadmaster.core.progress import deferred_interrupts
     from loadmaster.planning.planner import plan
     from loadmaster.planning.verify.plan import verify
     from loadmaster.planning.what_if import what_if

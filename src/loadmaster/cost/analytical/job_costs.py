@@ -13,8 +13,15 @@ from loadmaster.core.arrays import Floats, Ints, ranges
 from loadmaster.core.errors import JobError, TargetError
 from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.energy import Amounts, inside_energy
-from loadmaster.cost.analytical.nests import NestTable, efficiencies, nest_table
-from loadmaster.cost.analytical.tiling import EXPECTED, STREAMED, Tilings, tilings_for
+from loadmaster.cost.analytical.nests import (
+    EXPECTED,
+    STREAMED,
+    NestTable,
+    Tilings,
+    efficiencies,
+    nest_table,
+    tilings_for,
+)
 from loadmaster.cost.base import kinds_of, per_core
 from loadmaster.cost.job_times import JobTable
 from loadmaster.targets.hardware import Core, Target
@@ -101,7 +108,7 @@ def job_costs(workload: Workload, target: Target) -> Costs:
     memory.
 
     For every loop nest one tiling is chosen
-    (:func:`~loadmaster.cost.analytical.tiling.best_tilings`), and cycles, bytes moved, bytes of
+    (:func:`~loadmaster.cost.analytical.nests.best_tilings`), and cycles, bytes moved, bytes of
     private buffer and bytes over the on-chip network are all those of that tiling. A job takes the
     largest of three times that overlap: the array's cycles, the scalar operations over the core's
     lanes, and the bytes over the on-chip network at its bandwidth; and besides that the first
@@ -269,7 +276,7 @@ def _by_role(tilings: Tilings, nests: NestTable) -> tuple[Floats, Floats, Floats
 
 def front_tables(workload: Workload, target: Target) -> list[JobTable]:
     """The job table with the tilings of each of
-    :data:`~loadmaster.cost.analytical.tiling.EXPECTED`."""
+    :data:`~loadmaster.cost.analytical.nests.EXPECTED`."""
     return job_tables(workload, target, list(EXPECTED))
 
 

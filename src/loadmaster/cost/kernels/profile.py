@@ -20,9 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import PlacementError
-from loadmaster.core.progress import Progress, no_progress
+from loadmaster.core.progress import Deadline, Progress, no_progress
 from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, case_of
 from loadmaster.workloads.graph import Graph, OpClass
 

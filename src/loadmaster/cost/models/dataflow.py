@@ -11,8 +11,7 @@ from loadmaster.core.arrays import Floats, Ints
 from loadmaster.cost.analytical.energy import refill_energy
 from loadmaster.cost.analytical.job_costs import Costs, KindCosts, job_costs
 from loadmaster.cost.analytical.nests import width_of
-from loadmaster.cost.base import CostModel, analysis_of, per_core
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import CostModel, JobAnalysis, analysis_of, per_core
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 

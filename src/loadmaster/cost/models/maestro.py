@@ -13,8 +13,7 @@ from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.csv_cells import read_text, rows_of
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.nests import NestTable, nest_table, shapes_of
-from loadmaster.cost.base import CostModel, analysis_of, kinds_of, per_core
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import CostModel, JobAnalysis, analysis_of, kinds_of, per_core
 from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.frontends.job_list import COLUMNS, layer_of
 from loadmaster.workloads.job import Workload

@@ -8,8 +8,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import JobError
-from loadmaster.cost.base import CostModel, analysis_of, flops_of
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import CostModel, JobAnalysis, analysis_of, flops_of
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 

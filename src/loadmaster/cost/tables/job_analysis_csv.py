@@ -8,7 +8,7 @@ import numpy as np
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.csv_cells import Row, rows_of
 from loadmaster.core.errors import JobError
-from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.base import JobAnalysis
 
 COLUMNS = ("job", "core", "latency_s", "bandwidth_bytes_per_s")
 OPTIONAL = ("flops", "energy_j")

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.core.arrays import Ints
-from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.linear_program import LinearProgram
+from loadmaster.core.progress import NO_DEADLINE, Deadline
 from loadmaster.mapping.bounds.job_kinds import JobKinds
 from loadmaster.mapping.group import Group, Queues
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows
-from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.linear_program import LinearProgram
+from loadmaster.core.progress import NO_DEADLINE, Deadline
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.bounds.ranges import range_bound
 from loadmaster.mapping.group import Group, Queues

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.progress import NO_DEADLINE, Deadline
 from loadmaster.mapping.bounds.configurations import ConfigurationBound
 from loadmaster.mapping.bounds.contents import Contents, Range, RangeBound
 from loadmaster.mapping.bounds.job_kinds import JobKinds

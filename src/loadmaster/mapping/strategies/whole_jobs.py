@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, distinct_rows
-from loadmaster.core.deadline import Deadline
 from loadmaster.core.linear_program import LinearProgram
+from loadmaster.core.progress import Deadline
 from loadmaster.mapping.bounds.group_bounds import loads
 from loadmaster.mapping.group import Group
 

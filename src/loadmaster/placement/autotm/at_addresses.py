@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from loadmaster.core.arrays import Ints
-from loadmaster.core.deadline import Deadline
+from loadmaster.core.progress import Deadline
 from loadmaster.placement.autotm.engine import PlacementSolution
 from loadmaster.placement.decisions import TensorPlacement
 from loadmaster.placement.packed import Placed, blocks_of

@@ -23,10 +23,9 @@ import numpy as np
 
 from loadmaster import _native
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
-from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
-from loadmaster.core.progress import Progress, no_progress
+from loadmaster.core.progress import NO_DEADLINE, Deadline, Progress, no_progress
 from loadmaster.placement.autotm.bound import (
     Prices,
     copy_costs,

@@ -30,8 +30,8 @@ from typing import NamedTuple
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.linear_program import LinearProgram, Solved
+from loadmaster.core.progress import NO_DEADLINE, Deadline
 from loadmaster.placement.autotm.bound import Prices
 from loadmaster.placement.autotm.copy_windows import CopyWindows, broken_intervals
 from loadmaster.placement.autotm.sequence_arrays import (

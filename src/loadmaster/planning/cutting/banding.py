@@ -16,7 +16,7 @@ import numpy as np
 
 from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.planning.cutting.piece_costs import Pieces, canonical_index, piece_table
+from loadmaster.planning.cutting.options import Pieces, canonical_index, piece_table
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp

@@ -13,7 +13,7 @@ import numpy as np
 
 from loadmaster.core.effort import Effort
 from loadmaster.core.units import format_bytes
-from loadmaster.cost.analytical.tiling import STREAMED, WEIGHTS_STREAMED
+from loadmaster.cost.analytical.nests import STREAMED, WEIGHTS_STREAMED
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
 from loadmaster.planning.cutting.blocks import in_blocks, streams_weights
 from loadmaster.planning.cutting.choice import Choosable, Chosen, CutChoice

@@ -12,10 +12,9 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints, Mask, ranges
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.divisible import divisible_costs, last_turns, piece_overheads
+from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.analytical.job_costs import least_table
-from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.cost.job_times import JobTable
-from loadmaster.planning.cutting.pairing import Pairing, pairings
 from loadmaster.planning.cutting.piece_bound import (
     MOST_OPERATORS,
     Demands,
@@ -24,7 +23,7 @@ from loadmaster.planning.cutting.piece_bound import (
     piece_bound,
     sums_by_operator,
 )
-from loadmaster.planning.cutting.precedence import Precedence
+from loadmaster.planning.cutting.precedence import Pairing, Precedence, pairings
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.planning.cutting.pairing import NOWHERE, Pairing
-from loadmaster.planning.cutting.precedence import Precedence
+from loadmaster.planning.cutting.precedence import NOWHERE, Pairing, Precedence
 
 MOST_OPERATORS = 1000
 """Of one network: beyond, chains are not looked at, whose sets of operators take the square of that
@@ -132,10 +131,10 @@ def piece_bound(paired: Sequence[Mapping[int, Pairing]], pieces: Pieces, least: 
     with one piece for every operator.
 
     Take a path of operators, each of which is paired with the one before it
-    (:mod:`~loadmaster.planning.cutting.pairing`). Draw an element of the last one's result, and a
-    partner of it in the result of the one before, and so on: of each result all elements are drawn
-    equally often, or those of a share ``r`` of it. The piece that makes an element waits for the
-    one of its partner, so that their times add up, for any draw, and so in the mean over all of
+    (:mod:`~loadmaster.planning.cutting.precedence`). Draw an element of the last one's result, and
+    a partner of it in the result of the one before, and so on: of each result all elements are
+    drawn equally often, or those of a share ``r`` of it. The piece that makes an element waits for
+    the one of its partner, so that their times add up, for any draw, and so in the mean over all of
     them. Let ``v`` have ``p`` pieces, of which the one with the share ``f`` of its result is drawn
     with the probability ``q``. As ``q r`` is no more than ``f``, even if elements are made more
     than once, ``v`` adds ``overhead + sum(q f) work`` in the mean, which is at least ``overhead + r

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from loadmaster.core.arrays import Ints
-from loadmaster.planning.joint.orders import Block, Chain, best_blocks
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.starts import LAGS, SHARES
-from loadmaster.planning.joint.state import State, policy_values
+from loadmaster.planning.joint.state import Block, Chain, State, best_blocks, policy_values
 
 _LAG_STEP = 0.01
 """Standard deviation by which a distance changes: a hundredth of a network's work."""

@@ -15,7 +15,7 @@ from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.cost.analytical.energy import EnergyModel
 from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Score, Timeline
 from loadmaster.planning.goal import Goal

@@ -24,10 +24,9 @@ from loadmaster.core.arrays import Ints
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
 from loadmaster.planning.joint.moves import moves
-from loadmaster.planning.joint.orders import chains
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem, fingerprint
 from loadmaster.planning.joint.starts import given_states, starts
-from loadmaster.planning.joint.state import State, order_by
+from loadmaster.planning.joint.state import State, chains, order_by
 
 _TOLERANCE = 0.002
 """Relative distance by which an accepted state may be worse than the one before, in the mean and at

@@ -11,9 +11,16 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.planning.goal import Goal
-from loadmaster.planning.joint.orders import Block, Chain, best_blocks, order_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
-from loadmaster.planning.joint.state import State, first_policies, keys_of
+from loadmaster.planning.joint.state import (
+    Block,
+    Chain,
+    State,
+    best_blocks,
+    first_policies,
+    keys_of,
+    order_of,
+)
 
 
 def timed_keys(goal: Goal, done: Floats, own: Floats) -> Iterator[Floats]:

@@ -1,4 +1,5 @@
-"""What the joint search changes, and the order of jobs that it stands for."""
+"""What the joint search changes, and the order of jobs that it stands for: blocks of operators, run
+by groups of mini-batches."""
 
 from __future__ import annotations
 
@@ -6,13 +7,186 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.planning.joint.orders import Block, Chain, order_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.workloads.job import Workload
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A network's jobs as a grid: ``jobs[b, s]`` is step ``s`` of mini-batch ``b``; and what the
+    steps need of the fast memory.
+
+    ``weights[s]`` bytes are shared by all mini-batches; ``live[s]`` bytes of one mini-batch's
+    activations are alive during step ``s``; ``passed[s]`` bytes of them are alive between steps ``s
+    - 1`` and ``s``.
+    """
+
+    jobs: Ints
+    weights: Ints
+    live: Ints
+    passed: Ints
+
+    @property
+    def mini_batches(self) -> int:
+        """Instances of the network."""
+        return int(self.jobs.shape[0])
+
+    @property
+    def steps(self) -> int:
+        """Jobs of one instance."""
+        return int(self.jobs.shape[1])
+
+
+@dataclass(frozen=True)
+class Block:
+    """Steps up to ``end``, run for ``group`` mini-batches at a time: each group runs all of them,
+    step by step, before the next does."""
+
+    end: int
+    group: int
+
+
+def chains(workload: Workload) -> list[Chain]:
+    """The grids of all networks of a workload, in its order."""
+    index = workload.tensor_index
+    found, first = [], 0
+    for network in workload.networks:
+        last = first
+        while last < len(workload.jobs) and workload.jobs[last].network == network.name:
+            last += 1
+        jobs = np.arange(first, last, dtype=np.int64).reshape(network.mini_batches, -1)
+        found.append(_chain(workload, index, jobs))
+        first = last
+    return found
+
+
+def _chain(workload: Workload, index: dict[str, int], jobs: Ints) -> Chain:
+    steps = jobs.shape[1]
+    weights, live, passed = (np.zeros(steps + 1, dtype=np.int64) for _ in range(3))
+    last_use: dict[int, int] = {}
+    for step in range(steps):
+        for operand in workload.jobs[jobs[0, step]].reads:
+            last_use[index[operand.tensor]] = step
+    for step in range(steps):
+        job = workload.jobs[jobs[0, step]]
+        for operand in job.reads:
+            tensor = workload.tensors[index[operand.tensor]]
+            if tensor.kind == "weight" and last_use[index[operand.tensor]] == step:
+                weights[step] += tensor.bytes
+        for operand in job.writes:
+            end = last_use.get(index[operand.tensor], step)
+            size = workload.tensors[index[operand.tensor]].bytes
+            live[step : end + 1] += size
+            passed[step + 1 : end + 1] += size
+    return Chain(jobs, weights[:steps], live[:steps], passed[:steps])
+
+
+def order_of(chain: Chain, blocks: Sequence[Block]) -> Ints:
+    """A network's jobs in the order of its blocks."""
+    parts, first = [], 0
+    for block in blocks:
+        for begin in range(0, chain.mini_batches, block.group):
+            parts.append(chain.jobs[begin : begin + block.group, first : block.end].T.reshape(-1))
+        first = block.end
+    return np.concatenate(parts)
+
+
+_MOST_ENDS = 512
+"""Steps of a chain at which a block may end, at most, so that choosing blocks takes bounded
+time."""
+
+
+def _ends(chain: Chain) -> Ints:
+    """Steps before which blocks may end, 0 and the last included: all, or of as many stretches the
+    one over which least is handed."""
+    if chain.steps <= _MOST_ENDS:
+        return np.arange(chain.steps + 1)
+    bounds = np.linspace(1, chain.steps, _MOST_ENDS).astype(np.int64)
+    least = [
+        first + int(np.argmin(chain.passed[first:last]))
+        for first, last in pairwise(bounds.tolist())
+    ]
+    return np.array([0, *least, chain.steps], dtype=np.int64)
+
+
+def best_blocks(chain: Chain, room: int) -> tuple[Block, ...]:
+    """Blocks that bring the fewest bytes into ``room`` bytes of fast memory, by dynamic programming
+    over where blocks end.
+
+    In a block, the weights stay while groups come and go, unless there is only one group; the group
+    at work has its activations alive, the others what they hand over at the block's ends. What does
+    not fit is counted as moved out and in again. In long chains blocks end only where little is
+    handed over: O(steps + ends^2 x group sizes) for at most 512 ends.
+    """
+    if chain.mini_batches == 1:
+        # All blocks are the same order.
+        return (Block(chain.steps, 1),)
+    cuts = _ends(chain)
+    # Every search of a workload asks the same.
+    sums = [np.concatenate([[0], np.cumsum(chain.weights)])[cuts], np.append(chain.passed, 0)[cuts]]
+    largest = [np.maximum.reduceat(column, cuts[:-1]) for column in (chain.live, chain.weights)]
+    chosen = _fewest_bytes(
+        chain.mini_batches, room, *(column.tobytes() for column in (*sums, *largest))
+    )
+    return tuple(Block(int(cuts[end]), size) for end, size in chosen)
+
+
+@lru_cache(maxsize=1024)
+def _fewest_bytes(batches: int, room: int, *columns: bytes) -> tuple[tuple[int, int], ...]:
+    """Where the best blocks end, counted in places where they may, and their groups.
+
+    The columns are bytes of weights before, and of activations handed over, at every place; then
+    most bytes of activations and of one step's weights between two places.
+    """
+    total, passed, most_live, most_weights = (
+        np.frombuffer(column, dtype=np.int64) for column in columns
+    )
+    steps = len(most_live)
+    sizes = [size for size in range(1, batches + 1) if batches % size == 0 or size == batches]
+    cost = np.full(steps + 1, np.inf)
+    cost[0] = 0.0
+    chosen_first, chosen_size = np.zeros((2, steps + 1), dtype=np.int64)
+    for first in range(steps):
+        ends = slice(first + 1, steps + 1)
+        weights = total[ends] - total[first]
+        live = np.maximum.accumulate(most_live[first:])
+        largest = np.maximum.accumulate(most_weights[first:])
+        held = np.maximum(passed[first], passed[ends])
+        for size in sizes:
+            kept = largest if size >= batches else weights
+            need = kept + size * live + (batches - size) * held
+            excess = np.maximum(0, need - room)
+            # Where weights are what does not fit, they come in again for every group; else
+            # activations go out and in again.
+            again = np.minimum(excess, kept) * (-(-batches // size) - 1) if size < batches else 0
+            out = (
+                2.0
+                * np.minimum(excess, batches * np.maximum(live, held))
+                * (1 if size >= batches else -(-batches // size))
+            )
+            value = (
+                cost[first]
+                + weights
+                + (np.minimum(again, out) if size < batches else out)
+                + 1e-9 * size
+            )
+            better = value < cost[ends]
+            chosen_first[ends][better], chosen_size[ends][better] = first, size
+            cost[ends] = np.where(better, value, cost[ends])
+    blocks: list[tuple[int, int]] = []
+    end = steps
+    while end:
+        blocks.append((end, int(chosen_size[end])))
+        end = int(chosen_first[end])
+    return tuple(reversed(blocks))
+
 
 ENERGY_ONLY = 1e6
 """Weight of energy at which each job goes to the core of least energy, whatever time it takes

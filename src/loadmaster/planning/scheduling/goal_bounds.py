@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.core.units import FEMTOJOULES
-from loadmaster.cost.energy_model import EnergyRates
+from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.job_times import JobTable
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal

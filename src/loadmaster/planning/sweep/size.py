@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.core.errors import CapacityError, PlanError
-from loadmaster.core.interrupts import Interrupts, deferred_interrupts
 from loadmaster.core.names import unique_names
-from loadmaster.core.progress import Progress, no_progress
+from loadmaster.core.progress import Interrupts, Progress, deferred_interrupts, no_progress
 from loadmaster.core.provenance import Provenance, costs_json
 from loadmaster.core.quantity import Quantity
 from loadmaster.cost.analytical.energy import energy_rates

@@ -8,9 +8,9 @@ from itertools import accumulate, islice, pairwise, repeat
 from operator import attrgetter
 from typing import Any
 
+from loadmaster.core.arrays import records_of
 from loadmaster.core.errors import PlanError
 from loadmaster.core.names import unique_names
-from loadmaster.core.record_columns import records_of
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph, Op, TensorKind
 from loadmaster.workloads.job import (

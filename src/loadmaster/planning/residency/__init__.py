@@ -1,1 +1,0 @@
-"""Which tensors stay in the fast memory of a given schedule: the separate pipeline."""
