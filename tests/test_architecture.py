@@ -382,17 +382,17 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 
 TOKENS = {
-    "allocation": 29_700,
+    "allocation": 29_680,
     "cli": 17_405,
-    "core": 11_955,
-    "cost": 31_330,
+    "core": 11_920,
+    "cost": 31_185,
     "integrations": 108_210,
-    "mapping": 24_168,
-    "placement": 33_000,
-    "planning": 99_020,
+    "mapping": 24_135,
+    "placement": 32_960,
+    "planning": 98_445,
     "report": 37_930,
     "targets": 4_960,
-    "workloads": 73_475,
+    "workloads": 73_425,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""
