@@ -389,7 +389,7 @@ TOKENS = {
     "integrations": 108_210,
     "mapping": 24_135,
     "placement": 32_960,
-    "planning": 98_445,
+    "planning": 98_450,
     "report": 37_930,
     "targets": 4_960,
     "workloads": 73_425,
