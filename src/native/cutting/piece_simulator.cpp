@@ -79,8 +79,8 @@ bool PieceSimulator::falls_behind(const Limits &limits) {
         now_ > limits.passed[begun_ - 1] + limits.most;
 }
 
-// Lets time pass until something ends. As in simulation/event_engine.hpp, what uses a link of which more
-// is demanded than it has goes so much slower.
+// Lets time pass until something ends. As in simulation/event_engine.hpp, what uses a link of which
+// more is demanded than it has goes so much slower.
 void PieceSimulator::advance() {
     double near = 0.0, main = 0.0, step = std::numeric_limits<double>::infinity();
     for (const Running &run : running_) near += run.near, main += run.main;

@@ -32,9 +32,9 @@ struct Limits {
 
 // Runs a network for one choice of options after another. Of the pieces that could start, those of
 // earlier operators go first, each to the core where it ends first; a piece that would rather wait
-// for a busy core does. What runs at once shares the links as in a plan (simulation/event_engine.hpp), and
-// what operators are given is fetched in their order, once for all mini-batches, as early as there
-// is room for it.
+// for a busy core does. What runs at once shares the links as in a plan
+// (simulation/event_engine.hpp), and what operators are given is fetched in their order, once for
+// all mini-batches, as early as there is room for it.
 class PieceSimulator {
   public:
     explicit PieceSimulator(const Network &network);

@@ -10,12 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.steps import ROWS, WIDTH, Trained  # noqa: E402
+from torch import nn  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from loadmaster import _native  # noqa: E402
 from loadmaster.core.errors import BudgetError  # noqa: E402
 from loadmaster.integrations.torch_compile import executor  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import loadmaster, model_of  # noqa: E402
 from loadmaster.integrations.torch_compile.compiled_model import Model  # noqa: E402
 from loadmaster.integrations.torch_compile.devices import allocator_hook, cuda_memory  # noqa: E402
 
@@ -157,6 +159,22 @@ def test_a_result_goes_when_it_has_been_copied(streams):
         for i in range(len(seen))
     ]
     assert max(live) < 2.5 * ROWS * WIDTH * 4  # a dropout's results and what it takes beside them
+
+
+def test_state_of_optimizers_counts(streams):
+    """It does not move, and takes of the budget what it takes."""
+    module = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512))
+    call = torch.compile(
+        module, backend=loadmaster, options={"fast_memory": "64 MiB"}, dynamic=False
+    )
+    optimizer = torch.optim.Adam(module.parameters())
+    for _ in range(2):
+        call(torch.randn(8, 512)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    weights = 2 * 512 * 512 * 4
+    known = model_of(call).persistent(torch.device("cpu"))
+    assert 0 <= known.fast_bytes([]) - 3 * weights < weights / 10
 
 
 def test_arenas_stay_between_steps(streams):

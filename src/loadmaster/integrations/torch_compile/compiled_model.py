@@ -483,7 +483,7 @@ class Model:
         assert self._persistent is not None
         known = self._persistent
         new = [
-            (tensor, known.of(tensor, fresh, movable=True))
+            (tensor, known.of(tensor, fresh, movable=known.file is not None))
             for tensor in state
             if known.known(tensor) is None
         ]

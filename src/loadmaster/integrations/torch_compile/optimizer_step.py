@@ -67,7 +67,8 @@ def _update_large(optimizer: torch.optim.Optimizer, arguments: Any, keywords: An
     for model in _models_of(optimizer):
         with model.lock, torch.no_grad():
             parameters = _parameters(model, optimizer)
-            if not parameters:
+            known = model.persistent_if_any()
+            if not parameters or known is None or known.file is None:
                 continue
             model.clear_idle()
             reason = _reason_against(optimizer, arguments, keywords)
@@ -141,7 +142,7 @@ register_optimizer_step_post_hook(_after_step)
 def _parameters(model: Model, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Parameters of a model that the optimizer has a gradient for, and that are worth moving."""
     known = model.persistent_if_any()
-    if known is None or known.file is None:
+    if known is None:
         return []
     parameters = (
         p
@@ -180,7 +181,6 @@ def _is_plain(value: Any) -> bool:
     return (
         type(value) in (torch.Tensor, torch.nn.Parameter)
         and value.layout is torch.strided
-        and value.device.type == "cpu"
         and value.nbytes >= SMALLEST
         and value.untyped_storage().nbytes() == value.nbytes
     )
