@@ -369,8 +369,7 @@ class Model:
     @property
     def standing_arenas(self) -> int:
         """Bytes of arenas that keep their memory between steps, as those of a GPU do."""
-        memory = self._memory
-        return 0 if memory is None or memory.shrinks else self._arena_bytes
+        return 0 if self._memory is None or self._memory.shrinks else self._arena_bytes
 
     @property
     def _in_arenas(self) -> list[Session]:

@@ -67,8 +67,7 @@ def _update_large(optimizer: torch.optim.Optimizer, arguments: Any, keywords: An
     for model in _models_of(optimizer):
         with model.lock, torch.no_grad():
             parameters = _parameters(model, optimizer)
-            known = model.persistent_if_any()
-            if not parameters or known is None or known.file is None:
+            if not parameters or model.memory(parameters[0].device).file is None:
                 continue
             model.clear_idle()
             reason = _reason_against(optimizer, arguments, keywords)

@@ -69,8 +69,7 @@ def run(
     if optimizer is not None and not training:
         raise BudgetError("--optimizer is for steps of training: add --training")
     work = Workload(module, example[1], training, torch.device(device), optimizer=optimizer)
-    settings = Settings.of(options)
-    options = options | {"fast_memory": settings.fast_memory}
+    options = options | {"fast_memory": Settings.of(options).fast_memory}
     result = compare(work, options, steps, with_rivals, budgets, progress, tell)
     budget, peak = result["budget"], result["measured_peak"]
     result["budget_kept"] = budget is None or peak <= budget + STATED

@@ -460,8 +460,8 @@ def _closeness(ours: Variant, work: Workload, error: float) -> dict[str, Any]:
     assert ours.model is not None
     kinds = Counter(kind for plan in ours.model.plans for kind in plan.kernels_in_blocks)
     # Kernels of a GPU add in any order, and choose algorithms by layouts.
-    exact = not kinds and work.device.type == "cpu"
-    allowed = 0.0 if exact else _TOLERANCE * (_UPDATED if work.optimizer else 1)
+    rounded = kinds or work.device.type != "cpu"
+    allowed = _TOLERANCE * (_UPDATED if work.optimizer else 1) if rounded else 0.0
     return {
         "kernels_in_blocks": dict(sorted(kinds.items())),
         "error": error,
