@@ -311,25 +311,11 @@ def operators(_: argparse.Namespace) -> None:
     """What operators allocate beside a result that they are given, and beside one at a planned
     address."""
     import torch
-
-    from loadmaster import _native
-    from loadmaster.integrations.torch_compile.devices import allocator_hook
-
-    allocator_hook.install_allocator()
+    from tests.support.compiled import most_allocated
 
     def allocated(call: Callable[[], object]) -> int:
         call()
-        _native.start_recording()
-        kept = call()
-        seen = _native.stop_recording()
-        del kept
-        return max(
-            (
-                sum(size for _, size, freed in seen[: i + 1] if freed < 0 or freed > i)
-                for i in range(len(seen))
-            ),
-            default=0,
-        )
+        return most_allocated(call)
 
     x, images, weight = (
         torch.randn(512, 1024),

@@ -256,7 +256,8 @@ def test_a_network_is_read_from_a_module_and_its_inputs_and_the_module_stays_as_
 
 @pytest.mark.slow
 def test_the_tutorial_notebook_runs_and_its_answers_show_themselves() -> None:
-    """Cell by cell in one namespace, as a kernel would; what ends a cell is stored as it is shown today."""
+    """Cell by cell in one namespace, as a kernel would; what ends a cell is stored as it is shown
+    today."""
     pytest.importorskip("pandas")
     notebook = json.loads(NOTEBOOK.read_text())
     assert (notebook["nbformat"], len({cell["id"] for cell in notebook["cells"]})) == (

@@ -198,9 +198,12 @@ def hover_first(driver: Any, chart: int) -> None:
         CHARTS
         + """
         const v = charts[arguments[0]], d = v.model.renderers[0].data_source.data
-        const f = v.frame, x = f.x_scale.compute((d.left[0] + d.right[0]) / 2), y = f.y_scale.compute((d.top[0] + d.bottom[0]) / 2)
+        const f = v.frame, x = f.x_scale.compute((d.left[0] + d.right[0]) / 2)
+        const y = f.y_scale.compute((d.top[0] + d.bottom[0]) / 2)
         const box = v.el.getBoundingClientRect(), outer = arguments[1].getBoundingClientRect()
-        return [x + box.left - outer.left - outer.width / 2, y + box.top - outer.top - outer.height / 2]
+        return [
+          x + box.left - outer.left - outer.width / 2, y + box.top - outer.top - outer.height / 2
+        ]
         """,
         chart,
         element,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from loadmaster import _native  # noqa: E402
+from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
 
 
 def same(one: list[Any], other: list[Any]) -> bool:
@@ -19,6 +22,20 @@ def _same_values(one: Any, other: Any) -> bool:
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def most_allocated(call: Callable[[], object]) -> int:
+    """Most bytes that PyTorch has allocated at once while a call runs; its result is kept."""
+    allocator_hook.install_allocator()
+    _native.start_recording()
+    kept = call()
+    seen = _native.stop_recording()
+    del kept
+    live = (
+        sum(size for _, size, freed in seen[: i + 1] if freed < 0 or freed > i)
+        for i in range(len(seen))
+    )
+    return max(live, default=0)
 
 
 def models_of(options: Any) -> list[Any]:

@@ -9,17 +9,17 @@ until then.
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import most_allocated  # noqa: E402
 from tests.support.steps import ROWS, WIDTH, Trained  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
-from loadmaster import _native  # noqa: E402
 from loadmaster.core.errors import BudgetError  # noqa: E402
 from loadmaster.integrations.torch_compile import executor  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster, model_of  # noqa: E402
 from loadmaster.integrations.torch_compile.compiled_model import Model  # noqa: E402
-from loadmaster.integrations.torch_compile.devices import allocator_hook, cuda_memory  # noqa: E402
+from loadmaster.integrations.torch_compile.devices import cuda_memory  # noqa: E402
 
 SHARE = 0.65
 
@@ -150,15 +150,9 @@ def test_a_result_goes_when_it_has_been_copied(streams):
     """Not only when the next kernel has made its own."""
     trained = Trained(SHARE)
     trained.step()
-    allocator_hook.install_allocator()
-    _native.start_recording()
-    trained.gradients()
-    seen = _native.stop_recording()
-    live = [
-        sum(size for _, size, freed in seen[: i + 1] if freed < 0 or freed > i)
-        for i in range(len(seen))
-    ]
-    assert max(live) < 2.5 * ROWS * WIDTH * 4  # a dropout's results and what it takes beside them
+    assert (
+        most_allocated(trained.gradients) < 2.5 * ROWS * WIDTH * 4
+    )  # a dropout's results and what it takes beside them
 
 
 def test_state_of_optimizers_counts(streams):

@@ -16,7 +16,11 @@ from torch import nn  # noqa: E402
 from loadmaster.core.errors import ModelError  # noqa: E402
 from loadmaster.integrations.torch_compile import backend, running  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare import comparison, generation, rivals  # noqa: E402
+from loadmaster.integrations.torch_compile.compare import (  # noqa: E402
+    comparison,
+    generation,
+    rivals,
+)
 from loadmaster.integrations.torch_compile.compare.comparison import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
