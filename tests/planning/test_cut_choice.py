@@ -144,6 +144,26 @@ def test_exploring_finds_what_single_changes_do_not_and_always_the_same(skip):
     assert idle.explored(start) == start, "without effort nothing changes"
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_what_goes_on_from_a_checkpoint_ends_as_what_begins_anew(seed):
+    generator = np.random.default_rng(seed)
+    target = unlike(int(generator.integers(2, 5)))
+    target = target.with_memory(1, capacity=int(generator.choice([2048, 8192, 1 << 20])))
+    networks = []
+    for skip in range(int(generator.integers(1, 3))):
+        strides = tuple(generator.choice([1, 2], int(generator.integers(2, 5))).tolist())
+        channels = int(generator.choice([8, 24]))
+        graph = convolutions(rows=24, channels=channels, strides=strides, skip=bool(skip))
+        networks.append(choosable(graph, target))
+    choice = CutChoice(networks, target, int(generator.integers(1, 4)))
+    options = [len(networks[n].options[op]) for n, op in choice._order]
+    start = np.array([generator.integers(own) for own in options])
+    for search in (choice._native.improve, choice._native.explore):
+        found, end = search(start, 50_000)
+        assert end == choice._native.makespan(found)
+        assert end <= choice._native.makespan(start)
+
+
 def test_networks_and_mini_batches_run_side_by_side():
     target = unlike(4)
     networks = [

@@ -23,6 +23,7 @@ class Improvement {
         : network_(network), simulator_(network), random_(0, 0),
           option_(option.begin(), option.end()), left_(most), best_(simulator_.run(option_)),
           passed_(simulator_.passed()) {
+        simulator_.keep();
         readers_.resize(network.operators);
         for (std::size_t op = 0; op < network.operators; ++op)
             for (std::int64_t at = network.source_first[op]; at < network.source_first[op + 1];
@@ -87,6 +88,7 @@ class Improvement {
     void accept(const Outcome &outcome) {
         best_ = outcome;
         passed_ = simulator_.passed();
+        simulator_.keep();
     }
 
     // Another option for an operator and, once in three times, for one or two that read from one

@@ -8,6 +8,7 @@
 #include <limits>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace loadmaster::cutting {
@@ -40,45 +41,85 @@ class PieceSimulator {
     explicit PieceSimulator(const Network &network);
 
     // The option of every operator is counted from its first. A run that is given up is said never
-    // to end. O(pieces x (cores + log pieces) + pairs of pieces that depend on one another).
+    // to end. O(pieces x (cores + log pieces) + pairs of pieces that depend on one another), of
+    // what comes after the last checkpoint that no changed operator has had a part in.
     Outcome run(std::span<const std::int64_t> option, const Limits &limits = {});
 
+    // Later runs may begin at the checkpoints of the last one, which has come to its end.
+    void keep();
+
     // Pieces that the last run started, and those that it would have come to.
-    std::int64_t pieces() const { return started_; }
-    std::int64_t size() const { return static_cast<std::int64_t>(place_.size()); }
+    std::int64_t pieces() const { return state_.started; }
+    std::int64_t size() const { return state_.size; }
 
     // For every operator, when it and all before it had ended in the last run; of one that was
     // given up only the first are known.
-    const std::vector<double> &passed() const { return passed_; }
+    const std::vector<double> &passed() const { return state_.passed; }
 
   private:
+    static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
     // For an option of a reader and of its source: which of the reader's pieces need each of the
     // source's, and how many each needs.
     struct Edge {
         std::vector<std::int32_t> first, reader, needs;
     };
-    // A piece of an operator for a mini-batch; `number` counts those of all options.
     struct Place {
-        std::size_t op, mini_batch, number;
+        std::size_t op, mini_batch, tile;
     };
-    // A piece, or -1 for what is fetched: seconds that it still takes alone, the share of each link
-    // that it demands, and how many times slower it is now.
+    // A piece, or -1 for what is fetched, on a core: seconds that it still takes alone, the share
+    // of each link that it demands, and how many times slower it is now.
     struct Running {
         std::int64_t piece;
+        std::size_t core;
         double left, near, main, slowness;
+    };
+    // What a run has come to.
+    struct State {
+        std::vector<std::int64_t> option;  // of every operator, counted over all
+        std::vector<std::int32_t> waiting; // of every piece: for so many pieces and fetches
+        std::vector<char> ended;           // pieces that have
+        std::vector<std::size_t> left;     // of every operator: pieces that still have to run
+        std::vector<char> reached;         // operators of which a piece could start, or has
+        std::size_t reaches = 0;
+        IndexSet ready;
+        std::vector<char> busy;
+        std::vector<Running> running;
+        std::vector<double> passed;
+        std::size_t fetch_op = 0, fetch_tile = 0; // where to look for the next piece to fetch for
+        std::size_t idle = 0, begun = 0;          // `begun`: the first operator that has not ended
+        std::int64_t started = 0, size = 0;       // pieces
+        bool fetching = false;
+        double now = 0.0, work = 0.0;
+        // Seconds at least that pieces and fetches which have not begun will take.
+        double rest = 0.0, to_fetch = 0.0;
     };
 
     void find_gates();
-    void set_up(std::span<const std::int64_t> option);
-    void set_up(std::size_t op);
-    void find_edge(std::size_t op, std::int64_t at);
-    Edge made_edge(std::size_t op, std::int64_t at) const;
-    bool overlap(std::size_t need, std::size_t made) const;
-    std::size_t tiles(std::size_t op) const;
-    std::size_t piece_of(std::size_t op, std::size_t mini_batch, std::size_t tile) const {
-        return first_[op] + mini_batch * tiles(op) + tile;
-    }
     void find_shares();
+    void find_places();
+    void begin(std::span<const std::int64_t> option);
+    bool resume(const State &checkpoint, std::span<const std::int64_t> option);
+    void set_up(std::size_t op);
+    void account(std::size_t op, std::int64_t option, int sign);
+    void take_checkpoint();
+    void find_edges();
+    std::size_t next_fetch(std::size_t op, std::size_t tile) const;
+    const Edge &edge(std::int64_t at, std::int64_t option, std::int64_t source);
+    Edge made_edge(std::int64_t at, std::int64_t option, std::int64_t source) const;
+    bool overlap(std::size_t need, std::size_t made) const;
+    std::size_t tiles(std::int64_t option) const {
+        return static_cast<std::size_t>(
+            network_.piece_first[option + 1] - network_.piece_first[option]);
+    }
+    std::size_t piece_of(std::size_t op, std::size_t mini_batch, std::size_t tile) const {
+        return first_[op] + mini_batch * most_tiles_[op] + tile;
+    }
+    std::size_t number_of(const Place &place) const {
+        return static_cast<std::size_t>(network_.piece_first[state_.option[place.op]]) + place.tile;
+    }
+    bool fetches_alike(std::int64_t option, std::int64_t other) const;
+    void make_ready(std::size_t op, std::size_t piece);
     void fetch_next();
     void fetched();
     void dispatch();
@@ -86,7 +127,7 @@ class PieceSimulator {
     bool falls_behind(const Limits &limits);
     void start(std::size_t piece, std::size_t core);
     void finish(std::size_t piece);
-    void enable(std::size_t piece);
+    void enable(std::size_t op, std::size_t piece);
 
     const Network &network_;
     std::vector<std::size_t> gate_; // the operator that must have ended before there is room for
@@ -95,31 +136,22 @@ class PieceSimulator {
         uses_;                        // of each operator's result: indices into `source`
     std::vector<std::size_t> reader_; // the operator that each such index belongs to
     std::vector<double> share_;       // of each piece: seconds that it adds to any run at least
+    // Pieces are numbered by operator, mini-batch and tile, with room for the tiles of any option:
+    // so they keep their numbers whatever is chosen.
+    std::vector<std::size_t> first_, most_tiles_; // of every operator
+    std::vector<Place> place_;                    // of every piece
     std::unordered_map<std::uint64_t, Edge> edges_;
-    std::vector<const Edge *> edge_;      // by index into `source`: as in the last run
-    std::vector<std::uint64_t> edge_key_; // of each of these in `edges_`
+    std::vector<const Edge *> edge_; // by index into `source`: as in the last run
+    std::vector<std::pair<std::int64_t, std::int64_t>> edge_options_; // of reader and source
 
-    // Of the run.
-    std::vector<std::int64_t> option_; // of every operator, counted over all
-    std::vector<std::size_t> first_,
-        left_;                 // of every operator: its first piece, and how many still have to run
-    std::vector<Place> place_; // of every piece
-    std::vector<std::int32_t> waiting_, core_;
-    std::vector<std::size_t> fetches_; // pieces of first mini-batches that something is fetched for
-    IndexSet ready_;
+    State state_;
     std::vector<double> expected_;
-    std::vector<char> busy_;
-    std::vector<Running> running_;
-    std::vector<std::int64_t> ended_;
-    std::vector<double> passed_;
-    std::size_t fetched_ = 0, idle_ = 0,
-                begun_ = 0; // `begun_`: the first operator that has not ended
-    std::int64_t started_ = 0;
-    bool fetching_ = false;
-    double now_ = 0.0, work_ = 0.0;
-    double rest_ = 0.0,
-           to_fetch_ =
-               0.0; // seconds at least that pieces and fetches which have not begun will take
+    std::vector<Running> ended_;
+    std::vector<std::size_t> changed_;
+    // States of the run that was kept, and those of the last, after equal shares of operators were
+    // reached; without options where there is none.
+    std::vector<State> kept_, recent_;
+    std::size_t resumed_ = 0; // checkpoints that the last run has in common with the kept one
 };
 
 } // namespace loadmaster::cutting
