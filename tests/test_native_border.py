@@ -117,7 +117,7 @@ def test_an_objective_of_energy_needs_energies():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"filled_fraction": 1.1}, "fractions"),
+        ({"filled_fraction": (1.0, 1.1)}, "fractions"),
         ({"prefetch_fraction": -0.1}, "fractions"),
         ({"retained_fraction": float("nan")}, "fractions"),
         ({"release_delay_positions": -1}, "release_delay_positions"),

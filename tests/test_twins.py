@@ -17,7 +17,7 @@ from loadmaster import _native
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
 from loadmaster.core.task_graph import task_graph
-from loadmaster.cost.job_times import job_times
+from loadmaster.cost.base import job_times
 from loadmaster.mapping.group import Group, core_and_position
 from loadmaster.placement.autotm.bound import free_prices, use_costs
 from loadmaster.placement.autotm.engine import PathSearch
@@ -68,7 +68,7 @@ def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine):
     """Bytes over the slowest of engine and links: replay.py and admission.cpp."""
     machine = npu(1, 2**20)
     machine = dataclasses.replace(
-        machine, copy=dataclasses.replace(machine.copy, asynchronous_to_fast=engine)
+        machine, copy=dataclasses.replace(machine.copy, overlapping=(8e9, engine))
     )
     work, table, problem = search(machine)
     found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
@@ -93,7 +93,7 @@ def test_without_a_fast_memory_the_joint_search_is_list_scheduling(random, cores
     for job, record in enumerate(work.jobs):
         keys[job] = max([keys[job], *(keys[before] for before in record.after)])
     order = np.argsort(np.array(keys), kind="stable").astype(np.int64)
-    found = problem.evaluate(order, JointOptions(filled_fraction=0.0))
+    found = problem.evaluate(order, JointOptions(filled_fraction=(1.0, 0.0)))
     assert not len(found.run.stay_tensor)
     priority = np.empty(len(order))
     priority[order] = -np.arange(len(order))

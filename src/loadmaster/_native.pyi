@@ -841,7 +841,7 @@ class JointOptions:
     def __init__(
         self,
         *,
-        filled_fraction: float,
+        filled_fraction: tuple[float, ...],
         retained_fraction: float,
         prefetch_fraction: float,
         release_delay_positions: int,
@@ -865,9 +865,9 @@ class JointProblem:
     and ``energy_penalty`` in picoseconds have a row per job and a column per core; ``width`` is the
     seconds that each job stands for in an order, ``release`` the picosecond before which it may not
     start, and ``available`` the one before which a tensor may not be fetched. A ``producer`` of -1
-    is none. Bandwidths in bytes/s; an ``engine`` of 0 prefetches nothing. Where cores cannot use
-    main memory ``in_place``, all operands of a job are in the fast memory while it runs, and
-    ``engine_back`` copies results to main memory.
+    is none. Bandwidths in bytes/s, of every memory; an ``engine`` of 0 copies nothing into it.
+    Where cores cannot use main memory ``in_place``, all operands of a job are in the fast memory
+    while it runs.
     """
 
     def __init__(
@@ -890,8 +890,7 @@ class JointProblem:
         urgent: Flags,
         read: Floats,
         write: Floats,
-        engine: float,
-        engine_back: float,
+        engine: Floats,
         capacity: int,
         in_place: bool,
     ) -> None: ...

@@ -17,8 +17,8 @@ import loadmaster as lm
 from loadmaster.core.errors import JobError, LoadmasterError
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.analytical.nests import kind_of
+from loadmaster.cost.base import link_seconds
 from loadmaster.cost.calibration.answer import Standing
-from loadmaster.cost.job_times import link_seconds
 from loadmaster.cost.kernels.kernel_costs import cost_kernels, kernel_work
 from loadmaster.cost.kernels.timed_kernels import _amounts
 from loadmaster.cost.tables.kernel_times_csv import read_kernel_times

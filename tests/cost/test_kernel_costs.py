@@ -97,11 +97,11 @@ def test_a_machine_whose_kernels_need_fast_operands():
 def test_copies_without_a_table_run_at_the_slower_memory():
     server = replace(lm.target("optane-server"), copy=None)
     assert copy_link(server) == CopyLink(39e9, 14e9, 39e9, 14e9)
-    shared = replace(server, copy=CopyEngine(1.0, 2.0, 3.0, 4.0, True))
+    shared = replace(server, copy=CopyEngine((2.0, 1.0), (4.0, 3.0), True))
     assert copy_link(shared) == CopyLink(1.0, 2.0, 3.0, 4.0, True)
     assert lm.target(
         "optane-server", ["copy.shared=true", "copy.asynchronous_to_fast=8 GB/s"]
-    ).copy == CopyEngine(29e9, 12e9, 8e9, 2.5e9, True)
+    ).copy == CopyEngine((12e9, 29e9), (2.5e9, 8e9), True)
 
 
 def test_machines_that_cannot_be_used_are_refused():

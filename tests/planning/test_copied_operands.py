@@ -14,7 +14,7 @@ from tests.support.summed_networks import copying, product
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
-from loadmaster.cost.job_times import job_times
+from loadmaster.cost.base import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.cutting.fitting import fitted
 from loadmaster.planning.joint.problem import JointOptions

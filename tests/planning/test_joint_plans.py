@@ -94,7 +94,7 @@ def test_no_order_is_evaluated_twice_with_the_same_choices(monkeypatch):
     assert search.run(200).evaluations == 200
     assert len({*tried}) == len(tried) < 200, "what is known takes no time, and counts"
     tried.clear()
-    search.shrink_capacity(0.9)
+    search.shrink_capacity(1, 0.9)
     search.run(20)
     assert tried, "with less room nothing is known"
     assert len({*tried}) == len(tried)

@@ -16,8 +16,7 @@ from tests.support.tiny_plans import tiny_network
 import loadmaster as lm
 from loadmaster.cost.analytical.divisible import divisible_costs, piece_overheads
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.planning.cutting.piece_bound import Pieces, piece_bound
-from loadmaster.planning.cutting.precedence import NOWHERE, Pairing, pairings
+from loadmaster.planning.cutting.precedence import NOWHERE, Pairing, Pieces, pairings, piece_bound
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
 

@@ -63,7 +63,7 @@ def test_equal_plans_give_equal_bytes_whatever_kinds_of_number_they_hold():
 
 def test_records_have_lines_of_their_own():
     lines = TEXT.splitlines()
-    assert lines[1] == ' "version": 8,'
+    assert lines[1] == ' "version": 9,'
     assert (
         '  {"tensor": "net/w", "memory": "dram", "offset": 4096, "bytes": 1024, "start": 0.0,'
         ' "end": 4e-05},' in lines
@@ -126,18 +126,18 @@ BAD_TEXTS = {
     "not an object": ("[1, 2]", r"must hold one JSON object"),
     "null": ("null", r"must hold one JSON object"),
     "other version": (
-        _edited('"version": 8', '"version": 2'),
-        r"version: the file has version 2, this program reads version 8",
+        _edited('"version": 9', '"version": 2'),
+        r"version: the file has version 2, this program reads version 9",
     ),
     "version of the wrong type": (
-        _edited('"version": 8', '"version": "1"'),
+        _edited('"version": 9', '"version": "1"'),
         r"version: input should be a valid integer",
     ),
     "version is true": (
-        _edited('"version": 8', '"version": true'),
+        _edited('"version": 9', '"version": true'),
         r"version: input should be a valid integer",
     ),
-    "missing version": (_edited(' "version": 8,\n', ""), r"version: field required"),
+    "missing version": (_edited(' "version": 9,\n', ""), r"version: field required"),
     "unknown field": (
         _edited('"seed": 7', '"seed": 7, "sead": 8'),
         r"sead: unexpected keyword argument",
@@ -202,7 +202,7 @@ BAD_TEXTS = {
     ),
     "deep": ("[" * 100_000, r"nested too deeply"),
     "deep record": (
-        '{"version": 8, "a": ' + '{"a":' * 100_000 + "1" + "}" * 100_001,
+        '{"version": 9, "a": ' + '{"a":' * 100_000 + "1" + "}" * 100_001,
         r"nested too deeply",
     ),
     "repeated key": (

@@ -14,7 +14,7 @@ from loadmaster import _native
 from loadmaster.core.errors import PlanError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.job_times import job_times
+from loadmaster.cost.base import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.decisions import Schedule
 from loadmaster.planning.residency import resident

@@ -11,7 +11,7 @@ from tests.support.networks import GraphBuilder, npu, residual_chain, staged_mac
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.job_times import job_times
+from loadmaster.cost.base import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.residency import keep_resident, resident, stage_copies
 from loadmaster.planning.separate import map_jobs

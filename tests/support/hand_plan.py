@@ -446,7 +446,7 @@ def copying_plan() -> Plan:
             Memory("host", 1 << 20, 1e9, 1e9, in_place=False, energy=150e-12),
             Memory("hbm", 4096, 1e11, 1e11, energy=50e-12),
         ),
-        copy=CopyEngine(1e9, 1e9, 0.5e9, 0.5e9),
+        copy=CopyEngine((1e9, 1e9), (0.5e9, 0.5e9)),
     )
     jobs = (
         job(

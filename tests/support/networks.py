@@ -103,7 +103,7 @@ def npu(
         Core(f"c{i}", style, 8, 16, 1e9, RATES, 16, buffer) for i, style in enumerate(styles)
     )
     fast = Memory("scratchpad", scratchpad, 8e9, 8e9) if scratchpad else None
-    engine = CopyEngine(8e9, 8e9, 8e9, 8e9) if fast and copies else None
+    engine = CopyEngine((8e9, 8e9), (8e9, 8e9)) if fast and copies else None
     dram = Memory("dram", 2**24, 1e9, 1e9)
     return Target("npu", "for tests", own, (dram, fast) if fast else (dram,), engine)
 
@@ -112,7 +112,7 @@ def staged_machine(hbm: int) -> Target:
     """One core that needs every operand in a fast memory of ``hbm`` bytes."""
     core = Core("gpu", Style.ROOFLINE, 1, 1, 1e11, {8: 1.0, 16: 1.0, 32: 1.0}, 1, 0)
     host, fast = Memory("host", 2**24, 1e9, 1e9, in_place=False), Memory("hbm", hbm, 5e10, 5e10)
-    return Target("gpu", "for tests", (core,), (host, fast), CopyEngine(1e9, 1e9, 1e9, 1e9))
+    return Target("gpu", "for tests", (core,), (host, fast), CopyEngine((1e9, 1e9), (1e9, 1e9)))
 
 
 def workload(after: list[tuple[int, ...]]) -> Workload:

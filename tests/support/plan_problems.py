@@ -130,7 +130,7 @@ def _machine(rng: random.Random) -> Target:
         )
         if rng.random() < 0.8:
             rate = rng.choice([speed, speed * 0.4, near])
-            copy = CopyEngine(rate, rate, rate * rng.choice([1, 0.5]), rate, rng.random() < 0.3)
+            copy = CopyEngine((rate, rate), (rate, rate * rng.choice([1, 0.5])), rng.random() < 0.3)
     cores = tuple(_core(rng, f"c{number}") for number in range(rng.randint(1, 4)))
     return Target(
         "random",

@@ -16,7 +16,7 @@ from tests.support.onnx_builder import absent, constants, int8_graph, node
 from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.job_times import JobTable
+from loadmaster.cost.base import JobTable
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
@@ -242,7 +242,7 @@ class _Uses:
         for tensor in residence.fetched:
             size = workload.tensors[tensor].bytes * 1e12
             speed = min(
-                target.copy.asynchronous_to_fast,
+                target.copy.overlapping[1],
                 target.main.read_bandwidth,
                 target.fast.write_bandwidth,
             )

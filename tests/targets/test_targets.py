@@ -93,12 +93,7 @@ def test_a_core_states_the_energies_that_are_known():
 def test_two_tier_targets_state_their_bandwidths():
     server, gpu = target("optane-server"), target("gpu-pcie")
     assert (server.main.read_bandwidth, server.main.write_bandwidth) == (39e9, 14e9)
-    assert (
-        server.copy.to_fast,
-        server.copy.to_main,
-        server.copy.asynchronous_to_fast,
-        server.copy.asynchronous_to_main,
-    ) == (29e9, 12e9, 2e9, 2.5e9)
+    assert (server.copy.blocking, server.copy.overlapping) == ((12e9, 29e9), (2.5e9, 2e9))
     assert not gpu.main.in_place
 
 

@@ -14,8 +14,7 @@ from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Deadline, Progress, no_progress
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.base import JobAnalysis
-from loadmaster.cost.job_times import rounded_up, whole_picoseconds
+from loadmaster.cost.base import JobAnalysis, rounded_up, whole_picoseconds
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.exact import is_proven

@@ -16,7 +16,7 @@ from loadmaster.core.arrays import Ints, records_of
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, format_seconds, seconds_of
 from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.analytical.nests import EXPECTED
-from loadmaster.cost.job_times import JobTable
+from loadmaster.cost.base import JobTable
 from loadmaster.planning.decisions import Bounds, MakespanBound, Solution
 from loadmaster.planning.goal import Goal, delivered
 from loadmaster.planning.plan import Plan

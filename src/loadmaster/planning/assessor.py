@@ -14,7 +14,7 @@ from loadmaster.core.errors import PlanError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.energy import EnergyModel
-from loadmaster.cost.job_times import JobTable, JobTimes, job_times, whole_picoseconds
+from loadmaster.cost.base import JobTable, JobTimes, job_times, whole_picoseconds
 from loadmaster.planning.decisions import Placement, Schedule, Score, Solution, Timeline
 from loadmaster.planning.goal import Goal, delivered
 from loadmaster.planning.packing import Stays, most_alive
@@ -101,7 +101,7 @@ def _copy_times(
         links = [0.0] * len(target.memories)
         links[copy.source] = size / target.memories[copy.source].read_bandwidth
         links[copy.memory] = size / target.memories[copy.memory].write_bandwidth
-        engine = size / target.copy.overlapping(copy.memory)
+        engine = size / target.copy.overlapping[copy.memory]
         moved = [size * (number in (copy.source, copy.memory)) for number in range(len(links))]
         rows.append((max(engine, *links), *links, *moved))
     table = np.array(rows)

@@ -20,7 +20,7 @@ from loadmaster.core.progress import Deadline, Interrupts, Progress
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.energy import EnergyModel
 from loadmaster.cost.analytical.job_costs import front_tables, mixed_table
-from loadmaster.cost.job_times import JobTable, job_times
+from loadmaster.cost.base import JobTable, job_times
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.workload_planner import WorkloadPlanner

@@ -14,7 +14,7 @@ from loadmaster.core.shown import DisplayMixin
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import MiniBatch, NetworkInfo, NetworkTiming, Ranges
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Version of plan files."""
 
 

@@ -26,9 +26,8 @@ from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.plan import Plan
-from loadmaster.planning.retarget import require_smaller, retargeted
 from loadmaster.planning.workload_planner import WorkloadPlanner
-from loadmaster.targets.hardware import Target
+from loadmaster.targets.hardware import Target, excess_of
 from loadmaster.targets.load import NAMED, as_target
 from loadmaster.workloads.frontends.load import is_source, load
 from loadmaster.workloads.graph import Graph
@@ -146,7 +145,7 @@ def plan(
     budget = Effort.of(effort, PlanError)
     _check_arguments(graphs, target, mini_batches)
     if smaller is not None:
-        require_smaller(smaller, target)
+        _require_smaller(smaller, target)
     require_known("cut", cut, CUTS, PlanError)
     deadline = Deadline.within(time_limit)
     with deferred_interrupts() as interrupts, gc_relaxed():
@@ -163,9 +162,8 @@ def plan(
         chosen, best = selection.best()
         with suppress(CapacityError):
             if smaller is not None:
-                chosen, best = selection.compared(
-                    chosen, best, *retargeted(*planners.selection(smaller, cut).best(), target)
-                )
+                planner, theirs = planners.selection(smaller, cut).best()
+                chosen, best = selection.compared(chosen, best, *planner.retargeted(theirs, target))
         report("bounding", 0.0)
         bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
         of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
@@ -304,6 +302,15 @@ def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int)
         raise PlanError(
             f"{jobs} operators in all mini-batches are more than the {_MOST_OPERATORS} that are"
             " planned at once: plan fewer"
+        )
+
+
+def _require_smaller(smaller: Target, target: Target) -> None:
+    """Refuse a machine that has, or can do, more than the target in anything."""
+    for excess in excess_of(smaller, target):
+        raise PlanError(
+            f"smaller: {excess} of {smaller.name} is not within that of {target.name}: give a"
+            " machine of which it has more"
         )
 
 

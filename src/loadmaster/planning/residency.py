@@ -16,7 +16,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.errors import CapacityError
 from loadmaster.core.units import format_bytes
-from loadmaster.cost.job_times import JobTable, link_seconds
+from loadmaster.cost.base import JobTable, link_seconds
 from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Timeline
 from loadmaster.targets.hardware import Memory, Target
 from loadmaster.workloads.job import Job, TensorInstance, Workload

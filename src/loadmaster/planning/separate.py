@@ -16,7 +16,7 @@ from loadmaster.core.arrays import Floats, Int32s, Ints, Mask, edges_of
 from loadmaster.core.effort import Effort
 from loadmaster.core.progress import NO_DEADLINE, Deadline, Interrupts, Progress, no_progress
 from loadmaster.core.task_graph import task_graph
-from loadmaster.cost.job_times import JobTimes
+from loadmaster.cost.base import JobTimes
 from loadmaster.mapping.local_search import Walk, late_acceptance, perturbed, upward_rank
 from loadmaster.planning.addresses import Addresses, Draft
 from loadmaster.planning.assessor import Assessor

@@ -19,7 +19,7 @@ from loadmaster.core.units import (
 from loadmaster.core.violation import Violation
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import least_table, table_as_planned
-from loadmaster.cost.job_times import JobTable
+from loadmaster.cost.base import JobTable
 from loadmaster.planning.against.model import models_of
 from loadmaster.planning.against.networks import machine, networks, operators, tensors
 from loadmaster.planning.against.work import Rebuilt, Work

@@ -11,8 +11,7 @@ from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, TargetError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.planner import plan
-from loadmaster.planning.retarget import is_within
-from loadmaster.targets.hardware import Memory, Style, Target
+from loadmaster.targets.hardware import Memory, Style, Target, is_within
 from loadmaster.targets.load import as_target
 
 

@@ -13,9 +13,9 @@ from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError
 from loadmaster.core.progress import Deadline, Interrupts, Progress
-from loadmaster.cost.analytical.energy import EnergyModel
-from loadmaster.cost.analytical.job_costs import least_table
-from loadmaster.cost.job_times import JobTable
+from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
+from loadmaster.cost.analytical.job_costs import least_table, tiled_table
+from loadmaster.cost.base import JobTable
 from loadmaster.planning.addresses import Addresses, Draft
 from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.decisions import Bounds, Packing, Score, Solution
@@ -26,7 +26,7 @@ from loadmaster.planning.packing import PackingCache, Stays
 from loadmaster.planning.residency import evict, worth_of_stays
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.separate import SeparatePipeline
-from loadmaster.targets.hardware import Target
+from loadmaster.targets.hardware import Target, core_places
 from loadmaster.workloads.job import Workload
 
 _LESS_ROOM = 0.97
@@ -117,6 +117,16 @@ class WorkloadPlanner:
             ),
             begun.score,
         )
+
+    def retargeted(self, solution: Solution, target: Target) -> tuple[WorkloadPlanner, Solution]:
+        """The same jobs, order, stays and addresses on a machine that has at least as much of
+        everything; cores have their places there."""
+        table = tiled_table(self.workload, target, self.tilings)
+        energy = EnergyModel(table, energy_rates(target))
+        larger = replace(self, table=table, target=target, energy=energy)
+        places = np.array(core_places(self.target, target), dtype=np.int32)
+        schedule = replace(solution.schedule, core=places[solution.schedule.core])
+        return larger, larger.timed(replace(solution, schedule=schedule))
 
     def bounds(self) -> Bounds:
         """What no plan of these jobs can go below."""
@@ -268,10 +278,8 @@ class WorkloadPlanner:
             if not packs:
                 # Where it failed before, it is far from fitting.
                 failures += 1
-                less = _LESS_ROOM**failures
-                search.shrink_capacity(
-                    **{"main" if candidate is not None and solution is None else "fast": less}
-                )
+                memory = 0 if candidate is not None and solution is None else 1
+                search.shrink_capacity(memory, _LESS_ROOM**failures)
             if solution is None:
                 continue
             score = self.score_of(solution)

@@ -4,7 +4,7 @@ in."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from loadmaster.targets.hardware import ESTIMATED, Core, Memory, Style, Target
@@ -48,7 +48,7 @@ def document_of(target: Target) -> dict[str, Any]:
     for memory, role in zip(target.memories, ("main", "fast"), strict=False):
         document[memory.name] = {"role": role, **_memory(memory)}
     if target.copy is not None:
-        document["copy"] = asdict(target.copy)
+        document["copy"] = {**target.copy.fields, "shared": target.copy.shared}
     document["cores"] = list(_cores(target.cores))
     return document
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -106,21 +106,26 @@ class Core:
 
 @dataclass(frozen=True)
 class CopyEngine:
-    """Bandwidths of copies between main and fast memory in bytes/s each way, for copies that block
-    or overlap computation.
+    """Bandwidths of copies into each memory, by its number, in bytes/s: of copies that block
+    computation, and of those that overlap it.
 
-    If ``shared``, both directions take turns on one link.
+    If ``shared``, all directions take turns on one link.
     """
 
-    to_fast: float
-    to_main: float
-    asynchronous_to_fast: float
-    asynchronous_to_main: float
+    blocking: tuple[float, ...]
+    overlapping: tuple[float, ...]
     shared: bool = False
 
-    def overlapping(self, memory: int) -> float:
-        """Bandwidth of copies into a memory while cores compute."""
-        return (self.asynchronous_to_main, self.asynchronous_to_fast)[memory]
+    @property
+    def fields(self) -> dict[str, float]:
+        """Return the bandwidths by their names in hardware files."""
+        (to_main, to_fast), (later_main, later_fast) = self.blocking, self.overlapping
+        return {
+            "to_fast": to_fast,
+            "to_main": to_main,
+            "asynchronous_to_fast": later_fast,
+            "asynchronous_to_main": later_main,
+        }
 
 
 @dataclass(frozen=True)
@@ -164,3 +169,68 @@ class Target:
         memories = list(self.memories)
         memories[number] = replace(memories[number], **changes)
         return replace(self, memories=tuple(memories))
+
+
+def core_places(smaller: Target, target: Target) -> list[int] | None:
+    """For each core of a machine, in order, find the first further core of another that can do as
+    well; None if there is none for one."""
+    places, free = [], iter(enumerate(target.cores))
+    for core in smaller.cores:
+        place = next(
+            (number for number, other in free if next(_core_excess(core, other), None) is None),
+            None,
+        )
+        if place is None:
+            return None
+        places.append(place)
+    return places
+
+
+def is_within(smaller: Target, target: Target) -> bool:
+    """Say whether a machine has at least as much of everything as a smaller one."""
+    return next(excess_of(smaller, target), None) is None
+
+
+def excess_of(smaller: Target, target: Target) -> Iterator[str]:
+    """Name what a machine has, or can do, that another does not have or cannot do as well."""
+    if len(smaller.cores) > len(target.cores):
+        yield "the number of cores"
+    elif core_places(smaller, target) is None:
+        for one, other in zip(smaller.cores, target.cores, strict=False):
+            yield from (f"{one.name}.{name}" for name in _core_excess(one, other))
+    if len(smaller.memories) > len(target.memories):
+        yield "the number of memories"
+    for memory, larger in zip(smaller.memories, target.memories, strict=False):
+        yield from (f"{memory.name}.{name}" for name in _memory_excess(memory, larger))
+    if smaller.copy is not None:
+        more = {} if target.copy is None else target.copy.fields
+        if any(rate > more.get(name, 0.0) for name, rate in smaller.copy.fields.items()):
+            yield "copy"
+
+
+def _core_excess(one: Core, other: Core) -> Iterator[str]:
+    for name in ("style", "rows", "columns", "flexible", "local_buffer", "winograd", "accumulator"):
+        if getattr(one, name) != getattr(other, name):
+            yield name
+    for name in ("clock", "lanes", "buffer"):
+        if getattr(one, name) > getattr(other, name):
+            yield name
+    if any(rate > other.macs_per_cycle[bits] for bits, rate in one.macs_per_cycle.items()):
+        yield "macs_per_cycle"
+    if one.efficiency != other.efficiency:
+        yield "efficiency"
+    if (one.noc_bandwidth or float("inf")) > (other.noc_bandwidth or float("inf")):
+        yield "noc_bandwidth"
+    if (one.weight_loading or float("inf")) > (other.weight_loading or float("inf")):
+        yield "weight_loading"
+    if one.start_up < other.start_up:
+        yield "job_overhead"
+
+
+def _memory_excess(one: Memory, other: Memory) -> Iterator[str]:
+    for name in ("alignment", "in_place"):
+        if getattr(one, name) != getattr(other, name):
+            yield name
+    for name in ("capacity", "read_bandwidth", "write_bandwidth"):
+        if getattr(one, name) > getattr(other, name):
+            yield name

@@ -195,10 +195,11 @@ class _CopyTable(_Table):
 
     def engine(self) -> CopyEngine:
         return CopyEngine(
-            self.to_fast,
-            self.to_main,
-            self.asynchronous_to_fast or self.to_fast,
-            self.asynchronous_to_main or self.to_main,
+            (self.to_main, self.to_fast),
+            (
+                self.asynchronous_to_main or self.to_main,
+                self.asynchronous_to_fast or self.to_fast,
+            ),
             self.shared,
         )
 

@@ -28,7 +28,8 @@ void require_index(
 
 // What an evaluation is free in, with shares in place of bytes and positions.
 struct JointOptions {
-    double filled_fraction, retained_fraction, prefetch_fraction;
+    std::vector<double> filled_fraction; // of every memory
+    double retained_fraction, prefetch_fraction;
     std::int64_t release_delay_positions;
     double streamed_share;
     double fast_link_price, occupancy_exponent, link_load_limit, core_wait_ratio, energy_weight,
@@ -37,16 +38,20 @@ struct JointOptions {
     std::vector<double> core_prices;
     std::vector<std::int64_t> streamed_tensors;
 
-    JointOptions(double filled, double retained, double prefetch, std::int64_t delay,
+    JointOptions(std::vector<double> filled, double retained, double prefetch, std::int64_t delay,
         double streamed, double price, double occupancy, double load, double wait, double energy,
         double lead, bool urgent, std::vector<double> prices, std::vector<std::int64_t> tensors)
-        : filled_fraction(filled), retained_fraction(retained), prefetch_fraction(prefetch),
-          release_delay_positions(delay), streamed_share(streamed), fast_link_price(price),
-          occupancy_exponent(occupancy), link_load_limit(load), core_wait_ratio(wait),
-          energy_weight(energy), fetch_lead(lead), urgent_networks_first(urgent),
-          core_prices(std::move(prices)), streamed_tensors(std::move(tensors)) {
-        for (double fraction : {filled, retained, prefetch})
-            require(fraction <= 1.0 && fraction >= 0.0, "options: fractions lie between 0 and 1");
+        : filled_fraction(std::move(filled)), retained_fraction(retained),
+          prefetch_fraction(prefetch), release_delay_positions(delay), streamed_share(streamed),
+          fast_link_price(price), occupancy_exponent(occupancy), link_load_limit(load),
+          core_wait_ratio(wait), energy_weight(energy), fetch_lead(lead),
+          urgent_networks_first(urgent), core_prices(std::move(prices)),
+          streamed_tensors(std::move(tensors)) {
+        const auto is_fraction = [](double value) { return value <= 1.0 && value >= 0.0; };
+        require(is_fraction(retained) && is_fraction(prefetch) &&
+                filled_fraction.size() == kLinks &&
+                std::all_of(filled_fraction.begin(), filled_fraction.end(), is_fraction),
+            "options: fractions lie between 0 and 1, and filled_fraction has one for each memory");
         require(delay >= 0, "release_delay_positions: must not be negative");
         require(streamed >= 0.0, "streamed_share: must not be negative");
         require(price >= 0.0, "fast_link_price: must not be negative");
@@ -75,8 +80,8 @@ class JointProblem {
     JointProblem(Table compute, Ints row_job, Ints row_tensor, Flags row_write,
         Array<std::int64_t, 2> moved, Ints bytes, Ints padded_bytes, Ints producer, Flags output,
         const TaskGraph &graph, Ints release, Ints available, Table energy_penalty, Floats width,
-        Flags urgent, Floats read, Floats write, double engine, double engine_back,
-        std::int64_t capacity, bool in_place)
+        Flags urgent, Floats read, Floats write, Floats engine, std::int64_t capacity,
+        bool in_place)
         : compute_(compute), row_job_(row_job), row_tensor_(row_tensor), row_write_(row_write),
           moved_(moved), bytes_(bytes), padded_bytes_(padded_bytes), producer_(producer),
           output_(output), graph_(graph), release_(release), available_(available),
@@ -104,24 +109,23 @@ class JointProblem {
         require_finite(view(compute), "compute: must be finite and not negative");
         require_finite(view(energy_penalty), "energy_penalty: must be finite and not negative");
         require_finite(view(width), "width: must be finite and not negative");
-        require(read.size() == joint::kLinks && write.size() == joint::kLinks,
-            "links: a bandwidth for each memory");
-        for (std::size_t m = 0; m < joint::kLinks; ++m)
+        require(read.size() == kLinks && write.size() == kLinks && engine.size() == kLinks,
+            "links, engine: a bandwidth for each memory");
+        for (std::size_t m = 0; m < kLinks; ++m)
             for (double speed : {view(read)[m], view(write)[m]})
                 require(
                     std::isfinite(speed) && speed > 0.0, "links need a finite bandwidth above 0");
-        require(std::isfinite(engine) && engine >= 0.0, "engine: must be finite and not negative");
-        require(std::isfinite(engine_back) && engine_back >= 0.0,
-            "engine_back: must be finite and not negative");
-        require(in_place || (engine > 0.0 && engine_back > 0.0),
+        require_finite(view(engine), "engine: must be finite and not negative");
+        const std::array<double, kLinks> engines{view(engine)[kMain], view(engine)[kFast]};
+        require(in_place || (engines[kMain] > 0.0 && engines[kFast] > 0.0),
             "in_place: without it, copies need an engine");
         require(capacity >= 0, "capacity: must not be negative");
         work_ = {jobs, tensors, cores, view(compute_), view(row_job_), view(row_tensor_),
             view(row_write_), view(moved_), view(bytes_), view(padded_bytes_), view(producer_),
             view(output_), graph_.successors(), view(release_), view(available_),
             view(energy_penalty_)};
-        machine_ = {{view(read)[0], view(read)[1]}, {view(write)[0], view(write)[1]}, engine,
-            engine_back, capacity, in_place};
+        machine_ = {{view(read)[0], view(read)[1]}, {view(write)[0], view(write)[1]}, engines,
+            capacity, in_place};
     }
 
     JointEvaluation evaluate(const Ints &order, const JointOptions &chosen) const {
@@ -170,7 +174,7 @@ class JointProblem {
             return static_cast<std::int64_t>(static_cast<double>(bytes) * fraction);
         };
         const std::int64_t filled =
-            std::min(machine_.capacity, share(machine_.capacity, chosen.filled_fraction));
+            std::min(machine_.capacity, share(machine_.capacity, chosen.filled_fraction[kFast]));
         std::int64_t urgent =
             chosen.urgent_networks_first ? static_cast<std::int64_t>(order.size()) : 0;
         while (urgent > 0 && !urgent_.data()[order[urgent - 1]]) --urgent;
@@ -201,8 +205,9 @@ class JointProblem {
 
 void bind_joint(nb::module_ &module) {
     nb::class_<JointOptions>(module, "JointOptions")
-        .def(nb::init<double, double, double, std::int64_t, double, double, double, double, double,
-                 double, double, bool, std::vector<double>, std::vector<std::int64_t>>(),
+        .def(nb::init<std::vector<double>, double, double, std::int64_t, double, double, double,
+                 double, double, double, double, bool, std::vector<double>,
+                 std::vector<std::int64_t>>(),
             nb::kw_only(), nb::arg("filled_fraction"), nb::arg("retained_fraction"),
             nb::arg("prefetch_fraction"), nb::arg("release_delay_positions"),
             nb::arg("streamed_share"), nb::arg("fast_link_price"), nb::arg("occupancy_exponent"),
@@ -221,14 +226,14 @@ void bind_joint(nb::module_ &module) {
         .def_ro("row_stay", &JointEvaluation::row_stay);
     nb::class_<JointProblem>(module, "JointProblem")
         .def(nb::init<Table, Ints, Ints, Flags, Array<std::int64_t, 2>, Ints, Ints, Ints, Flags,
-                 const TaskGraph &, Ints, Ints, Table, Floats, Flags, Floats, Floats, double,
-                 double, std::int64_t, bool>(),
+                 const TaskGraph &, Ints, Ints, Table, Floats, Flags, Floats, Floats, Floats,
+                 std::int64_t, bool>(),
             nb::kw_only(), nb::arg("compute"), nb::arg("row_job"), nb::arg("row_tensor"),
             nb::arg("row_write"), nb::arg("moved"), nb::arg("bytes"), nb::arg("padded_bytes"),
             nb::arg("producer"), nb::arg("output"), nb::arg("graph"), nb::arg("release"),
             nb::arg("available"), nb::arg("energy_penalty"), nb::arg("width"), nb::arg("urgent"),
-            nb::arg("read"), nb::arg("write"), nb::arg("engine"), nb::arg("engine_back"),
-            nb::arg("capacity"), nb::arg("in_place"))
+            nb::arg("read"), nb::arg("write"), nb::arg("engine"), nb::arg("capacity"),
+            nb::arg("in_place"))
         .def("after_sources", &JointProblem::after_sources, nb::arg("keys"))
         .def("evaluate", &JointProblem::evaluate, nb::arg("order"), nb::arg("options"));
 }

@@ -95,13 +95,13 @@ class Simulation {
         for (std::size_t s = 0; s < stays_.stays.size(); ++s)
             if (stays_.stays[s].leaves) copies_.push_back(static_cast<std::int64_t>(s));
         for (std::size_t copy = 0; copy < copies_.size(); ++copy) {
-            const bool inward = copy < fetches_;
-            const double main = inward ? machine_.read[kMain] : machine_.write[kMain],
-                         fast = inward ? machine_.write[kFast] : machine_.read[kFast];
+            const std::size_t into = copy < fetches_ ? kFast : kMain;
+            const double main = (into == kFast ? machine_.read : machine_.write)[kMain],
+                         fast = (into == kFast ? machine_.write : machine_.read)[kFast];
             const double bytes =
                 static_cast<double>(work_.bytes[stays_.stays[copies_[copy]].tensor]);
-            const std::int64_t duration = whole(
-                bytes / std::min({inward ? machine_.engine : machine_.engine_back, main, fast}));
+            const std::int64_t duration =
+                whole(bytes / std::min({machine_.engine[into], main, fast}));
             const double seconds = static_cast<double>(duration) / kPicoseconds;
             copy_duration_.push_back(duration);
             copy_demand_.push_back(bytes / main / seconds);

@@ -37,9 +37,8 @@ constexpr std::size_t kMain = 0, kFast = 1, kLinks = 2;
 
 struct Machine {
     std::array<double, kLinks> read, write; // bytes/s of the link of every memory
-    double engine, engine_back; // bytes/s of copies to the fast memory and back; `engine` 0:
-                                // nothing can be fetched
-    std::int64_t capacity;      // bytes of the fast memory
+    std::array<double, kLinks> engine; // bytes/s of copies to every memory; 0: none can be made
+    std::int64_t capacity;             // bytes of the fast memory
     bool in_place; // whether jobs may use operands in main memory; if not, all are in the fast one
                    // while a job runs
 };

@@ -49,7 +49,8 @@ class Chooser {
             return result;
         }
         keep(items());
-        if (machine_.in_place && std::isfinite(options_.streamed_share) && machine_.engine > 0.0)
+        if (machine_.in_place && std::isfinite(options_.streamed_share) &&
+            machine_.engine[kFast] > 0.0)
             fetch_once();
         result = stays();
         fetch_early(result.stays, work_, options_, delay_, position_, used_);
@@ -200,7 +201,7 @@ class Chooser {
             }
             if (streamed_[t]) continue;
             if (produced(t)) offer_from_producer(result, t);
-            if (!produced(t) && machine_.engine > 0.0) offer_fetched(result, t);
+            if (!produced(t) && machine_.engine[kFast] > 0.0) offer_fetched(result, t);
         }
         sort_descending(result, [](const Item &item) { return item.density; });
         return result;

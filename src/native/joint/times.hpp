@@ -11,7 +11,7 @@ namespace loadmaster::joint {
 
 constexpr double kPicoseconds = 1e12;
 
-// As `whole_picoseconds` in loadmaster/cost/job_times.py; tests/test_twins.py holds the two
+// As `whole_picoseconds` in loadmaster/cost/base.py; tests/test_twins.py holds the two
 // together.
 std::int64_t whole(double seconds);
 
@@ -21,7 +21,7 @@ struct Times {
     std::vector<double> demand;         // jobs x cores x links
 };
 
-// As `job_times` in loadmaster/cost/job_times.py, to the last bit; the same test. O(operand rows x
+// As `job_times` in loadmaster/cost/base.py, to the last bit; the same test. O(operand rows x
 // cores).
 Times job_times(const Work &work, const Machine &machine, const Stays &stays);
 

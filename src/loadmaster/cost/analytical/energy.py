@@ -31,7 +31,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Int32s, Mask, grouped_sums
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS
 from loadmaster.cost.analytical.nests import WIDTHS, width_of
-from loadmaster.cost.job_times import JobTable
+from loadmaster.cost.base import JobTable
 from loadmaster.targets.hardware import Core, Memory, Style, Target
 from loadmaster.workloads.job import Job
 
@@ -57,7 +57,7 @@ class EnergyRates:
 @dataclass(frozen=True, eq=False)
 class EnergyModel:
     """Energy of jobs by the memories that each row of the job table uses, as in
-    :func:`~loadmaster.cost.job_times.job_times`."""
+    :func:`~loadmaster.cost.base.job_times`."""
 
     table: JobTable
     rates: EnergyRates

@@ -22,8 +22,7 @@ from loadmaster.cost.analytical.nests import (
     nest_table,
     tilings_for,
 )
-from loadmaster.cost.base import kinds_of, per_core
-from loadmaster.cost.job_times import JobTable
+from loadmaster.cost.base import JobTable, kinds_of, per_core
 from loadmaster.targets.hardware import Core, Target
 from loadmaster.workloads.job import Job, Role, Workload
 

@@ -244,7 +244,8 @@ def _stated(machine: Machine) -> dict[str, float]:
         f"cores.{name}.job_overhead": each.job_overhead for name, each in machine.cores.items()
     }
     if target.copy is not None:
-        found |= {"copy.to_fast": target.copy.to_fast, "copy.to_main": target.copy.to_main}
+        fields = target.copy.fields
+        found |= {f"copy.{name}": fields[name] for name in ("to_fast", "to_main")}
     return found
 
 
@@ -262,11 +263,14 @@ def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
 def _copies(engine: CopyEngine | None, copies: Sequence[CopyTime]) -> Iterator[Figure]:
     """Bandwidths of copies: all bytes over all seconds, since small ones are slower for each byte
     and a plan predicts the sum."""
-    for name in dict.fromkeys(each.field for each in copies if engine is not None):
+    if engine is None:
+        return
+    for name in dict.fromkeys(each.field for each in copies):
         these = [each for each in copies if each.field == name]
         rate = sum(each.bytes for each in these) / sum(each.seconds for each in these)
-        before = getattr(engine, name)
-        yield Figure(f"copy.{name}", before, _rounded(rate), Standing.FITTED, len(these))
+        yield Figure(
+            f"copy.{name}", engine.fields[name], _rounded(rate), Standing.FITTED, len(these)
+        )
 
 
 def _rounded(value: float) -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple
 
 from loadmaster.core.errors import PlacementError
 from loadmaster.cost.analytical.job_costs import Costs, job_costs
@@ -25,7 +24,7 @@ from loadmaster.placement.sequence import (
     StoredKind,
     StoredTensor,
 )
-from loadmaster.targets.hardware import Core, Memory, Target
+from loadmaster.targets.hardware import CopyEngine, Core, Memory, Target
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, TensorKind, uncounted
 from loadmaster.workloads.job import Job, Role, TensorInstance, Workload
 from loadmaster.workloads.job import Operand as JobOperand
@@ -119,12 +118,12 @@ def _machine(target: Target) -> tuple[Core, Memory]:
 def copy_link(target: Target) -> CopyLink:
     """Return the bandwidths of copies between the memories; without a ``copy`` table, the slower
     memory's in each direction."""
-    if target.copy is not None:
-        return CopyLink(*astuple(target.copy))
     assert target.fast is not None
     to_fast = min(target.main.read_bandwidth, target.fast.write_bandwidth)
     to_main = min(target.fast.read_bandwidth, target.main.write_bandwidth)
-    return CopyLink(to_fast, to_main, to_fast, to_main)
+    engine = target.copy or CopyEngine((to_main, to_fast), (to_main, to_fast))
+    (to_main, to_fast), (later_main, later_fast) = engine.blocking, engine.overlapping
+    return CopyLink(to_fast, to_main, later_fast, later_main, engine.shared)
 
 
 def _uses(graph: Graph, ops: list[Op]) -> list[_Uses]:

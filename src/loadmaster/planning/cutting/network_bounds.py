@@ -14,16 +14,18 @@ from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.divisible import divisible_costs, last_turns, piece_overheads
 from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.analytical.job_costs import least_table
-from loadmaster.cost.job_times import JobTable
-from loadmaster.planning.cutting.piece_bound import (
+from loadmaster.cost.base import JobTable
+from loadmaster.planning.cutting.precedence import (
     MOST_OPERATORS,
     Demands,
+    Pairing,
     Pieces,
+    Precedence,
     chain_bound,
+    pairings,
     piece_bound,
     sums_by_operator,
 )
-from loadmaster.planning.cutting.precedence import Pairing, Precedence, pairings
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
@@ -133,9 +135,9 @@ def network_bounds(
       comes in;
     - the longest chain of operators of one mini-batch, each of them shared by all cores, and run
       side by side with those that it can overlap
-      (:func:`~loadmaster.planning.cutting.piece_bound.chain_bound`);
+      (:func:`~loadmaster.planning.cutting.precedence.chain_bound`);
     - what pieces take to start, and to be waited for, however many there are
-      (:func:`~loadmaster.planning.cutting.piece_bound.piece_bound`).
+      (:func:`~loadmaster.planning.cutting.precedence.piece_bound`).
 
     O(operators x cores), and the chain O(operators^3) in a matrix product of up to 1,000 operators;
     none of larger networks.

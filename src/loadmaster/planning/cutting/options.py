@@ -11,7 +11,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, grouped_sums
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.job_times import JobTable, link_seconds
+from loadmaster.cost.base import JobTable, link_seconds
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph
 from loadmaster.workloads.job import Job, Operand, Role, TensorInstance, Workload

@@ -12,8 +12,15 @@ import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.planning.joint.problem import JointProblem
-from loadmaster.planning.joint.starts import LAGS, SHARES
-from loadmaster.planning.joint.state import Block, Chain, State, best_blocks, policy_values
+from loadmaster.planning.joint.state import (
+    LAGS,
+    SHARES,
+    Block,
+    Chain,
+    State,
+    best_blocks,
+    policy_values,
+)
 
 _LAG_STEP = 0.01
 """Standard deviation by which a distance changes: a hundredth of a network's work."""
@@ -166,7 +173,9 @@ class StreamTensors(Move):
         """Change tensors that are kept, or were changed before: of others it would change
         nothing."""
         streamed = state.policy.streamed_tensors
-        able = np.union1d(kept, np.array(streamed, dtype=np.int64))
+        changes = np.zeros(len(self._weight), dtype=np.bool_)
+        changes[kept] = changes[[*streamed]] = True
+        able = np.flatnonzero(changes)
         if not len(able):
             return state
         until = np.cumsum(self._weight[able])

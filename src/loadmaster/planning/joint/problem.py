@@ -16,7 +16,7 @@ from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.energy import EnergyModel
-from loadmaster.cost.job_times import JobTable
+from loadmaster.cost.base import JobTable
 from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Score, Timeline
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.packing import most_alive
@@ -34,9 +34,7 @@ class JointOptions:
     Attributes
     ----------
     filled_fraction
-        Share of the fast memory that may be filled.
-    main_filled_fraction
-        Share of main memory that may be filled.
+        Share of each memory that may be filled.
     retained_fraction
         Share of that which tensors kept from one use to a later one may fill.
     prefetch_fraction
@@ -73,8 +71,7 @@ class JointOptions:
         operands must be copied it says nothing.
     """
 
-    filled_fraction: float = 1.0
-    main_filled_fraction: float = 1.0
+    filled_fraction: tuple[float, ...] = (1.0, 1.0)
     retained_fraction: float = 1.0
     prefetch_fraction: float = 1.0
     release_delay_positions: int = 0
@@ -199,16 +196,12 @@ class JointProblem:
     def evaluate(self, order: Ints, options: JointOptions) -> Evaluation:
         """Choose stays along an order and run it. O(operands + stays x positions that they cover +
         tasks x cores)."""
-        given = {
-            name: value for name, value in vars(options).items() if name != "main_filled_fraction"
-        }
-        run = self._native.evaluate(order, _native.JointOptions(**given))
+        run = self._native.evaluate(order, _native.JointOptions(**vars(options)))
         if run.makespan < 0:
             return Evaluation(run, None)
         # Behind the highest buffer nothing needs to be aligned.
-        room = self.target.main.padded(
-            int(self.target.main.capacity * options.main_filled_fraction)
-        )
+        main = self.target.main
+        room = main.padded(int(main.capacity * options.filled_fraction[0]))
         lacking = self.main_load(run) - room if int(self._padded.sum()) > room else 0
         ends, energy = self._delivered(run), partial(self.energy_of, run)
         return Evaluation(run, self.goal.score(ends, run.makespan, energy, max(0, lacking)))
@@ -402,8 +395,7 @@ def _native_problem(
         urgent=np.array([job.network in goal.urgent for job in workload.jobs], dtype=np.uint8),
         read=np.array([memory.read_bandwidth for memory in target.memories]),
         write=np.array([memory.write_bandwidth for memory in target.memories]),
-        engine=target.copy.overlapping(1) if target.copy else 0.0,
-        engine_back=target.copy.overlapping(0) if target.copy else 0.0,
+        engine=np.array(target.copy.overlapping if target.copy else [0.0] * len(target.memories)),
         capacity=fast.capacity,
         in_place=main.in_place,
     )

@@ -25,8 +25,7 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
 from loadmaster.planning.joint.moves import moves
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem, fingerprint
-from loadmaster.planning.joint.starts import given_states, starts
-from loadmaster.planning.joint.state import State, chains, order_by
+from loadmaster.planning.joint.state import State, chains, given_states, order_by, starts
 
 _TOLERANCE = 0.002
 """Relative distance by which an accepted state may be worse than the one before, in the mean and at
@@ -74,7 +73,7 @@ class JointSearch:
         self._at: State | None = None
         self._score: Score | None = None
         self._done = 0
-        self._fill = self._main_fill = 1.0
+        self._filled: tuple[float, ...] = (1.0,) * len(problem.target.memories)
         self._unhurried = len(self._given)
         self._steps = self._explore(np.random.default_rng(seed))
 
@@ -93,11 +92,13 @@ class JointSearch:
         evaluation, order, state = self._best
         return Found(order, state.policy, evaluation, self._done)
 
-    def shrink_capacity(self, fast: float = 1.0, main: float = 1.0) -> None:
-        """Go on with only these shares of the room used until now: what was found could not be
-        given addresses."""
-        self._fill *= fast
-        self._main_fill *= main
+    def shrink_capacity(self, memory: int, share: float) -> None:
+        """Go on with only a share of a memory's room used until now: what was found could not be
+        given addresses there."""
+        self._filled = tuple(
+            filled * (share if number == memory else 1.0)
+            for number, filled in enumerate(self._filled)
+        )
         found, self._best = self._best, None
         at, self._at, self._score = self._at, None, None
         for state in (found[2] if found else None, at):
@@ -138,9 +139,7 @@ class JointSearch:
         """Evaluate a state and go on from it if it is hardly worse than the last; with a tolerance
         of 0 do not."""
         order = order_by(state, self._problem, self._chains)
-        policy = replace(
-            state.policy, filled_fraction=self._fill, main_filled_fraction=self._main_fill
-        )
+        policy = replace(state.policy, filled_fraction=self._filled)
         score, made = self._problem.score(order, fingerprint(order), policy)
         self._done += 1
         if score is None:

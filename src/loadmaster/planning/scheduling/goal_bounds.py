@@ -10,7 +10,7 @@ import numpy as np
 
 from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.energy import EnergyRates
-from loadmaster.cost.job_times import JobTable
+from loadmaster.cost.base import JobTable
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.scheduling.makespan_bound import makespan_bound

@@ -12,7 +12,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows
 from loadmaster.core.linear_program import LinearProgram
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.job_times import JobTable, link_seconds, whole_picoseconds
+from loadmaster.cost.base import JobTable, link_seconds, whole_picoseconds
 from loadmaster.mapping.local_search import upward_rank
 from loadmaster.planning.decisions import MakespanBound
 from loadmaster.targets.hardware import Memory, Target

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.planning.retarget import core_places, is_within
 from loadmaster.planning.sweep.axes import Axis, machine
-from loadmaster.targets.hardware import Target
+from loadmaster.targets.hardware import Target, core_places, is_within
 
 _MEMORY = ("scratchpad", "bandwidth", "capacity", "read_bandwidth", "write_bandwidth")
 _CORE = (
@@ -27,7 +26,7 @@ _CORE = (
 _COPY = ("to_fast", "to_main", "asynchronous_to_fast", "asynchronous_to_main")
 _ORDERED = frozenset((*_MEMORY, *_CORE, *_COPY))
 """Fields that machines may be compared by; whether they may here,
-:func:`~loadmaster.planning.retarget.is_within` says."""
+:func:`~loadmaster.targets.hardware.is_within` says."""
 
 
 def order_of(axis: Axis, target: Target, *, energy: bool = False) -> int:

@@ -120,13 +120,10 @@ def _engine_seconds(facts: Facts, copy: PlannedTransfer) -> float:
     engine = facts.plan.target.copy
     if engine is None:
         return 0.0
-    to_main = copy.destination == facts.plan.target.main.name
-    speeds = (
-        (engine.to_main, engine.asynchronous_to_main)
-        if to_main
-        else (engine.to_fast, engine.asynchronous_to_fast)
-    )
-    return copy.bytes / max(speeds) if max(speeds) > 0 else math.inf
+    names = [memory.name for memory in facts.plan.target.memories]
+    into = names.index(copy.destination)
+    speed = max(engine.blocking[into], engine.overlapping[into])
+    return copy.bytes / speed if speed > 0 else math.inf
 
 
 def _needs(facts: Facts, memory: Memory) -> list[tuple[int, int, float, int]]:
