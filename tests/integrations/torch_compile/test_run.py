@@ -23,7 +23,7 @@ from loadmaster.integrations.torch_compile.compare import (  # noqa: E402
 )
 from loadmaster.integrations.torch_compile.compare.comparison import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
+from loadmaster.integrations.torch_compile.devices.cpu_memory import PAGE, SlowFile  # noqa: E402
 from loadmaster.report.run import ways  # noqa: E402
 
 

@@ -12,7 +12,7 @@ through the page cache; their state is offloaded once they have ended.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,7 +25,6 @@ from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.devices.cpu_memory import Arena
-from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
 from loadmaster.integrations.torch_compile.updates import Update, forget, is_elementwise
 
@@ -70,12 +69,10 @@ def _update_large(optimizer: torch.optim.Optimizer, arguments: Any, keywords: An
             if not parameters or model.memory(parameters[0].device).file is None:
                 continue
             model.clear_idle()
-            reason = _reason_against(optimizer, arguments, keywords)
-            if reason:
+            if reason := _reason_against(optimizer, arguments, keywords):
                 model.leave_step(f"optimizer.{type(optimizer).__name__}", reason)
             else:
-                hidden = _HIDDEN.setdefault(optimizer, [])
-                _update(model, optimizer, parameters, hidden)
+                _update(model, optimizer, parameters, _HIDDEN.setdefault(optimizer, []))
 
 
 def _with_closure(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> Any:
@@ -140,21 +137,15 @@ register_optimizer_step_post_hook(_after_step)
 
 def _parameters(model: Model, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Parameters of a model that the optimizer has a gradient for, and that are worth moving."""
-    known = model.persistent_if_any()
-    if known is None:
-        return []
-    parameters = (
+    return [
         p
         for group in optimizer.param_groups
         for p in group["params"]
-        if p.nbytes >= SMALLEST and p.grad is not None
-    )
-    places = ((parameter, known.known(parameter)) for parameter in parameters)
-    return [
-        parameter
-        for parameter, place in places
-        if place is not None and place.tensor() is parameter
-    ]  # not a part of one
+        if p.nbytes >= SMALLEST
+        and p.grad is not None
+        and (place := model.persistent.known(p)) is not None
+        and place.is_of(p)  # not a part of one
+    ]
 
 
 def _reason_against(
@@ -197,15 +188,13 @@ def _update(
     Copies are made here, one after the other: handing a block to a thread and back takes longer on
     a busy machine.
     """
-    file = model.memory(torch.device("cpu")).file
-    assert file is not None
     arena, threads = Arena(_OPERANDS * _BLOCK), torch.get_num_threads()
     # Threads that wait for each other at every operator on a block take far longer on a busy
     # machine.
     torch.set_num_threads(1)
     try:
         for update, tensors in _prepared(model, optimizer, parameters):
-            _update_in_blocks(file, arena, update, tensors, [*map(model.place_of, tensors)])
+            _update_in_blocks(arena, update, tensors, [*map(model.place_of, tensors)])
             hidden.append((tensors[0], tensors[1]))
             tensors[0].grad = None
     finally:
@@ -243,7 +232,6 @@ def _prepared(
 
 
 def _update_in_blocks(
-    file: SlowFile,
     arena: Arena,
     update: Update,
     tensors: Sequence[torch.Tensor],
@@ -255,30 +243,27 @@ def _update_in_blocks(
     """
     scalars, count = update.scalars if update.begun else None, update.parameter.numel()
     most = _BLOCK // max(tensor.itemsize for tensor in tensors)
-    away = {i: place for i, place in enumerate(places) if place is not None}
-
-    def copy(by: Callable[[memoryview, int], None], i: int) -> None:
-        size, there = tensors[i].itemsize, away[i].place
-        assert there is not None
-        with arena.part(i * _BLOCK, length * size) as memory:
-            by(memory, there.slot + start * size)
-
+    away = [(i, one, one.place) for i, one in enumerate(places) if one is not None and one.place]
+    changed = [each for each in away if each[0] != 1]  # all but the gradient
     for start in range(0, count, most):
-        length, parts = min(most, count - start), []
-        for i, tensor in enumerate(tensors):
-            view = View(0, tensor.dtype, (length,), (1,), 0)
-            if i not in away:
-                parts.append(on_storage(tensor.untyped_storage(), view._replace(offset=start)))
-                continue
-            if not away[i].fresh:
-                copy(file.read, i)
-            parts.append(arena.tensor(view, i * _BLOCK, length * tensor.itemsize))
+        view = View(0, tensors[0].dtype, (min(most, count - start),), (1,), 0)
+        parts = [
+            on_storage(tensor.untyped_storage(), view._replace(dtype=tensor.dtype, offset=start))
+            for tensor in tensors
+        ]
+        for i, one, place in away:
+            size, own = tensors[i].itemsize, view._replace(dtype=tensors[i].dtype)
+            parts[i] = arena.tensor(own, i * _BLOCK, view.size[0] * size)
+            if not one.fresh:
+                with arena.part(i * _BLOCK, parts[i].nbytes) as memory:
+                    place.file.read(memory, place.slot + start * size)
         after = update.step_on(scalars, *parts)
-        for i in away.keys() - {1}:  # all but the gradient
-            copy(file.write, i)
+        for i, _, place in changed:
+            with arena.part(i * _BLOCK, parts[i].nbytes) as memory:
+                place.file.write(memory, place.slot + start * tensors[i].itemsize)
     update.complete(after)
     update.sync_to_optimizer()
     torch.autograd.graph.increment_version(update.parameter)
-    for i in away.keys() - {1}:
-        away[i].written()
-        away[i].changed()
+    for _, one, _ in changed:
+        one.fresh = False
+        one.changed()

@@ -26,7 +26,7 @@ from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
 from loadmaster.integrations.torch_compile.compiled_model import Model
-from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
+from loadmaster.integrations.torch_compile.devices.cpu_memory import SlowFile
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": partial(torch.optim.SGD, lr=1e-3),
@@ -565,7 +565,7 @@ class Turns:
                 self.work.step(variant)
             for variant in planned:
                 for plan in variant.model.plans if variant.model is not None else ():
-                    plan.forget_times()  # those of steps that give memory back are longer
+                    plan.history.forget()  # those of steps that give memory back are longer
             for variant in _PREDICTION_STEPS * [one for one in planned if not one.failed]:
                 self.restore_parameters(variant)
                 self.work.step(variant)

@@ -33,10 +33,10 @@ from loadmaster.integrations.torch_compile.compare.measurement import (
     status_bytes,
 )
 from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+    WeightFile,
     large_pages,
     return_freed_blocks,
 )
-from loadmaster.integrations.torch_compile.devices.slow_file import WeightFile
 
 if TYPE_CHECKING:
     from loadmaster.integrations.torch_compile.compiled_model import Model

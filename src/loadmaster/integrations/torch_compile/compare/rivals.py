@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from loadmaster.integrations.torch_compile.captured import View
-from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
+from loadmaster.integrations.torch_compile.captured import view_of
+from loadmaster.integrations.torch_compile.devices.cpu_memory import SlowFile, pages
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 
 _SMALLEST = 64 << 10
@@ -41,8 +41,7 @@ class SavedToFile:
         if tensor.nbytes < _SMALLEST or self.kept(tensor):
             return tensor
         dense = tensor.detach().contiguous()
-        view = View(0, dense.dtype, tuple(dense.shape), dense.stride(), 0)
-        slow = SlowTensor(view, self.file, self.file.reserve(pages(dense.nbytes)))
+        slow = SlowTensor(view_of(dense), self.file, self.file.reserve(pages(dense.nbytes)))
         slow.write(dense)
         return slow, tensor.stride()
 
@@ -103,7 +102,7 @@ def budgeted_backend(share: float) -> Callable[..., Any]:
     kernels as ours."""
     from functorch.compile import min_cut_rematerialization_partition
 
-    return _plain_backend(min_cut_rematerialization_partition, {"activation_memory_budget": share})
+    return _plain_backend(min_cut_rematerialization_partition, activation_memory_budget=share)
 
 
 def unmoved_backend() -> Callable[..., Any]:
@@ -111,6 +110,15 @@ def unmoved_backend() -> Callable[..., Any]:
     from functorch.compile import default_partition
 
     return _plain_backend(default_partition)
+
+
+def _plain_backend(partition: Any, **settings: Any) -> Callable[..., Any]:
+    from loadmaster.integrations.torch_compile.backend import compiled_by, unplanned
+
+    def part(graph: torch.fx.GraphModule, _: Any) -> Any:
+        return unplanned(graph)
+
+    return compiled_by(part, part, partition, **settings)
 
 
 def exported(module: nn.Module) -> Callable[..., Any]:
@@ -124,25 +132,3 @@ def exported(module: nn.Module) -> Callable[..., Any]:
         return runs[0].run(*given, *named.values())
 
     return run
-
-
-def _plain_backend(partition: Any, settings: dict[str, Any] | None = None) -> Callable[..., Any]:
-    def compiled(graph: torch.fx.GraphModule, inputs: Any, **_: Any) -> Any:
-        from torch._dynamo.backends.common import aot_autograd
-
-        from loadmaster.integrations.torch_compile.backend import unplanned
-
-        def part(graph: torch.fx.GraphModule, _: Any) -> Any:
-            return unplanned(graph)
-
-        with torch._functorch.config.patch(
-            force_non_lazy_backward_lowering=True, **(settings or {})
-        ):
-            return aot_autograd(
-                fw_compiler=part,
-                bw_compiler=part,
-                partition_fn=partition,
-                keep_inference_input_mutations=True,
-            )(graph, inputs)
-
-    return compiled

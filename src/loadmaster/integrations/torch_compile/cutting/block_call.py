@@ -40,7 +40,6 @@ from loadmaster.integrations.torch_compile.slow_tensor import (
 from loadmaster.integrations.torch_compile.updates import Update
 from loadmaster.placement.sequence import CopyLink
 
-Operand: TypeAlias = torch.Tensor | SlowTensor
 Slow: TypeAlias = Sequence[SlowTensor | None]
 Blocks = Callable[[Call, Slow, tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]
 """Runs a call on operands: slow results (None for those in fast memory), arguments, keywords;
@@ -108,9 +107,6 @@ class BlockCall:
 def empty(view: View) -> torch.Tensor:
     """A result in fast memory, not yet computed."""
     return torch.empty_strided(view.size, view.stride, dtype=view.dtype)
-
-
-aten: Any = torch.ops.aten
 
 
 @dataclass(frozen=True)
