@@ -52,10 +52,8 @@ class Storage:
     owner: Owner = Owner.PLAN
 
 
-class Run(Enum):
-    """Stands for the run that a forward pass begins, among what it saves for its backward pass."""
-
-    THIS = auto()
+THIS_RUN = object()
+"""Stands for the run that a forward pass begins, among what it saves for its backward pass."""
 
 
 class View(NamedTuple):
@@ -307,7 +305,7 @@ class _Reader:
                 )
                 slots.append(values[node])
             elif node.name == RUN:
-                values[node] = Run.THIS
+                values[node] = THIS_RUN
             elif node.op == "get_attr":
                 values[node] = self._constant(node, getattr(graph, node.target))
             elif node.op in ("call_function", "output"):

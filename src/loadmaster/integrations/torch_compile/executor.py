@@ -21,10 +21,10 @@ from loadmaster import _native
 from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import (
+    THIS_RUN,
     Call,
     Owner,
     Part,
-    Run,
     View,
     is_view,
     on_storage,
@@ -370,7 +370,6 @@ class Session:
         try:
             self._carry(slot, to_fast=False)
         except BaseException:
-            self.memory.synchronize()
             self._release_last()
             raise
         self.offload_slot = slot
@@ -378,18 +377,18 @@ class Session:
     def reload(self) -> None:
         """Copy what was offloaded back to its addresses in the arena."""
         assert self.offload_slot is not None
-        try:
-            self._carry(self.offload_slot, to_fast=True)
-        except BaseException:
-            self.memory.synchronize()
-            raise
+        self._carry(self.offload_slot, to_fast=True)
         self.offload_slot = None
         self._release_last()
 
     def _carry(self, slot: int, to_fast: bool) -> None:
-        for offset, bytes in self.program.kept:
-            self.memory.copy(self.program.arena, Copy(to_fast, offset, slot, bytes))()
-            slot += bytes
+        try:
+            for offset, bytes in self.program.kept:
+                self.memory.copy(self.program.arena, Copy(to_fast, offset, slot, bytes))()
+                slot += bytes
+        except BaseException:
+            self.memory.synchronize()
+            raise
 
     def _release_last(self) -> None:
         self.memory.release(*self._held.pop())
@@ -626,7 +625,7 @@ class _Values:
         """What stands for a value outside: a handle for tensors that stay in the arena or the slow
         memory."""
         session = self._session
-        if value is Run.THIS:
+        if value is THIS_RUN:
             return _marked(torch.empty(0), session)
         if session.program.captured.is_planned(value):
             return _marked(session.program.handle(value), session)
@@ -756,7 +755,7 @@ def session_of(arguments: Sequence[Any]) -> Session:
         if all(
             getattr(argument, _SESSION, None) is session
             for slot, argument in given
-            if slot is Run.THIS or captured.is_planned(slot)
+            if slot is THIS_RUN or captured.is_planned(slot)
         ):
             return session
         session.abandon()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map
@@ -110,12 +110,11 @@ class CallProfiles:
             ]
 
     def _of(self, call: Call, captured: Captured) -> CallProfile:
-        own = getattr(call.target, "profile", None)
-        if own is not None:
-            return cast(CallProfile, own(call, captured, self.known))
-        key = signature(call)
+        own = getattr(call.target, "profile_key", None)
+        key = signature(call) if own is None else own(call, captured)
         if key not in self.known:
-            self.known[key] = _profile(call, captured)
+            profile = _profile if own is None else call.target.profile
+            self.known[key] = profile(call, captured)
         return self.known[key]
 
 

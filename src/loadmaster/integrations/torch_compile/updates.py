@@ -253,15 +253,16 @@ class Update:
         if self.begun:
             self.tensors = {name: there[name] for name in self.tensors}
 
-    def profile(self, call: Call, captured: Captured, known: dict[Any, CallProfile]) -> CallProfile:
-        """Measure the first update, which makes the state, and a later one: time and allocations.
-        Equal updates are run once."""
-        key = _form(self.optimizer, self.parameter), signature(replace(call, target=None))
-        if key not in known:
-            operands, trial = stand_ins(call, captured)[0], copy.copy(self)
-            trial.held = False
-            known[key] = profiled_update(trial, lambda: trial(*operands), call.results)
-        return known[key]
+    def profile_key(self, call: Call, captured: Captured) -> Any:
+        """A key that is equal for updates that run alike."""
+        return _form(self.optimizer, self.parameter), signature(replace(call, target=None))
+
+    def profile(self, call: Call, captured: Captured) -> CallProfile:
+        """Measure the first update, which makes the state, and a later one: time and
+        allocations."""
+        operands, trial = stand_ins(call, captured)[0], copy.copy(self)
+        trial.held = False
+        return profiled_update(trial, lambda: trial(*operands), call.results)
 
 
 def _keep(own: torch.Tensor, made: torch.Tensor) -> None:

@@ -100,32 +100,29 @@ class Variant:
         if not self.seconds:
             now = 0.0 if self.model is None else self.model.summary().predicted_step_seconds
             return {"predicted_step_seconds": now, "measured_over_predicted": None}
-        ratio = Difference.of(self.seconds, self.predicted)
-        found = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high}
+        ratio = asdict(Difference.of(self.seconds, self.predicted))
+        del ratio["verdict"]
         return {
             "predicted_step_seconds": statistics.median(self.predicted),
-            "measured_over_predicted": found,
+            "measured_over_predicted": ratio,
         }
 
-    @property
-    def step_seconds(self) -> float | None:
-        """Median seconds of a step; None before the first."""
-        return statistics.median(self.seconds) if self.seconds else None
-
-    @property
-    def step_cpu_seconds(self) -> float | None:
-        """Median processor seconds of a step, which other processes on the machine hardly change;
-        None before the first."""
-        return statistics.median(self.cpu_seconds) if self.cpu_seconds else None
-
-    def figures(self) -> dict[str, Any]:
-        """The figures that are printed, by name."""
-        figures = {
-            "step_seconds": self.step_seconds,
-            "step_cpu_seconds": self.step_cpu_seconds,
-            "measured_peak": self.peak,
+    def figures(self, prefix: str = "") -> dict[str, Any]:
+        """The figures that are printed, by name: medians of steps, by the clock and of processor
+        time, which other processes on the machine hardly change. None before the first."""
+        return {
+            f"{prefix}step_seconds": _median(self.seconds),
+            f"{prefix}step_cpu_seconds": _median(self.cpu_seconds),
         }
-        return figures | ({"failed": self.failed} if self.failed else {})
+
+    def measured(self) -> dict[str, Any]:
+        """These figures, the peak, and why there are none."""
+        failed = {"failed": self.failed} if self.failed else {}
+        return self.figures() | {"measured_peak": self.peak} | failed
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 @dataclass(frozen=True)
@@ -148,11 +145,11 @@ class Difference:
     def of(mine: Sequence[float], theirs: Sequence[float]) -> Difference:
         """Compare the seconds of steps that were run in turns."""
         ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
-        outside = _outside(len(ratios))
-        if outside is None:
-            return Difference(statistics.median(ratios), None, None, NO_DIFFERENCE)
-        low, high = ratios[outside], ratios[-1 - outside]
-        verdict = "faster" if high < 1 else "slower" if low > 1 else NO_DIFFERENCE
+        outside, low, high = _outside(len(ratios)), None, None
+        verdict = NO_DIFFERENCE
+        if outside is not None:
+            low, high = ratios[outside], ratios[-1 - outside]
+            verdict = "faster" if high < 1 else "slower" if low > 1 else NO_DIFFERENCE
         return Difference(statistics.median(ratios), low, high, verdict)
 
 
@@ -275,17 +272,14 @@ def compare(
     have run.
     """
     start, begun = Snapshot(work.module, work.inputs), time.process_time()
-    ours, unmoved, eager = (
-        _planned(work, options),
-        Variant("unmoved", compiled(work.module, rivals.unmoved_backend())),
-        Variant("eager", work.module),
-    )
+    ours, eager = _planned(work, options), Variant("eager", work.module)
+    unmoved = Variant("unmoved", compiled(work.module, rivals.unmoved_backend()))
     first, rest, more = [ours, unmoved], [], []
     if with_rivals:
         first.append(eager)
         rest = [*(_training_rivals(work, options) if work.training else _inference_rivals(work))]
         more = [_planned(work, options | {"fast_memory": budget}) for budget in (None, *budgets)]
-    turns = Turns(work, [*first, *rest, *more], progress)
+    turns, others = Turns(work, [*first, *rest, *more], progress), [*first[2:], *rest]
     for variant in (unmoved, eager, *rest):
         variant.optimizer = optimizer_of(work.optimizer, work.module)
     measurement.return_freed_memory()
@@ -295,63 +289,38 @@ def compare(
         if variant is ours:
             _check_planned(ours)
     right, mine, plain = (turns.results(variant, start) for variant in (unmoved, ours, eager))
-    equal = _same(mine, right)
-    found = _closeness(ours, work, 0.0 if equal else _distance(mine, right, 2))
+    same = [_same(mine, right)]
+    found = _closeness(ours, work, 0.0 if same[0] else _distance(mine, right, 2))
     found["max_difference_eager"] = _distance(mine, plain, math.inf)
     del mine, plain
     for variant in first:
         before = time.process_time()
         turns.measure_peak(variant)
     if with_rivals:
-        now = time.process_time()
+        now, count = time.process_time(), len(first)
         # Each rival, a plan at the peak of each, and plans beside them.
         ways = 2 * len(rest) + len(more) + 1
-        left = (now - begun) / len(first) * ways
-        left += (now - before) * (len(first) + ways) * (steps + 1)
+        left = (now - begun) / count * ways + (now - before) * (count + ways) * (steps + 1)
         tell(
             f"comparing takes about {max(1, round(left / 60))} min of processor time more; Ctrl-C"
             " prints what is known by then"
         )
-    turns.each(rest + more, "1 of 4: compiling", turns.warm, lost=True)
-    turns.each(rest + more, "2 of 4: measuring peaks", turns.measure_peak)
-    at_peaks: dict[str, Variant] = {}
-
-    def plan_at_peak(rival: Variant) -> None:
-        if rival.peak and rival.peak >= (more[0].peak or 0):
-            at_peaks[rival.name] = more[0]  # nothing needs to move
-        elif rival.peak:
-            variant = _planned(work, options | {"fast_memory": rival.peak, "refine_after": 2})
-            turns.variants.append(variant)
-            turns.warm(variant)
-            turns.measure_peak(variant)
-            at_peaks[rival.name] = variant
-
-    others = [eager, *rest] if with_rivals else []
-    turns.each(others, "3 of 4: planning at the peak of", plan_at_peak)
-    same = [equal]
-    turns.each(
-        [
-            variant
-            for variant in turns.variants
-            if variant.model is not None and variant is not ours
-        ],
-        "3 of 4: checking results of",
-        lambda each: same.append(_same(turns.results(each, start), right)),
-    )
+    turns.measure(rest + more)
+    turns.plan_at_peaks(others, more, options)
+    same += turns.checked(ours, start, right)
     timed = 0 if turns.stopped else turns.timed((ours, *more), steps)
     found |= _summary(work, ours, unmoved) | {
         "gradients_equal": all(same),
         "steps": timed,
         "interrupted": timed < steps,
         "rivals": {
-            variant.name: variant.figures() | _compared(variant, at_peaks.get(variant.name))
-            for variant in others
+            rival.name: rival.measured() | _compared(rival, turns.at_peaks.get(rival.name))
+            for rival in others
         },
     }
     if with_rivals:
         # Of a plan under which nothing moves.
-        found["executor_step_seconds"] = more[0].step_seconds
-        found["executor_step_cpu_seconds"] = more[0].step_cpu_seconds
+        found |= more[0].figures("executor_")
         found["budgets"] = [_under_budget(variant) for variant in (ours, *more[1:])]
     return found
 
@@ -368,7 +337,7 @@ def _planned(work: Workload, options: dict[str, Any]) -> Variant:
 def _under_budget(variant: Variant) -> dict[str, Any]:
     assert variant.model is not None
     found = variant.model.summary()
-    return variant.figures() | {
+    return variant.measured() | {
         "budget": found.budget,
         "planned_peak": found.planned_peak,
         **variant.prediction(),
@@ -382,7 +351,7 @@ def _compared(rival: Variant, plan: Variant | None) -> dict[str, Any]:
     if rival.failed or plan is None:
         return {}
     figures: dict[str, Any] = {
-        "loadmaster_at_its_peak": plan.figures(),
+        "loadmaster_at_its_peak": plan.measured(),
         "difference": None,
         "beaten": False,
     }
@@ -477,12 +446,16 @@ def _distance(mine: list[torch.Tensor], right: list[torch.Tensor], order: float)
 
 @dataclass
 class Turns:
-    """Variants that run steps of one module in turns; Ctrl-C keeps what is finished."""
+    """Variants that run steps of one module in turns; Ctrl-C keeps what is finished.
+
+    ``at_peaks`` are plans whose budget is the peak of a rival, by its name.
+    """
 
     work: Workload
     variants: list[Variant]
     progress: Progress
     stopped: bool = False
+    at_peaks: dict[str, Variant] = field(default_factory=dict)
 
     def each(
         self,
@@ -504,6 +477,41 @@ class Turns:
                 self.stopped = True
             if lost and not variant.failed:
                 variant.failed = "stopped before it was measured"
+
+    def measure(self, variants: Sequence[Variant]) -> None:
+        """Compile variants, and measure their peaks."""
+        self.each(variants, "1 of 4: compiling", self.warm, lost=True)
+        self.each(variants, "2 of 4: measuring peaks", self.measure_peak)
+
+    def plan_at_peaks(
+        self, others: Sequence[Variant], planned: Sequence[Variant], options: dict[str, Any]
+    ) -> None:
+        """Make a plan at the peak of each rival; where nothing needs to move, it is the first of
+        those that were ``planned``."""
+
+        def plan(rival: Variant) -> None:
+            if rival.peak and rival.peak >= (planned[0].peak or 0):
+                self.at_peaks[rival.name] = planned[0]
+            elif rival.peak:
+                variant = _planned(
+                    self.work, options | {"fast_memory": rival.peak, "refine_after": 2}
+                )
+                self.variants.append(variant)
+                self.warm(variant)
+                self.measure_peak(variant)
+                self.at_peaks[rival.name] = variant
+
+        self.each(others, "3 of 4: planning at the peak of", plan)
+
+    def checked(self, ours: Variant, start: Snapshot, right: list[torch.Tensor]) -> list[bool]:
+        """Whether results of other plans than ours are right, of each."""
+        same: list[bool] = []
+        self.each(
+            [one for one in self.variants if one.model is not None and one is not ours],
+            "3 of 4: checking results of",
+            lambda each: same.append(_same(self.results(each, start), right)),
+        )
+        return same
 
     def restore_parameters(self, variant: Variant) -> None:
         """Put parameters where the variant expects them, before its steps."""
@@ -603,8 +611,7 @@ def _summary(work: Workload, ours: Variant, unmoved: Variant) -> dict[str, Any]:
         "unmoved_peak": max((plan.unmoved_peak for plan in plans), default=0),
         "unmoved_measured_peak": unmoved.peak,
         "resident": work.resident(unmoved),
-        "unmoved_step_seconds": unmoved.step_seconds,
-        "unmoved_step_cpu_seconds": unmoved.step_cpu_seconds,
+        **unmoved.figures("unmoved_"),
         "costs": costs_json(merged(costs)),
         "label": str(Label.MEASURED),
         "waiting_seconds": sum(plan.times.waiting for plan in plans),

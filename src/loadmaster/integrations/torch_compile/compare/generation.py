@@ -29,6 +29,7 @@ from torch import nn
 from loadmaster.core.errors import ModelError, RuntimeUnavailable
 from loadmaster.core.packages import package
 from loadmaster.integrations.torch_compile.compare.measurement import (
+    HighWater,
     return_freed_memory,
     status_bytes,
 )
@@ -252,7 +253,7 @@ class Way:
     empty: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     failed: str = ""
-    before: dict[str, int] = field(default_factory=dict)
+    mark: HighWater | None = None
 
     def told(self, go: bool = True) -> dict[str, Any]:
         """Have the worker go on, and return its answer; sets ``failed`` where there is none."""
@@ -277,21 +278,15 @@ class Way:
     def watch(self) -> None:
         """Count the peak from now on."""
         with contextlib.suppress(OSError):
-            Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-            self.before = status_bytes(self.process.pid)
+            self.mark = HighWater(self.process.pid)
 
     def peak(self) -> int | None:
         """Most bytes of anonymous memory since `watch`, above what was there when only libraries
         were loaded."""
-        try:
-            now = status_bytes(self.process.pid)
-        except OSError:
-            return None
-        return (
-            now["VmHWM"]
-            - max(one["RssFile"] + one["RssShmem"] for one in (now, self.before))
-            - self.empty
-        )
+        with contextlib.suppress(OSError):
+            if self.mark is not None:
+                return self.mark.bytes() - self.empty
+        return None
 
     def _later(self) -> list[dict[str, Any]]:
         """Rows of the tokens that count."""

@@ -70,19 +70,17 @@ class BlockCall:
         """Run all blocks; the results in fast memory, None for the others."""
         return self.run(self.whole, slow, arguments, keywords)
 
-    def profile(self, call: Call, captured: Captured, known: dict[Any, CallProfile]) -> CallProfile:
-        """Measure the blocks of a call on made-up operands; the seconds of transfers are those that
-        the link promises."""
-        key = (
+    def profile_key(self, call: Call, captured: Captured) -> Any:
+        """A key that is equal for calls that run alike."""
+        return (
             repr(self.run),
             signature(replace(call, target=self.whole.target)),
             *(view.storage in captured.streamed for view in views((call.arguments, call.keywords))),
         )
-        if key not in known:
-            known[key] = self._profile(call, captured)
-        return known[key]
 
-    def _profile(self, call: Call, captured: Captured) -> CallProfile:
+    def profile(self, call: Call, captured: Captured) -> CallProfile:
+        """Measure the blocks of a call on made-up operands; the seconds of transfers are those that
+        the link promises."""
         file, target = NoFile(), copy.copy(self.whole.target)
         whole = replace(self.whole, target=target) if isinstance(target, Update) else self.whole
         arguments, keywords = stand_ins(call, captured, lambda view: SlowTensor(view, file, 0))

@@ -193,24 +193,16 @@ def _nested(call: Call, streamed: frozenset[int], room: int) -> Iterator[tuple[i
 def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int) -> Slices | None:
     """Blocks along a cut that take ``room``, with what all of them need, or ``most``; None if that
     is not possible."""
-    tensors = [(view, dim, view.storage in streamed) for view, dim in _with_dims(call, cut)]
-    results = [
-        (view, dim, True)
-        for view, dim in zip(call.results, cut.results, strict=True)
-        if isinstance(view, View)
-    ]
-    held = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim == WHOLE)
+    made = [(v, d) for v, d in zip(call.results, cut.results, strict=True) if v is not None]
+    tensors = [(view, dim) for view, dim in _with_dims(call, cut) if view.storage in streamed]
+    tensors += made
+    held = sum(_bytes(view) for view, dim in tensors if dim == WHOLE)
     # A part of a sum is beside the sum, but for products.
     beside = call.kind != "aten.mm"
-    held += sum(
-        _bytes(view) * ((view.storage in streamed) + beside)
-        for view, dim, _ in results
-        if dim == SUM
-    )
-    cutting = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim >= 0)
-    if held >= room or any(
-        dim == SUM and view.dtype.itemsize < _SUMMED for view, dim, _ in results
-    ):
+    sums = [view for view, dim in made if dim == SUM]
+    held += sum(_bytes(view) * ((view.storage in streamed) + beside) for view in sums)
+    cutting = sum(_bytes(view) for view, dim in tensors if dim >= 0)
+    if held >= room or any(view.dtype.itemsize < _SUMMED for view in sums):
         return None
     pieces = min(max(math.ceil(cutting / (room - held)), 1), cut.length(call))
     return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
