@@ -12,7 +12,8 @@ through the page cache; their state is offloaded once they have ended.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.devices.cpu_memory import Arena
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 from loadmaster.integrations.torch_compile.updates import Update, forget, is_elementwise
 
 _BLOCK = 1 << 20
@@ -231,39 +233,52 @@ def _prepared(
         yield update, [parameter, gradient, *state]
 
 
+@dataclass(frozen=True)
+class _Passing(SlowTensor):
+    """A tensor in the slow memory whose blocks, whole pages, pass through an arena, each at the
+    offset ``at``; a ``fresh`` one is not read."""
+
+    arena: Arena
+    at: int
+    fresh: bool
+
+    def read(self) -> torch.Tensor:
+        """The block in the arena."""
+        if not self.fresh:
+            self._pass(self.file.read)
+        count = self.shape[0] * self.dtype.itemsize
+        return self.arena.tensor(self.view._replace(offset=0), self.at, count)
+
+    def write(self, values: torch.Tensor) -> None:
+        """Write the block as it is in the arena."""
+        self._pass(self.file.write)
+
+    def _pass(self, by: Callable[[memoryview, int], None]) -> None:
+        size = self.dtype.itemsize
+        with self.arena.part(self.at, self.shape[0] * size) as memory:
+            by(memory, self.start + self.view.offset * size)
+
+
 def _update_in_blocks(
     arena: Arena,
     update: Update,
     tensors: Sequence[torch.Tensor],
     places: Sequence[PersistentTensor | None],
 ) -> None:
-    """Make an update of one parameter; ``places`` are those of tensors in the slow memory.
-
-    Each block but the last is a number of whole pages of every tensor.
-    """
-    scalars, count = update.scalars if update.begun else None, update.parameter.numel()
+    """Make an update of one parameter; ``places`` are those of tensors in the slow memory."""
+    count, operands = update.parameter.numel(), []
+    for i, (tensor, one) in enumerate(zip(tensors, places, strict=True)):
+        view = View(0, tensor.dtype, (count,), (1,), 0)
+        operands.append(
+            on_storage(tensor.untyped_storage(), view)
+            if one is None or one.place is None
+            else _Passing(view, one.place.file, one.place.slot, arena, i * _BLOCK, one.fresh)
+        )
     most = _BLOCK // max(tensor.itemsize for tensor in tensors)
-    away = [(i, one, one.place) for i, one in enumerate(places) if one is not None and one.place]
-    changed = [each for each in away if each[0] != 1]  # all but the gradient
-    for start in range(0, count, most):
-        view = View(0, tensors[0].dtype, (min(most, count - start),), (1,), 0)
-        parts = [
-            on_storage(tensor.untyped_storage(), view._replace(dtype=tensor.dtype, offset=start))
-            for tensor in tensors
-        ]
-        for i, one, place in away:
-            size, own = tensors[i].itemsize, view._replace(dtype=tensors[i].dtype)
-            parts[i] = arena.tensor(own, i * _BLOCK, view.size[0] * size)
-            if not one.fresh:
-                with arena.part(i * _BLOCK, parts[i].nbytes) as memory:
-                    place.file.read(memory, place.slot + start * size)
-        after = update.step_on(scalars, *parts)
-        for i, _, place in changed:
-            with arena.part(i * _BLOCK, parts[i].nbytes) as memory:
-                place.file.write(memory, place.slot + start * tensors[i].itemsize)
-    update.complete(after)
+    update.in_blocks(operands, [(a, min(most, count - a)) for a in range(0, count, most)])
     update.sync_to_optimizer()
     torch.autograd.graph.increment_version(update.parameter)
-    for _, one, _ in changed:
-        one.fresh = False
-        one.changed()
+    for i, one in enumerate(places):
+        if one is not None and i != 1:  # all but the gradient
+            one.fresh = False
+            one.changed()

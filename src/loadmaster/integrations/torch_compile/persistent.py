@@ -37,7 +37,6 @@ _POINTER_BYTES = 32
 _CPU = torch.device("cpu")
 SMALLEST = 64 << 10
 """The least bytes of a tensor that is worth moving."""
-_AT_ONCE = 16 << 20
 _READ_AT_ONCE = 2 << 20
 """Bytes read at a time when a tensor comes back: two such blocks are beside it, and larger reads
 are no faster."""
@@ -137,7 +136,7 @@ class PersistentTensor:
         else:
             place = self.reserve(file)
             if not self.fresh:
-                self._write(storage, place)
+                self._there().write(_bytes_of(storage))
             swap_memory(storage, at_address(place.address, self.bytes, _CPU))
         self.offloaded = True
         self.changed()
@@ -149,16 +148,6 @@ class PersistentTensor:
             assert file is not None
             self.place = Region(file, self.bytes)
         return self.place
-
-    def _write(self, storage: torch.UntypedStorage, place: Region | FilePlace) -> None:
-        with mmap.mmap(-1, min(_AT_ONCE, pages(self.bytes))) as block:
-            memory = memoryview(block)
-            for start in range(0, self.bytes, _AT_ONCE):
-                count = min(_AT_ONCE, self.bytes - start)
-                block[:count] = (ctypes.c_char * count).from_address(storage.data_ptr() + start)
-                with memory[: pages(count)] as part:
-                    place.file.write(part, place.slot + start)
-            memory.release()
 
     def reload(self) -> None:
         """Copy the tensor back into memory of PyTorch's own."""
@@ -182,7 +171,7 @@ class PersistentTensor:
         if self.home is None:
             differs = not self.rests(storage) or self.in_file.changed()
         else:
-            own = torch.empty(0, dtype=torch.uint8).set_(storage)
+            own = _bytes_of(storage)
             differs = not all(
                 torch.equal(own[start : start + len(block)], block)
                 for start, block in self._stored()
@@ -190,14 +179,18 @@ class PersistentTensor:
         if differs:
             self.leave_file()
 
+    def _there(self) -> SlowTensor:
+        """All bytes of the tensor, in the slow memory."""
+        assert self.place is not None
+        view = View(0, torch.uint8, (self.bytes,), (1,), 0)
+        return SlowTensor(view, self.place.file, self.place.slot + self.place.shift)
+
     def _stored(self) -> Iterator[tuple[int, torch.Tensor]]:
         """Read the tensor from its place in the slow memory, some bytes at a time, without the page
         cache; each with its first byte."""
-        assert self.place is not None
-        start = self.place.slot + self.place.shift
         for first in range(0, self.bytes, _READ_AT_ONCE):
-            view = View(0, torch.uint8, (min(_READ_AT_ONCE, self.bytes - first),), (1,), first)
-            yield first, SlowTensor(view, self.place.file, start).read()
+            count = min(_READ_AT_ONCE, self.bytes - first)
+            yield first, self._there().narrow(0, first, count).read()
 
 
 class PersistentTensors:
@@ -318,6 +311,10 @@ def _gone(known: dict[int, PersistentTensor], key: int) -> None:
     one = known.pop(key)
     if isinstance(one.place, Region):
         one.place.file.release(one.place.slot, one.place.bytes)
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
 def swap_memory(one: torch.UntypedStorage, other: torch.UntypedStorage) -> None:

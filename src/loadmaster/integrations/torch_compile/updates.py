@@ -165,18 +165,22 @@ class Update:
         """Update in place and return the state. A held update keeps the gradient instead."""
         parameter, alone = operands[0], is_elementwise(self.optimizer)
         alone &= all(t.shape == parameter.shape for t in self.tensors.values())
-        small = not alone or parameter.dim() == 0 or parameter.nbytes <= 2 * _BLOCK
         # Temporaries of elementwise optimizers stay small.
-        self.in_blocks(operands, 1 if small else -(-parameter.nbytes // _BLOCK))
+        large = alone and parameter.dim() > 0 and parameter.nbytes > 2 * _BLOCK
+        count = -(-parameter.nbytes // _BLOCK)
+        self.in_blocks(operands, blocks(parameter.shape[0], count) if large else [None])
         return operands[2:]
 
-    def in_blocks(self, operands: Sequence[torch.Tensor | SlowTensor], pieces: int) -> None:
-        """Update in ``pieces`` blocks of rows, wherever operands are."""
+    def in_blocks(
+        self,
+        operands: Sequence[torch.Tensor | SlowTensor],
+        spans: Sequence[tuple[int, int] | None],
+    ) -> None:
+        """Update in blocks of rows (first, number; None: all), wherever operands are."""
         if self.held:
             self.gradient = fast(operands[1]).clone()
             return
         scalars = self.scalars if self.begun else None
-        spans = blocks(operands[0].shape[0], pieces) if pieces > 1 else [None]
         with torch.no_grad():
             for span in spans:
                 parts = operands if span is None else [one.narrow(0, *span) for one in operands]
@@ -186,11 +190,7 @@ class Update:
                     if isinstance(part, SlowTensor) and i != 1:
                         part.write(value)
                 del values, value
-        self.complete(after)
-
-    def complete(self, scalars: dict[str, Any]) -> None:
-        """Note that all of the parameter is updated; ``scalars`` are the state's numbers now."""
-        self.scalars, self.begun = scalars, True
+        self.scalars, self.begun = after, True
         self.count += 1
 
     def kept_gradient(self) -> torch.Tensor | None:

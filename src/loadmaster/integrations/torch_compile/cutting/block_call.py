@@ -282,5 +282,5 @@ def updated_rows(
 ) -> tuple[Any, ...]:
     """An elementwise optimizer's step in blocks of the parameter's rows; the same to the bit as on
     the whole."""
-    call.target.in_blocks(arguments, pieces)
+    call.target.in_blocks(arguments, blocks(arguments[0].shape[0], pieces))
     return (None,) * len(slow)
