@@ -156,7 +156,7 @@ class CompiledGraph:
         self.model.fall_back(str(self.parts[0].graph.output_node().prev), reason, given)
 
 
-def unplanned(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
+def unplanned(graph: torch.fx.GraphModule, _: Any = None) -> Callable[[list[Any]], Any]:
     """A function that runs the graph without a plan and frees each value after its last use."""
 
     def run(arguments: list[Any]) -> Any:

@@ -436,40 +436,10 @@ class Times:
         self.copied_results = 0
         self.unforeseen = 0
 
-
-@dataclass(frozen=True)
-class StepTimes:
-    """What one step took.
-
-    Attributes
-    ----------
-    calls, kernels
-        Its calls, and the seconds of each, shape (calls,).
-    link
-        The bandwidths of its copies.
-    beside
-        Seconds of the step beside its calls and the copies themselves.
-    pace
-        Seconds of all calls in units of those of their profiles: a profile is made while others
-        compile, or on cold memory.
-    """
-
-    calls: Sequence[Call]
-    kernels: Floats
-    link: CopyLink
-    beside: float
-    pace: float
-
-    def kernel_seconds(self, traced: Traced) -> Floats:
-        """Seconds of every call of a version of the graph: as in this step, if it was made in it,
-        else by its profile and the pace."""
-        rows = zip(traced.calls, self.calls, self.kernels, traced.profiles, strict=True)
-        return np.array(
-            [
-                own if call is seen else profile.seconds * self.pace
-                for call, seen, own, profile in rows
-            ]
-        )
+    @property
+    def beside(self) -> float:
+        """Seconds of the run beside its kernels and the copies themselves."""
+        return max(self.inside - float(self.kernels.sum()) - self.waiting + self.starting, 0.0)
 
 
 class History:
@@ -479,7 +449,7 @@ class History:
     def __init__(self, link: CopyLink, refine_after: int = 0) -> None:
         self.link, self.steps = link, 0
         self._refine_after = refine_after
-        self._known: list[StepTimes] = []
+        self._known: list[Times] = []
         self._recent: deque[Times] = deque(maxlen=_RECENT)
 
     def kernel_seconds(self, traced: Traced) -> Floats:
@@ -487,7 +457,18 @@ class History:
         none."""
         if not self._known:
             return np.array([profile.seconds for profile in traced.profiles])
-        return np.median([step.kernel_seconds(traced) for step in self._known], axis=0)
+        return np.median([self._seconds_in(step, traced) for step in self._known], axis=0)
+
+    def _seconds_in(self, step: Times, traced: Traced) -> Floats:
+        """Seconds of every call of a version of the graph: as in a known step, if it was made in
+        it, else by its profile and the pace of the others: a profile is made while others compile,
+        or on cold memory."""
+        ran = self._alone > 0
+        pace = step.kernels[ran].sum() / self._alone.sum() if ran.any() else 1.0
+        rows = zip(traced.calls, self._calls, step.kernels, traced.profiles, strict=True)
+        return np.array(
+            [own if call is seen else profile.seconds * pace for call, seen, own, profile in rows]
+        )
 
     def predicted_seconds(
         self, traced: Traced, sequence: KernelSequence, placement: TensorPlacement
@@ -502,7 +483,8 @@ class History:
             return time_moves(sequence, placement).total
         totals = []
         for step in self._known:
-            as_then = _with_seconds(replace(sequence, link=step.link), step.kernel_seconds(traced))
+            as_then = replace(sequence, link=self._measured(step.copies))
+            as_then = _with_seconds(as_then, self._seconds_in(step, traced))
             totals.append(time_moves(as_then, placement).total + step.beside)
         return float(np.median(totals))
 
@@ -533,22 +515,12 @@ class History:
         is touched for the first time."""
         recent = list(self._recent)[1 if len(self._recent) < _RECENT else 0 :]
         if recent:
-            measured = partial(
+            self._known, self._calls = recent, program.captured.calls
+            self._alone = np.array([profile.seconds for profile in traced.profiles])
+            self._measured = partial(
                 link_with_measured_bandwidths, self.link, program.copies, program.blocking
             )
-            alone = np.array([profile.seconds for profile in traced.profiles])
-            ran = alone > 0
-            self._known = [
-                StepTimes(
-                    program.captured.calls,
-                    times.kernels,
-                    measured(times.copies),
-                    max(times.inside - times.kernels.sum() - times.waiting + times.starting, 0.0),
-                    float(times.kernels[ran].sum() / alone.sum()) if ran.any() else 1.0,
-                )
-                for times in recent
-            ]
-            self.link = measured(np.median([times.copies for times in recent], axis=0))
+            self.link = self._measured(np.median([times.copies for times in recent], axis=0))
 
 
 def _with_seconds(sequence: KernelSequence, seconds: Floats) -> KernelSequence:
@@ -589,7 +561,7 @@ class _Values:
 
     def __init__(self, session: Session, part: Part, arguments: Sequence[Any]) -> None:
         captured, given = session.program.captured, zip(part.given, arguments, strict=True)
-        self._session = session
+        self._session, self._streamed = session, captured.streamed
         self._known: dict[View, torch.Tensor] = {
             slot: argument
             for slot, argument in given
@@ -613,7 +585,7 @@ class _Values:
 
     def operand(self, value: Any) -> Any:
         """The same for an operand, which may rest in the slow memory."""
-        if isinstance(value, View) and value.storage in self._session.program.captured.streamed:
+        if isinstance(value, View) and value.storage in self._streamed:
             return self._session.resting(value)
         return self.find(value)
 

@@ -70,7 +70,7 @@ class Decoder:
     ) -> None:
         from transformers import StaticCache
 
-        self.module, self.call, self.given = module, module if call is None else call, prompt
+        self.call, self.given = call or module, prompt
         self.cache = StaticCache(config=module.config, max_cache_len=prompt.shape[1] + tokens)
         self.position = 0
 
@@ -97,16 +97,9 @@ def _made(spot: str) -> tuple[nn.Module, torch.Tensor]:
 
     torch.manual_seed(0)
     made = factory_of(spot)()
-    module, inputs = (
-        (made[0], made[1]) if isinstance(made, tuple) and len(made) > 1 else (None, None)
-    )
-    prompt = (
-        inputs.get("input_ids")
-        if isinstance(inputs, dict)
-        else inputs[0]
-        if isinstance(inputs, tuple)
-        else inputs
-    )
+    module, prompt = made[:2] if isinstance(made, tuple) and len(made) > 1 else (None, None)
+    if isinstance(prompt, dict | tuple):
+        prompt = prompt.get("input_ids") if isinstance(prompt, dict) else prompt[0]
     if (
         not isinstance(module, nn.Module)
         or not hasattr(module, "generate")
@@ -271,8 +264,7 @@ class Way:
 
     def next(self) -> None:
         """Make a token."""
-        row = self.told()
-        if row:
+        if row := self.told():
             self.rows.append(row)
 
     def watch(self) -> None:
@@ -288,33 +280,25 @@ class Way:
                 return self.mark.bytes() - self.empty
         return None
 
-    def _later(self) -> list[dict[str, Any]]:
-        """Rows of the tokens that count."""
-        return self.rows[1 + _WARM_UP :] or self.rows[1:] or self.rows
-
     def figures(self) -> dict[str, Any]:
         """Seconds to the first token, tokens per second by the median of the later ones, medians of
         `_PARTS`, and the last row."""
         if self.failed:
             return {"failed": self.failed}
-        later = [row["seconds"] for row in self._later()]
-        last = {
-            name: value for name, value in self.rows[-1].items() if name not in ("token", "seconds")
-        }
+        later = self.rows[1 + _WARM_UP :] or self.rows[1:] or self.rows
         typical = {
-            name: statistics.median(row[name] for row in self._later())
-            for name in _PARTS
-            if name in last
+            name: statistics.median(row[name] for row in later)
+            for name in ("seconds", *_PARTS)
+            if name in later[0]
         }
-        return (
-            last
-            | typical
-            | {
-                "first_token_seconds": self.rows[0]["seconds"],
-                "tokens_per_second": 1 / statistics.median(later) if len(self.rows) > 1 else None,
-                "measured_peak": self.peak(),
-            }
-        )
+        last = self.rows[-1] | typical
+        seconds = last.pop("seconds")
+        del last["token"]
+        return last | {
+            "first_token_seconds": self.rows[0]["seconds"],
+            "tokens_per_second": 1 / seconds if len(self.rows) > 1 else None,
+            "measured_peak": self.peak(),
+        }
 
 
 def generate(

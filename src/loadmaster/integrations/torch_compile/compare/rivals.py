@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
 import torch
@@ -31,11 +31,12 @@ class SavedToFile:
     def __init__(self, file: SlowFile, kept: Callable[[torch.Tensor], bool]) -> None:
         self.file, self.kept = file, kept
 
-    @contextmanager
-    def hooks(self) -> Iterator[None]:
+    def hooks(self) -> AbstractContextManager[Any]:
         """Have autograd save tensors to the file inside the block."""
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
-            yield
+        hooks: AbstractContextManager[Any] = torch.autograd.graph.saved_tensors_hooks(
+            self._pack, self._unpack
+        )
+        return hooks
 
     def _pack(self, tensor: torch.Tensor) -> Any:
         if tensor.nbytes < _SMALLEST or self.kept(tensor):
@@ -67,17 +68,12 @@ def blocks_of(module: nn.Module) -> list[nn.Module]:
     repeated = [cls for cls, count in counts.most_common() if count >= 3]
     if not repeated:
         return []
-    found: list[nn.Module] = []
 
-    def visit(m: nn.Module) -> None:
+    def inside(m: nn.Module) -> Iterator[nn.Module]:
         for child in m.children():
-            if type(child) is repeated[0]:
-                found.append(child)
-            else:
-                visit(child)
+            yield from [child] if type(child) is repeated[0] else inside(child)
 
-    visit(module)
-    return found
+    return [*inside(module)]
 
 
 @contextmanager
@@ -115,10 +111,7 @@ def unmoved_backend() -> Callable[..., Any]:
 def _plain_backend(partition: Any, **settings: Any) -> Callable[..., Any]:
     from loadmaster.integrations.torch_compile.backend import compiled_by, unplanned
 
-    def part(graph: torch.fx.GraphModule, _: Any) -> Any:
-        return unplanned(graph)
-
-    return compiled_by(part, part, partition, **settings)
+    return compiled_by(unplanned, unplanned, partition, **settings)
 
 
 def exported(module: nn.Module) -> Callable[..., Any]:
