@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -282,17 +282,7 @@ def compare(
     turns, others = Turns(work, [*first, *rest, *more], progress), [*first[2:], *rest]
     for variant in (unmoved, eager, *rest):
         variant.optimizer = optimizer_of(work.optimizer, work.module)
-    measurement.return_freed_memory()
-    for number, variant in enumerate(first):
-        progress(f"1 of 4: compiling {variant.name}", number / len(turns.variants))
-        turns.warm(variant)
-        if variant is ours:
-            _check_planned(ours)
-    right, mine, plain = (turns.results(variant, start) for variant in (unmoved, ours, eager))
-    same = [_same(mine, right)]
-    found = _closeness(ours, work, 0.0 if same[0] else _distance(mine, right, 2))
-    found["max_difference_eager"] = _distance(mine, plain, math.inf)
-    del mine, plain
+    found, right, equal = turns.check(first, eager, start)
     for variant in first:
         before = time.process_time()
         turns.measure_peak(variant)
@@ -306,17 +296,14 @@ def compare(
             " prints what is known by then"
         )
     turns.measure(rest + more)
-    turns.plan_at_peaks(others, more, options)
-    same += turns.checked(ours, start, right)
+    at_peaks = turns.plans_at_peaks(others, more, options)
+    equal &= turns.rest_is_right(ours, start, right)
     timed = 0 if turns.stopped else turns.timed((ours, *more), steps)
     found |= _summary(work, ours, unmoved) | {
-        "gradients_equal": all(same),
+        "gradients_equal": equal,
         "steps": timed,
         "interrupted": timed < steps,
-        "rivals": {
-            rival.name: rival.measured() | _compared(rival, turns.at_peaks.get(rival.name))
-            for rival in others
-        },
+        "rivals": {one.name: one.measured() | _compared(one, at_peaks) for one in others},
     }
     if with_rivals:
         # Of a plan under which nothing moves.
@@ -345,9 +332,10 @@ def _under_budget(variant: Variant) -> dict[str, Any]:
     }
 
 
-def _compared(rival: Variant, plan: Variant | None) -> dict[str, Any]:
+def _compared(rival: Variant, at_peaks: Mapping[str, Variant]) -> dict[str, Any]:
     """A rival against the one plan that has the rival's own peak for a budget; beaten if that keeps
     it and is faster for certain."""
+    plan = at_peaks.get(rival.name)
     if rival.failed or plan is None:
         return {}
     figures: dict[str, Any] = {
@@ -446,16 +434,12 @@ def _distance(mine: list[torch.Tensor], right: list[torch.Tensor], order: float)
 
 @dataclass
 class Turns:
-    """Variants that run steps of one module in turns; Ctrl-C keeps what is finished.
-
-    ``at_peaks`` are plans whose budget is the peak of a rival, by its name.
-    """
+    """Variants that run steps of one module in turns; Ctrl-C keeps what is finished."""
 
     work: Workload
     variants: list[Variant]
     progress: Progress
     stopped: bool = False
-    at_peaks: dict[str, Variant] = field(default_factory=dict)
 
     def each(
         self,
@@ -483,35 +467,54 @@ class Turns:
         self.each(variants, "1 of 4: compiling", self.warm, lost=True)
         self.each(variants, "2 of 4: measuring peaks", self.measure_peak)
 
-    def plan_at_peaks(
+    def check(
+        self, first: Sequence[Variant], eager: Variant, start: Snapshot
+    ) -> tuple[dict[str, Any], list[torch.Tensor], bool]:
+        """Compile the first variants: the plan, then the unmoved graphs. Say how close their
+        results are, and return those of the latter, and whether they are equal."""
+        measurement.return_freed_memory()
+        ours, unmoved = first[:2]
+        for number, variant in enumerate(first):
+            self.progress(f"1 of 4: compiling {variant.name}", number / len(self.variants))
+            self.warm(variant)
+            if variant is ours:
+                _check_planned(ours)
+        right, mine, plain = (self.results(variant, start) for variant in (unmoved, ours, eager))
+        equal = _same(mine, right)
+        found = _closeness(ours, self.work, 0.0 if equal else _distance(mine, right, 2))
+        found["max_difference_eager"] = _distance(mine, plain, math.inf)
+        return found, right, equal
+
+    def plans_at_peaks(
         self, others: Sequence[Variant], planned: Sequence[Variant], options: dict[str, Any]
-    ) -> None:
+    ) -> dict[str, Variant]:
         """Make a plan at the peak of each rival; where nothing needs to move, it is the first of
-        those that were ``planned``."""
+        those that were ``planned``. By the name of the rival."""
+        found: dict[str, Variant] = {}
 
         def plan(rival: Variant) -> None:
             if rival.peak and rival.peak >= (planned[0].peak or 0):
-                self.at_peaks[rival.name] = planned[0]
+                found[rival.name] = planned[0]
             elif rival.peak:
-                variant = _planned(
-                    self.work, options | {"fast_memory": rival.peak, "refine_after": 2}
-                )
+                budget = {"fast_memory": rival.peak, "refine_after": 2}
+                variant = _planned(self.work, options | budget)
                 self.variants.append(variant)
                 self.warm(variant)
                 self.measure_peak(variant)
-                self.at_peaks[rival.name] = variant
+                found[rival.name] = variant
 
         self.each(others, "3 of 4: planning at the peak of", plan)
+        return found
 
-    def checked(self, ours: Variant, start: Snapshot, right: list[torch.Tensor]) -> list[bool]:
-        """Whether results of other plans than ours are right, of each."""
+    def rest_is_right(self, ours: Variant, start: Snapshot, right: list[torch.Tensor]) -> bool:
+        """Whether results of all plans but ours are right."""
         same: list[bool] = []
         self.each(
             [one for one in self.variants if one.model is not None and one is not ours],
             "3 of 4: checking results of",
             lambda each: same.append(_same(self.results(each, start), right)),
         )
-        return same
+        return all(same)
 
     def restore_parameters(self, variant: Variant) -> None:
         """Put parameters where the variant expects them, before its steps."""

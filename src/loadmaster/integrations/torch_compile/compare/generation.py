@@ -70,7 +70,7 @@ class Decoder:
     ) -> None:
         from transformers import StaticCache
 
-        self.call, self.given = call or module, prompt
+        self.call, self.given = module if call is None else call, prompt
         self.cache = StaticCache(config=module.config, max_cache_len=prompt.shape[1] + tokens)
         self.position = 0
 
