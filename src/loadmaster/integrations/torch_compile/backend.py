@@ -18,7 +18,6 @@ from loadmaster.integrations.torch_compile.captured import NotPlannable, name_ru
 from loadmaster.integrations.torch_compile.compiled_model import (
     Model,
     PlannedGraph,
-    Settings,
     StepSummary,
 )
 from loadmaster.integrations.torch_compile.executor import session_of
@@ -93,7 +92,7 @@ def _model(context: Any, options: Mapping[str, Any]) -> Model:
     with _LOCK:
         model = _MODELS.get(context)
         if model is None:
-            model = _MODELS[context] = Model(Settings.of(options), options)
+            model = _MODELS[context] = Model(options)
         return model
 
 
@@ -118,9 +117,7 @@ class CompiledGraph:
         self.kept: int | None = None
         self.planned = True
         self._options = options
-        self._first = _owner(options) or Model(
-            Settings.of(options), options
-        )  # kept for as long as Dynamo keeps the graph
+        self._first = _owner(options) or Model(options)  # kept as long as Dynamo keeps the graph
 
     @property
     def model(self) -> Model:

@@ -310,11 +310,12 @@ class Model:
         Bytes of the objects of a captured graph, by its ``id``.
     """
 
-    def __init__(self, settings: Settings, options: Mapping[str, Any]) -> None:
-        self.settings, self.options = settings, options
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """Make a model by the options of ``torch.compile``. Raises `BudgetError`."""
+        self.settings, self.options = Settings.of(options), options
         self.lock = threading.RLock()
         self.profiles = CallProfiles()
-        self.updates = Updates(settings.optimizer)
+        self.updates = Updates(self.settings.optimizer)
         self.persistent, self.gradients = PersistentTensors(), PersistentTensors()
         self.graphs: list[PlannedGraph] = []
         self.of_last_step: list[PlannedGraph] = []
