@@ -386,7 +386,7 @@ TOKENS = {
     "cli": 17_405,
     "core": 11_920,
     "cost": 31_170,
-    "integrations": 108_215,
+    "integrations": 104_956,
     "mapping": 24_126,
     "placement": 32_960,
     "planning": 97_680,

@@ -23,7 +23,7 @@ from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 from loadmaster.integrations.torch_compile.cutting import choose  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.axes import SUM  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.slow_file import (  # noqa: E402
+from loadmaster.integrations.torch_compile.devices.cpu_memory import (  # noqa: E402
     PAGE,
     SlowFile,
     pages,

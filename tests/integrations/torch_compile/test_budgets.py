@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 from torch._dynamo.backends import common as backends  # noqa: E402
 
 from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
-from loadmaster.integrations.torch_compile import planned_graph  # noqa: E402
+from loadmaster.integrations.torch_compile import compiled_model  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
     loadmaster,
     model_of,
@@ -24,12 +24,12 @@ from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
 from loadmaster.integrations.torch_compile.captured import NotPlannable  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
-from loadmaster.integrations.torch_compile.step_peak import (  # noqa: E402
+from loadmaster.integrations.torch_compile.compiled_model import (  # noqa: E402
     COMPILER,
     beyond_allowed,
     object_bytes,
 )
+from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
 
 WIDTH = 96
 
@@ -75,7 +75,7 @@ def test_equal_options_on_two_modules_are_two_budgets_and_two_graphs_of_one_modu
         cpu = torch.device("cpu")
         assert first.memory(cpu) is not second.memory(cpu)
         assert all(
-            model.persistent(cpu).bytes() == sum(p.nbytes for p in module.parameters())
+            model.persistent.bytes() == sum(p.nbytes for p in module.parameters())
             for model, module in zip((first, second), modules, strict=True)
         )
         assert not {id(plan) for plan in first.plans} & {id(plan) for plan in second.plans}
@@ -265,7 +265,7 @@ def test_parameters_beyond_the_budget_leave_the_memory_before_the_compiler_takes
             seen.clear()
             torch._dynamo.reset()
     with monkeypatch.context() as patch:
-        patch.setattr(planned_graph, "capture", _refuse)
+        patch.setattr(compiled_model, "capture", _refuse)
         call = torch.compile(module, backend=loadmaster, options={"fast_memory": "7 MiB"})
         with torch.no_grad():
             assert torch.equal(call(x), module(x))

@@ -18,11 +18,11 @@ from loadmaster.integrations.torch_compile.compare.measurement import (  # noqa:
     peak_of,
 )
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
+from loadmaster.integrations.torch_compile.devices.cpu_memory import Copy  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.cuda_memory import (  # noqa: E402
     CudaMemory,
     Pinned,
 )
-from loadmaster.integrations.torch_compile.devices.slow_file import Copy  # noqa: E402
 
 DEVICE = torch.device("cuda", 0)
 BLOCK = 64 << 20
@@ -118,9 +118,9 @@ def test_copies_wait_for_kernels_and_kernels_for_copies():
     for number in range(1, 20):
         torch.cuda._sleep(2_000_000)  # the kernel before takes its time
         first.fill_(number)
-        memory.copy(arena, Copy(False, 0, slot, BLOCK)).wait()
+        memory.copy(arena, Copy(False, 0, slot, BLOCK))()
         first.fill_(0)  # after the copy has read it
-        memory.copy(arena, Copy(True, BLOCK, slot, BLOCK)).wait()
+        memory.copy(arena, Copy(True, BLOCK, slot, BLOCK))()
         assert torch.equal(second, torch.full_like(second, number))
     memory.release(slot, BLOCK)
     memory.close()
@@ -131,7 +131,7 @@ def test_the_host_waits_for_no_copy():
     arena = memory.arena(BLOCK)
     slot = memory.reserve(BLOCK)
     torch.cuda._sleep(1_000_000_000)
-    memory.copy(arena, Copy(False, 0, slot, BLOCK)).wait()
+    memory.copy(arena, Copy(False, 0, slot, BLOCK))()
     assert not torch.cuda.current_stream(DEVICE).query()
     memory.synchronize()
     torch.cuda.synchronize(DEVICE)

@@ -167,7 +167,7 @@ def test_state_of_optimizers_counts(streams):
         optimizer.step()
         optimizer.zero_grad()
     weights = 2 * 512 * 512 * 4
-    known = model_of(call).persistent(torch.device("cpu"))
+    known = model_of(call).persistent
     assert 0 <= known.fast_bytes([]) - 3 * weights < weights / 10
 
 

@@ -101,7 +101,7 @@ def both(run, make=ELEMENTWISE["adamw"], share=0.5, module=None):
 
 
 def offloaded_gradients(loop):
-    known = loop.model.gradients(CPU)
+    known = loop.model.gradients
     return known.offloaded_bytes()
 
 
@@ -181,7 +181,7 @@ def test_gradients_add_up_over_several_backward_passes():
 
     loop = both(run)
     assert not loop.model.fallbacks
-    assert loop.model.gradients(CPU).fast_bytes([]) < 0.1 * loop.model.gradients(CPU).bytes()
+    assert loop.model.gradients.fast_bytes([]) < 0.1 * loop.model.gradients.bytes()
 
 
 @pytest.mark.parametrize("to_none", [True, False])
@@ -267,7 +267,7 @@ def test_another_optimizer_takes_over():
     loop = both(run)
     model = loop.model
     gc.collect()
-    assert model.persistent(CPU).bytes() == 2 * sum(
+    assert model.persistent.bytes() == 2 * sum(
         p.nbytes for p in loop.module.parameters() if p.nbytes >= 65536
     ) + sum(p.nbytes for p in loop.module.parameters() if p.nbytes < 65536)
 

@@ -88,7 +88,7 @@ def test_updates_in_the_backward_pass_are_the_optimizers_bit_for_bit(name):
         model = model_of(options)
         plan = model.plans[0]
         assert plan.placed_peak <= budget * plan.unmoved_peak
-        assert (model.persistent(torch.device("cpu")).offloaded_bytes() > 0) == (budget < 1)
+        assert (model.persistent.offloaded_bytes() > 0) == (budget < 1)
         assert all(p.grad is None for p in twin.parameters())
         assert not model.fallbacks
         assert plan.times.unforeseen == 0
@@ -101,11 +101,7 @@ def test_parameters_of_an_inference_move_and_show_their_values():
     with torch.no_grad():
         assert torch.equal(call(tokens(0)), module(tokens(0)))
         model = model_of(options)
-        assert (
-            model.plans[0].moved_bytes
-            >= model.persistent(torch.device("cpu")).offloaded_bytes()
-            > 0
-        )
+        assert model.plans[0].moved_bytes >= model.persistent.offloaded_bytes() > 0
         assert all(
             torch.equal(a, b)
             for a, b in zip(twin.state_dict().values(), module.state_dict().values(), strict=True)
@@ -313,11 +309,11 @@ def test_parameters_of_other_graphs_count_and_make_room():
         for _ in range(3):
             assert torch.equal(call(x), module(x))
     model = model_of(options)
-    known = model.persistent(torch.device("cpu"))
+    known = model.persistent
     assert known.fast_bytes([]) <= whole * 6 // 10
     for plan in model.plans:
         assert plan.placed_peak <= whole * 6 // 10
-        assert plan.problem.elsewhere.min() >= known.fast_bytes(plan._mine.values())
+        assert plan.problem.elsewhere.min() >= known.fast_bytes(plan.mine.values())
 
 
 def test_what_updates_in_the_backward_pass_cannot_do_is_said():

@@ -10,11 +10,14 @@ import pytest
 from loadmaster.core.errors import CapacityError
 from loadmaster.integrations.torch_compile.compare.comparison import Variant
 from loadmaster.integrations.torch_compile.compare.generation import limited_by
-from loadmaster.integrations.torch_compile.devices.slow_file import Copy
-from loadmaster.integrations.torch_compile.executor import Times, link_with_measured_bandwidths
+from loadmaster.integrations.torch_compile.devices.cpu_memory import Copy
+from loadmaster.integrations.torch_compile.executor import (
+    History,
+    Times,
+    link_with_measured_bandwidths,
+)
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
 from loadmaster.integrations.torch_compile.placing import place_for_runtime
-from loadmaster.integrations.torch_compile.planned_graph import History
 from loadmaster.placement.decisions import Mode, all_fast
 from loadmaster.placement.sequence import (
     Algorithm,
@@ -46,9 +49,7 @@ def sequence(seconds, sizes=(), uses=()):
 
 
 def traced(calls, seconds):
-    return SimpleNamespace(
-        captured=SimpleNamespace(calls=calls), profiles=[CallProfile(s) for s in seconds]
-    )
+    return SimpleNamespace(calls=calls, profiles=[CallProfile(s) for s in seconds])
 
 
 def history_of(graph, steps, beside=0.0):
@@ -57,7 +58,7 @@ def history_of(graph, steps, beside=0.0):
         times = Times(len(kernels), 0)
         times.kernels[:], times.inside = kernels, sum(kernels) + beside
         history.note(times)
-    program = SimpleNamespace(captured=graph.captured, copies=[], blocking=frozenset())
+    program = SimpleNamespace(captured=graph, copies=[], blocking=frozenset())
     history.adopt_recent_times(graph, program)
     return history
 

@@ -19,7 +19,7 @@ from tests.support import steps  # noqa: E402
 from tests.support.steps import Failing, Trained, least_share  # noqa: E402
 
 from loadmaster.core.errors import SlowMemoryError  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
+from loadmaster.integrations.torch_compile.devices.cpu_memory import PAGE, SlowFile  # noqa: E402
 
 
 def test_a_disk_that_is_full_is_an_error_before_the_step_and_the_next_step_works(small_disk):
@@ -92,9 +92,9 @@ class Late:
         self.queue, self.make = queue, make
         queue.append(self)
 
-    def wait(self):
+    def __call__(self):
         while self in self.queue:
-            self.queue.pop(0).make().wait()
+            self.queue.pop(0).make()()
         return 0.0
 
 

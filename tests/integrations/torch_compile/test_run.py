@@ -23,7 +23,7 @@ from loadmaster.integrations.torch_compile.compare import (  # noqa: E402
 )
 from loadmaster.integrations.torch_compile.compare.comparison import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
+from loadmaster.integrations.torch_compile.devices.cpu_memory import PAGE, SlowFile  # noqa: E402
 from loadmaster.report.run import ways  # noqa: E402
 
 
@@ -142,6 +142,10 @@ def variant(seconds, peak, failed=""):
 MIB = 2**20
 
 
+def compared(rival, plan):
+    return comparison._compared(rival, {rival.name: plan})
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs", "verdict"),
     [
@@ -156,7 +160,7 @@ MIB = 2**20
     ],
 )
 def test_a_rival_is_judged_by_pairs_of_steps_and_an_interval(mine, theirs, verdict):
-    found = comparison._compared(variant(theirs, 100 * MIB), variant(mine, 100 * MIB))
+    found = compared(variant(theirs, 100 * MIB), variant(mine, 100 * MIB))
     assert found["difference"]["verdict"] == verdict
     assert found["beaten"] == (verdict == "faster")
     if found["difference"]["low"] is not None:
@@ -168,13 +172,10 @@ def test_a_rival_is_judged_by_pairs_of_steps_and_an_interval(mine, theirs, verdi
 
 
 def test_more_memory_than_the_rival_beats_nobody():
-    more = comparison._compared(variant([1.0] * 5, 100 * MIB), variant([0.5] * 5, 109 * MIB))
+    more = compared(variant([1.0] * 5, 100 * MIB), variant([0.5] * 5, 109 * MIB))
     assert (more["beaten"], more["peak_kept"]) == (False, False)
-    assert (
-        comparison._compared(variant([1.0] * 5, 100 * MIB), variant([], None, "refused"))["beaten"]
-        is False
-    )
-    assert comparison._compared(variant([], None, "needs CUDA"), None) == {}
+    assert compared(variant([1.0] * 5, 100 * MIB), variant([], None, "refused"))["beaten"] is False
+    assert comparison._compared(variant([], None, "needs CUDA"), {}) == {}
 
 
 def test_intervals_hold_the_median_as_often_as_they_say():

@@ -39,9 +39,7 @@ def mapped(tmp_path):
 
 def places(call):
     return [
-        one.in_file
-        for one in model_of(call).persistent_if_any()._known.values()
-        if one.in_file is not None
+        one.in_file for one in model_of(call).persistent._known.values() if one.in_file is not None
     ]
 
 
@@ -76,7 +74,7 @@ def test_weights_rest_in_their_file_while_the_plan_is_refined(mapped, monkeypatc
         there.append(
             sum(
                 one.bytes
-                for one in model_of(call).persistent_if_any()._known.values()
+                for one in model_of(call).persistent._known.values()
                 if one.movable and not one.offloaded
             )
         )
@@ -87,11 +85,11 @@ def test_weights_rest_in_their_file_while_the_plan_is_refined(mapped, monkeypatc
         for _ in range(3):
             assert torch.equal(call(x), right)
         monkeypatch.setattr(Search, "attempt", seen)
-        staying = model_of(call).persistent_if_any().fast_bytes([])
+        staying = model_of(call).persistent.fast_bytes([])
         assert torch.equal(call(x), right)
     assert there == [0]
     assert staying >= WIDTH * WIDTH * 4
-    assert model_of(call).persistent_if_any().fast_bytes([]) >= WIDTH * WIDTH * 4
+    assert model_of(call).persistent.fast_bytes([]) >= WIDTH * WIDTH * 4
 
 
 @pytest.mark.parametrize(
@@ -113,7 +111,7 @@ def test_a_weight_that_is_changed_leaves_the_file(mapped, change):
         0 < len(places(call)) <= LAYERS - 3
     )  # neighbours that share a page with a changed one leave, too
     again = network(1)
-    again.load_state_dict(safetensors.load_file(places(call)[0].file.path))
+    again.load_state_dict(safetensors.load_file(places(call)[0].file.name))
     assert torch.equal(again[0].weight, network()[0].weight)  # the file itself is as it was
 
 

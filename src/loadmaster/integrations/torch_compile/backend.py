@@ -15,10 +15,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import NotPlannable, name_runs
-from loadmaster.integrations.torch_compile.compiled_model import Model, Settings, StepSummary
+from loadmaster.integrations.torch_compile.compiled_model import (
+    Model,
+    PlannedGraph,
+    StepSummary,
+)
 from loadmaster.integrations.torch_compile.executor import session_of
 from loadmaster.integrations.torch_compile.optimizer_step import watch
-from loadmaster.integrations.torch_compile.planned_graph import PlannedGraph
 
 _CONTEXT = eval_frame.OptimizeContext
 _CODE = eval_frame.__file__
@@ -27,14 +30,20 @@ _MODELS: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
-def model_of_run(options: Mapping[str, Any]) -> Model | None:
-    """Return the model that the calling code runs for, made with ``options`` at the first call;
-    None outside of compiled functions.
+def _owner(options: Mapping[str, Any]) -> Model | None:
+    """The model that the calling code runs for, made with ``options`` at the first call; None
+    outside of compiled functions.
 
     O(depth of the stack down to the compiled function), about twenty frames.
     """
-    context = _nearest_context()
-    return None if context is None else _model(context, options)
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == _CODE:
+            context = frame.f_locals.get("self")
+            if isinstance(context, _CONTEXT):
+                return _model(context, options)
+        frame = frame.f_back
+    return None
 
 
 def model_of(compiled: Callable[..., Any]) -> Model:
@@ -83,19 +92,8 @@ def _model(context: Any, options: Mapping[str, Any]) -> Model:
     with _LOCK:
         model = _MODELS.get(context)
         if model is None:
-            model = _MODELS[context] = Model(Settings.of(options), options)
+            model = _MODELS[context] = Model(options)
         return model
-
-
-def _nearest_context() -> Any:
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename == _CODE:
-            context = frame.f_locals.get("self")
-            if isinstance(context, _CONTEXT):
-                return context
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
 
 
 class CompiledGraph:
@@ -110,45 +108,36 @@ class CompiledGraph:
         One graph or two; complete once the backend has returned.
     kept
         Number of results of the first graph that go to the caller; None: all.
+    planned
+        Whether the graph runs by a plan: true until planning has failed.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.parts: list[torch.fx.GraphModule] = []
         self.kept: int | None = None
+        self.planned = True
         self._options = options
-        self._first = model_of_run(options) or Model(
-            Settings.of(options), options
-        )  # kept for as long as Dynamo keeps the graph
-        self._plans: weakref.WeakSet[PlannedGraph] = weakref.WeakSet()  # their models keep them
-        self._unplanned = False
+        self._first = _owner(options) or Model(options)  # kept as long as Dynamo keeps the graph
 
     @property
-    def planned(self) -> bool:
-        """Whether the graph runs by a plan: true until planning has failed."""
-        return not self._unplanned
+    def model(self) -> Model:
+        """The owner of the run under way."""
+        return _owner(self._options) or self._first
 
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
         """Run the first part; its results."""
-        shapes = (
-            tuple((a.shape, a.stride()) if isinstance(a, torch.Tensor) else a for a in arguments)
-            if self._dynamic()
-            else None
-        )
-        model = self._model()
-        with model.lock:
-            plan = next(
-                (
-                    plan
-                    for plan in list(self._plans)
-                    if plan.model is model and plan.shapes == shapes
-                ),
-                None,
+        model, shapes = self.model, None
+        given = self.parts[0].graph.find_nodes(op="placeholder")
+        if any(isinstance(node.meta.get("val"), torch.SymInt) for node in given):
+            shapes = tuple(
+                (a.shape, a.stride()) if isinstance(a, torch.Tensor) else a for a in arguments
             )
+        with model.lock:
+            plans = (one for one in model.graphs if one.graphs is self.parts)
+            plan = next((one for one in plans if one.shapes == shapes), None)
             if plan is None:
-                plan = PlannedGraph(
-                    model, f"graph {len(model.plans)}", self.parts, self.kept, shapes
-                )
-                self._plans.add(plan)
+                plan = PlannedGraph(model, self.parts, self.kept, shapes)
+                model.graphs.append(plan)
                 watch(model)
         return plan.forward(arguments)
 
@@ -156,31 +145,15 @@ class CompiledGraph:
         """Run the second part under the plan that ran the first; its results. Raises
         `LoadmasterError`."""
         session = session_of(arguments)
-        return session.runner.backward(session, arguments)
-
-    def make_room(self, inputs: Sequence[Any]) -> None:
-        """Have the owner make room for the compiler, before it takes the graph with these inputs
-        apart."""
-        self._model().make_room_to_compile(inputs)
+        return session.second(session, arguments)
 
     def fall_back(self, reason: str, given: Sequence[Any]) -> None:
         """Run the graph without a plan from now on, for a ``reason`` that is reported."""
-        self._unplanned = True
-        self._model().fall_back(
-            str(self.parts[0].graph.find_nodes(op="output")[0].prev), reason, given
-        )
-
-    def _model(self) -> Model:
-        return model_of_run(self._options) or self._first
-
-    def _dynamic(self) -> bool:
-        return any(
-            isinstance(node.meta.get("val"), torch.SymInt)
-            for node in self.parts[0].graph.find_nodes(op="placeholder")
-        )
+        self.planned = False
+        self.model.fall_back(str(self.parts[0].graph.output_node().prev), reason, given)
 
 
-def unplanned(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
+def unplanned(graph: torch.fx.GraphModule, _: Any = None) -> Callable[[list[Any]], Any]:
     """A function that runs the graph without a plan and frees each value after its last use."""
 
     def run(arguments: list[Any]) -> Any:
@@ -203,20 +176,17 @@ def loadmaster(
     shown by Dynamo as its own error.
     """
     from functorch.compile import default_partition
-    from torch._dynamo.backends.common import aot_autograd
 
     try:
         plan = CompiledGraph({} if options is None else options)
-        plan.make_room(inputs)
+        plan.model.make_room_to_compile(inputs)
     except LoadmasterError as error:
         return partial(_refuse, error)
 
-    def partition(
-        joint: torch.fx.GraphModule, joint_inputs: Any, **more: Any
-    ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    def partition(joint: torch.fx.GraphModule, inputs: Any, **more: Any) -> Any:
         plan.kept = more["num_fwd_outputs"]
-        first, second = default_partition(joint, joint_inputs, **more)
-        name_runs(first, second, more["num_fwd_outputs"])
+        first, second = default_partition(joint, inputs, **more)
+        name_runs(first, second, plan.kept)
         return first, second
 
     def forward(part: torch.fx.GraphModule, _: Any) -> Callable[[list[Any]], Any]:
@@ -227,17 +197,30 @@ def loadmaster(
         plan.parts.append(part)
         return _boxed(plan, plan.backward, part)
 
-    with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
-        return cast(
-            Callable[..., Any],
-            aot_autograd(
-                fw_compiler=forward,
-                bw_compiler=backward,
-                inference_compiler=forward,
-                partition_fn=partition,
-                keep_inference_input_mutations=True,
-            )(graph, inputs),
-        )
+    return compiled_by(forward, backward, partition)(graph, inputs)
+
+
+def compiled_by(
+    forward: Any, backward: Any, partition: Any, **settings: Any
+) -> Callable[..., Callable[..., Any]]:
+    """A backend of which AOTAutograd makes forward and backward graphs, under settings of
+    functorch."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    def compiled(graph: torch.fx.GraphModule, inputs: Any, **_: Any) -> Callable[..., Any]:
+        with torch._functorch.config.patch(force_non_lazy_backward_lowering=True, **settings):
+            return cast(
+                Callable[..., Any],
+                aot_autograd(
+                    fw_compiler=forward,
+                    bw_compiler=backward,
+                    inference_compiler=forward,
+                    partition_fn=partition,
+                    keep_inference_input_mutations=True,
+                )(graph, inputs),
+            )
+
+    return compiled
 
 
 def _refuse(error: LoadmasterError, *_: Any) -> NoReturn:
@@ -253,9 +236,8 @@ def _boxed(
         if plan.planned:
             given = list(arguments)
             try:
-                with (
-                    _disable_current_modes()
-                ):  # AOTAutograd's, in the first run: under it numbers are made tensors twice
+                # AOTAutograd's, in the first run: under it numbers are made tensors twice.
+                with _disable_current_modes():
                     planned = run(given)
             except NotPlannable as reason:
                 plan.fall_back(str(reason), given)

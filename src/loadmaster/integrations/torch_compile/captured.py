@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -52,10 +52,8 @@ class Storage:
     owner: Owner = Owner.PLAN
 
 
-class Run(Enum):
-    """Stands for the run that a forward pass begins, among what it saves for its backward pass."""
-
-    THIS = auto()
+THIS_RUN = object()
+"""Stands for the run that a forward pass begins, among what it saves for its backward pass."""
 
 
 class View(NamedTuple):
@@ -73,6 +71,17 @@ def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
     return torch.empty(0, dtype=view.dtype, device=storage.device).set_(
         storage, view.offset, view.size, view.stride
     )
+
+
+def view_of(tensor: torch.Tensor, storage: int = 0) -> View:
+    """The view that a tensor is."""
+    size, stride = (tuple(map(int, some)) for some in (tensor.shape, tensor.stride()))
+    return View(storage, tensor.dtype, size, stride, int(tensor.storage_offset()))
+
+
+def at_address(address: int, bytes: int, device: torch.device) -> torch.UntypedStorage:
+    """The storage of bytes that somebody else owns."""
+    return torch._C._construct_storage_from_data_pointer(address, device, bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +111,12 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Part:
     """A graph's calls [first, end), the value of each of its placeholders, and what it returns
-    (views and plain values).
-
-    ``saved`` are the positions of placeholders whose tensors the part before has saved for this
-    one.
-    """
+    (views and plain values)."""
 
     first: int
     end: int
     given: tuple[Any, ...]
     returned: tuple[Any, ...]
-    saved: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -130,9 +134,20 @@ class Captured:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     streamed: frozenset[int] = frozenset()
 
+    def bytes_of(self, storages: Iterable[int]) -> int:
+        """Bytes of all of these storages."""
+        return sum(self.storages[s].bytes for s in storages)
+
     def operand_bytes(self, call: Call) -> int:
         """Bytes of all storages that a call reads and writes."""
-        return sum(self.storages[s].bytes for s in {*call.reads, *call.writes})
+        return self.bytes_of({*call.reads, *call.writes})
+
+    def is_planned(self, value: Any) -> bool:
+        """Whether a value is a tensor on a storage of the plan's own.
+
+        Such tensors among the placeholders of the second part were saved by the first.
+        """
+        return isinstance(value, View) and self.storages[value.storage].owner is Owner.PLAN
 
 
 def capture(
@@ -145,22 +160,18 @@ def capture(
     `NotPlannable`.
     """
     reader = _Reader()
-    symbols: dict[Any, int] = {}
-    first = reader.read(graphs[0], given, symbols, {})
-    if len(graphs) == 1:
-        reader.return_to_caller(first.returned)
-        return reader.captured((first,))
-    kept = len(first.returned) if results is None else results
-    reader.return_to_caller(first.returned[:kept])
-    outputs = graphs[0].graph.find_nodes(op="output")[0].args[0]
-    saved = {
-        node.name: value
-        for node, value in zip(outputs[kept:], first.returned[kept:], strict=True)
-        if isinstance(node, torch.fx.Node)
-    }
-    second = reader.read(graphs[1], None, symbols, saved)
-    reader.return_to_caller(second.returned)
-    return reader.captured((first, second))
+    parts = [reader.read(graphs[0], given, {})]
+    reader.return_to_caller(parts[0].returned[:results])
+    for graph in graphs[1:]:
+        outputs = graphs[0].graph.output_node().args[0][results:]
+        saved = {
+            node.name: value
+            for node, value in zip(outputs, parts[0].returned[results:], strict=True)
+            if isinstance(node, torch.fx.Node)
+        }
+        parts.append(reader.read(graph, None, saved))
+        reader.return_to_caller(parts[1].returned)
+    return Captured(reader.storages, reader.calls, tuple(parts), reader.constants, reader.device)
 
 
 def name_runs(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, results: int) -> None:
@@ -200,25 +211,23 @@ def name_runs(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, res
 def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
     """Storages of parameters and buffers, each with its position among the arguments; without those
     that share a storage."""
-    found: dict[int, int] = {}
-    real: dict[int, int] = {}
-    for i, (slot, argument) in enumerate(zip(captured.parts[0].given, given, strict=True)):
-        if isinstance(slot, View) and type(argument) in (torch.Tensor, torch.nn.Parameter):
-            storage = argument.untyped_storage()
-            alone = real.setdefault(storage._cdata, i) == i
-            lasts = (
-                isinstance(argument, torch.nn.Parameter)
-                or getattr(argument, "_dynamo_static_input_type", None) is not None
-            )
-            whole = (
-                argument.storage_offset() == 0
-                and storage.nbytes() == captured.storages[slot.storage].bytes
-            )
-            if lasts and whole and alone:
-                found[slot.storage] = i
-            elif not alone:
-                found = {s: j for s, j in found.items() if j != real[storage._cdata]}
-    return found
+    tensors = {
+        i: (slot.storage, argument, argument.untyped_storage())
+        for i, (slot, argument) in enumerate(zip(captured.parts[0].given, given, strict=True))
+        if isinstance(slot, View) and type(argument) in (torch.Tensor, torch.nn.Parameter)
+    }
+    uses = Counter(storage._cdata for _, _, storage in tensors.values())
+    return {
+        s: i
+        for i, (s, argument, storage) in tensors.items()
+        if uses[storage._cdata] == 1
+        and argument.storage_offset() == 0
+        and storage.nbytes() == captured.storages[s].bytes
+        and (
+            isinstance(argument, torch.nn.Parameter)
+            or getattr(argument, "_dynamo_static_input_type", None) is not None
+        )
+    }
 
 
 def movable_gradients(captured: Captured, given: Sequence[Any]) -> frozenset[int]:
@@ -250,18 +259,11 @@ def movable_gradients(captured: Captured, given: Sequence[Any]) -> frozenset[int
 def movable_storages(captured: Captured, results: int | None) -> frozenset[int]:
     """Storages that no result gives to the caller, and that the forward pass of a training step
     does not change."""
-    first = captured.parts[0]
+    first, *second = captured.parts
     shown = {
-        view.storage
-        for view in views(
-            [first.returned[:results], [part.returned for part in captured.parts[1:]]]
-        )
+        view.storage for view in views([first.returned[:results], *(p.returned for p in second)])
     }
-    changed = (
-        {s for call in captured.calls[: first.end] for s in call.writes}
-        if len(captured.parts) > 1
-        else set()
-    )
+    changed = {s for call in captured.calls[: first.end] for s in call.writes if second}
     return frozenset(range(len(captured.storages))) - shown - changed
 
 
@@ -274,21 +276,10 @@ class _Reader:
         self.calls: list[Call] = []
         self.constants: dict[int, torch.Tensor] = {}
         self.device = torch.device("cpu")
+        self._symbols: dict[Any, int] = {}
         self._fakes: dict[View, Any] = {}
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []
-
-    def captured(self, parts: tuple[Part, ...]) -> Captured:
-        """What was read; a saved tensor that the second part returns is the caller's from the
-        start, and no handle stands for it."""
-        planned = {i for i, storage in enumerate(self.storages) if storage.owner is Owner.PLAN}
-        parts = tuple(
-            replace(
-                part, saved=frozenset(i for i in part.saved if part.given[i].storage in planned)
-            )
-            for part in parts
-        )
-        return Captured(self.storages, self.calls, parts, self.constants, self.device)
 
     def return_to_caller(self, values: Sequence[Any]) -> None:
         for value in values:
@@ -299,49 +290,45 @@ class _Reader:
         self,
         graph: torch.fx.GraphModule,
         given: Sequence[Any] | None,
-        symbols: dict[Any, int],
         known: Mapping[str, Any],
     ) -> Part:
+        """Read one graph; ``known`` are values of placeholders, by name."""
         values: dict[torch.fx.Node, Any] = {}
         slots: list[Any] = []
-        saved: set[int] = set()
         first = len(self.calls)
-        returned: tuple[Any, ...] = ()
         for node in graph.graph.nodes:
             if node.op == "placeholder":
-                if node.name in known:
-                    value = known[node.name]
-                    if isinstance(value, View) and self.storages[value.storage].owner is Owner.PLAN:
-                        saved.add(len(slots))
-                else:
-                    value = self._placeholder(
-                        node, None if given is None else given[len(slots)], symbols
-                    )
-                slots.append(value)
-                values[node] = value
+                values[node] = (
+                    known[node.name]
+                    if node.name in known
+                    else self._placeholder(node, None if given is None else given[len(slots)])
+                )
+                slots.append(values[node])
             elif node.name == RUN:
-                values[node] = Run.THIS
+                values[node] = THIS_RUN
             elif node.op == "get_attr":
                 values[node] = self._constant(node, getattr(graph, node.target))
-            elif node.op == "call_function":
+            elif node.op in ("call_function", "output"):
                 arguments, keywords = torch.fx.node.map_arg(
                     (node.args, node.kwargs), values.__getitem__
                 )
-                values[node] = self._call(node, tuple(arguments), dict(keywords))
-            elif node.op == "output":
-                returned = tuple(torch.fx.node.map_arg(node.args[0], values.__getitem__))
+                values[node] = (
+                    tuple(arguments[0])
+                    if node.op == "output"
+                    else self._call(node, tuple(arguments), dict(keywords))
+                )
             else:
                 raise NotPlannable(f"{node.op} {node.target}")
-        return Part(first, len(self.calls), tuple(slots), returned, frozenset(saved))
+        returned = values[graph.graph.output_node()]
+        return Part(first, len(self.calls), tuple(slots), returned)
 
-    def _placeholder(self, node: torch.fx.Node, given: Any, symbols: dict[Any, int]) -> Any:
+    def _placeholder(self, node: torch.fx.Node, given: Any) -> Any:
         meta = node.meta.get("val")
-        if isinstance(meta, torch.SymInt) or isinstance(given, int):
-            number = _number(meta, symbols) if given is None else int(given)
-            if isinstance(meta, torch.SymInt):
-                _note(meta, number, symbols)
-            return number
         shape = meta if given is None else given
+        if isinstance(meta, torch.SymInt) or isinstance(given, int):
+            number = int(self._number(shape))
+            self._note(meta, number)
+            return number
         if shape is None or isinstance(shape, bool | float | str):
             return shape
         plain = (torch.Tensor, torch.nn.Parameter)
@@ -353,20 +340,19 @@ class _Reader:
             for symbolic, size in zip(
                 (*meta.shape, *meta.stride()), (*given.shape, *given.stride()), strict=True
             ):
-                _note(symbolic, size, symbols)
-        size = [_number(n, symbols) for n in shape.shape]
-        stride = [_number(n, symbols) for n in shape.stride()]
-        return self._given(node, shape, size, stride)
+                self._note(symbolic, size)
+        return self._given(node, shape)
 
     def _constant(self, node: torch.fx.Node, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             raise NotPlannable(f"constant {node.target} of type {type(value).__name__}")
-        view = self._given(node, value, value.size(), value.stride())
+        view = self._given(node, value)
         self.constants[view.storage] = value
         return view
 
-    def _given(self, node: torch.fx.Node, like: torch.Tensor, size: Any, stride: Any) -> View:
+    def _given(self, node: torch.fx.Node, like: torch.Tensor) -> View:
         """The view of a tensor of the caller."""
+        size, stride = ([*map(self._number, some)] for some in (like.shape, like.stride()))
         with self.mode:
             fake = torch.empty_strided(size, stride, dtype=like.dtype, device=like.device)
         return self._view(fake, node.name, Owner.CALLER)
@@ -385,13 +371,7 @@ class _Reader:
             self._numbers[storage._cdata] = len(self.storages)
             self._alive.append(storage)
             self.storages.append(Storage(name, int(storage.nbytes()), owner))
-        view = View(
-            self._numbers[storage._cdata],
-            fake.dtype,
-            tuple(map(int, fake.shape)),
-            tuple(map(int, fake.stride())),
-            int(fake.storage_offset()),
-        )
+        view = view_of(fake, self._numbers[storage._cdata])
         self._fakes.setdefault(view, fake)
         return view
 
@@ -402,10 +382,7 @@ class _Reader:
         if target is operator.getitem:
             return arguments[0][arguments[1]]
         if not isinstance(target, torch._ops.OpOverload):
-            if any(
-                isinstance(leaf, View)
-                for leaf in tree_leaves((arguments, keywords), is_leaf=is_view)
-            ):
+            if any(views((arguments, keywords))):
                 raise NotPlannable(f"operator {target}")
             return target(*arguments, **keywords)
         fakes, named = tree_map(
@@ -422,25 +399,13 @@ class _Reader:
                 f"operator {target}, which has no result of known shape ({type(error).__name__})"
             ) from None
         several = isinstance(out, tuple | list)
-        results = tuple(
-            self._result(value, f"{node.name}") for value in (out if several else (out,))
-        )
+        results = tuple(self._result(value, node.name) for value in (out if several else (out,)))
         reads, writes = _uses(target, arguments, keywords)
         fresh = tuple(range(before, len(self.storages)))
-        if fresh or writes or not any(isinstance(value, View) for value in results):
-            if not fresh and not writes and not any(value is None for value in results):
-                return results if several else results[0]  # numbers
-            self.calls.append(
-                Call(
-                    node.name,
-                    target,
-                    arguments,
-                    keywords,
-                    results,
-                    reads,
-                    tuple(dict.fromkeys(writes + fresh)),
-                )
-            )
+        # Others are views, or numbers.
+        if fresh or writes or (None in results and not any(map(is_view, results))):
+            written = tuple(dict.fromkeys(writes + fresh))
+            self.calls.append(Call(node.name, target, arguments, keywords, results, reads, written))
         return results if several else results[0]
 
     def _result(self, value: Any, name: str) -> Any:
@@ -448,7 +413,20 @@ class _Reader:
             return self._view(value, name, Owner.PLAN)
         if isinstance(value, list | tuple):
             raise NotPlannable(f"{name}, whose results are lists in lists")
-        return value if value is None else _number(value, {})
+        return self._number(value)
+
+    def _note(self, symbolic: Any, value: int) -> None:
+        if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_Symbol:
+            self._symbols[symbolic.node.expr] = int(value)
+
+    def _number(self, value: Any) -> Any:
+        """Return the plain number for one that may be symbolic."""
+        if not isinstance(value, torch.SymInt):
+            return value
+        number = value.node.expr.subs(self._symbols)
+        if not number.is_number:
+            raise NotPlannable(f"size {value}, which is known only when the graph runs")
+        return int(number)
 
 
 def is_view(leaf: Any) -> bool:
@@ -465,31 +443,13 @@ def _uses(
     target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Storages that a call reads, and those that it updates in place."""
-    reads: dict[int, None] = {}
-    writes: dict[int, None] = {}
     named = {argument.name: argument for argument in target._schema.arguments}
     pairs = [
         *zip(target._schema.arguments, arguments, strict=False),
         *((named[name], value) for name, value in keywords.items()),
     ]
-    for argument, value in pairs:
-        for view in views(value):
-            reads[view.storage] = None
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                writes[view.storage] = None
-    return tuple(reads), tuple(writes)
-
-
-def _note(symbolic: Any, value: int, symbols: dict[Any, int]) -> None:
-    if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_Symbol:
-        symbols[symbolic.node.expr] = int(value)
-
-
-def _number(value: Any, symbols: dict[Any, int]) -> Any:
-    """Return the plain number for one that may be symbolic."""
-    if not isinstance(value, torch.SymInt):
-        return value
-    number = value.node.expr.subs(symbols)
-    if not number.is_number:
-        raise NotPlannable(f"size {value}, which is known only when the graph runs")
-    return int(number)
+    uses = [
+        (argument.alias_info, view.storage) for argument, value in pairs for view in views(value)
+    ]
+    writes = dict.fromkeys(s for alias, s in uses if alias is not None and alias.is_write)
+    return tuple(dict.fromkeys(s for _, s in uses)), tuple(writes)

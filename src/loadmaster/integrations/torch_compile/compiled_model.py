@@ -1,13 +1,22 @@
 """The model of one call of ``torch.compile``: options, memories and the budget, which all its
-graphs share."""
+graphs share; and its graphs, each with the plan by which it runs.
+
+A budget that is a share is one of the peak over a whole step in which nothing moves. A step may run
+several graphs (graph breaks): forward one after the other, and backward in the opposite order.
+While one runs, what those before it have saved waits for their backward passes, and gradients of
+those after it are there already.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 import weakref
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +24,31 @@ import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.core.units import format_bytes, format_seconds, parse_bytes
-from loadmaster.integrations.torch_compile.devices.slow_file import DeviceMemory
-from loadmaster.integrations.torch_compile.executor import Program, Session
-from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
+from loadmaster.integrations.torch_compile.captured import (
+    Owner,
+    View,
+    capture,
+    movable_gradients,
+    movable_storages,
+    persistent_inputs,
+    views,
+)
+from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall
+from loadmaster.integrations.torch_compile.cutting.choose import Versions
+from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+    CpuMemory,
+    DeviceMemory,
+    FastArena,
+    return_freed_blocks,
+)
+from loadmaster.integrations.torch_compile.executor import (
+    History,
+    Program,
+    Session,
+    Times,
+    run_part,
+)
+from loadmaster.integrations.torch_compile.kernel_profile import CallProfile, CallProfiles
 from loadmaster.integrations.torch_compile.persistent import (
     SMALLEST,
     PersistentTensor,
@@ -25,16 +56,43 @@ from loadmaster.integrations.torch_compile.persistent import (
     Region,
     can_offload,
 )
-from loadmaster.integrations.torch_compile.placing import Surroundings
-from loadmaster.integrations.torch_compile.step_peak import (
-    COMPILER,
-    Footprint,
-    Planned,
-    SeenSteps,
-    beyond_allowed,
+from loadmaster.integrations.torch_compile.placing import (
+    Placed,
+    Problem,
+    Search,
+    Surroundings,
+    TooSmall,
+    problem_of,
 )
-from loadmaster.integrations.torch_compile.updates import Updates
+from loadmaster.integrations.torch_compile.updates import (
+    SpentGradient,
+    Traced,
+    Update,
+    Updates,
+    with_updates,
+)
 from loadmaster.placement.decisions import Mode
+
+_UPDATES = "_loadmaster_updates"
+_LOG = logging.getLogger("loadmaster")
+_OF_A_KERNEL, _OF_A_SYMBOLIC_KERNEL = 44 << 10, 72 << 10
+COMPILER = 56 << 20
+"""Bytes that PyTorch's compiler may take for itself in a step that compiles, which are not part of
+the budget."""
+ALLOWED = 8 << 20
+"""Bytes that a process may take beside a budget: the objects of some 180 kernels are among them."""
+
+
+def object_bytes(kernels: int, symbolic: bool) -> int:
+    """Estimate the bytes of the objects of a graph; ``symbolic`` if it was captured with sizes that
+    are symbols."""
+    return kernels * (_OF_A_SYMBOLIC_KERNEL if symbolic else _OF_A_KERNEL)
+
+
+def beyond_allowed(graphs: Iterable[int]) -> int:
+    """Sum up the bytes of the objects of all graphs that are more than what a process may take
+    beside a budget."""
+    return max(sum(graphs) - ALLOWED, 0)
 
 
 @dataclass(frozen=True)
@@ -76,22 +134,6 @@ class Settings:
                 raise BudgetError(
                     f"option {name!r} is unknown: the loadmaster backend has {', '.join(known)}"
                 )
-        budget = options.get("fast_memory")
-        if isinstance(budget, str) and budget.strip().endswith("%"):
-            try:
-                budget = float(budget.strip()[:-1]) / 100
-            except ValueError:
-                raise BudgetError(
-                    f"fast_memory {budget!r}: write bytes, such as '2 GiB', or a percentage, such"
-                    " as '50%'"
-                ) from None
-        elif budget is not None and not isinstance(budget, float):
-            budget = parse_bytes(budget)
-        if isinstance(budget, float) and not 0 < budget <= 1:
-            raise BudgetError(
-                f"fast_memory {budget}: a share lies between 0 and 1; write bytes, such as '2 GiB',"
-                " or a percentage, such as '50%'"
-            )
         mode = options.get("mode", "async")
         if mode not in ("sync", "async"):
             why = (
@@ -105,10 +147,9 @@ class Settings:
             raise BudgetError(
                 f"optimizer of type {type(optimizer).__name__}: give one of torch.optim"
             )
-        folder = options.get("slow_memory")
-        limit = options.get("slow_limit")
+        folder, limit = options.get("slow_memory"), options.get("slow_limit")
         return cls(
-            budget,
+            _budget_of(options.get("fast_memory")),
             Mode(mode),
             None if folder is None else Path(folder),
             None if limit is None else parse_bytes(limit),
@@ -117,10 +158,26 @@ class Settings:
         )
 
 
-_UPDATES = "_loadmaster_updates"
-
-
-_LOG = logging.getLogger("loadmaster")
+def _budget_of(given: Any) -> int | float | None:
+    """Bytes of a budget, or its share. Raises `BudgetError`."""
+    if given is None:
+        return None
+    budget = given
+    try:
+        if isinstance(given, str) and given.strip().endswith("%"):
+            budget = float(given.strip()[:-1]) / 100
+    except ValueError:
+        raise BudgetError(
+            f"fast_memory {given!r}: write bytes, such as '2 GiB', or a percentage, such as '50%'"
+        ) from None
+    if not isinstance(budget, float):
+        return parse_bytes(budget)
+    if not 0 < budget <= 1:
+        raise BudgetError(
+            f"fast_memory {budget}: a share lies between 0 and 1; write bytes, such as '2 GiB', or"
+            " a percentage, such as '50%'"
+        )
+    return budget
 
 
 @dataclass
@@ -165,70 +222,141 @@ class StepSummary:
         )
 
 
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of fast memory that one graph takes in a step when nothing moves, without persistent
+    tensors.
+
+    Attributes
+    ----------
+    forward, backward
+        Peak of each part, inputs and results included.
+    saved
+        Tensors kept from the forward part for the backward part.
+    left
+        Gradients of parameters, results of the backward part, which stay until the step is over.
+    """
+
+    forward: int
+    backward: int
+    saved: int
+    left: int
+
+
+@dataclass
+class Seen:
+    """What was seen of one graph in whole steps.
+
+    Attributes
+    ----------
+    footprint
+        None before the graph is captured.
+    earlier, beside
+        Most bytes of gradients of earlier backward passes, and of results of graphs that somebody
+        held, when each part began.
+    after
+        The graphs after it, in each step.
+    results
+        What its forward part has given to the caller.
+    """
+
+    footprint: Footprint | None = None
+    earlier: list[int] = field(default_factory=lambda: [0, 0])
+    beside: list[int] = field(default_factory=lambda: [0, 0])
+    after: set[tuple[PlannedGraph, ...]] = field(default_factory=set)
+    results: PersistentTensors = field(default_factory=PersistentTensors)
+
+
+def step_peak(graphs: Sequence[Seen]) -> int:
+    """Most bytes in use at once in a step that runs captured ``graphs`` in this order, without
+    persistent tensors. O(graphs)."""
+    taken = [one.footprint for one in graphs if one.footprint is not None]
+    waiting = accumulate((one.saved for one in taken), initial=0)
+    left = [*accumulate((one.left for one in reversed(taken)), initial=0)][-2::-1]
+    earlier = [sum(one.earlier[part] for one in graphs) for part in (0, 1)]
+    return max(
+        wait
+        + max(
+            one.forward + earlier[0] + seen.beside[0],
+            one.backward + earlier[1] + seen.beside[1] + after,
+        )
+        for one, seen, wait, after in zip(taken, graphs, waiting, left, strict=False)
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) is torch.Tensor and value.layout is torch.strided
+
+
 class Model:
     """What the graphs of one compiled function or module share: settings, fast and slow memory, one
     budget.
 
-    A model owns its lists of plans and fallbacks, the persistent tensors, and the updates of
-    parameters; graphs change these only by its methods, under ``lock``. ``steps`` is what is known
-    of whole steps. ``told`` says that the line on the first step was logged, or is not wanted.
+    A model owns its lists of graphs and fallbacks, the persistent tensors, and the updates of
+    parameters; graphs change these under ``lock``.
+
+    Attributes
+    ----------
+    persistent, gradients
+        Parameters, buffers and optimizer state of all graphs; gradients that callers keep.
+    graphs
+        All graphs, also those of which planning has failed.
+    of_last_step
+        Graphs of the step under way, or of the last one; others were compiled for steps before, as
+        for the first, and run no more.
+    told
+        Whether the line on the first step was logged, or is not wanted.
+    objects_of
+        Bytes of the objects of a captured graph, by its ``id``.
     """
 
-    def __init__(self, settings: Settings, options: Mapping[str, Any]) -> None:
-        self.settings, self.options = settings, options
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """Make a model by the options of ``torch.compile``. Raises `BudgetError`."""
+        self.settings, self.options = Settings.of(options), options
         self.lock = threading.RLock()
         self.profiles = CallProfiles()
-        self.updates = Updates(settings.optimizer)
-        self.plans: list[Planned] = []
+        self.updates = Updates(self.settings.optimizer)
+        self.persistent, self.gradients = PersistentTensors(), PersistentTensors()
+        self.graphs: list[PlannedGraph] = []
+        self.of_last_step: list[PlannedGraph] = []
         self.fallbacks: list[Fallback] = []
-        self.steps = SeenSteps()
         self.told = False
+        self.objects_of: dict[int, int] = {}
         self._offload_idle = False
         self._memory: DeviceMemory | None = None
-        self._persistent: PersistentTensors | None = None
-        self._gradients: PersistentTensors | None = None
-        self._waiting: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._objects: dict[int, int] = {}
+        self._peak = 0
 
     def memory(self, device: torch.device) -> DeviceMemory:
         """Fast and slow memory on a device; made at the first use."""
         with self.lock:
             if self._memory is None:
                 self._memory = self._made(device)
+                if can_offload():
+                    self.persistent.file = self.gradients.file = self._memory.file
             return self._memory
-
-    def persistent(self, device: torch.device) -> PersistentTensors:
-        """Parameters, buffers and optimizer state of all graphs; made at the first use."""
-        if self._persistent is None:
-            memory = self.memory(device)
-            self._persistent = PersistentTensors(memory.file if can_offload() else None)
-        return self._persistent
-
-    def gradients(self, device: torch.device) -> PersistentTensors:
-        """Gradients that callers keep; made at the first use."""
-        if self._gradients is None:
-            self._gradients = PersistentTensors(self.persistent(device).file)
-        return self._gradients
 
     def _made(self, device: torch.device) -> DeviceMemory:
         if device.type == "cuda":
             from loadmaster.integrations.torch_compile.devices.cuda_memory import CudaMemory
 
             return CudaMemory(device, self.settings.slow_limit)
-        from loadmaster.integrations.torch_compile.devices.cpu_memory import CpuMemory
-
         return CpuMemory(self.settings.slow_memory, self.settings.slow_limit)
+
+    @property
+    def plans(self) -> list[PlannedGraph]:
+        """Graphs that have a plan."""
+        return [plan for plan in self.graphs if plan.program is not None]
 
     @property
     def unmoved_peak(self) -> int:
         """Most bytes that a step takes when nothing moves, over all graphs of the steps seen so
         far."""
-        return self.steps.peak + (0 if self._persistent is None else self._persistent.bytes())
+        return self._peak + self.persistent.bytes()
 
     @property
     def objects(self) -> int:
         """Bytes of the budget that objects of the graphs take, which no plan can use."""
-        return beyond_allowed(self._objects.values())
+        return beyond_allowed(self.objects_of.values())
 
     @property
     def budget(self) -> int | None:
@@ -237,16 +365,9 @@ class Model:
         given = self.settings.fast_memory
         if given is None:
             return None
-        whole = (
-            int(given * (self.unmoved_peak + self.objects)) if isinstance(given, float) else given
-        )
-        return whole - self.objects
-
-    @property
-    def of_last_step(self) -> list[Planned]:
-        """Graphs of the step under way, or of the last one; others were compiled for steps before,
-        as for the first, and run no more."""
-        return list(self.steps.now)
+        objects = self.objects
+        whole = int(given * (self.unmoved_peak + objects)) if isinstance(given, float) else given
+        return whole - objects
 
     def summary(self) -> StepSummary:
         """Sum up the plans of the last step."""
@@ -259,74 +380,61 @@ class Model:
             tuple(self.fallbacks),
         )
 
-    def begin(self, plan: Planned) -> None:
+    def begin(self, plan: PlannedGraph) -> None:
         """Note that the forward part of a graph is about to run. A new step begins if no backward
         part is outstanding, and there was one or the graph has run in this step.
 
         The first step is summed up in the log when the second begins: its graphs are known then.
         """
-        if plan in self.plans and not self.told:
+        if plan.program is not None and not self.told:
             self.told = True
             _LOG.warning("%s", self.summary())
-        if all(session.finished for session in self._waiting) and (
-            plan in self.steps.now or any(len(one.graphs) > 1 for one in self.steps.now)
+        if not self._waiting and (
+            plan in self.of_last_step or any(len(one.graphs) > 1 for one in self.of_last_step)
         ):
-            self.steps.now.clear()
-        self.steps.join(plan)
+            self.of_last_step.clear()
+        self.join(plan)
 
-    def account(self, plan: Planned, taken: Footprint, objects: tuple[int, int]) -> None:
-        """Note what a graph that is about to run takes in a step when nothing moves, and whose
-        ``objects`` take how many bytes.
+    def join(self, plan: PlannedGraph) -> None:
+        """Note that a graph runs in the step under way, if it is known what it takes when nothing
+        moves."""
+        if plan.seen.footprint is None:
+            return
+        if plan not in self.of_last_step:
+            self.of_last_step.append(plan)
+        self._peak = max(self._peak, step_peak([one.seen for one in self.of_last_step]))
+        for i, one in enumerate(self.of_last_step):
+            one.seen.after.add(tuple(self.of_last_step[i + 1 :]))
 
-        Plans for several shapes share the objects of one captured graph.
-        """
-        self._objects |= [objects]
-        self.steps.join(plan, taken)
-
-    def note_gradients(
-        self, plan: Planned, part: int, tensors: Iterable[torch.Tensor], device: torch.device
-    ) -> None:
-        """Note the gradients of earlier backward passes that are there when a part of a graph
-        begins."""
-        known = self.gradients(device)
-        self.steps.note_gradients(
-            plan, part, sum(known.of(tensor, movable=True).bytes for tensor in tensors)
-        )
-
-    def rest_gradients(self, plan: Planned) -> None:
+    def rest_gradients(self, plan: PlannedGraph) -> None:
         """Offload gradients of earlier backward passes if a graph needs the room, and drop what the
         page cache holds of them."""
-        known, budget = self._gradients, self.budget
-        if known is None or known.file is None or budget is None:
+        known, budget = self.gradients, self.budget
+        if known.file is None or budget is None:
             return
-        if plan.placed_peak + known.fast_bytes([]) > budget:
-            known.offload_movable([])
+        if plan.placed_peak + known.fast_bytes() > budget:
+            known.offload_movable()
         else:
             known.forget_cached()
 
-    def surroundings(self, plan: Planned, own: Iterable[PersistentTensor]) -> Surroundings:
-        """Return what other graphs take, without the plan's ``own`` tensors, and the budget for
-        all."""
-        persistent = (
-            0 if self._persistent is None else self._persistent.fast_bytes(own, self._offload_idle)
-        )
-        left = self.steps.left_after(plan, self._offload_idle)
-        return Surroundings(
-            persistent, left, self.steps.results_beside(plan), self._offload_idle, self.budget
-        )
+    def surroundings(self, plan: PlannedGraph) -> Surroundings:
+        """Return what other graphs than this take, and the budget for all."""
+        idle = self._offload_idle
+        persistent = self.persistent.fast_bytes(plan.mine.values(), idle)
+        results = tuple(plan.seen.beside)
+        return Surroundings(persistent, plan.left_after(idle), results, idle, self.budget)
 
-    def start_offloading_idle(self, plan: Planned, own: Iterable[PersistentTensor]) -> bool:
+    def start_offloading_idle(self, plan: PlannedGraph) -> bool:
         """Offload what graphs keep while others run, from now on; say whether that leaves more room
-        for a graph, beside its ``own``."""
-        known, kept = self._persistent, list(own)
-        if self._offload_idle or known is None:
-            return False
-        if known.fast_bytes(kept, True) == known.fast_bytes(kept) and self.steps.left_after(
-            plan, True
-        ) == self.steps.left_after(plan, False):
+        for a graph."""
+        own = {*plan.mine.values()}
+        taken, least = (
+            self.persistent.fast_bytes(own, idle) + plan.left_after(idle) for idle in (False, True)
+        )
+        if self._offload_idle or taken == least:
             return False
         self._offload_idle = True
-        known.offload_movable(kept)
+        self.persistent.offload_movable(own)
         return True
 
     def check_share(self) -> None:
@@ -335,7 +443,7 @@ class Model:
         budget, share = self.budget, self.settings.fast_memory
         if budget is None or not isinstance(share, float):
             return
-        for plan in self.steps.now:
+        for plan in self.of_last_step:
             if plan.refused is not None and plan.refused.smallest > budget:
                 raise BudgetError(
                     f"fast_memory {share:.4g} of what a step takes"
@@ -343,10 +451,10 @@ class Model:
                     f" small: {plan.refused.why}"
                 )
 
-    def add(self, plan: Planned) -> None:
-        """Add a graph that has a plan to the model's plans, once."""
-        if plan not in self.plans:
-            self.plans.append(plan)
+    def leave_step(self, name: str, reason: str) -> None:
+        """Note once that an optimizer's step runs as it is, and why."""
+        if Fallback(name, reason) not in self.fallbacks:
+            self.fallbacks.append(Fallback(name, reason))
 
     def fall_back(self, graph: str, reason: str, given: Iterable[Any]) -> None:
         """Note that a graph runs unplanned; updates leave the parameters ``given`` to it to the
@@ -359,12 +467,12 @@ class Model:
         )
 
     @property
-    def _programs(self) -> list[Program]:
-        return [plan.program for plan in self.plans if plan.program is not None]
+    def _arenas(self) -> list[FastArena]:
+        return [plan.program.arena for plan in self.graphs if plan.program is not None]
 
     @property
     def _arena_bytes(self) -> int:
-        return sum(program.arena.bytes for program in self._programs)
+        return sum(arena.bytes for arena in self._arenas)
 
     @property
     def standing_arenas(self) -> int:
@@ -372,23 +480,27 @@ class Model:
         return 0 if self._memory is None or self._memory.shrinks else self._arena_bytes
 
     @property
+    def _waiting(self) -> list[Session]:
+        """Runs whose second part may still come."""
+        return [one for plan in self.graphs for one in list(plan.open) if not one.finished]
+
+    @property
     def _in_arenas(self) -> list[Session]:
         """Runs under way whose tensors wait in an arena."""
-        waiting = list(self._waiting)
-        return [one for one in waiting if one.offload_slot is None and not one.finished]
+        return [one for one in self._waiting if one.offload_slot is None]
 
     def make_room(self, program: Program, session: Session | None = None) -> None:
-        """Offload what other runs have left in arenas, if the budget needs the room or the
-        program's own arena holds it."""
-        others, budget = [one for one in self._programs if one is not program], self.budget
-        taken = program.placed.peak + sum(other.arena.bytes for other in others)
+        """Offload what other runs than a ``session`` have left in arenas, if the budget needs the
+        room or the program's own arena holds it."""
+        others = [arena for arena in self._arenas if arena is not program.arena]
+        taken, budget = program.placed.peak + sum(arena.bytes for arena in others), self.budget
         tight = budget is not None and taken > budget
         for waiting in self._in_arenas:
             if waiting is not session and (tight or waiting.program is program):
                 waiting.offload()
         if tight:
-            for other in others:
-                other.arena.drop()
+            for arena in others:
+                arena.drop()
 
     def clear_arenas(self) -> None:
         """Empty all arenas before kernels are profiled with operands of their own, if there is a
@@ -405,58 +517,47 @@ class Model:
         The compiler takes a graph apart before anything is known of it; a share is then taken of
         the parameters alone.
         """
-        given = self.settings.fast_memory
+        given, known = self.settings.fast_memory, self.persistent
         own = {
             id(one): one
             for one in inputs
             if type(one) is torch.nn.Parameter
             and one.device.type == "cpu"
-            and one.nbytes >= SMALLEST
+            and SMALLEST <= one.nbytes == one.untyped_storage().nbytes()
         }
-        whole = [one for one in own.values() if one.untyped_storage().nbytes() == one.nbytes]
-        if (
-            given is None
-            or given == 1.0
-            or not whole
-            or self.persistent(torch.device("cpu")).file is None
-        ):
+        if given is None or given == 1.0 or not own:
             return
         with self.lock:
-            known = self.persistent(torch.device("cpu"))
-            entries = [known.of(one, movable=True) for one in whole]
-            known.find_in_files(entries)
-            held = known.fast_bytes([]) + self._arena_bytes
+            self.memory(torch.device("cpu"))
+            if known.file is None:
+                return
+            known.find_in_files([known.of(one, movable=True) for one in own.values()])
             unmoved = max(self.unmoved_peak, known.bytes())
-            if held + COMPILER > (int(given * unmoved) if isinstance(given, float) else given):
+            budget = int(given * unmoved) if isinstance(given, float) else given
+            if known.fast_bytes() + self._arena_bytes + COMPILER > budget:
                 self.clear_arenas()
-                known.offload_movable([])
+                known.offload_movable()
 
-    def make_room_for_trials(self, most: int, budget: int, device: torch.device) -> None:
+    def make_room_for_trials(self, most: int, budget: int) -> None:
         """Offload persistent tensors if they and the operands of a kernel that is profiled, at
         ``most`` so many bytes, exceed a budget."""
-        known = self.persistent(device)
-        if known.file is not None and known.fast_bytes([]) + min(most, budget) > budget:
-            known.offload_movable([])
+        known = self.persistent
+        if known.file is not None and known.fast_bytes() + min(most, budget) > budget:
+            known.offload_movable()
 
     def release_idle(self) -> None:
         """Give back the memory of arenas that hold nothing."""
         with self.lock:
-            busy = {id(session.program) for session in self._in_arenas}
-            for program in self._programs:
-                if id(program) not in busy:
-                    program.arena.drop()
+            busy = [session.program.arena for session in self._in_arenas]
+            for arena in self._arenas:
+                if arena not in busy:
+                    arena.drop()
 
     def clear_idle(self) -> None:
         """Give back the memory of idle arenas if the rest and a small buffer could need it."""
-        budget = self.budget
-        known = [one for one in (self._persistent, self._gradients) if one is not None]
-        taken = sum(one.fast_bytes([]) for one in known) + self._arena_bytes
-        if budget is not None and taken > budget:
+        taken, budget = self.persistent.fast_bytes() + self.gradients.fast_bytes(), self.budget
+        if budget is not None and taken + self._arena_bytes > budget:
             self.release_idle()
-
-    def persistent_if_any(self) -> PersistentTensors | None:
-        """Parameters, buffers and optimizer state of all graphs; None before the first step."""
-        return self._persistent
 
     def updates_of(self, optimizer: torch.optim.Optimizer) -> Updates:
         """Updates that are made when an optimizer is called; they are kept on it, and gone when it
@@ -470,60 +571,56 @@ class Model:
     def place_of(self, tensor: torch.Tensor) -> PersistentTensor | None:
         """Where a parameter, a gradient or optimizer state is in the slow memory; None if it is in
         the fast one."""
-        for known in (self._persistent, self._gradients):
-            one = None if known is None else known.known(tensor)
-            if one is not None and isinstance(one.place, Region) and one.rests(tensor):
+        for known in (self.persistent, self.gradients):
+            one = known.known(tensor)
+            if one and isinstance(one.place, Region) and one.rests(tensor.untyped_storage()):
                 return one
         return None
 
     def keep_state(self, state: Iterable[torch.Tensor], fresh: bool = False) -> None:
         """Count optimizer state, ``fresh`` if nothing was written to it, and offload it unless all
         fits beside the plans."""
-        assert self._persistent is not None
-        known = self._persistent
+        known = self.persistent
         new = [
-            (tensor, known.of(tensor, fresh, movable=known.file is not None))
+            known.of(tensor, fresh, movable=known.file is not None)
             for tensor in state
             if known.known(tensor) is None
         ]
-        if not new:
-            return
-        kept, budget = sum(one.bytes for _, one in new), self.budget
         taken = max((plan.placed_peak for plan in self.plans), default=0)
-        if (
-            budget is not None
-            and known.file is not None
-            and (self.offloaded_bytes() or taken + kept > budget)
-        ):
-            known.reserve([one for _, one in new])
-            for tensor, one in new:
-                known.offload(one, tensor)
+        budget = self.budget  # a share of what there is now
+        if budget is None or known.file is None or not new:
+            return
+        if self.offloaded_bytes() or taken + sum(one.bytes for one in new) > budget:
+            for one in new:
+                one.reserve(known.file)
+            for one in new:
+                one.offload(known.file)
 
-    def leave_step(self, name: str, reason: str) -> None:
-        """Note once that an optimizer's step runs as it is, and why."""
-        fallback = Fallback(name, reason)
-        if fallback not in self.fallbacks:
-            self.fallbacks.append(fallback)
-
-    def leave_shared_updates(self, plan: Planned) -> bool:
+    def leave_shared_updates(self, plan: PlannedGraph) -> bool:
         """Leave parameters that another run under way updates too to the optimizer; say whether
         there were new ones."""
-        others = [session.parameters for session in self._waiting if not session.finished]
-        shared = plan.changes.intersection(frozenset().union(*others)) - self.updates.left
+        others = {
+            id(one.updates[i].parameter)
+            for one in self.graphs
+            for session in list(one.open)
+            if not session.finished
+            for i in session.updates
+        }
+        shared = others.intersection(id(update.parameter) for update in plan.updates.values())
+        shared -= self.updates.left
         self.updates.leave(shared)
         return bool(shared)
 
     def offloaded_bytes(self) -> int:
         """Bytes of parameters, buffers and optimizer state that are in the slow memory between
         steps."""
-        return 0 if self._persistent is None else self._persistent.offloaded_bytes()
+        return self.persistent.offloaded_bytes()
 
     def reload_parameters(self) -> None:
         """Put parameters, buffers and optimizer state where they are without a plan, before
         somebody else runs the module."""
         with self.lock:
-            if self._persistent is not None:
-                self._persistent.reload_all()
+            self.persistent.reload_all()
 
     def place_parameters(self) -> None:
         """Put parameters, buffers and optimizer state where the plans expect them, before the
@@ -531,10 +628,6 @@ class Model:
         with self.lock:
             for plan in self.plans:
                 plan.place_parameters()
-
-    def wait(self, session: Session) -> None:
-        """Note that the first part of a run is over; the second may come, or never."""
-        self._waiting.add(session)
 
     def resume(self, session: Session) -> None:
         """Prepare the second part of a run. Raises `LoadmasterError` if the run is over already."""
@@ -546,4 +639,548 @@ class Model:
         self.make_room(session.program, session)
         if session.offload_slot is not None:
             session.reload()
-        self._waiting.discard(session)
+
+
+class PlannedGraph:
+    """A graph, or a forward and a backward graph, for given shapes, with its plan, which is made
+    when the first step begins and refined once with measured times. It runs in sessions: one for
+    each forward pass and its backward pass.
+
+    Attributes
+    ----------
+    graphs, kept, shapes
+        The graphs, the number of results of the first that go to the caller (None: all), and the
+        shapes of the inputs where sizes are symbols.
+    traced, versions
+        The graph as it runs, with kernels in blocks where they need to be; the whole one and
+        others.
+    program, moving
+        The plan made ready to run, None before the first step; storages of the caller, and
+        gradients, that it moves.
+    around
+        What the plan leaves free.
+    mine
+        Parameters, buffers and optimizer state of the last run, by storage.
+    unmoved_peak
+        Most bytes of fast memory in use at once when nothing moves, with the parameters of other
+        graphs.
+    refused
+        Why the plan takes more than its share, if it does: a share is known in full only after the
+        first whole step.
+    seen, history, times
+        What was seen of it in whole steps; what its own took, and the last one.
+    open
+        Runs that are not over, and some that are.
+    """
+
+    versions: Versions
+    history: History
+    around: Surroundings
+
+    def __init__(
+        self,
+        model: Model,
+        graphs: list[torch.fx.GraphModule],
+        kept: int | None,
+        shapes: Any = None,
+    ) -> None:
+        self.model, self.graphs, self.kept, self.shapes = model, graphs, kept, shapes
+        self.name = f"graph {len(model.plans)}"
+        self.traced = Traced([], [], ())
+        self.program: Program | None = None
+        self.moving: frozenset[int] = frozenset()
+        self.mine: dict[int, PersistentTensor] = {}
+        self.unmoved_peak = 0
+        self.refused: TooSmall | None = None
+        self.seen, self.times = Seen(), Times(0, 0)
+        self.open: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._several = False
+        self._shifts: dict[int, int] = {}
+
+    def prepare(self, given: Sequence[Any]) -> None:
+        """Capture, profile and plan the graph, if there is no valid plan yet. Raises `BudgetError`
+        and `NotPlannable`."""
+        self._several |= any(given[i] is not update.parameter for i, update in self.updates.items())
+        idle = self._has_no_open_run()
+        if self.program is None or (idle and self._held()):
+            self._capture(given)
+            self._make_plan(given)
+        elif idle and (self._outgrown() or self._left_files()):
+            self.model.make_room(self.program)
+            self._make_plan(given)
+
+    def _capture(self, given: Sequence[Any]) -> None:
+        model, captured = self.model, capture(self.graphs, given, self.kept)
+        if len(captured.parts) == 2 and captured.device.type == "cpu" and not self._several:
+            traced = with_updates(captured, given, model.updates)
+        else:
+            traced = Traced(**vars(captured))
+        for update in traced.updates.values():
+            update.sync_from_optimizer()
+        memory = model.memory(traced.device)  # from now on, allocations are seen
+        model.clear_arenas()
+        large = {
+            s
+            for s, storage in enumerate(traced.storages)
+            if storage.bytes >= SMALLEST and model.persistent.file is not None
+        }
+        self.traced = replace(
+            traced,
+            given=persistent_inputs(traced, given),
+            movable=movable_storages(traced, self.kept).intersection(large),
+            gradients=movable_gradients(traced, given).intersection(large),
+        )
+        self._find_persistent(given)
+        self.history = History(memory.link, model.settings.refine_after)
+        about = self._budget_before_profiles()
+        if about is not None:
+            most = max(map(traced.operand_bytes, traced.calls), default=0)
+            model.make_room_for_trials(most, about)
+        self.versions = Versions(self.traced, self._movable(), memory, model.profiles, about)
+        self.traced = self.versions.whole
+        self.seen.footprint = self._footprint()
+        objects = object_bytes(len(self.traced.calls), symbolic=self.shapes is not None)
+        model.objects_of[id(self.graphs)] = objects
+        model.join(self)
+
+    def _budget_before_profiles(self) -> int | None:
+        """The budget, as far as it is known before calls are profiled; a share is of no less."""
+        share = self.model.settings.fast_memory
+        if not isinstance(share, float):
+            return self.budget
+        blank = replace(self.traced, profiles=[CallProfile(0.0)] * len(self.traced.calls))
+        peak = self._problem(blank, Surroundings(), frozenset()).peak()
+        return int(share * max(peak, self.model.unmoved_peak))
+
+    def _footprint(self) -> Footprint:
+        """Return the bytes that the graph takes when it is alone and nothing moves."""
+        unmoved = self._problem(self.traced, Surroundings(), frozenset())
+        taken = unmoved.sequence.live_bytes() + unmoved.elsewhere - self.traced.bytes_of(self.mine)
+        first, *second = self.traced.parts
+        saved = {
+            view.storage
+            for part in second
+            for view in views(part.given)
+            if self.traced.is_planned(view)
+        }
+        forward, backward = taken[: first.end], taken[first.end :]
+        return Footprint(
+            int(forward.max(initial=0)),
+            int(backward.max(initial=0)),
+            self.traced.bytes_of(saved),
+            self.traced.bytes_of(self._gradients()),
+        )
+
+    def _gradients(self) -> set[int]:
+        """Storages of parameters' gradients that the backward part returns."""
+        first, *second = self.traced.parts
+        return {
+            gradient.storage
+            for part in second
+            for slot, gradient in zip(first.given, part.returned, strict=False)
+            if isinstance(slot, View)
+            and slot.storage in self.mine
+            and isinstance(gradient, View)
+            and self.traced.storages[gradient.storage].owner is Owner.RETURNED
+        }
+
+    def gradients_left(self, at_least: bool) -> int:
+        """Bytes of gradients that a step leaves in the fast memory; with ``at_least``, if all that
+        may move do."""
+        moved = self.traced.gradients if at_least or self.program is None else self.moving
+        return self.traced.bytes_of(self._gradients() - moved)
+
+    def left_after(self, at_least: bool) -> int:
+        """Most bytes of gradients that graphs after this one leave in the fast memory; with
+        ``at_least``, if all that may move do."""
+        return max(
+            (sum(one.gradients_left(at_least) for one in later) for later in self.seen.after),
+            default=0,
+        )
+
+    def _movable(self) -> frozenset[int]:
+        """Storages of the caller, and gradients, that may be in the slow memory."""
+        return self.traced.movable.intersection(self.mine) | self.traced.gradients
+
+    def _make_plan(self, given: Sequence[Any]) -> None:
+        self._find_persistent(given)
+        before, budgeted = self.program, self.budget is not None
+        if budgeted:
+            self.model.release_idle()  # planning takes memory of its own
+        for one in self.mine.values():
+            one.leave_changed_file()
+        if budgeted and before is not None and before.copies:
+            self.model.persistent.rest(self.mine.values())
+        self._shifts = {
+            s: one.in_file.shift for s, one in self.mine.items() if one.in_file is not None
+        }
+        movable = self._movable()
+        self.traced, placed, self.around, self.refused = self._decided(movable)
+        self.moving = movable.intersection((*placed.problem.storage, *self.traced.streamed))
+        with torch.inference_mode(False), torch.no_grad():
+            self.program = Program(self.traced, placed, self.memory, self.moving, self._shifts)
+        self.unmoved_peak = self._problem(self.versions.whole, self.around, frozenset()).peak()
+        self.times = Times(len(self.program.launches), len(self.program.copies))
+        self.history.forget()
+        if before is not None:
+            before.arena.close()
+        if budgeted:
+            return_freed_blocks()
+
+    def _decided(
+        self, movable: frozenset[int]
+    ) -> tuple[Traced, Placed, Surroundings, TooSmall | None]:
+        """Decide under the budget: with whole kernels if that is possible, else with those in
+        blocks that need to be.
+
+        If the budget is a share of a step that is not known in full yet, take the smallest that
+        works.
+        """
+        around, settings = self.model.surroundings(self), self.model.settings
+        search, failed = None, 0
+        for version in self.versions.finer(
+            around.budget, lambda: self._problem(self.versions.whole, around, movable).needed()
+        ):
+            search = Search(
+                cache(partial(self._problem, version, around)),
+                movable,
+                settings.mode,
+                around.offload_idle,
+                self.model.objects,
+                self.history.provisional,
+            )
+            found = search.attempt(around.budget)
+            if not isinstance(found, int):
+                return version, found, around, None
+            failed = found
+        assert search is not None
+        assert around.budget is not None
+        if self.model.start_offloading_idle(self):
+            return self._decided(movable)
+        refusal = search.refusal(around.budget, failed)
+        if not isinstance(settings.fast_memory, float) or self.history.steps:
+            raise refusal
+        found = search.attempt(refusal.smallest)
+        assert not isinstance(found, int)
+        return version, found, around._replace(budget=refusal.smallest), refusal
+
+    def _problem(self, traced: Traced, around: Surroundings, moving: frozenset[int]) -> Problem:
+        """Make the problem in which some storages of the caller move, with the latest times."""
+        seconds, link = self.history.kernel_seconds(traced), self.history.link
+        moving -= traced.streamed
+        return problem_of(
+            self.name, traced, seconds, link, self.memory, moving, around, self._shifts
+        )
+
+    def _outgrown(self) -> bool:
+        """Whether the plan is out of date: other graphs take more memory than it left them, or the
+        budget has changed."""
+        before, now = self.around, self.model.surroundings(self)
+        if now.budget is None:
+            return False
+        if self.refused is not None or (now.offload_idle and not before.offload_idle):
+            return True
+        grown = now.persistent > before.persistent or now.gradients > before.gradients
+        grown |= any(held > left for held, left in zip(now.results, before.results, strict=True))
+        return grown or (now.budget != before.budget and bool(self._program.copies))
+
+    def _find_persistent(self, given: Sequence[Any]) -> dict[int, torch.Tensor]:
+        """Note the parameters, buffers and optimizer state of a run; those that it writes leave
+        files of weights. Returns the tensors by storage."""
+        known, fresh, tensors = (
+            self.model.persistent,
+            self.traced.fresh(),
+            self.traced.tensors(given),
+        )
+        self.mine = {
+            storage: known.of(tensor, storage in fresh, storage in self.traced.movable)
+            for storage, tensor in tensors.items()
+        }
+        known.find_in_files(self.mine.values())
+        for storage in {s for call in self.traced.calls for s in call.writes if s in self.mine}:
+            if self.mine[storage].in_file is not None:
+                self.mine[storage].leave_file()
+        return tensors
+
+    def _left_files(self) -> bool:
+        """Whether tensors that the plan reads from files of weights have changed since, so that
+        they are there no more."""
+        if self._shifts:
+            self.place_parameters()
+        return any(self.mine[s].in_file is None for s in self._shifts.keys() & self.moving)
+
+    def place_parameters(self) -> None:
+        """Offload or reload parameters, buffers and optimizer state so that each is where the plan
+        expects it."""
+        if self.program is not None:
+            self.model.persistent.place((one, s in self.moving) for s, one in self.mine.items())
+
+    @property
+    def _program(self) -> Program:
+        assert self.program is not None
+        return self.program
+
+    @property
+    def updates(self) -> dict[int, Update]:
+        """Optimizer updates by the position of their gradient among the results of the backward
+        graph."""
+        return self.traced.updates
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """Fast and slow memory of the device that the graph runs on."""
+        return self.model.memory(self.traced.device)
+
+    @property
+    def problem(self) -> Problem:
+        """The placement problem that the plan solves."""
+        return self._program.problem
+
+    @property
+    def budget(self) -> int | None:
+        """Bytes of fast memory that a step may take; None if there is no limit."""
+        return self.model.budget
+
+    @property
+    def predicted_seconds(self) -> float:
+        """Seconds that a step should take, by the times of kernels and copies in the steps that are
+        known."""
+        return self.history.predicted_seconds(
+            self.traced, self.problem.sequence, self._program.placed.placement
+        )
+
+    @property
+    def placed_peak(self) -> int:
+        """Most bytes of fast memory in use at once under the plan."""
+        return 0 if self.program is None else self.program.placed.peak
+
+    @property
+    def kernels_in_blocks(self) -> tuple[str, ...]:
+        """Operators of the kernels that run block by block, as the budget has no room for their
+        operands."""
+        calls = self.traced.calls
+        return tuple(call.target.whole.kind for call in calls if isinstance(call.target, BlockCall))
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that a step copies, both ways."""
+        return sum(copy.bytes for copy in self._program.copies) + sum(
+            profile.transferred for profile in self.traced.profiles
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each kernel with its predicted seconds, those of the last step, and the bytes
+        of fast memory in use under the plan."""
+        sequence, elsewhere = self.problem.sequence, self.problem.elsewhere
+        used = elsewhere.copy()
+        for stay in self._program.placed.placement.stays:
+            used[stay.start : stay.end] += int(sequence.sizes[stay.tensor])
+        return [
+            {
+                "graph": self.name,
+                "kernel": kernel.name,
+                "operator": kernel.kind,
+                "predicted_seconds": kernel.algorithms[0].seconds,
+                "measured_seconds": float(self.times.kernels[k]),
+                "workspace": kernel.algorithms[0].workspace,
+                "elsewhere": int(elsewhere[k]),
+                "fast_bytes": int(used[k]) + kernel.algorithms[0].workspace,
+            }
+            for k, kernel in enumerate(sequence.kernels)
+        ]
+
+    def refresh_prediction(self) -> None:
+        """Predict the time of a step again, from the steps measured so far; the plan stays."""
+        self.history.adopt_recent_times(self.traced, self._program)
+        self._program.problem = self._problem(self.traced, self.around, self.moving)
+
+    def _has_no_open_run(self) -> bool:
+        return all(session.finished for session in self.open)
+
+    def _held(self) -> frozenset[int]:
+        """Positions of updates that must not be made: the gradient is not complete, hooks want it,
+        or several layers run the same graph."""
+        leaves = self.model.updates.leaves
+        return frozenset(
+            i for i, update in self.updates.items() if self._several or leaves(update.parameter)
+        )
+
+    def _begin(self, given: Sequence[Any]) -> Session:
+        """Start a run with these arguments, with parameters where the plan expects them."""
+        for update in self.updates.values():
+            update.sync_from_optimizer()
+        tensors = self._find_persistent(given)
+        self.place_parameters()
+        held = self._held()
+        self.model.rest_gradients(self)
+        places = {s: self.mine[s].place for s in self.moving.intersection(self.mine)}
+        return Session(
+            self.backward,
+            self._program,
+            tensors,
+            {s: place for s, place in places.items() if place is not None},
+            {i: update.count for i, update in self.updates.items() if i not in held},
+        )
+
+    def forward(self, arguments: Sequence[Any]) -> list[Any]:
+        """Run the first part, or the only one; its results."""
+        with self.model.lock, torch.no_grad():
+            self.model.begin(self)
+            self._note_results_beside(0, arguments)
+            self._note_gradients(0, arguments)
+            self.prepare(arguments)
+            if self.model.leave_shared_updates(self):
+                self.prepare(arguments)
+            self._refine(arguments)
+            program, begun = self._program, time.perf_counter()
+            self.model.make_room(program)
+            session = self._begin(arguments)
+            returned = self._run(session, 0, arguments)
+            for one in returned[: self.kept]:
+                if _is_plain(one) and one.untyped_storage().nbytes() >= SMALLEST:
+                    self.seen.results.of(one)
+            self.times.inside = time.perf_counter() - begun
+            if len(program.captured.parts) == 1:
+                self._over(session)
+            else:
+                self.open.add(session)
+            return returned
+
+    def backward(self, session: Session, arguments: Sequence[Any]) -> list[Any]:
+        """Run the second part of ``session``; its results."""
+        with self.model.lock, torch.no_grad():
+            begun = time.perf_counter()
+            session = self._again(session) if session.finished else session
+            self._check_sizes(session)
+            self._note_results_beside(1, arguments)
+            self.model.check_share()
+            self.model.resume(session)
+            counts = self._hold_updates(session)
+            self._make_gradients(session)
+            try:
+                returned = self._run(session, 1, arguments)
+            finally:
+                self._note_updates(counts)
+            for i, update in self.updates.items():
+                if update.held:
+                    returned[i] = update.kept_gradient()
+            self.times.inside += time.perf_counter() - begun
+            self._over(session)
+            return returned
+
+    def _check_sizes(self, session: Session) -> None:
+        """Raise `LoadmasterError` if the memory of a parameter was replaced by one of another size
+        since the forward pass."""
+        storages = session.program.captured.storages
+        for storage, tensor in session.tensors.items():
+            if tensor.untyped_storage().nbytes() != storages[storage].bytes:
+                session.abandon()
+                raise LoadmasterError(
+                    f"{storages[storage].name}: its memory was replaced between a forward pass and"
+                    " its backward pass: resize parameters before a forward pass"
+                )
+
+    def _again(self, session: Session) -> Session:
+        """Return a run for the second backward pass of one forward pass (retain_graph), if the
+        plan has kept nothing for the first."""
+        if session.program is not self.program or session.program.kept:
+            return session
+        return session.again()
+
+    def _hold_updates(self, session: Session) -> dict[int, int]:
+        """Decide which updates are made in this backward pass; return how many were made of each
+        before.
+
+        Raises `LoadmasterError` where parameters have changed since the forward pass, or have a
+        gradient already.
+        """
+        held = self._held()
+        for i, update in self.updates.items():
+            update.held = i not in session.updates or i in held
+            if update.held:
+                continue
+            if update.count != session.updates[i]:
+                raise LoadmasterError(
+                    "parameters were updated since this forward pass: with the option optimizer,"
+                    " call backward after each forward pass"
+                )
+            if update.parameter.grad is not None:
+                raise LoadmasterError(
+                    "a parameter has a gradient already, which the update in the backward pass"
+                    " would miss: call zero_grad() before (with the option optimizer, gradients of"
+                    " several backward passes do not add up)"
+                )
+        return {i: update.count for i, update in self.updates.items()}
+
+    def _make_gradients(self, session: Session) -> None:
+        """Make the gradients that the second part of a run moves, in the slow memory. Raises
+        `SlowMemoryError`."""
+        self._note_gradients(1, [session.tensors[s] for s in self.traced.given])
+        moving = self.traced.gradients & self.moving
+        for view in session.program.captured.parts[1].returned:
+            if isinstance(view, View) and view.storage in moving:
+                made = self.model.gradients.created(view)
+                session.gradients[view.storage], session.places[view.storage] = made
+                del made  # autograd keeps a gradient as it is only if nobody else holds it
+
+    def _note_gradients(self, part: int, arguments: Sequence[Any]) -> None:
+        """Note which gradients of parameters are there before a part begins, if there is a
+        budget."""
+        if self.program is None or self.budget is None or self.traced.device.type != "cpu":
+            return
+        there = (one.grad for one in arguments if isinstance(one, torch.nn.Parameter))
+        known = (self.model.gradients.of(one, movable=True) for one in there if _is_plain(one))
+        self._note_most(self.seen.earlier, part, sum(one.bytes for one in known))
+
+    def _note_results_beside(self, part: int, arguments: Iterable[Any]) -> None:
+        """Note how much of what graphs have returned is held when a part begins, but for its
+        arguments and the graph's own results."""
+        given = {one.untyped_storage()._cdata for one in arguments if _is_plain(one)}
+        others = (one.seen for one in self.model.graphs if part == 0 or one is not self)
+        self._note_most(self.seen.beside, part, sum(one.results.bytes(given) for one in others))
+
+    def _note_most(self, most: list[int], part: int, bytes: int) -> None:
+        if bytes > most[part]:
+            most[part] = bytes
+            self.model.join(self)
+
+    def _note_updates(self, counts: Mapping[int, int]) -> None:
+        """Tell PyTorch that parameters have changed, and the optimizer its new state."""
+        for i, update in self.updates.items():
+            if update.count != counts[i]:
+                torch.autograd.graph.increment_version(update.parameter)
+                self.model.updates.made.add(id(update.parameter))
+                update.sync_to_optimizer()
+                update.parameter.grad = SpentGradient(update.parameter)
+                for storage in self.traced.states[i]:
+                    self.mine[storage].fresh = False
+        for one in self.mine.values():
+            one.changed()
+
+    def _run(self, session: Session, part: int, arguments: Sequence[Any]) -> list[Any]:
+        if part == 0:
+            self.times = Times(len(session.program.launches), len(session.program.copies))
+        try:
+            return run_part(session, session.program.captured.parts[part], arguments, self.times)
+        except BaseException:
+            session.abandon()
+            raise
+
+    def _over(self, session: Session) -> None:
+        session.drain()
+        session.end()
+        self.history.note(self.times)
+        if self.history.steps == 1 and self.budget is not None:
+            return_freed_blocks()  # what compiling has left, once the compiler has ended
+
+    def _refine(self, given: Sequence[Any]) -> None:
+        """After a few steps, plan again with the times that were measured in them, once. On a GPU
+        kernels run beside the host: what it saw is not their time."""
+        if (
+            self._has_no_open_run()
+            and self.history.due()
+            and self._program.captured.device.type == "cpu"
+        ):
+            self.history.adopt_recent_times(self.traced, self._program)
+            self.model.make_room(self._program)
+            self._make_plan(given)

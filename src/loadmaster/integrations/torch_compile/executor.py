@@ -3,13 +3,15 @@ graphs of a model."""
 
 from __future__ import annotations
 
+import itertools
 import time
 import weakref
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,32 +21,34 @@ from loadmaster import _native
 from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import (
+    THIS_RUN,
     Call,
-    Captured,
     Owner,
     Part,
-    Run,
     View,
     is_view,
     on_storage,
     views,
 )
 from loadmaster.integrations.torch_compile.devices.allocator_hook import free_library_buffers
-from loadmaster.integrations.torch_compile.devices.slow_file import (
+from loadmaster.integrations.torch_compile.devices.cpu_memory import (
     Copy,
     DeviceMemory,
-    FastArena,
     FilePlace,
-    Pending,
+    Wait,
     pages,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocated
 from loadmaster.integrations.torch_compile.persistent import Region
-from loadmaster.integrations.torch_compile.placing import Placed, Problem
+from loadmaster.integrations.torch_compile.placing import Placed
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 from loadmaster.integrations.torch_compile.updates import Traced
-from loadmaster.placement.sequence import CopyLink
+from loadmaster.placement.decisions import TensorPlacement
+from loadmaster.placement.sequence import CopyLink, KernelSequence
+from loadmaster.placement.timing import time_moves
 
+_RECENT = 6
+"""Number of the latest steps whose times are kept."""
 _ENOUGH = 1 << 20
 """Bytes that copies of a kind must have moved for their bandwidth to be known: one of a page takes
 as long as one of 100 pages."""
@@ -90,34 +94,443 @@ class Step:
     ceiling: int | None = None
 
 
-@dataclass
 class Program:
-    """A plan that is ready to run on one arena.
+    """A plan that is ready to run on one arena: all tensors are made at their addresses, once.
 
-    ``kept`` are the (offset, bytes) of tensors that wait in the arena between two parts.
-    ``persistent`` maps copies of parameters, buffers, optimizer state and gradients to the storage,
-    whose place in the slow memory does not belong to one step. ``changed`` maps those of them that
-    go to the slow memory, but for gradients, to the last call that has changed the tensor.
+    Attributes
+    ----------
+    captured, problem, placed, memory
+        The graph, its plan, and where it runs.
+    launches, steps
+        The calls, and what happens before each of them and at the end.
+    copies, slow_bytes
+        All copies, and the bytes of slow memory that a run reserves for them.
+    resting
+        Storages of the plan that rest in the slow memory, with their first byte there.
+    kept
+        The (offset, bytes) of tensors that wait in the arena between two parts.
+    persistent
+        The storage of copies of parameters, buffers, optimizer state and gradients, whose place in
+        the slow memory does not belong to one step.
+    changed
+        Those of these copies that go to the slow memory, but for gradients, with the last call that
+        has changed the tensor.
     """
 
-    captured: Captured
-    problem: Problem
-    placed: Placed
-    arena: FastArena
-    launches: list[Launch]
-    steps: list[Step]
-    copies: list[Copy]
-    slow_bytes: int
-    kept: tuple[tuple[int, int], ...]
-    handles: dict[View, tuple[int, int]]
-    persistent: dict[int, int]
-    changed: dict[int, int]
-    resting: dict[int, int]
+    def __init__(
+        self,
+        traced: Traced,
+        placed: Placed,
+        memory: DeviceMemory,
+        moving: frozenset[int],
+        shifts: Mapping[int, int],
+    ) -> None:
+        """Make the tensors of a plan. It moves the caller's storages in ``moving``; ``shifts`` are
+        bytes that come before storages in their place, in the arena as in the file of weights that
+        they are read from."""
+        self.captured, self.problem, self.placed = traced, placed.problem, placed
+        self.memory, self.arena = memory, memory.arena(placed.arena)
+        self._moving, self._shifts = moving, shifts
+        self._number = {storage: t for t, storage in enumerate(self.problem.storage)}
+        self._stays: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for stay, offset in zip(placed.placement.stays, placed.stays, strict=True):
+            self._stays[stay.tensor].append((stay.start, stay.end, offset))
+        self._tensors: dict[tuple[View, int], torch.Tensor] = {}
+        self.launches = [self._launch(k, call) for k, call in enumerate(traced.calls)]
+        self.steps = self._steps()
+        self.slow_bytes = 0
+        self.copies = self._copies()
+        self.resting = {
+            s: self._reserve(pages(traced.storages[s].bytes))
+            for s in sorted(traced.streamed)
+            if traced.storages[s].owner is Owner.PLAN
+        }
+        boundary = traced.parts[0].end
+        self.kept = tuple(
+            (offset, int(self.problem.sequence.sizes[t]))
+            for t, spans in self._stays.items()
+            for start, end, offset in spans
+            if start < boundary <= end
+        )
+        moves = placed.placement.moves
+        moved = [self.problem.storage[move.tensor] for move in moves]
+        self.persistent = {i: storage for i, storage in enumerate(moved) if storage in moving}
+        self.changed = {
+            i: max(
+                k
+                for k, operand in self.problem.sequence.uses[moves[i].tensor]
+                if operand.write and k < moves[i].start
+            )
+            for i, storage in self.persistent.items()
+            if not moves[i].to_fast and traced.storages[storage].owner is Owner.CALLER
+        }
 
     @property
     def blocking(self) -> frozenset[int]:
         """Indices of copies that no kernel overlaps."""
         return frozenset(i for step in self.steps for i in step.blocking)
+
+    def handle(self, view: View) -> torch.Tensor:
+        """Make what autograd keeps for a tensor that the plan manages: its shape, but not its
+        bytes."""
+        t, size = self._number.get(view.storage), self.captured.storages[view.storage].bytes
+        if not size or (t is None and view.storage not in self.resting):
+            return self._empty(view)
+        return self.arena.tensor(view, 0 if t is None else self._stays[t][0][2], size)
+
+    def _empty(self, view: View) -> torch.Tensor:
+        return torch.empty_strided(
+            view.size, view.stride, dtype=view.dtype, device=self.captured.device
+        )
+
+    def _planned(self, value: Any) -> bool:
+        """Whether a value is a tensor that the plan places."""
+        return (
+            self.captured.is_planned(value) or (is_view(value) and value.storage in self._moving)
+        ) and value.storage not in self.captured.streamed
+
+    def _offset(self, tensor: int, k: int) -> int:
+        """Return the offset of a tensor in the arena while kernel ``k`` runs."""
+        return next(offset for start, end, offset in self._stays[tensor] if start <= k < end)
+
+    def _tensor(self, view: View, k: int) -> torch.Tensor:
+        storage = self.captured.storages[view.storage]
+        if storage.bytes == 0:
+            return self._empty(view)
+        key = view, self._offset(self._number[view.storage], k) + self._shifts.get(view.storage, 0)
+        if key not in self._tensors:
+            self._tensors[key] = self.arena.tensor(view, key[1], storage.bytes)
+        return self._tensors[key]
+
+    def _launch(self, k: int, call: Call) -> Launch:
+        def bound(leaf: Any) -> Any:
+            return self._tensor(leaf, k) if self._planned(leaf) else leaf
+
+        arguments, keywords = tree_map(bound, (call.arguments, call.keywords), is_leaf=is_view)
+        profile = self.captured.profiles[k]
+        script, first = (
+            None if made is None else self.memory.script(self._grants(k, call, made))
+            for made in (profile.allocations, profile.first)
+        )
+        return Launch(
+            call.target,
+            tuple(arguments),
+            dict(keywords),
+            any(views((arguments, keywords))),
+            script,
+            tuple(self._results(k, call)),
+            first,
+            profile.library > 0,
+        )
+
+    def _results(self, k: int, call: Call) -> Iterator[Result]:
+        for i, view in enumerate(call.results):
+            if not isinstance(view, View) or view.storage in self.captured.streamed:
+                continue
+            if view.storage in call.reads and not (call.in_place and i == 0):
+                continue
+            storage = self.captured.storages[view.storage]
+            if self._planned(view) and storage.bytes > 0:
+                planned = self._tensor(view, k)
+                yield Result(i, view, planned, planned.untyped_storage().data_ptr())
+            elif storage.owner is Owner.RETURNED or storage.bytes > 0:
+                yield Result(i, view, None, 0)
+
+    def _grants(
+        self, k: int, call: Call, allocations: tuple[Allocated, ...]
+    ) -> list[tuple[int, int]]:
+        grants = []
+        for allocation in allocations:
+            offset = LATER
+            if allocation.result is not None:
+                view = call.results[allocation.result]
+                assert view is not None
+                if self._planned(view):
+                    offset = self._offset(self._number[view.storage], k)
+            elif allocation.offset != LATER:
+                offset = self.placed.workspaces[k] + allocation.offset
+            grants.append((allocation.bytes, offset))
+        return grants
+
+    def _reserve(self, count: int) -> int:
+        """The first byte of as many more of the slow memory that a run reserves."""
+        self.slow_bytes += count
+        return self.slow_bytes - count
+
+    def _copies(self) -> list[Copy]:
+        slots: dict[int, int] = {}
+        copies = []
+        for move in self.placed.placement.moves:
+            size = int(self.problem.sequence.sizes[move.tensor])
+            if move.tensor not in slots:
+                mine = self.problem.storage[move.tensor] not in self._moving
+                slots[move.tensor] = self._reserve(size if mine else 0)
+            offset = min(
+                (start, offset)
+                for start, end, offset in self._stays[move.tensor]
+                if (start == move.start if move.to_fast else start <= move.start)
+                and move.end <= end
+            )[1]
+            copies.append(Copy(move.to_fast, offset, slots[move.tensor], size))
+        return copies
+
+    def _steps(self) -> list[Step]:
+        steps = [Step() for _ in range(len(self.captured.calls) + 1)]
+        for i, move in enumerate(self.placed.placement.moves):
+            if move.start == move.end:
+                steps[move.start].blocking.append(i)
+            else:
+                steps[move.start].starts.append(i)
+                steps[move.end].waits.append(i)
+        allowed = self.placed.ceilings.tolist()
+        for k, (before, now) in enumerate(itertools.pairwise(allowed), 1):
+            if now < before:
+                steps[k].ceiling = now
+        return steps
+
+
+_SESSION = "_loadmaster_session"
+
+
+class Session:
+    """One run through a plan, from the start of its first part to the end of its last; between them
+    its tensors may be offloaded.
+
+    A session exists as long as the tensors that autograd has saved from it; then its slow memory is
+    released.
+
+    Attributes
+    ----------
+    second
+        Runs the second part.
+    tensors, places
+        Tensors of the caller that any part may use, by storage, and the places in the slow memory
+        of the ones that move.
+    gradients
+        Those that move, by storage: they are in the slow memory when the second part returns them.
+    updates
+        Updates that the run is to make, by the position of the gradient, with how many there were
+        of each when it began.
+    offload_slot
+        The place in the slow memory of what was offloaded between the parts, None if nothing is.
+    """
+
+    def __init__(
+        self,
+        second: Callable[[Session, Sequence[Any]], list[Any]],
+        program: Program,
+        tensors: Mapping[int, torch.Tensor],
+        places: dict[int, Region | FilePlace],
+        updates: Mapping[int, int],
+    ) -> None:
+        self.second, self.program, self.memory = second, program, program.memory
+        self.tensors, self.places, self.updates = tensors, places, updates
+        self.gradients: dict[int, torch.Tensor] = {}
+        self.pending: dict[int, Wait] = {}
+        self.offload_slot: int | None = None
+        self.finished = False
+        self._held: list[tuple[int, int]] = []
+        self._give_back = weakref.finalize(self, _release, self.memory, self._held, self.pending)
+        self.slot = self._reserve(program.slow_bytes)
+
+    def again(self) -> Session:
+        """Another run on the same tensors."""
+        return Session(self.second, self.program, self.tensors, self.places, self.updates)
+
+    def resting(self, view: View) -> SlowTensor:
+        """A tensor that rests in the slow memory throughout the run."""
+        if view.storage in self.program.resting:
+            assert self.memory.file is not None
+            start = self.slot + self.program.resting[view.storage]
+            return SlowTensor(view, self.memory.file, start)
+        place = self.places[view.storage]
+        return SlowTensor(view, place.file, place.slot + place.shift)
+
+    def _reserve(self, bytes: int) -> int:
+        slot = self.memory.reserve(bytes)
+        self._held.append((slot, bytes))
+        return slot
+
+    def drain(self) -> None:
+        """Wait for all copies under way; those that fail are ignored."""
+        _drain(self.pending)
+
+    def save_changes(self, stopped: int) -> None:
+        """Write to the slow memory what updates have changed, when a step has stopped before its
+        end, at call ``stopped``."""
+        for i, last in self.program.changed.items():
+            if last < stopped <= self.program.placed.placement.moves[i].start:
+                _start(self, i)()
+
+    def offload(self) -> None:
+        """Copy what waits in the arena to the slow memory, because another run needs the arena."""
+        for wait in self.pending.values():
+            wait()
+        slot = self._reserve(sum(bytes for _, bytes in self.program.kept))
+        try:
+            self._carry(slot, to_fast=False)
+        except BaseException:
+            self._release_last()
+            raise
+        self.offload_slot = slot
+
+    def reload(self) -> None:
+        """Copy what was offloaded back to its addresses in the arena."""
+        assert self.offload_slot is not None
+        self._carry(self.offload_slot, to_fast=True)
+        self.offload_slot = None
+        self._release_last()
+
+    def _carry(self, slot: int, to_fast: bool) -> None:
+        try:
+            for offset, bytes in self.program.kept:
+                self.memory.copy(self.program.arena, Copy(to_fast, offset, slot, bytes))()
+                slot += bytes
+        except BaseException:
+            self.memory.synchronize()
+            raise
+
+    def _release_last(self) -> None:
+        self.memory.release(*self._held.pop())
+
+    def end(self) -> None:
+        """End the run, complete or failed, and release its slow memory."""
+        self.finished = True
+        self.offload_slot = None
+        self.gradients.clear()
+        self._give_back()
+
+    def abandon(self) -> None:
+        """End a failed run, once no copy can touch its memory any more."""
+        self.finished = True
+        self.drain()
+        self.memory.synchronize()
+        self.end()
+
+
+def _drain(pending: dict[int, Wait]) -> None:
+    for wait in pending.values():
+        with suppress(LoadmasterError):
+            wait()
+    pending.clear()
+
+
+def _release(memory: DeviceMemory, held: list[tuple[int, int]], pending: dict[int, Wait]) -> None:
+    _drain(pending)
+    while held:
+        memory.release(*held.pop())
+
+
+class Times:
+    """Times of a run, in seconds: every kernel and copy, ``waiting`` in total for copies, of that
+    ``starting`` them, and all ``inside``.
+
+    ``copied_results`` counts results that were not written to their planned address, ``unforeseen``
+    allocations outside of the plan.
+    """
+
+    def __init__(self, kernels: int, copies: int) -> None:
+        self.kernels = np.zeros(kernels)
+        self.copies = np.zeros(copies)
+        self.waiting = self.starting = self.inside = 0.0
+        self.copied_results = 0
+        self.unforeseen = 0
+
+    @property
+    def beside(self) -> float:
+        """Seconds of the run beside its kernels and the copies themselves."""
+        return max(self.inside - float(self.kernels.sum()) - self.waiting + self.starting, 0.0)
+
+
+class History:
+    """Seconds of kernels and bandwidths of copies: first from profiles, later from the steps of a
+    plan."""
+
+    def __init__(self, link: CopyLink, refine_after: int = 0) -> None:
+        self.link, self.steps = link, 0
+        self._refine_after = refine_after
+        self._known: list[Times] = []
+        self._recent: deque[Times] = deque(maxlen=_RECENT)
+
+    def kernel_seconds(self, traced: Traced) -> Floats:
+        """Median seconds of every call over the known steps; those of its profile, if there are
+        none."""
+        if not self._known:
+            return np.array([profile.seconds for profile in traced.profiles])
+        return np.median([self._seconds_in(step, traced) for step in self._known], axis=0)
+
+    def _seconds_in(self, step: Times, traced: Traced) -> Floats:
+        """Seconds of every call of a version of the graph: as in a known step, if it was made in
+        it, else by its profile and the pace of the others: a profile is made while others compile,
+        or on cold memory."""
+        ran = self._alone > 0
+        pace = step.kernels[ran].sum() / self._alone.sum() if ran.any() else 1.0
+        rows = zip(traced.calls, self._calls, step.kernels, traced.profiles, strict=True)
+        return np.array(
+            [own if call is seen else profile.seconds * pace for call, seen, own, profile in rows]
+        )
+
+    def predicted_seconds(
+        self, traced: Traced, sequence: KernelSequence, placement: TensorPlacement
+    ) -> float:
+        """Seconds of a step under a placement: the median of what each known step would have taken
+        under it.
+
+        Other load on the machine slows down many kernels of one step. The median of steps has its
+        part of that; a step of median kernels has not, and is shorter.
+        """
+        if not self._known:
+            return time_moves(sequence, placement).total
+        totals = []
+        for step in self._known:
+            as_then = replace(sequence, link=self._measured(step.copies))
+            as_then = _with_seconds(as_then, self._seconds_in(step, traced))
+            totals.append(time_moves(as_then, placement).total + step.beside)
+        return float(np.median(totals))
+
+    def note(self, times: Times) -> None:
+        """Add the times of a step."""
+        self.steps += 1
+        self._recent.append(times)
+
+    def forget(self) -> None:
+        """Drop the times of recent steps: a new plan has other copies, or those that follow run
+        under other conditions."""
+        self._recent.clear()
+
+    @property
+    def provisional(self) -> bool:
+        """Whether the plan will be refined, once ``refine_after`` steps were made; 0: never."""
+        return self._refine_after > 0
+
+    def due(self) -> bool:
+        """Whether to refine the plan now: true once."""
+        if not self.provisional or self.steps < self._refine_after:
+            return False
+        self._refine_after = 0
+        return True
+
+    def adopt_recent_times(self, traced: Traced, program: Program) -> None:
+        """Use the times of recent steps from now on, without the first of a plan, in which memory
+        is touched for the first time."""
+        recent = list(self._recent)[1 if len(self._recent) < _RECENT else 0 :]
+        if recent:
+            self._known, self._calls = recent, program.captured.calls
+            self._alone = np.array([profile.seconds for profile in traced.profiles])
+            self._measured = partial(
+                link_with_measured_bandwidths, self.link, program.copies, program.blocking
+            )
+            self.link = self._measured(np.median([times.copies for times in recent], axis=0))
+
+
+def _with_seconds(sequence: KernelSequence, seconds: Floats) -> KernelSequence:
+    """Return the sequence with other times of its kernels, shape (kernels,)."""
+    pairs = zip(sequence.kernels, seconds.tolist(), strict=True)
+    kernels = (
+        replace(kernel, algorithms=(replace(kernel.algorithms[0], seconds=value),))
+        for kernel, value in pairs
+    )
+    return replace(sequence, kernels=tuple(kernels))
 
 
 def link_with_measured_bandwidths(
@@ -143,443 +556,95 @@ def link_with_measured_bandwidths(
     return replace(link, **found)
 
 
-class ProgramBuilder:
-    """Builds all tensors at their addresses, once. ``moving`` are the caller's storages that the
-    plan moves.
+class _Values:
+    """The tensors that the calls of a part use, by view."""
 
-    ``shifts`` are bytes that come before storages in their place, in the arena as in the file of
-    weights that they are read from.
-    """
-
-    def __init__(
-        self,
-        traced: Traced,
-        problem: Problem,
-        placed: Placed,
-        memory: DeviceMemory,
-        moving: frozenset[int],
-        shifts: Mapping[int, int],
-    ) -> None:
-        self.captured, self.profiles = traced.captured, traced.profiles
-        self.problem, self.placed, self.memory, self.moving = problem, placed, memory, moving
-        self.arena, self.shifts = memory.arena(placed.arena), shifts
-        self.number = {storage: t for t, storage in enumerate(problem.storage)}
-        self.stays: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        for stay, offset in zip(placed.placement.stays, placed.stays, strict=True):
-            self.stays[stay.tensor].append((stay.start, stay.end, offset))
-        self.tensors: dict[tuple[View, int], torch.Tensor] = {}
-
-    def program(self) -> Program:
-        """The program of the plan."""
-        launches = [self._launch(k, call) for k, call in enumerate(self.captured.calls)]
-        copies, slow_bytes = self._copies()
-        resting: dict[int, int] = {}
-        for s in sorted(self.captured.streamed):
-            if self.captured.storages[s].owner is Owner.PLAN:
-                resting[s] = slow_bytes
-                slow_bytes += pages(self.captured.storages[s].bytes)
-        boundary = self.captured.parts[0].end
-        kept = tuple(
-            (offset, int(self.problem.sequence.sizes[t]))
-            for t, spans in self.stays.items()
-            for start, end, offset in spans
-            if start < boundary <= end
-        )
-        handles = {}
-        if len(self.captured.parts) > 1:
-            for view in views(self.captured.parts[0].returned):
-                if self.captured.storages[view.storage].owner is Owner.PLAN:
-                    t = self.number.get(view.storage)
-                    kept_bytes = self.captured.storages[view.storage].bytes
-                    handles[view] = (
-                        0 if t is None else self.stays[t][0][2],
-                        kept_bytes if t is not None or view.storage in resting else 0,
-                    )
-        moved = [self.problem.storage[move.tensor] for move in self.placed.placement.moves]
-        persistent = {i: storage for i, storage in enumerate(moved) if storage in self.moving}
-        changed = {
-            i: max(
-                k
-                for k, operand in self.problem.sequence.uses[move.tensor]
-                if operand.write and k < move.start
-            )
-            for i, move in enumerate(self.placed.placement.moves)
-            if i in persistent
-            and not move.to_fast
-            and self.captured.storages[persistent[i]].owner is Owner.CALLER
+    def __init__(self, session: Session, part: Part, arguments: Sequence[Any]) -> None:
+        captured, given = session.program.captured, zip(part.given, arguments, strict=True)
+        self._session, self._streamed = session, captured.streamed
+        self._known: dict[View, torch.Tensor] = {
+            slot: argument
+            for slot, argument in given
+            if is_view(slot) and not captured.is_planned(slot)
         }
-        return Program(
-            self.captured,
-            self.problem,
-            self.placed,
-            self.arena,
-            launches,
-            self._steps(),
-            copies,
-            slow_bytes,
-            kept,
-            handles,
-            persistent,
-            changed,
-            resting,
-        )
+        self._roots = {**session.tensors, **captured.constants}
+        for view, argument in reversed(self._known.items()):
+            self._roots[view.storage] = argument
 
-    def _planned(self, storage: int) -> bool:
-        mine = self.captured.storages[storage].owner is Owner.PLAN or storage in self.moving
-        return mine and storage not in self.captured.streamed
-
-    def _offset(self, tensor: int, k: int) -> int:
-        """Return the offset of a tensor in the arena while kernel ``k`` runs."""
-        return next(offset for start, end, offset in self.stays[tensor] if start <= k < end)
-
-    def _tensor(self, view: View, k: int) -> torch.Tensor:
-        storage = self.captured.storages[view.storage]
-        if storage.bytes == 0:
-            return torch.empty_strided(
-                view.size, view.stride, dtype=view.dtype, device=self.captured.device
+    def find(self, value: Any) -> Any:
+        """The tensor of a view; other values as they are."""
+        if not isinstance(value, View):
+            return value
+        if value not in self._known:
+            root = self._roots[value.storage]
+            start = root.storage_offset() * root.dtype.itemsize // value.dtype.itemsize
+            self._known[value] = on_storage(
+                root.untyped_storage(), value._replace(offset=value.offset + start)
             )
-        key = view, self._offset(self.number[view.storage], k) + self.shifts.get(view.storage, 0)
-        if key not in self.tensors:
-            self.tensors[key] = self.arena.tensor(view, key[1], storage.bytes)
-        return self.tensors[key]
+        return self._known[value]
 
-    def _launch(self, k: int, call: Call) -> Launch:
-        loose = False
+    def operand(self, value: Any) -> Any:
+        """The same for an operand, which may rest in the slow memory."""
+        if isinstance(value, View) and value.storage in self._streamed:
+            return self._session.resting(value)
+        return self.find(value)
 
-        def bound(leaf: Any) -> Any:
-            nonlocal loose
-            if not isinstance(leaf, View):
-                return leaf
-            if self._planned(leaf.storage):
-                return self._tensor(leaf, k)
-            loose = True
-            return leaf
+    def put(self, view: View, tensor: torch.Tensor) -> None:
+        """Note a result that the plan does not keep."""
+        self._known[view] = self._roots[view.storage] = tensor
 
-        arguments, keywords = tree_map(
-            bound, (call.arguments, call.keywords), is_leaf=lambda leaf: isinstance(leaf, View)
-        )
-        results = []
-        for i, view in enumerate(call.results):
-            if not isinstance(view, View) or view.storage in self.captured.streamed:
-                continue
-            if view.storage in call.reads and not (call.in_place and i == 0):
-                continue
-            owner, size = (
-                self.captured.storages[view.storage].owner,
-                self.captured.storages[view.storage].bytes,
-            )
-            if self._planned(view.storage) and size > 0:
-                offset = self._offset(self.number[view.storage], k)
-                results.append(Result(i, view, self._tensor(view, k), self.arena.base + offset))
-            elif owner is Owner.RETURNED or size > 0:
-                results.append(Result(i, view, None, 0))
-        profile = self.profiles[k]
-        script = self.memory.script(self._grants(k, call, profile.allocations))
-        first = (
-            None
-            if profile.first is None
-            else self.memory.script(self._grants(k, call, profile.first))
-        )
-        return Launch(
-            call.target,
-            tuple(arguments),
-            dict(keywords),
-            loose,
-            script,
-            tuple(results),
-            first,
-            profile.library > 0,
-        )
-
-    def _grants(
-        self, k: int, call: Call, allocations: tuple[Allocated, ...]
-    ) -> list[tuple[int, int]]:
-        grants = []
-        for allocation in allocations:
-            offset = LATER
-            if allocation.result is not None:
-                view = call.results[allocation.result]
-                assert view is not None
-                if self._planned(view.storage):
-                    offset = self._offset(self.number[view.storage], k)
-            elif allocation.offset != LATER:
-                offset = self.placed.workspaces[k] + allocation.offset
-            grants.append((allocation.bytes, offset))
-        return grants
-
-    def _copies(self) -> tuple[list[Copy], int]:
-        slots: dict[int, int] = {}
-        slow = 0
-        copies = []
-        for move in self.placed.placement.moves:
-            size = int(self.problem.sequence.sizes[move.tensor])
-            if move.tensor not in slots:
-                slots[move.tensor] = slow
-                slow += 0 if self.problem.storage[move.tensor] in self.moving else size
-            spans = [
-                span
-                for span in self.stays[move.tensor]
-                if span[0] <= move.start and move.end <= span[1]
-            ]
-            offset = (
-                next(offset for start, _, offset in spans if start == move.start)
-                if move.to_fast
-                else min(spans)[2]
-            )
-            copies.append(Copy(move.to_fast, offset, slots[move.tensor], size))
-        return copies, slow
-
-    def _steps(self) -> list[Step]:
-        steps = [Step() for _ in range(len(self.captured.calls) + 1)]
-        for i, move in enumerate(self.placed.placement.moves):
-            if move.start == move.end:
-                steps[move.start].blocking.append(i)
-            else:
-                steps[move.start].starts.append(i)
-                steps[move.end].waits.append(i)
-        allowed = self.placed.ceilings
-        for k in range(1, len(allowed)):
-            if allowed[k] < allowed[k - 1]:
-                steps[k].ceiling = int(allowed[k])
-        return steps
-
-
-_SESSION = "_loadmaster_session"
-
-
-class Runner(Protocol):
-    """Runs the second part of sessions that it began."""
-
-    def backward(self, session: Session, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second part of a session."""
-
-
-class Session:
-    """One run through a plan, from the start of its first part to the end of its last; between them
-    its tensors may be offloaded.
-
-    A session exists as long as the tensors that autograd has saved from it; then its slow memory is
-    released. ``tensors`` are those of the caller that any part may use, by storage, and ``places``
-    those in the slow memory of the ones that move. ``gradients`` are those that move, by storage:
-    they are in the slow memory when the second part returns them. ``updates`` are those that the
-    run is to make, by the position of the gradient, with how many there were of each when it began,
-    and ``parameters`` what they update (by ``id``). ``runner`` runs the second part.
-    ``offload_slot`` is the place in the slow memory of what was offloaded between the parts, None
-    if nothing is.
-    """
-
-    def __init__(
-        self,
-        runner: Runner,
-        program: Program,
-        memory: DeviceMemory,
-        tensors: Mapping[int, torch.Tensor],
-        places: dict[int, Region | FilePlace],
-        updates: Mapping[int, int],
-        parameters: frozenset[int],
-    ) -> None:
-        self.runner, self.program, self.memory, self.tensors = runner, program, memory, tensors
-        self.places, self.updates, self.parameters = places, updates, parameters
-        self.gradients: dict[int, torch.Tensor] = {}
-        self.pending: dict[int, Pending] = {}
-        self.offload_slot: int | None = None
-        self.finished = False
-        self._held: list[tuple[int, int]] = []
-        self._give_back = weakref.finalize(self, _release, memory, self._held, self.pending)
-        self.slot = self._reserve(program.slow_bytes)
-
-    def again(self) -> Session:
-        """Another run on the same tensors."""
-        given = self.runner, self.program, self.memory, self.tensors
-        return Session(*given, self.places, self.updates, self.parameters)
-
-    def resting(self, view: View) -> SlowTensor:
-        """A tensor that rests in the slow memory throughout the run."""
-        if view.storage in self.program.resting:
-            assert self.memory.file is not None
-            start = self.slot + self.program.resting[view.storage]
-            return SlowTensor(view, self.memory.file, start)
-        place = self.places[view.storage]
-        return SlowTensor(view, place.file, place.slot + place.shift)
-
-    def _reserve(self, bytes: int) -> int:
-        slot = self.memory.reserve(bytes)
-        self._held.append((slot, bytes))
-        return slot
-
-    def drain(self) -> None:
-        """Wait for all copies under way; those that fail are ignored."""
-        _drain(self.pending)
-
-    def save_changes(self, stopped: int) -> None:
-        """Write to the slow memory what updates have changed, when a step has stopped before its
-        end, at call ``stopped``."""
-        for i, last in self.program.changed.items():
-            if last < stopped <= self.program.placed.placement.moves[i].start:
-                _start(self, i).wait()
-
-    def offload(self) -> None:
-        """Copy what waits in the arena to the slow memory, because another run needs the arena."""
-        for pending in self.pending.values():
-            pending.wait()
-        slot = self._reserve(sum(bytes for _, bytes in self.program.kept))
-        try:
-            self._carry(slot, to_fast=False)
-        except BaseException:
-            self.memory.synchronize()
-            self._release_last()
-            raise
-        self.offload_slot = slot
-
-    def reload(self) -> None:
-        """Copy what was offloaded back to its addresses in the arena."""
-        assert self.offload_slot is not None
-        try:
-            self._carry(self.offload_slot, to_fast=True)
-        except BaseException:
-            self.memory.synchronize()
-            raise
-        self.offload_slot = None
-        self._release_last()
-
-    def _carry(self, slot: int, to_fast: bool) -> None:
-        for offset, bytes in self.program.kept:
-            self.memory.copy(self.program.arena, Copy(to_fast, offset, slot, bytes)).wait()
-            slot += bytes
-
-    def _release_last(self) -> None:
-        self.memory.release(*self._held.pop())
-
-    def end(self) -> None:
-        """End the run, complete or failed, and release its slow memory."""
-        self.finished = True
-        self.offload_slot = None
-        self.gradients.clear()
-        self._give_back()
-
-    def abandon(self) -> None:
-        """End a failed run, once no copy can touch its memory any more."""
-        self.finished = True
-        self.drain()
-        self.memory.synchronize()
-        self.end()
-
-
-def _drain(pending: dict[int, Pending]) -> None:
-    for copy in pending.values():
-        try:
-            copy.wait()
-        except LoadmasterError:
-            continue
-    pending.clear()
-
-
-def _release(
-    memory: DeviceMemory, held: list[tuple[int, int]], pending: dict[int, Pending]
-) -> None:
-    _drain(pending)
-    while held:
-        memory.release(*held.pop())
-
-
-class Times:
-    """Times of a run, in seconds: every kernel and copy, ``waiting`` in total for copies, of that
-    ``starting`` them, and all ``inside``.
-
-    ``copied_results`` counts results that were not written to their planned address, ``unforeseen``
-    allocations outside of the plan.
-    """
-
-    def __init__(self, kernels: int, copies: int) -> None:
-        self.kernels = np.zeros(kernels)
-        self.copies = np.zeros(copies)
-        self.waiting = self.starting = self.inside = 0.0
-        self.copied_results = 0
-        self.unforeseen = 0
+    def given_back(self, value: Any) -> Any:
+        """What stands for a value outside: a handle for tensors that stay in the arena or the slow
+        memory."""
+        session = self._session
+        if value is THIS_RUN:
+            return _marked(torch.empty(0), session)
+        if session.program.captured.is_planned(value):
+            return _marked(session.program.handle(value), session)
+        if isinstance(value, View) and value.storage in session.gradients:
+            # Autograd keeps it as it is only if nobody else holds it.
+            return session.gradients.pop(value.storage)
+        return self.find(value)
 
 
 def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Times) -> list[Any]:
     """Run the calls of a part and return its results, with handles for tensors that stay in the
     arena or the slow memory."""
-    program = session.program
-    resting = program.captured.streamed
-    known: dict[View, torch.Tensor] = {}
-    roots: dict[int, torch.Tensor] = {}
-    for i, (slot, argument) in enumerate(zip(part.given, arguments, strict=True)):
-        if isinstance(slot, View) and i not in part.saved:
-            known[slot] = argument
-            roots.setdefault(slot.storage, argument)
-    for storage, tensor in chain(program.captured.constants.items(), session.tensors.items()):
-        roots.setdefault(storage, tensor)
-
-    def find(view: Any) -> Any:
-        if not isinstance(view, View):
-            return view
-        if view not in known:
-            root = roots[view.storage]
-            start = root.storage_offset() * root.dtype.itemsize // view.dtype.itemsize
-            known[view] = on_storage(
-                root.untyped_storage(), view._replace(offset=view.offset + start)
-            )
-        return known[view]
-
-    def operand(view: Any) -> Any:
-        return (
-            session.resting(view)
-            if isinstance(view, View) and view.storage in resting
-            else find(view)
-        )
-
-    base = program.arena.base
+    program, values = session.program, _Values(session, part, arguments)
     free_library_buffers()  # those of whoever has run before
-    seconds = times.kernels
     k = part.first
-    now = time.perf_counter()
     try:
         for k in range(part.first, part.end):
             step = program.steps[k]
             if step.waits or step.blocking or step.starts or step.ceiling is not None:
                 _copy_around(session, k, times)
-                now, before = time.perf_counter(), now
-                times.waiting += now - before
-            launch = program.launches[k]
-            out = _called(launch, operand, base, times)
-            if launch.frees:
-                free_library_buffers()
-            for result in launch.results:
-                value = out[result.index] if isinstance(out, tuple | list) else out
-                if result.planned is None:
-                    known[result.view] = value
-                    roots[result.view.storage] = value
-                elif value.untyped_storage().data_ptr() != result.address:
-                    result.planned.copy_(value)
-                    times.copied_results += 1
-                del value  # what was copied would take memory beside the next kernel's results
-            del out
-            now, before = time.perf_counter(), now
-            seconds[k] = now - before
+            begun = time.perf_counter()
+            _launch(program.launches[k], values, program.arena.base, times)
+            times.kernels[k] = time.perf_counter() - begun
         k = part.end
         if k == len(program.launches):
             _copy_around(session, k, times)
-            times.waiting += time.perf_counter() - now
     except BaseException:
         session.drain()
         session.memory.synchronize()
         session.save_changes(k)
         raise
+    return [values.given_back(value) for value in part.returned]
 
-    def given_back(value: Any) -> Any:
-        if value is Run.THIS:
-            return _marked(torch.empty(0), session)
-        if _planned(program, value):
-            return _handle(session, value)
-        if isinstance(value, View) and value.storage in session.gradients:
-            return session.gradients.pop(
-                value.storage
-            )  # autograd keeps it as it is only if nobody else holds it
-        return find(value)
 
-    return [given_back(value) for value in part.returned]
+def _launch(launch: Launch, values: _Values, base: int, times: Times) -> None:
+    """Run a call, and put its results in their places. What was copied there goes before the next
+    call makes its results."""
+    out = _called(launch, values.operand, base, times)
+    if launch.frees:
+        free_library_buffers()
+    for result in launch.results:
+        value = out[result.index] if isinstance(out, tuple | list) else out
+        if result.planned is None:
+            values.put(result.view, value)
+        elif value.untyped_storage().data_ptr() != result.address:
+            result.planned.copy_(value)
+            times.copied_results += 1
 
 
 def _called(launch: Launch, operand: Callable[[Any], Any], base: int, times: Times) -> Any:
@@ -602,7 +667,7 @@ def _called(launch: Launch, operand: Callable[[Any], Any], base: int, times: Tim
 
 def _copy_around(session: Session, k: int, times: Times) -> None:
     """Wait for and start the copies that are due before kernel ``k``."""
-    step = session.program.steps[k]
+    step, begun = session.program.steps[k], time.perf_counter()
     for i in step.waits:
         _wait(session, i, times)
     for i in step.blocking:
@@ -610,22 +675,23 @@ def _copy_around(session: Session, k: int, times: Times) -> None:
         _wait(session, i, times)
     if step.ceiling is not None:
         session.program.arena.drop(step.ceiling)
-    if step.starts:
-        begun = time.perf_counter()
-        for i in step.starts:
-            session.pending[i] = _start(session, i)
-        times.starting += time.perf_counter() - begun
+    started = time.perf_counter()
+    for i in step.starts:
+        session.pending[i] = _start(session, i)
+    ended = time.perf_counter()
+    times.starting += ended - started
+    times.waiting += ended - begun
 
 
 def _wait(session: Session, i: int, times: Times) -> None:
     """Wait for copy ``i``; it stays in ``pending`` until it is complete, so that it is not lost on
     an interrupt."""
     if i in session.pending:
-        times.copies[i] = session.pending[i].wait()
+        times.copies[i] = session.pending[i]()
         del session.pending[i]
 
 
-def _start(session: Session, i: int) -> Pending:
+def _start(session: Session, i: int) -> Wait:
     copy = session.program.copies[i]
     persistent = session.program.persistent.get(i)
     if persistent is None:
@@ -638,39 +704,10 @@ def _start(session: Session, i: int) -> Pending:
 
 def _filled(launch: Launch, find: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     arguments = tuple(
-        (
-            find(a)
-            if isinstance(a, View)
-            else tree_map(find, a, is_leaf=is_view)
-            if isinstance(a, list)
-            else a
-        )
+        tree_map(find, a, is_leaf=is_view) if isinstance(a, list) else find(a)
         for a in launch.arguments
     )
-    keywords = (
-        {name: find(a) for name, a in launch.keywords.items()}
-        if launch.keywords
-        else launch.keywords
-    )
-    return arguments, keywords
-
-
-def _planned(program: Program, value: Any) -> bool:
-    return isinstance(value, View) and program.captured.storages[value.storage].owner is Owner.PLAN
-
-
-def _handle(session: Session, view: View) -> torch.Tensor:
-    """Make what autograd keeps for a tensor that the plan manages: its shape and the session, but
-    not its bytes."""
-    program = session.program
-    offset, bytes = program.handles[view]
-    if bytes:
-        handle = program.arena.tensor(view, offset, bytes)
-    else:
-        handle = torch.empty_strided(
-            view.size, view.stride, dtype=view.dtype, device=program.captured.device
-        )
-    return _marked(handle, session)
+    return arguments, {name: find(a) for name, a in launch.keywords.items()}
 
 
 def _marked(tensor: torch.Tensor, session: Session) -> torch.Tensor:
@@ -685,9 +722,13 @@ def session_of(arguments: Sequence[Any]) -> Session:
     named = (getattr(argument, _SESSION, None) for argument in arguments)
     session: Session | None = next((one for one in named if one is not None), None)
     if session is not None:
-        part = session.program.captured.parts[1]
-        ours = {part.given.index(Run.THIS), *part.saved}
-        if all(getattr(arguments[i], _SESSION, None) is session for i in ours):
+        captured = session.program.captured
+        given = zip(captured.parts[1].given, arguments, strict=True)
+        if all(
+            getattr(argument, _SESSION, None) is session
+            for slot, argument in given
+            if slot is THIS_RUN or captured.is_planned(slot)
+        ):
             return session
         session.abandon()
     raise LoadmasterError(

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map
@@ -22,10 +23,17 @@ from loadmaster import _native
 from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.problem import Buffer
 from loadmaster.core.effort import Effort
-from loadmaster.integrations.torch_compile.captured import Call, Captured, View, is_view, on_storage
-from loadmaster.integrations.torch_compile.devices import allocator_hook
+from loadmaster.integrations.torch_compile.captured import (
+    Call,
+    Captured,
+    View,
+    is_view,
+    on_storage,
+    view_of,
+)
 from loadmaster.integrations.torch_compile.devices.allocator_hook import (
     free_library_buffers,
+    install_allocator,
     library_bytes,
 )
 
@@ -56,16 +64,14 @@ class CallProfile:
     seconds
         Least of a few runs.
     allocations
-        In order. A temporary that outlives its call is a cache, and stays with PyTorch's allocator.
+        In order. A temporary that outlives its call is a cache, and stays with PyTorch's allocator,
+        as a result does whose strides are not those that fake tensors predict.
     workspace
         Bytes that temporaries need at once, packed.
     outside
         Bytes that the call takes outside of the arena while it runs.
     library
         Bytes of them that are buffers of the matrix library, to be freed after the call.
-    direct
-        For each result whether it can be written to its planned address: its strides are those that
-        fake tensors predict.
     transferred
         Bytes that the call itself moves between the memories.
     first
@@ -76,17 +82,16 @@ class CallProfile:
     allocations: tuple[Allocated, ...] = ()
     workspace: int = 0
     outside: int = 0
-    direct: tuple[bool, ...] = ()
     first: tuple[Allocated, ...] | None = None
     library: int = 0
     transferred: int = 0
 
 
-@dataclass
 class CallProfiles:
     """Profiles by signature, so that equal calls are run once."""
 
-    known: dict[Any, CallProfile] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.known: dict[Any, CallProfile] = {}
 
     def of(self, captured: Captured, but: frozenset[int] = frozenset()) -> list[CallProfile]:
         """A profile of every call, in order; an empty one for those that use a storage of ``but``,
@@ -105,12 +110,11 @@ class CallProfiles:
             ]
 
     def _of(self, call: Call, captured: Captured) -> CallProfile:
-        own = getattr(call.target, "profile", None)
-        if own is not None:
-            return cast(CallProfile, own(call, captured, self.known))
-        key = signature(call)
+        own = getattr(call.target, "profile_key", None)
+        key = signature(call) if own is None else own(call, captured)
         if key not in self.known:
-            self.known[key] = _profile(call, captured)
+            profile = _profile if own is None else call.target.profile
+            self.known[key] = profile(call, captured)
         return self.known[key]
 
 
@@ -132,16 +136,13 @@ def _profile(call: Call, captured: Captured) -> CallProfile:
     arguments, keywords = stand_ins(call, captured)
     if captured.device.type == "cuda":
         return _profile_on_gpu(call, arguments, keywords, captured.device)
-    indirect = (False,) * len(call.results)
-    try:
+    made, seconds = captured.bytes_of({*call.writes}.difference(call.reads)), 0.0
+    with suppress(RuntimeError):
         profile = profiled(lambda: call.target(*arguments, **keywords), call.results)
-    except RuntimeError:
-        made = sum(captured.storages[s].bytes for s in call.writes)
-        return CallProfile(0.0, outside=made, direct=indirect)
-    if not allocator_hook.install_allocator():
-        made = sum(captured.storages[s].bytes for s in call.writes if s not in call.reads)
-        return CallProfile(profile.seconds, outside=made, direct=indirect)
-    return profile
+        if install_allocator():
+            return profile
+        seconds = profile.seconds
+    return CallProfile(seconds, outside=made)
 
 
 def stand_ins(call: Call, captured: Captured, slow: Callable[[View], Any] = id) -> Any:
@@ -184,21 +185,20 @@ def profiled(
         seen = _native.stop_recording()
     library = library_bytes() - before
     values = out if isinstance(out, tuple | list) else (out,)
-    pairs = list(zip(values, results, strict=False))
-    direct = tuple(_as_predicted(value, view) for value, view in pairs)
     addresses = {
         value.untyped_storage().data_ptr(): i
-        for i, (value, _) in enumerate(pairs)
-        if isinstance(value, torch.Tensor)
+        for i, (value, view) in enumerate(zip(values, results, strict=False))
+        if _as_predicted(value, view)
     }
-    del out, values, pairs
+    del out, values
     for _ in range(2 if seconds < 0.01 else 0):
         start = time.perf_counter()
         run()
         seconds = min(seconds, time.perf_counter() - start)
     free_library_buffers()
-    profile = _profile_of_run(seconds, seen, addresses, direct)
-    return replace(profile, outside=profile.outside + library, library=library)
+    allocations, workspace = _packed(seen, addresses)
+    outside = sum(a.bytes for a in allocations if a.result is None and a.offset == LATER)
+    return CallProfile(seconds, allocations, workspace, outside + library, library=library)
 
 
 def profiled_update(
@@ -234,38 +234,31 @@ def _profile_on_gpu(call: Call, arguments: Any, keywords: Any, device: torch.dev
     )
 
 
-def _profile_of_run(
-    seconds: float,
-    seen: list[tuple[int, int, int]],
-    result_addresses: dict[int, int],
-    direct: tuple[bool, ...],
-) -> CallProfile:
-    """Make a profile of recorded allocations ``seen`` (address, bytes, when freed) and the results
-    by their address."""
-    became: dict[int, int] = {}
-    for i, (address, _, freed) in enumerate(seen):
-        if freed < 0 and address in result_addresses:
-            became[i] = result_addresses[address]
+def _packed(
+    seen: list[tuple[int, int, int]], results: dict[int, int]
+) -> tuple[tuple[Allocated, ...], int]:
+    """Recorded allocations ``seen`` (address, bytes, when freed), with ``results`` by their
+    address, and the bytes that temporaries need."""
     temporaries = {
         i: Buffer(str(i), i, freed, -(-size // ALIGNMENT) * ALIGNMENT, alignment=ALIGNMENT)
         for i, (_, size, freed) in enumerate(seen)
-        if i not in became and freed >= 0
+        if freed >= 0
     }
     packed = allocate(list(temporaries.values()), effort=Effort.NORMAL.divided(_PACKING_DIVISOR))
     assert packed.offsets is not None
     offsets = dict(zip(temporaries, packed.offsets.tolist(), strict=True))
     allocations = tuple(
-        Allocated(size, became.get(i), offsets.get(i, LATER))
-        if i not in became or direct[became[i]]
-        else Allocated(size, None)
-        for i, (_, size, _) in enumerate(seen)
+        Allocated(size, results.get(address) if freed < 0 else None, offsets.get(i, LATER))
+        for i, (address, size, freed) in enumerate(seen)
     )
-    outside = sum(a.bytes for a in allocations if a.result is None and a.offset == LATER)
-    return CallProfile(seconds, allocations, packed.peak or 0, outside, direct)
+    return allocations, packed.peak or 0
 
 
 def _as_predicted(value: Any, view: View | None) -> bool:
-    if not isinstance(value, torch.Tensor) or view is None:
-        return True
-    predicted = view.size, view.stride, view.offset, view.dtype
-    return (tuple(value.size()), value.stride(), value.storage_offset(), value.dtype) == predicted
+    """Whether a result is a tensor with the strides that fake tensors predict, so that it can be
+    written to its planned address."""
+    return (
+        isinstance(value, torch.Tensor)
+        and view is not None
+        and view_of(value, view.storage) == view
+    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,8 +26,8 @@ from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.devices.cpu_memory import Arena
-from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 from loadmaster.integrations.torch_compile.updates import Update, forget, is_elementwise
 
 _BLOCK = 1 << 20
@@ -70,12 +71,10 @@ def _update_large(optimizer: torch.optim.Optimizer, arguments: Any, keywords: An
             if not parameters or model.memory(parameters[0].device).file is None:
                 continue
             model.clear_idle()
-            reason = _reason_against(optimizer, arguments, keywords)
-            if reason:
+            if reason := _reason_against(optimizer, arguments, keywords):
                 model.leave_step(f"optimizer.{type(optimizer).__name__}", reason)
             else:
-                hidden = _HIDDEN.setdefault(optimizer, [])
-                _update(model, optimizer, parameters, hidden)
+                _update(model, optimizer, parameters, _HIDDEN.setdefault(optimizer, []))
 
 
 def _with_closure(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> Any:
@@ -140,21 +139,15 @@ register_optimizer_step_post_hook(_after_step)
 
 def _parameters(model: Model, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Parameters of a model that the optimizer has a gradient for, and that are worth moving."""
-    known = model.persistent_if_any()
-    if known is None:
-        return []
-    parameters = (
+    return [
         p
         for group in optimizer.param_groups
         for p in group["params"]
-        if p.nbytes >= SMALLEST and p.grad is not None
-    )
-    places = ((parameter, known.known(parameter)) for parameter in parameters)
-    return [
-        parameter
-        for parameter, place in places
-        if place is not None and place.tensor() is parameter
-    ]  # not a part of one
+        if p.nbytes >= SMALLEST
+        and p.grad is not None
+        and (place := model.persistent.known(p)) is not None
+        and place.is_of(p)  # not a part of one
+    ]
 
 
 def _reason_against(
@@ -197,15 +190,13 @@ def _update(
     Copies are made here, one after the other: handing a block to a thread and back takes longer on
     a busy machine.
     """
-    file = model.memory(torch.device("cpu")).file
-    assert file is not None
     arena, threads = Arena(_OPERANDS * _BLOCK), torch.get_num_threads()
     # Threads that wait for each other at every operator on a block take far longer on a busy
     # machine.
     torch.set_num_threads(1)
     try:
         for update, tensors in _prepared(model, optimizer, parameters):
-            _update_in_blocks(file, arena, update, tensors, [*map(model.place_of, tensors)])
+            _update_in_blocks(arena, update, tensors, [*map(model.place_of, tensors)])
             hidden.append((tensors[0], tensors[1]))
             tensors[0].grad = None
     finally:
@@ -242,43 +233,52 @@ def _prepared(
         yield update, [parameter, gradient, *state]
 
 
+@dataclass(frozen=True)
+class _Passing(SlowTensor):
+    """A tensor in the slow memory whose blocks, whole pages, pass through an arena, each at the
+    offset ``at``; a ``fresh`` one is not read."""
+
+    arena: Arena
+    at: int
+    fresh: bool
+
+    def read(self) -> torch.Tensor:
+        """The block in the arena."""
+        if not self.fresh:
+            self._pass(self.file.read)
+        count = self.shape[0] * self.dtype.itemsize
+        return self.arena.tensor(self.view._replace(offset=0), self.at, count)
+
+    def write(self, values: torch.Tensor) -> None:
+        """Write the block as it is in the arena."""
+        self._pass(self.file.write)
+
+    def _pass(self, by: Callable[[memoryview, int], None]) -> None:
+        size = self.dtype.itemsize
+        with self.arena.part(self.at, self.shape[0] * size) as memory:
+            by(memory, self.start + self.view.offset * size)
+
+
 def _update_in_blocks(
-    file: SlowFile,
     arena: Arena,
     update: Update,
     tensors: Sequence[torch.Tensor],
     places: Sequence[PersistentTensor | None],
 ) -> None:
-    """Make an update of one parameter; ``places`` are those of tensors in the slow memory.
-
-    Each block but the last is a number of whole pages of every tensor.
-    """
-    scalars, count = update.scalars if update.begun else None, update.parameter.numel()
+    """Make an update of one parameter; ``places`` are those of tensors in the slow memory."""
+    count, operands = update.parameter.numel(), []
+    for i, (tensor, one) in enumerate(zip(tensors, places, strict=True)):
+        view = View(0, tensor.dtype, (count,), (1,), 0)
+        operands.append(
+            on_storage(tensor.untyped_storage(), view)
+            if one is None or one.place is None
+            else _Passing(view, one.place.file, one.place.slot, arena, i * _BLOCK, one.fresh)
+        )
     most = _BLOCK // max(tensor.itemsize for tensor in tensors)
-    away = {i: place for i, place in enumerate(places) if place is not None}
-
-    def copy(by: Callable[[memoryview, int], None], i: int) -> None:
-        size, there = tensors[i].itemsize, away[i].place
-        assert there is not None
-        with arena.part(i * _BLOCK, length * size) as memory:
-            by(memory, there.slot + start * size)
-
-    for start in range(0, count, most):
-        length, parts = min(most, count - start), []
-        for i, tensor in enumerate(tensors):
-            view = View(0, tensor.dtype, (length,), (1,), 0)
-            if i not in away:
-                parts.append(on_storage(tensor.untyped_storage(), view._replace(offset=start)))
-                continue
-            if not away[i].fresh:
-                copy(file.read, i)
-            parts.append(arena.tensor(view, i * _BLOCK, length * tensor.itemsize))
-        after = update.step_on(scalars, *parts)
-        for i in away.keys() - {1}:  # all but the gradient
-            copy(file.write, i)
-    update.complete(after)
+    update.in_blocks(operands, [(a, min(most, count - a)) for a in range(0, count, most)])
     update.sync_to_optimizer()
     torch.autograd.graph.increment_version(update.parameter)
-    for i in away.keys() - {1}:
-        away[i].written()
-        away[i].changed()
+    for i, one in enumerate(places):
+        if one is not None and i != 1:  # all but the gradient
+            one.fresh = False
+            one.changed()

@@ -14,14 +14,14 @@ import functools
 import math
 import mmap
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
 
-from loadmaster.integrations.torch_compile.captured import View, on_storage
+from loadmaster.integrations.torch_compile.captured import View, at_address, on_storage
 from loadmaster.integrations.torch_compile.devices.allocator_hook import survives
-from loadmaster.integrations.torch_compile.devices.slow_file import (
+from loadmaster.integrations.torch_compile.devices.cpu_memory import (
     FilePlace,
     SlowFile,
     file_mappings,
@@ -34,9 +34,9 @@ _DATA_POINTER = 16
 """Offset of c10::DataPtr (address, context, deleter, device) in c10::StorageImpl of PyTorch 2.11 to
 2.13; tried before the first use."""
 _POINTER_BYTES = 32
+_CPU = torch.device("cpu")
 SMALLEST = 64 << 10
 """The least bytes of a tensor that is worth moving."""
-_AT_ONCE = 16 << 20
 _READ_AT_ONCE = 2 << 20
 """Bytes read at a time when a tensor comes back: two such blocks are beside it, and larger reads
 are no faster."""
@@ -64,47 +64,61 @@ class Region:
 
 
 class PersistentTensor:
-    """A tensor that persists from step to step, by its storage."""
+    """A tensor that persists from step to step, by its storage, and the memory that it is in.
+
+    Attributes
+    ----------
+    offloaded
+        Whether its memory is that of its place.
+    movable
+        Whether some plan may move it.
+    fresh
+        Whether nothing was written to it yet, so that there is nothing to keep.
+    place
+        Where it is in the slow memory: in the runtime's file, or in one of weights, as long as
+        nobody changes it.
+    home
+        The mapping of a file of weights, while the tensor has memory of PyTorch's own.
+    looked_up
+        Whether it was looked for in files of weights.
+    """
 
     def __init__(self, tensor: torch.Tensor, fresh: bool) -> None:
         self.bytes = tensor.untyped_storage().nbytes()
-        self.offloaded = False
-        self.movable = False
-        """Some plan may move it."""
+        self.offloaded = self.movable = self.looked_up = False
         self.fresh = fresh
-        """Nothing was written to it yet, so there is nothing to keep."""
         self.place: Region | FilePlace | None = None
-        """Where it is in the slow memory: in the runtime's file, or in one of weights, as long as
-        nobody changes it."""
         self.home: torch.UntypedStorage | None = None
-        """The mapping of a file of weights, while the tensor has memory of PyTorch's own."""
-        self.looked_up = False
-        """Whether it was looked for in files of weights."""
-        self.tensor = weakref.ref(tensor)
+        self._tensor = weakref.ref(tensor)
         self._version = -1
+
+    @property
+    def storage(self) -> Any:
+        """The storage; None once the tensor is gone."""
+        tensor = self._tensor()
+        return None if tensor is None else tensor.untyped_storage()
 
     @property
     def in_file(self) -> FilePlace | None:
         """Its place in a file of weights, if it has one."""
         return self.place if isinstance(self.place, FilePlace) else None
 
-    def rests(self, tensor: torch.Tensor) -> bool:
-        """Whether the memory of a tensor on its storage is that of its place."""
-        there = self.place
-        return there is not None and tensor.untyped_storage().data_ptr() == there.address
+    def is_of(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is the one by which the storage became known."""
+        return self._tensor() is tensor
+
+    def rests(self, storage: torch.UntypedStorage) -> bool:
+        """Whether the memory of its storage is that of its place."""
+        return self.place is not None and storage.data_ptr() == self.place.address
 
     def leave_file(self) -> None:
         """Have a place in the slow file instead of the one in a file of weights, because it has
         changed or is to change."""
         self.place, self.home, self.offloaded = None, None, False
 
-    def written(self) -> None:
-        """Note that a step has written to it, so that its contents must be kept."""
-        self.fresh = False
-
     def changed(self) -> bool:
         """Whether it was changed, or may have been, since the last call of this method."""
-        tensor = self.tensor()
+        tensor = self._tensor()
         # Others on the storage, such as what autograd has made of a gradient, have versions of
         # their own.
         if tensor is None:
@@ -112,12 +126,79 @@ class PersistentTensor:
         before, self._version = self._version, tensor._version
         return self._version != before
 
+    def offload(self, file: SlowFile | None) -> None:
+        """Copy the tensor to its place in the slow memory, in ``file`` if it has none, and free its
+        memory. Raises `SlowMemoryError`."""
+        storage = self.storage
+        if self.home is not None:
+            swap_memory(storage, self.home)
+            self.home = None
+        else:
+            place = self.reserve(file)
+            if not self.fresh:
+                self._there().write(_bytes_of(storage))
+            swap_memory(storage, at_address(place.address, self.bytes, _CPU))
+        self.offloaded = True
+        self.changed()
+
+    def reserve(self, file: SlowFile | None) -> Region | FilePlace:
+        """Its place in the slow memory, reserved in ``file`` if it has none. Raises
+        `SlowMemoryError`."""
+        if self.place is None:
+            assert file is not None
+            self.place = Region(file, self.bytes)
+        return self.place
+
+    def reload(self) -> None:
+        """Copy the tensor back into memory of PyTorch's own."""
+        own = torch.empty(self.bytes, dtype=torch.uint8)
+        if not self.fresh:
+            for start, block in self._stored():
+                own[start : start + len(block)] = block
+        swap_memory(self.storage, own.untyped_storage())
+        self.offloaded = False
+        if self.in_file is not None:
+            self.home = own.untyped_storage()
+            self.in_file.forget()
+            self.changed()
+
+    def leave_changed_file(self) -> None:
+        """Leave the file of weights if the tensor was changed: in its mapping, or in memory of
+        PyTorch's own."""
+        storage = self.storage
+        if self.in_file is None or storage is None:
+            return
+        if self.home is None:
+            differs = not self.rests(storage) or self.in_file.changed()
+        else:
+            own = _bytes_of(storage)
+            differs = not all(
+                torch.equal(own[start : start + len(block)], block)
+                for start, block in self._stored()
+            )
+        if differs:
+            self.leave_file()
+
+    def _there(self) -> SlowTensor:
+        """All bytes of the tensor, in the slow memory."""
+        assert self.place is not None
+        view = View(0, torch.uint8, (self.bytes,), (1,), 0)
+        return SlowTensor(view, self.place.file, self.place.slot + self.place.shift)
+
+    def _stored(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """Read the tensor from its place in the slow memory, some bytes at a time, without the page
+        cache; each with its first byte."""
+        for first in range(0, self.bytes, _READ_AT_ONCE):
+            count = min(_READ_AT_ONCE, self.bytes - first)
+            yield first, self._there().narrow(0, first, count).read()
+
 
 class PersistentTensors:
-    """All persistent tensors that the graphs of a model use, by storage."""
+    """All persistent tensors that the graphs of a model use, by storage; ``file`` is where they are
+    offloaded to, None if they are not."""
 
-    def __init__(self, file: SlowFile | None) -> None:
-        self.file = file
+    def __init__(self) -> None:
+        self.file: SlowFile | None = None
         self._known: dict[int, PersistentTensor] = {}
 
     def of(
@@ -144,10 +225,9 @@ class PersistentTensors:
         ]
         mappings = file_mappings() if new else []
         for one in new:
-            tensor, one.looked_up = one.tensor(), True
-            if tensor is not None and one.place is None:
-                address = tensor.untyped_storage().data_ptr()
-                one.place = place_in_file(address, one.bytes, mappings)
+            storage, one.looked_up = one.storage, True
+            if storage is not None and one.place is None:
+                one.place = place_in_file(storage.data_ptr(), one.bytes, mappings)
 
     def known(self, tensor: torch.Tensor) -> PersistentTensor | None:
         """Return the entry of a tensor's storage, None if it has none."""
@@ -159,18 +239,15 @@ class PersistentTensors:
         assert self.file is not None
         count = math.prod(view.size) * view.dtype.itemsize
         place = Region(self.file, count)
-        tensor = on_storage(_at(place.address, count), view)
+        tensor = on_storage(at_address(place.address, count, _CPU), view)
         one = self.of(tensor, movable=True)
         one.place, one.offloaded = place, True
         return tensor, place
 
-    def fast_bytes(self, but: Iterable[PersistentTensor], at_least: bool = False) -> int:
+    def fast_bytes(self, but: Iterable[PersistentTensor] = (), at_least: bool = False) -> int:
         """Bytes of fast memory that all but some take; with ``at_least`` only of those that no plan
         may move."""
-        left_out = set(map(id, but))
-        here = (
-            one for one in self._known.values() if not one.offloaded and id(one) not in left_out
-        )
+        here = {one for one in self._known.values() if not one.offloaded}.difference(but)
         return sum(one.bytes for one in here if not (at_least and one.movable))
 
     def bytes(self, but: Collection[int] = ()) -> int:
@@ -180,125 +257,47 @@ class PersistentTensors:
 
     def offloaded_bytes(self) -> int:
         """Bytes of those that are offloaded to the slow memory."""
-        return sum(one.bytes for one in self._known.values() if one.offloaded)
+        return self.bytes() - self.fast_bytes()
 
-    def reserve(self, wanted: Iterable[PersistentTensor]) -> None:
-        """Reserve a place in the slow memory for each that has none. Raises `SlowMemoryError`."""
-        for one in wanted:
-            if one.place is None:
-                assert self.file is not None
-                one.place = Region(self.file, one.bytes)
-
-    def offload_movable(self, but: Iterable[PersistentTensor]) -> None:
+    def offload_movable(self, but: Collection[PersistentTensor] = ()) -> None:
         """Offload all that may move but some."""
-        left_out = set(map(id, but))
         self.place(
-            [
-                (one, tensor, True)
-                for one in self._known.values()
-                if one.movable and not one.offloaded and id(one) not in left_out
-                if (tensor := one.tensor()) is not None
-            ]
+            (one, True)
+            for one in self._known.values()
+            if one.movable and not one.offloaded and one not in but
         )
 
     def rest(self, wanted: Iterable[PersistentTensor]) -> None:
         """Offload those that have a place in the slow memory already until they are placed again,
-        if `leave_files` has seen them."""
+        once those that were changed have left files of weights."""
         for one in wanted:
-            tensor = one.tensor()
-            if one.movable and one.place and tensor is not None and not one.rests(tensor):
-                self.offload(one, tensor)
+            storage = one.storage
+            if one.movable and one.place and storage is not None and not one.rests(storage):
+                one.offload(self.file)
 
-    def place(self, wanted: Sequence[tuple[PersistentTensor, torch.Tensor, bool]]) -> None:
+    def place(self, wanted: Iterable[tuple[PersistentTensor, bool]]) -> None:
         """Offload tensors or reload them, as ``wanted`` says, and drop what the page cache holds of
         offloaded ones, before a step."""
-        self.leave_files(
-            (one, tensor) for one, tensor, offload in wanted if offload or one.home is None
-        )
-        self.reserve([one for one, _, offload in wanted if offload])
-        for one, tensor, offload in wanted:
-            one.offloaded = one.rests(tensor)
-            if offload and not one.offloaded:
-                self.offload(one, tensor)
-        for one, tensor, offload in wanted:  # once there is room
-            if one.offloaded and not offload:
-                self.reload(one, tensor)
+        here = [(one, away) for one, away in wanted if one.storage is not None]
+        for one, away in here:
+            if away or one.home is None:
+                one.leave_changed_file()
+        for one, away in here:
+            if away:
+                one.reserve(self.file)
+        for one, away in here:
+            one.offloaded = one.rests(one.storage)
+            if away and not one.offloaded:
+                one.offload(self.file)
+        for one, away in here:  # once there is room
+            if one.offloaded and not away:
+                one.reload()
         self.forget_cached()
-
-    def leave_files(self, wanted: Iterable[tuple[PersistentTensor, torch.Tensor]]) -> None:
-        """Have tensors that were changed leave their files of weights. A plan that reads a file is
-        to be made after this."""
-        for one, tensor in wanted:
-            if one.in_file is not None and self._differs_from_file(one, tensor):
-                one.leave_file()
 
     def reload_all(self) -> None:
         """Reload all into memory of PyTorch's own, so that somebody else can run the module as if
         there were no plan."""
-        self.place(
-            [
-                (one, tensor, False)
-                for one in self._known.values()
-                if one.offloaded and (tensor := one.tensor()) is not None
-            ]
-        )
-
-    def offload(self, one: PersistentTensor, tensor: torch.Tensor) -> None:
-        """Copy a tensor to its place in the slow memory, and free its memory."""
-        assert self.file is not None
-        assert one.place is not None
-        storage = tensor.untyped_storage()
-        if one.home is not None:
-            swap_memory(storage, one.home)
-            one.home, one.offloaded = None, True
-            one.changed()
-            return
-        if not one.fresh:
-            with mmap.mmap(-1, min(_AT_ONCE, pages(one.bytes))) as block:
-                memory = memoryview(block)
-                for start in range(0, one.bytes, _AT_ONCE):
-                    count = min(_AT_ONCE, one.bytes - start)
-                    block[:count] = (ctypes.c_char * count).from_address(storage.data_ptr() + start)
-                    with memory[: pages(count)] as part:
-                        self.file.write(part, one.place.slot + start)
-                memory.release()
-        swap_memory(storage, _at(one.place.address, one.bytes))
-        one.offloaded = True
-        one.changed()
-
-    def reload(self, one: PersistentTensor, tensor: torch.Tensor) -> None:
-        """Copy a tensor back into memory of PyTorch's own."""
-        own = torch.empty(one.bytes, dtype=torch.uint8)
-        if not one.fresh:
-            for start, block in self._stored(one):
-                own[start : start + len(block)] = block
-        swap_memory(tensor.untyped_storage(), own.untyped_storage())
-        one.offloaded = False
-        if one.in_file is not None:
-            one.home = own.untyped_storage()
-            one.in_file.forget()
-            one.changed()
-
-    def _differs_from_file(self, one: PersistentTensor, tensor: torch.Tensor) -> bool:
-        """Whether a tensor with a place in a file of weights was changed: in its mapping, or in
-        memory of PyTorch's own."""
-        assert one.in_file is not None
-        if one.home is None:
-            return not one.rests(tensor) or one.in_file.changed()
-        own = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
-        return not all(
-            torch.equal(own[start : start + len(block)], block)
-            for start, block in self._stored(one)
-        )
-
-    def _stored(self, one: PersistentTensor) -> Iterator[tuple[int, torch.Tensor]]:
-        """Read a tensor from its place in the slow memory, some bytes at a time, without the page
-        cache; each with its first byte."""
-        assert one.place is not None
-        start = one.place.slot + one.place.shift
-        for first in range(0, one.bytes, _READ_AT_ONCE):
-            view = View(0, torch.uint8, (min(_READ_AT_ONCE, one.bytes - first),), (1,), first)
-            yield first, SlowTensor(view, one.place.file, start).read()
+        self.place((one, False) for one in self._known.values() if one.offloaded)
 
     def forget_cached(self) -> None:
         """Drop offloaded tensors from the page cache before a step, as the cache is fast memory."""
@@ -314,8 +313,8 @@ def _gone(known: dict[int, PersistentTensor], key: int) -> None:
         one.place.file.release(one.place.slot, one.place.bytes)
 
 
-def _at(address: int, count: int) -> torch.UntypedStorage:
-    return torch._C._construct_storage_from_data_pointer(address, torch.device("cpu"), count)
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
 def swap_memory(one: torch.UntypedStorage, other: torch.UntypedStorage) -> None:
@@ -337,17 +336,11 @@ def can_offload() -> bool:
         one, other = torch.full((64,), 1.0), torch.full((64,), 2.0)
         storages = one.untyped_storage(), other.untyped_storage()
         addresses = [storage.data_ptr() for storage in storages]
-        if [
-            ctypes.c_uint64.from_address(storage._cdata + _DATA_POINTER).value
-            for storage in storages
-        ] != addresses:
+        if [int.from_bytes(_pointer(storage)[:8], "little") for storage in storages] != addresses:
             return False
         swap_memory(*storages)
-        right = (
-            [storage.data_ptr() for storage in storages] == addresses[::-1]
-            and one[0] == 2
-            and other[63] == 1
-        )
+        swapped = [storage.data_ptr() for storage in storages] == addresses[::-1]
+        right = swapped and one[0] == 2 and other[63] == 1
         del one, other, storages  # each gives back what it holds now
         return bool(right)
 

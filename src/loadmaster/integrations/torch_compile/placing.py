@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from loadmaster.allocation.allocate import allocate
-from loadmaster.allocation.answer import Allocation
 from loadmaster.allocation.fit_or_tighten import fit_or_tighten
 from loadmaster.allocation.problem import Buffer
 from loadmaster.core.arrays import Floats, Ints
@@ -22,10 +22,17 @@ from loadmaster.core.errors import BudgetError, CapacityError
 from loadmaster.core.provenance import Label, Provenance
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.captured import Owner, views
-from loadmaster.integrations.torch_compile.devices.slow_file import DeviceMemory
+from loadmaster.integrations.torch_compile.devices.cpu_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.updates import Traced
 from loadmaster.placement.autotm.engine import place_by_program
-from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, all_fast
+from loadmaster.placement.decisions import (
+    Mode,
+    Move,
+    Stay,
+    TensorPlacement,
+    all_fast,
+    fast_bytes,
+)
 from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
@@ -152,94 +159,100 @@ def overlapped(
     bound of `place_by_program`, whose own answers were not packed below the ceilings without more
     rounds.
     """
-    starts = np.concatenate(
-        ([0.0], np.cumsum([kernel.algorithms[0].seconds for kernel in sequence.kernels]))
-    )
-    stays: dict[int, list[list[int]]] = defaultdict(list)
-    room = limits.astype(np.int64).copy()
-    room -= np.array(
-        [kernel.algorithms[0].workspace for kernel in sequence.kernels], dtype=np.int64
-    )
-    for stay in placement.stays:
-        stays[stay.tensor].append([stay.start, stay.end])
-        room[stay.start : stay.end] -= sequence.sizes[stay.tensor]
-    for spans in stays.values():
-        spans.sort()
-    moves = list(placement.moves)
-    free = 0.0
-    for i, move in enumerate(moves):
-        if not move.to_fast:
-            free = (
-                max(free, starts[move.start])
-                + sequence.tensors[move.tensor].bytes / sequence.link.asynchronous_to_slow
-            )
-            moves[i] = _later(
-                sequence, move, stays[move.tensor], room, int(np.searchsorted(starts, free))
-            )
-    written = {(move.tensor, move.start): move.end for move in moves if not move.to_fast}
-    busy = float("inf")
-    for i, move in reversed(list(enumerate(moves))):
-        if move.to_fast:
-            busy = (
-                min(busy, starts[move.end])
-                - sequence.tensors[move.tensor].bytes / sequence.link.asynchronous_to_fast
-            )
-            earliest = max(int(np.searchsorted(starts, busy, side="right")) - 1, 0)
-            valid = max(
-                (end for (t, _), end in written.items() if t == move.tensor and end <= move.end),
-                default=0,
-            )
-            moves[i] = _earlier(sequence, move, stays[move.tensor], room, max(earliest, valid))
+    stretch = _Stretch(sequence, limits, placement)
+    moves = stretch.to_fast(stretch.to_slow(placement.moves))
     moves.sort(key=lambda move: (move.start, move.to_fast, move.end))
-    merged = tuple(
-        Stay(t, start, end) for t, spans in sorted(stays.items()) for start, end in spans
-    )
-    return TensorPlacement(merged, tuple(moves), placement.algorithms)
+    stays = [Stay(t, *span) for t, spans in sorted(stretch.stays.items()) for span in spans]
+    return TensorPlacement(tuple(stays), tuple(moves), placement.algorithms)
 
 
-def _later(
-    sequence: KernelSequence, move: Move, spans: list[list[int]], room: Ints, until: int
-) -> Move:
-    """Stretch a copy to the slow memory: the tensor stays in the fast one until position ``until``
-    at most."""
-    size = int(sequence.sizes[move.tensor])
-    own = max(
-        (span for span in spans if span[0] < move.start or span[1] > move.start),
-        key=lambda span: (span[0] <= move.start, span[0]),
-    )
-    # What stays on anyway may be copied until its next change, or until it is wanted elsewhere.
-    if own[1] != move.start:
-        last = own[1]
-    else:
-        last = next(
-            (span[0] for span in spans if span[0] >= own[1] and span is not own),
-            len(sequence.kernels),
+class _Stretch:
+    """Stretches copies over kernels.
+
+    Attributes
+    ----------
+    starts
+        Seconds at which kernels start without copies.
+    stays
+        Spans [start, end] of every tensor in the fast memory, which grow.
+    room
+        Bytes that are free while each kernel runs.
+    """
+
+    def __init__(self, sequence: KernelSequence, limits: Ints, placement: TensorPlacement) -> None:
+        self.sequence = sequence
+        seconds = [kernel.algorithms[0].seconds for kernel in sequence.kernels]
+        self.starts = np.concatenate(([0.0], np.cumsum(seconds)))
+        self.stays: dict[int, list[list[int]]] = defaultdict(list)
+        for stay in sorted(placement.stays, key=lambda stay: stay.start):
+            self.stays[stay.tensor].append([stay.start, stay.end])
+        self.room = limits.astype(np.int64) - fast_bytes(sequence, placement)
+
+    def to_slow(self, moves: Sequence[Move]) -> list[Move]:
+        """Stretch copies to the slow memory."""
+        free, found = 0.0, []
+        for move in moves:
+            if not move.to_fast:
+                seconds = self._bytes(move) / self.sequence.link.asynchronous_to_slow
+                free = max(free, self.starts[move.start]) + seconds
+                move = self._later(move, int(np.searchsorted(self.starts, free)))
+            found.append(move)
+        return found
+
+    def to_fast(self, moves: list[Move]) -> list[Move]:
+        """Stretch copies to the fast memory, which begin once a valid copy is in the slow one."""
+        busy, found = float("inf"), []
+        for move in reversed(moves):
+            if move.to_fast:
+                seconds = self._bytes(move) / self.sequence.link.asynchronous_to_fast
+                busy = min(busy, self.starts[move.end]) - seconds
+                valid = [
+                    other.end
+                    for other in moves
+                    if (other.tensor, other.to_fast) == (move.tensor, False)
+                    and other.end <= move.end
+                ]
+                earliest = int(np.searchsorted(self.starts, busy, side="right")) - 1
+                move = self._earlier(move, max([earliest, 0, *valid]))
+            found.append(move)
+        return found[::-1]
+
+    def _bytes(self, move: Move) -> int:
+        return self.sequence.tensors[move.tensor].bytes
+
+    def _later(self, move: Move, until: int) -> Move:
+        """Stretch a copy to the slow memory: the tensor stays in the fast one until position
+        ``until`` at most."""
+        size, spans = int(self.sequence.sizes[move.tensor]), self.stays[move.tensor]
+        own = max(
+            (span for span in spans if span[0] < move.start or span[1] > move.start),
+            key=lambda span: (span[0] <= move.start, span[0]),
         )
-    writes = [k for k, operand in sequence.uses[move.tensor] if operand.write and k >= move.start]
-    last = min([last, until, *writes])
-    end = move.start
-    while end < last and (end < own[1] or room[end] >= size):
-        if end >= own[1]:
-            room[end] -= size
-        end += 1
-    own[1] = max(own[1], end)
-    return Move(move.tensor, False, move.start, end)
+        # What stays on anyway may be copied until its next change, or until it is wanted elsewhere.
+        ends = [own[1]] if own[1] != move.start else [s[0] for s in spans if s[0] >= own[1]]
+        uses = self.sequence.uses[move.tensor]
+        writes = [k for k, operand in uses if operand.write and k >= move.start]
+        last = min([*ends[:1], until, len(self.sequence.kernels), *writes])
+        end = move.start
+        while end < last and (end < own[1] or self.room[end] >= size):
+            if end >= own[1]:
+                self.room[end] -= size
+            end += 1
+        own[1] = max(own[1], end)
+        return Move(move.tensor, False, move.start, end)
 
-
-def _earlier(
-    sequence: KernelSequence, move: Move, spans: list[list[int]], room: Ints, since: int
-) -> Move:
-    """Prefetch: stretch a copy to the fast memory so that it starts at position ``since`` at the
-    earliest."""
-    size = int(sequence.sizes[move.tensor])
-    own = next(span for span in spans if span[0] == move.start)
-    before = max((span[1] for span in spans if span[1] <= own[0] and span is not own), default=0)
-    start = move.start
-    while start > max(since, before) and room[start - 1] >= size:
-        start -= 1
-        room[start] -= size
-    own[0] = start
-    return Move(move.tensor, True, start, move.end)
+    def _earlier(self, move: Move, since: int) -> Move:
+        """Prefetch: stretch a copy to the fast memory so that it starts at position ``since`` at
+        the earliest."""
+        size, spans = int(self.sequence.sizes[move.tensor]), self.stays[move.tensor]
+        own = next(span for span in spans if span[0] == move.start)
+        since = max([since, *(s[1] for s in spans if s[1] <= own[0] and s is not own)])
+        start = move.start
+        while start > since and self.room[start - 1] >= size:
+            start -= 1
+            self.room[start] -= size
+        own[0] = start
+        return Move(move.tensor, True, start, move.end)
 
 
 _ROUNDS = 12
@@ -260,6 +273,11 @@ _GAP, _TRIAL_GAP = 0.01, 0.05
 """Shares of the bound within which the choice of what stays ends, at first and in trials, whose
 predicted times are compared anyway."""
 _CANNOT = float("inf")
+_KINDS = {
+    Owner.PLAN: StoredKind.INTERMEDIATE,
+    Owner.CALLER: StoredKind.WEIGHT,
+    Owner.RETURNED: StoredKind.OUTPUT,
+}
 _OPERANDS, _SMALLER = (
     "the operator itself",
     "a smaller batch, shorter sequences or a smaller layer make it smaller",
@@ -328,19 +346,25 @@ class Problem:
 
 @dataclass(frozen=True)
 class Placed:
-    """A placement with the offset of every stay and of every kernel's workspace in the arena, and
-    the arena's bytes.
+    """A placement of a problem with the offset of every stay and of every kernel's workspace in the
+    arena, and the arena's bytes.
 
     ``peak`` is the most fast memory in use at once, the arena's and elsewhere; ``ceilings`` bound
     the offsets at every kernel.
     """
 
+    problem: Problem
     placement: TensorPlacement
     stays: tuple[int, ...]
     workspaces: tuple[int, ...]
     arena: int
     peak: int
     ceilings: Ints
+
+    @cached_property
+    def seconds(self) -> float:
+        """Seconds of a step, as predicted."""
+        return time_moves(self.problem.sequence, self.placement).total
 
 
 class Surroundings(NamedTuple):
@@ -356,7 +380,7 @@ class Surroundings(NamedTuple):
 
     persistent: int = 0
     gradients: int = 0
-    results: tuple[int, int] = (0, 0)
+    results: tuple[int, ...] = (0, 0)
     offload_idle: bool = False
     budget: int | None = None
 
@@ -377,76 +401,62 @@ def problem_of(
     all others are where they are. ``shifts`` are bytes that come before storages in their place, if
     they move.
     """
-    captured, alignment = traced.captured, memory.alignment
-    storages = captured.storages
-    away = moving | captured.streamed
+    storages, alignment = traced.storages, memory.alignment
+    used = (s for call in traced.calls for s in (*call.reads, *call.writes))
     planned = [
-        storage.bytes > 0
-        and (storage.owner is Owner.PLAN or s in moving)
-        and s not in captured.streamed
-        for s, storage in enumerate(storages)
+        s
+        for s in dict.fromkeys(used)
+        if storages[s].bytes > 0
+        and (storages[s].owner is Owner.PLAN or s in moving)
+        and s not in traced.streamed
     ]
-    numbers: dict[int, int] = {}
-    for call in captured.calls:
-        for storage in (*call.reads, *call.writes):
-            if planned[storage]:
-                numbers.setdefault(storage, len(numbers))
+    numbers = {s: t for t, s in enumerate(planned)}
     kernels = []
-    holders = {holder: np.zeros(len(captured.calls), dtype=np.int64) for holder in _CHANGES}
-    holders[_OTHERS] += around.persistent
-    holders[_GIVEN] += sum(
-        storage.bytes
-        for s, storage in enumerate(storages)
-        if storage.owner is Owner.CALLER and s not in away
-    )
-    boundary = captured.parts[0].end
-    holders[_GRADIENTS][boundary:] += around.gradients
-    holders[_HELD][:boundary] += around.results[0]
-    holders[_HELD][boundary:] += around.results[1]
-    second = {view.storage for part in captured.parts[1:] for view in views(part.returned)}
-    made: set[int] = set()
-    for k, (call, profile) in enumerate(zip(captured.calls, traced.profiles, strict=True)):
-        fresh = [s for s in call.writes if s not in made]
-        made.update(call.writes)
-        for s in fresh:
-            if storages[s].owner is Owner.RETURNED and s not in away:
-                holders[_GRADIENTS if s in second else _RESULTS][k:] += storages[s].bytes
-        holders[_OUTSIDE][k] += profile.outside
+    for call, profile, second in zip(traced.calls, traced.profiles, seconds.tolist(), strict=True):
         operands = tuple(
-            Operand(numbers[s], read=s in call.reads, write=s in call.writes, slow_seconds=_CANNOT)
+            Operand(numbers[s], s in call.reads, s in call.writes, slow_seconds=_CANNOT)
             for s in dict.fromkeys((*call.reads, *call.writes))
             if s in numbers
         )
         workspace = -(-profile.workspace // alignment) * alignment
-        kernels.append(
-            Kernel(
-                call.name,
-                call.kind,
-                operands,
-                (Algorithm("measured", float(seconds[k]), workspace),),
-            )
-        )
-    kinds = {
-        Owner.PLAN: StoredKind.INTERMEDIATE,
-        Owner.CALLER: StoredKind.WEIGHT,
-        Owner.RETURNED: StoredKind.OUTPUT,
-    }
+        measured = (Algorithm("measured", second, workspace),)
+        kernels.append(Kernel(call.name, call.kind, operands, measured))
     tensors = tuple(
         StoredTensor(
-            storages[s].name, storages[s].bytes + shifts.get(s, 0), kinds[storages[s].owner]
+            storages[s].name, storages[s].bytes + shifts.get(s, 0), _KINDS[storages[s].owner]
         )
-        for s in numbers
+        for s in planned
     )
+    holders = _holders(traced, moving | traced.streamed, around)
     elsewhere = np.sum(list(holders.values()), axis=0)
     if not memory.shrinks:  # the arena has its full size while they are at their most
         elsewhere[:] = elsewhere.max(initial=0)
     costs = (Provenance(Label.MEASURED, "each kernel alone, on this machine", len(kernels)),)
-    return Problem(
-        KernelSequence(name, tensors, tuple(kernels), link, alignment, costs=costs),
-        tuple(numbers),
-        elsewhere,
-        holders,
+    sequence = KernelSequence(name, tensors, tuple(kernels), link, alignment, costs=costs)
+    return Problem(sequence, tuple(planned), elsewhere, holders)
+
+
+def _holders(traced: Traced, away: frozenset[int], around: Surroundings) -> dict[str, Ints]:
+    """Bytes of fast memory outside of the arena while each kernel runs, by what holds them;
+    storages that are ``away`` take none."""
+    storages, boundary = traced.storages, traced.parts[0].end
+    holders = {holder: np.zeros(len(traced.calls), dtype=np.int64) for holder in _CHANGES}
+    holders[_OTHERS] += around.persistent
+    holders[_GIVEN] += traced.bytes_of(
+        s for s, one in enumerate(storages) if one.owner is Owner.CALLER and s not in away
     )
+    holders[_GRADIENTS][boundary:] += around.gradients
+    holders[_HELD][:boundary] += around.results[0]
+    holders[_HELD][boundary:] += around.results[1]
+    second = {view.storage for part in traced.parts[1:] for view in views(part.returned)}
+    made: set[int] = set()
+    for k, (call, profile) in enumerate(zip(traced.calls, traced.profiles, strict=True)):
+        for s in {*call.writes} - made - away:
+            if storages[s].owner is Owner.RETURNED:
+                holders[_GRADIENTS if s in second else _RESULTS][k:] += storages[s].bytes
+        made.update(call.writes)
+        holders[_OUTSIDE][k] += profile.outside
+    return holders
 
 
 class TooSmall(BudgetError):
@@ -477,70 +487,57 @@ class Search:
     objects: int = 0
     provisional: bool = False
 
-    def attempt(self, budget: int | None) -> tuple[Problem, Placed] | int:
+    def attempt(self, budget: int | None) -> Placed | int:
         """Place and pack; where that fails, return the kernel at which it does. A budget of None
         has no limit."""
-        free = self.make(frozenset())
-        unmoved = _unmoved(free)
+        unmoved = _unmoved(self.make(frozenset()))
         if budget is None or (unmoved.peak <= budget and not self.offload_idle):
-            return free, unmoved
+            return unmoved
         needed = self.make(self.movable).needed()
         if needed.max(initial=0) > budget:
             return int(needed.argmax())
         found = self.within(budget, _ROUNDS)
         return found if isinstance(found, int) else self._with_room_to_prefetch(found, budget)
 
-    def within(self, budget: int, rounds: int) -> tuple[Problem, Placed] | int:
-        """Return the problem and its placement; where none is found, the kernel at which it
-        fails."""
-        failed = 0
+    def within(self, budget: int, rounds: int) -> Placed | int:
+        """Return a placement; where none is found, the kernel at which it fails."""
         staying = frozenset() if self.offload_idle else _staying(self.make(self.movable), budget)
-        for moving in dict.fromkeys((self.movable - staying, self.movable)):
-            found = self._moved(moving, budget, rounds)
-            if not isinstance(found, int):
-                return found
-            failed = found
-        return failed
+        found = self._moved(self.movable - staying, budget, rounds)
+        if isinstance(found, int) and staying:
+            found = self._moved(self.movable, budget, rounds)
+        return found
 
-    def _moved(
-        self, moving: frozenset[int], budget: int, rounds: int
-    ) -> tuple[Problem, Placed] | int:
-        problem = self.make(moving)
-        found = _packed(problem, budget, self.mode, rounds)
-        return found if isinstance(found, int) else (problem, found)
+    def _moved(self, moving: frozenset[int], budget: int, rounds: int) -> Placed | int:
+        return _packed(self.make(moving), budget, self.mode, rounds)
 
-    def _with_room_to_prefetch(
-        self, first: tuple[Problem, Placed], budget: int
-    ) -> tuple[Problem, Placed]:
+    def _with_room_to_prefetch(self, best: Placed, budget: int) -> Placed:
         """Return the fastest of a placement and others in which less stays, so that reads of what
         moves may overlap more kernels.
 
         Where all room is taken by what stays, a read waits until the tensor before it has been
         used, and computing waits for the read.
         """
-        problem, best = first
-        tensors = problem.sequence.tensors
+        tensors = best.problem.sequence.tensors
         moved = [
             tensors[move.tensor].bytes
             for move in best.placement.moves
             if tensors[move.tensor].kind is not StoredKind.INTERMEDIATE
         ]
         if self.mode is not Mode.ASYNC or self.offload_idle or self.provisional or not moved:
-            return first
-        everything, tried, least = (
+            return best
+        everything, tried = (
             self.make(self.movable),
-            {self.movable.intersection(problem.storage)},
-            _seconds(first),
+            {self.movable.intersection(best.problem.storage)},
         )
         for number in _READS_AHEAD:
             moving = self.movable - _staying(everything, budget - number * max(moved), _TRIAL_GAP)
-            if _seconds_of_reads(everything, moving) >= least:
+            if _seconds_of_reads(everything, moving) >= best.seconds:
                 break  # with more room, more would move
             found = 0 if moving in tried else self._moved(moving, budget, _FEW)
             tried.add(moving)
-            if not isinstance(found, int) and (seconds := _seconds(found)) < least:
-                first, least = found, seconds
-        return first
+            if not isinstance(found, int) and found.seconds < best.seconds:
+                best = found
+        return best
 
     def refusal(self, budget: int, failed: int) -> TooSmall:
         """Explain why a budget cannot be kept: the kernel that fails, what it needs, and the
@@ -592,23 +589,14 @@ def _advice(problem: Problem, failed: int, least: int) -> str:
     )
 
 
-def _seconds(found: tuple[Problem, Placed]) -> float:
-    """Seconds of a step, as predicted."""
-    problem, placed = found
-    return time_moves(problem.sequence, placed.placement).total
-
-
 def _seconds_of_reads(problem: Problem, moving: frozenset[int]) -> float:
     """Seconds in which weights that move can be read, each once: a step takes no less."""
-    weights = (
-        tensor
+    read = sum(
+        tensor.bytes
         for s, tensor in zip(problem.storage, problem.sequence.tensors, strict=True)
-        if s in moving
+        if s in moving and tensor.kind is StoredKind.WEIGHT
     )
-    read, link = (
-        sum(tensor.bytes for tensor in weights if tensor.kind is StoredKind.WEIGHT),
-        problem.sequence.link,
-    )
+    link = problem.sequence.link
     return read / max(link.to_fast, link.asynchronous_to_fast)
 
 
@@ -695,36 +683,30 @@ def _pack(
         Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=step)
         for k, kernel in enumerate(sequence.kernels)
     ]
-    above = [] if ceilings is None else _above(ceilings, int(ceilings.max(initial=0)))
-    answer = _packing(buffers + above, None if ceilings is None else int(ceilings.max(initial=0)))
-    if answer.offsets is None:
-        answer = _packing(buffers, None)  # to see where it sticks out
-    assert answer.offsets is not None
-    offsets = answer.offsets[: len(buffers)].tolist()
+    offsets = None if ceilings is None else _packing([*buffers, *_above(ceilings)], ceilings)
+    if offsets is None:
+        offsets = _packing(buffers, None)  # to see where it sticks out
+    assert offsets is not None
     top = np.zeros(len(sequence.kernels), dtype=np.int64)
-    for buffer, offset in zip(buffers, offsets, strict=True):
-        if buffer.upper > buffer.lower and buffer.size:
-            top[buffer.lower : buffer.upper] = np.maximum(
-                top[buffer.lower : buffer.upper], offset + buffer.size
-            )
+    for buffer, offset in zip(buffers, offsets, strict=False):
+        if buffer.size:
+            span = top[buffer.lower : buffer.upper]
+            np.maximum(span, offset + buffer.size, out=span)
     if ceilings is not None and (top > ceilings).any():
         return None, top
-    arena = int(top.max(initial=0))
-    allowed = (
-        np.full(len(top), arena, dtype=np.int64)
-        if ceilings is None
-        else np.minimum(ceilings, arena)
-    )
+    arena, stays = int(top.max(initial=0)), len(placement.stays)
+    allowed = np.full_like(top, arena) if ceilings is None else np.minimum(ceilings, arena)
     peak = int((_resident(top, allowed) + problem.elsewhere).max(initial=0))
-    stays = len(placement.stays)
-    return (
-        Placed(placement, tuple(offsets[:stays]), tuple(offsets[stays:]), arena, peak, allowed),
-        top,
-    )
+    places = tuple(offsets[:stays]), tuple(offsets[stays : len(buffers)])
+    return Placed(problem, placement, *places, arena, peak, allowed), top
 
 
-def _packing(buffers: list[Buffer], capacity: int | None) -> Allocation:
-    return allocate(buffers, capacity, effort=Effort.NORMAL.divided(_PACKING_BUDGET_DIVISOR))
+def _packing(buffers: list[Buffer], ceilings: Ints | None) -> list[int] | None:
+    """Offsets below the highest of the ceilings; None if none were found."""
+    capacity = None if ceilings is None else int(ceilings.max(initial=0))
+    effort = Effort.NORMAL.divided(_PACKING_BUDGET_DIVISOR)
+    found = allocate(buffers, capacity, effort=effort).offsets
+    return None if found is None else found.tolist()
 
 
 def _resident(top: Ints, allowed: Ints) -> Ints:
@@ -738,13 +720,10 @@ def _resident(top: Ints, allowed: Ints) -> Ints:
     return resident
 
 
-def _above(ceilings: Ints, capacity: int) -> list[Buffer]:
+def _above(ceilings: Ints) -> list[Buffer]:
     """Fixed buffers that occupy the space above the ceilings, so that the other buffers stay
     below."""
     edges = [0, *(np.flatnonzero(np.diff(ceilings)) + 1).tolist(), len(ceilings)]
     spans = [(a, b, int(ceilings[a])) for a, b in itertools.pairwise(edges) if b > a]
-    return [
-        Buffer(f"above{a}", a, b, capacity - low, offset=low)
-        for a, b, low in spans
-        if low < capacity
-    ]
+    top = max((low for *_, low in spans), default=0)
+    return [Buffer(f"above{a}", a, b, top - low, offset=low) for a, b, low in spans if low < top]

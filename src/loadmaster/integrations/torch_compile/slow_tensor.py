@@ -8,25 +8,17 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 
-from loadmaster.integrations.torch_compile.captured import View, on_storage
-from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, pages
+from loadmaster.integrations.torch_compile.captured import View, on_storage, view_of
+from loadmaster.integrations.torch_compile.devices.cpu_memory import PAGE, DirectFile, pages
 
 _DENSE = 1.25
 """A block is read in one piece if its bytes, gaps included, are at most this many times those of
 its elements."""
 _AT_ONCE = 4 << 20
 """Most bytes that are written at a time, through a buffer of whole pages."""
-
-
-class BlockFile(Protocol):
-    """A file of whole pages. One of weights is not written to."""
-
-    def read(self, memory: memoryview, offset: int) -> None:
-        """Fill ``memory`` from ``offset`` on."""
 
 
 class NoFile:
@@ -54,10 +46,8 @@ class _Buffer:
         self._memory = torch.empty(count + PAGE, dtype=torch.uint8)
         self.skipped = -self._memory.data_ptr() % PAGE
         self.bytes = torch.narrow(self._memory, 0, self.skipped, count)
-        self._raw = (ctypes.c_char * count).from_address(self.bytes.data_ptr())
-
-    def part(self, start: int, count: int) -> memoryview:
-        return memoryview(self._raw).cast("B")[start : start + count]
+        raw = (ctypes.c_char * count).from_address(self.bytes.data_ptr())
+        self.raw = memoryview(raw).cast("B")
 
     def tensor(self, view: View, byte: int) -> torch.Tensor:
         """The tensor of a view whose storage begins at ``byte`` of the buffer; negative if only the
@@ -74,7 +64,7 @@ class SlowTensor:
     the element's bytes."""
 
     view: View
-    file: BlockFile
+    file: DirectFile | NoFile
     start: int
 
     @property
@@ -94,41 +84,33 @@ class SlowTensor:
     def read(self) -> torch.Tensor:
         """The elements in fast memory, in the order of their addresses in the file. Raises
         `SlowMemoryError`."""
-        low, high = self._span(self.view)
-        if len(list(_dense_parts(self.view))) == 1:
-            first = low // PAGE * PAGE
-            buffer = _Buffer(pages(high - first))
-            self.file.read(buffer.part(0, pages(high - first)), first)
-            return buffer.tensor(self.view, self.start - first)
-        result = torch.empty_strided(self.view.size, compact(self.view), dtype=self.view.dtype)
-        parts = list(
-            zip(_dense_parts(self.view), _dense_parts(_of(result), of=self.view), strict=True)
-        )
-        buffer = _Buffer(
-            max(pages(high - low) + PAGE for low, high in (self._span(part) for part, _ in parts))
-        )
-        for part, target in parts:
-            low, high = self._span(part)
-            first = low // PAGE * PAGE
-            self.file.read(buffer.part(0, pages(high - first)), first)
-            on_storage(result.untyped_storage(), target).copy_(
-                buffer.tensor(part, self.start - first)
-            )
+        parts = [*_dense_parts(self.view)]
+        if len(parts) == 1:
+            return self._read_part(_Buffer(self._pages(self.view)[1]), self.view)
+        buffer = _Buffer(self._most(parts))
+        result = torch.empty_strided(self.shape, compact(self.view), dtype=self.dtype)
+        for part, target in zip(parts, _dense_parts(view_of(result), of=self.view), strict=True):
+            there = self._read_part(buffer, part)
+            on_storage(result.untyped_storage(), target).copy_(there)
         return result
+
+    def _read_part(self, buffer: _Buffer, part: View) -> torch.Tensor:
+        first, count = self._pages(part)
+        self.file.read(buffer.raw[:count], first)
+        return buffer.tensor(part, self.start - first)
 
     def write(self, values: torch.Tensor) -> None:
         """Write all elements. Raises `SlowMemoryError`."""
         parts = [*_dense_parts(self.view, gaps=False)]
-        most = max(high - low for low, high in map(self._span, parts))
-        buffer = _Buffer(min(pages(most) + PAGE, _AT_ONCE))
+        buffer = _Buffer(min(self._most(parts), _AT_ONCE))
         order = compact(self.view)
         if any(
             n > 1 and mine != its
             for n, mine, its in zip(values.shape, values.stride(), order, strict=True)
         ):
-            values = torch.empty_strided(self.view.size, order, dtype=self.dtype).copy_(values)
+            values = torch.empty_strided(self.shape, order, dtype=self.dtype).copy_(values)
         for part, source in zip(
-            parts, _dense_parts(_of(values), of=self.view, gaps=False), strict=True
+            parts, _dense_parts(view_of(values), of=self.view, gaps=False), strict=True
         ):
             self._write_part(buffer, part, on_storage(values.untyped_storage(), source))
 
@@ -140,17 +122,26 @@ class SlowTensor:
             count = min(pages(high - first), len(buffer.bytes))
             begin, end = max(low, first), min(high, first + count)
             if begin > first:
-                self.file.read(buffer.part(0, PAGE), first)
+                self.file.read(buffer.raw[:PAGE], first)
             if end < first + count and (count > PAGE or begin == first):
-                self.file.read(buffer.part(count - PAGE, PAGE), first + count - PAGE)
+                self.file.read(buffer.raw[count - PAGE : count], first + count - PAGE)
             buffer.bytes[begin - first : end - first] = flat[begin - low : end - low]
-            self.file.write(buffer.part(0, count), first)  # type: ignore[attr-defined]
+            self.file.write(buffer.raw[:count], first)
+
+    def _most(self, parts: Sequence[View]) -> int:
+        """Bytes of the pages of any of the parts, wherever in a page it begins."""
+        return max(pages(high - low) for low, high in map(self._span, parts)) + PAGE
+
+    def _pages(self, view: View) -> tuple[int, int]:
+        """The first page of a view in the file, and the bytes of all of its pages."""
+        low, high = self._span(view)
+        first = low // PAGE * PAGE
+        return first, pages(high - first)
 
     def _span(self, view: View) -> tuple[int, int]:
         """First byte and end of a view in the file."""
-        size = view.dtype.itemsize
-        last = sum((n - 1) * s for n, s in zip(view.size, view.stride, strict=True))
-        return self.start + view.offset * size, self.start + (view.offset + last + 1) * size
+        size, low = view.dtype.itemsize, self.start + view.offset * view.dtype.itemsize
+        return low, low + (_last(view) + 1) * size
 
 
 def fast(operand: torch.Tensor | SlowTensor) -> torch.Tensor:
@@ -162,10 +153,6 @@ def narrowed(view: View, dim: int, start: int, length: int) -> View:
     """The view of elements [start, start + length) of a dimension."""
     size = tuple(length if d == dim else n for d, n in enumerate(view.size))
     return view._replace(size=size, offset=view.offset + start * view.stride[dim])
-
-
-def _of(values: torch.Tensor) -> View:
-    return View(0, values.dtype, tuple(values.shape), values.stride(), int(values.storage_offset()))
 
 
 def _by_stride(view: View) -> list[int]:
@@ -201,8 +188,12 @@ def _flat_bytes(values: torch.Tensor) -> torch.Tensor:
 
 
 def _is_dense(view: View, gaps: bool) -> bool:
-    last = sum((n - 1) * s for n, s in zip(view.size, view.stride, strict=True))
-    return last < math.prod(view.size) * (_DENSE if gaps else 1)
+    return _last(view) < math.prod(view.size) * (_DENSE if gaps else 1)
+
+
+def _last(view: View) -> int:
+    """Elements from the first of a view to its last."""
+    return sum((n - 1) * s for n, s in zip(view.size, view.stride, strict=True))
 
 
 def parts(view: View, gaps: bool) -> int:

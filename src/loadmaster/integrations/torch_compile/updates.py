@@ -27,6 +27,8 @@ from loadmaster.integrations.torch_compile.captured import (
     Owner,
     Storage,
     View,
+    is_view,
+    view_of,
     views,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import (
@@ -98,8 +100,9 @@ def forget(parameters: Iterable[torch.Tensor]) -> None:
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
-def _elementwise() -> frozenset[type[torch.optim.Optimizer]]:
-    names = (
+_ELEMENTWISE = frozenset(
+    getattr(torch.optim, name)
+    for name in (
         "SGD",
         "Adam",
         "AdamW",
@@ -112,10 +115,7 @@ def _elementwise() -> frozenset[type[torch.optim.Optimizer]]:
         "Rprop",
         "ASGD",
     )
-    return frozenset(getattr(torch.optim, name) for name in names)
-
-
-_ELEMENTWISE = _elementwise()
+)
 """Optimizers that update each element of a parameter independently of the others."""
 _BLOCK = 2 << 20
 """Bytes of a parameter that an elementwise optimizer updates at a time."""
@@ -165,32 +165,32 @@ class Update:
         """Update in place and return the state. A held update keeps the gradient instead."""
         parameter, alone = operands[0], is_elementwise(self.optimizer)
         alone &= all(t.shape == parameter.shape for t in self.tensors.values())
-        small = not alone or parameter.dim() == 0 or parameter.nbytes <= 2 * _BLOCK
         # Temporaries of elementwise optimizers stay small.
-        self.in_blocks(operands, 1 if small else -(-parameter.nbytes // _BLOCK))
+        large = alone and parameter.dim() > 0 and parameter.nbytes > 2 * _BLOCK
+        count = -(-parameter.nbytes // _BLOCK)
+        self.in_blocks(operands, blocks(parameter.shape[0], count) if large else [None])
         return operands[2:]
 
-    def in_blocks(self, operands: Sequence[torch.Tensor | SlowTensor], pieces: int) -> None:
-        """Update in ``pieces`` blocks of rows, wherever operands are."""
+    def in_blocks(
+        self,
+        operands: Sequence[torch.Tensor | SlowTensor],
+        spans: Sequence[tuple[int, int] | None],
+    ) -> None:
+        """Update in blocks of rows (first, number; None: all), wherever operands are."""
         if self.held:
             self.gradient = fast(operands[1]).clone()
             return
         scalars = self.scalars if self.begun else None
         with torch.no_grad():
-            for start, length in blocks(operands[0].shape[0], pieces) if pieces > 1 else [(0, 0)]:
-                parts = [one.narrow(0, start, length) if pieces > 1 else one for one in operands]
+            for span in spans:
+                parts = operands if span is None else [one.narrow(0, *span) for one in operands]
                 values = [fast(part) for part in parts]
                 after = self.step_on(scalars, *values)
                 for i, (part, value) in enumerate(zip(parts, values, strict=True)):
                     if isinstance(part, SlowTensor) and i != 1:
                         part.write(value)
                 del values, value
-        self.complete(after)
-
-    def complete(self, scalars: dict[str, Any]) -> None:
-        """Note that all of the parameter is updated; ``scalars`` are the state's numbers now."""
-        self.scalars = scalars
-        self.begun = True
+        self.scalars, self.begun = after, True
         self.count += 1
 
     def kept_gradient(self) -> torch.Tensor | None:
@@ -208,11 +208,7 @@ class Update:
         """Update a part in place; return the state's numbers. ``scalars`` are those before, None if
         there is no state yet."""
         given = dict(zip(self.tensors, state, strict=True))
-        before = (
-            {}
-            if scalars is None
-            else {**given, **{name: _copied(value) for name, value in scalars.items()}}
-        )
+        before = {} if scalars is None else given | {n: _copied(v) for n, v in scalars.items()}
         after = step_alone(
             self.optimizer, group_of(self.optimizer, self.parameter), parameter, gradient, before
         )
@@ -229,7 +225,7 @@ class Update:
     def sync_to_optimizer(self) -> None:
         """Put the state into the optimizer, as if it had made the step itself."""
         if self.begun:
-            mine = {**self.tensors, **self.scalars}
+            mine = self.tensors | self.scalars
             self.optimizer.state[self.parameter] = {
                 name: mine[name] for name in [*self.order, *mine] if name in mine
             }
@@ -241,13 +237,14 @@ class Update:
         for name, own in self.tensors.items():
             if self.begun and there[name] is not own:
                 own.copy_(there[name])
-        self.scalars = {name: value for name, value in there.items() if name not in self.tensors}
         self.sync_to_optimizer()
 
     def _state_there(self) -> dict[str, Any]:
-        """The optimizer's state of the parameter; note whether it is complete."""
+        """The optimizer's state of the parameter; take over its numbers, and note whether it is
+        complete."""
         there: dict[str, Any] = self.optimizer.state.get(self.parameter) or {}
-        self.begun = all(name in there for name in self.tensors) and (bool(there) or not self.order)
+        self.begun = there.keys() >= self.tensors.keys() and (bool(there) or not self.order)
+        self.scalars = {name: value for name, value in there.items() if name not in self.tensors}
         return there
 
     def adopt_state(self) -> None:
@@ -255,19 +252,17 @@ class Update:
         there = self._state_there()
         if self.begun:
             self.tensors = {name: there[name] for name in self.tensors}
-            self.scalars = {
-                name: value for name, value in there.items() if name not in self.tensors
-            }
 
-    def profile(self, call: Call, captured: Captured, known: dict[Any, CallProfile]) -> CallProfile:
-        """Measure the first update, which makes the state, and a later one: time and allocations.
-        Equal updates are run once."""
-        key = _form(self.optimizer, self.parameter), signature(replace(call, target=None))
-        if key not in known:
-            operands, trial = stand_ins(call, captured)[0], copy.copy(self)
-            trial.held = False
-            known[key] = profiled_update(trial, lambda: trial(*operands), call.results)
-        return known[key]
+    def profile_key(self, call: Call, captured: Captured) -> Any:
+        """A key that is equal for updates that run alike."""
+        return _form(self.optimizer, self.parameter), signature(replace(call, target=None))
+
+    def profile(self, call: Call, captured: Captured) -> CallProfile:
+        """Measure the first update, which makes the state, and a later one: time and
+        allocations."""
+        operands, trial = stand_ins(call, captured)[0], copy.copy(self)
+        trial.held = False
+        return profiled_update(trial, lambda: trial(*operands), call.results)
 
 
 def _keep(own: torch.Tensor, made: torch.Tensor) -> None:
@@ -380,13 +375,13 @@ class Updates:
 
 
 @dataclass(frozen=True)
-class Traced:
+class Traced(Captured):
     """A captured and profiled graph, before it is planned.
 
     Attributes
     ----------
-    captured, profiles
-        Calls and storages, and what each call was seen to need.
+    profiles
+        What each call was seen to need.
     updates, states
         By the position of their gradient among the results of the backward part; of each the state,
         by storage.
@@ -398,7 +393,6 @@ class Traced:
         Storages of gradients that a plan may move.
     """
 
-    captured: Captured
     profiles: list[CallProfile] = field(default_factory=list)
     updates: dict[int, Update] = field(default_factory=dict)
     states: dict[int, dict[int, torch.Tensor]] = field(default_factory=dict)
@@ -421,64 +415,50 @@ class Traced:
 def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> Traced:
     """Insert an update after each gradient. Parameters with hooks, or that are given twice, keep
     their gradients."""
+    traced = Traced(**vars(captured))
     first, second = captured.parts
-    mine = updates.wanted()
     if len(second.returned) != len(first.given):
-        return Traced(captured)
-    storages, added, found = list(captured.storages), [], {}
-    uses = Counter(view.storage for view in views(first.given))
-    states: dict[int, dict[int, torch.Tensor]] = {}
+        return traced
+    mine, uses = updates.wanted(), Counter(view.storage for view in views(first.given))
+    storages, calls = list(captured.storages), list(captured.calls)
+    added: list[tuple[int, Call]] = []
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
-        parameter = given[i]
-        if not isinstance(gradient, View) or not isinstance(slot, View):
-            continue
-        if id(parameter) not in mine or uses[slot.storage] > 1:
-            continue
-        update, states[i] = updates.of(parameter), {}
-        state = []
-        for name, tensor in update.tensors.items():
-            storages.append(
-                Storage(
-                    f"{storages[slot.storage].name}.{name}",
-                    tensor.untyped_storage().nbytes(),
-                    Owner.CALLER,
-                )
-            )
-            state.append(
-                View(len(storages) - 1, tensor.dtype, tuple(tensor.shape), tensor.stride(), 0)
-            )
-            states[i][len(storages) - 1] = tensor
-        mutated = slot.storage, *(view.storage for view in state)
-        reads = tuple(dict.fromkeys((slot.storage, gradient.storage, *mutated)))
-        call = Call(
-            f"update_{storages[slot.storage].name}",
-            update,
-            (slot, gradient, *state),
-            {},
-            tuple(state),
-            reads,
-            mutated,
-        )
-        after = [
-            k
-            for k, c in enumerate(captured.calls)
-            if slot.storage in (*c.reads, *c.writes) or gradient.storage in c.writes
-        ]
-        added.append((max([second.first - 1, *after]) + 1, call))
-        found[i] = update
-    returned = tuple(None if i in found else value for i, value in enumerate(second.returned))
+        if is_view(slot) and is_view(gradient) and id(given[i]) in mine and uses[slot.storage] == 1:
+            update = traced.updates[i] = updates.of(given[i])
+            traced.states[i] = {}
+            own = storages[slot.storage].name
+            for name, tensor in update.tensors.items():
+                traced.states[i][len(storages)] = tensor
+                bytes = tensor.untyped_storage().nbytes()
+                storages.append(Storage(f"{own}.{name}", bytes, Owner.CALLER))
+            needed = [
+                k
+                for k, c in enumerate(calls)
+                if slot.storage in (*c.reads, *c.writes) or gradient.storage in c.writes
+            ]
+            call = _update_call(f"update_{own}", update, slot, gradient, traced.states[i])
+            added.append((max([second.first - 1, *needed]) + 1, call))
+    for position, call in sorted(added, key=lambda pair: -pair[0]):
+        calls.insert(position, call)
+    returned = tuple(None if i in traced.updates else v for i, v in enumerate(second.returned))
     others = {view.storage for view in views([returned, first.returned])}
     for view in views(second.returned):
         storage = storages[view.storage]
         if storage.owner is Owner.RETURNED and view.storage not in others:
             # Nobody else reads a gradient that an update consumes.
             storages[view.storage] = replace(storage, owner=Owner.PLAN)
-    calls = list(captured.calls)
-    for position, call in sorted(added, key=lambda pair: -pair[0]):
-        calls.insert(position, call)
     parts = first, replace(second, end=len(calls), returned=returned)
-    captured = replace(captured, storages=storages, calls=calls, parts=parts)
-    return Traced(captured, updates=found, states=states)
+    return replace(traced, storages=storages, calls=calls, parts=parts)
+
+
+def _update_call(
+    name: str, update: Update, slot: View, gradient: View, state: dict[int, torch.Tensor]
+) -> Call:
+    """The call of an update of the parameter in ``slot``, with its ``state`` by storage."""
+    made = tuple(view_of(tensor, s) for s, tensor in state.items())
+    written = (slot.storage, *state)
+    reads = tuple(dict.fromkeys((slot.storage, gradient.storage, *state)))
+    return Call(name, update, (slot, gradient, *made), {}, made, reads, written)
 
 
 def _hooked(parameter: torch.Tensor) -> bool:
@@ -506,41 +486,36 @@ def _template(
     """Return the state after a first step, as fake tensors and numbers."""
     key = _form(optimizer, parameter)
     if key not in known:
-        shape = (
-            (1,) * parameter.dim() if is_elementwise(optimizer) else parameter.shape
-        )  # the whole takes as much memory as a step
+        # The whole takes as much memory as a step.
+        shape = (1,) * parameter.dim() if is_elementwise(optimizer) else parameter.shape
         trial, gradient = (
             torch.full(shape, 0.5, dtype=parameter.dtype, device=parameter.device) for _ in range(2)
         )
-        like = torch.empty_like(parameter, device="meta")
         try:
             with torch.no_grad(), torch.inference_mode(False):
                 begun = {
                     name: _small(value, parameter, trial)
                     for name, value in optimizer.state.get(parameter, {}).items()
                 }
-                state = step_alone(
-                    optimizer, group_of(optimizer, parameter), trial, gradient, begun
-                )
+                group = group_of(optimizer, parameter)
+                state = step_alone(optimizer, group, trial, gradient, begun)
         except Exception as error:
             raise BudgetError(
                 f"optimizer {type(optimizer).__name__} cannot update one parameter after another"
                 f" ({error}): call its step() yourself"
             ) from error
-        whole = {name: value for name, value in state.items() if _moves(value)}
-        known[key] = state | {
-            name: (
-                torch.empty_like(like, dtype=value.dtype)
-                if value.shape == trial.shape
-                else value.to("meta")
-            )
-            for name, value in whole.items()
+        like = torch.empty_like(parameter, device="meta")
+        known[key] = {
+            name: value
+            if not _moves(value)
+            else torch.empty_like(like, dtype=value.dtype)
+            if value.shape == trial.shape
+            else value.to("meta")
+            for name, value in state.items()
         }
     return {
-        name: (
-            torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-            if _moves(value)
-            else value
-        )
+        name: torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+        if _moves(value)
+        else value
         for name, value in known[key].items()
     }

@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -26,7 +26,7 @@ from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
 from loadmaster.integrations.torch_compile.compiled_model import Model
-from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
+from loadmaster.integrations.torch_compile.devices.cpu_memory import SlowFile
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": partial(torch.optim.SGD, lr=1e-3),
@@ -100,32 +100,29 @@ class Variant:
         if not self.seconds:
             now = 0.0 if self.model is None else self.model.summary().predicted_step_seconds
             return {"predicted_step_seconds": now, "measured_over_predicted": None}
-        ratio = Difference.of(self.seconds, self.predicted)
-        found = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high}
+        ratio = asdict(Difference.of(self.seconds, self.predicted))
+        del ratio["verdict"]
         return {
             "predicted_step_seconds": statistics.median(self.predicted),
-            "measured_over_predicted": found,
+            "measured_over_predicted": ratio,
         }
 
-    @property
-    def step_seconds(self) -> float | None:
-        """Median seconds of a step; None before the first."""
-        return statistics.median(self.seconds) if self.seconds else None
-
-    @property
-    def step_cpu_seconds(self) -> float | None:
-        """Median processor seconds of a step, which other processes on the machine hardly change;
-        None before the first."""
-        return statistics.median(self.cpu_seconds) if self.cpu_seconds else None
-
-    def figures(self) -> dict[str, Any]:
-        """The figures that are printed, by name."""
-        figures = {
-            "step_seconds": self.step_seconds,
-            "step_cpu_seconds": self.step_cpu_seconds,
-            "measured_peak": self.peak,
+    def figures(self, prefix: str = "") -> dict[str, Any]:
+        """The figures that are printed, by name: medians of steps, by the clock and of processor
+        time, which other processes on the machine hardly change. None before the first."""
+        return {
+            f"{prefix}step_seconds": _median(self.seconds),
+            f"{prefix}step_cpu_seconds": _median(self.cpu_seconds),
         }
-        return figures | ({"failed": self.failed} if self.failed else {})
+
+    def measured(self) -> dict[str, Any]:
+        """These figures, the peak, and why there are none."""
+        failed = {"failed": self.failed} if self.failed else {}
+        return self.figures() | {"measured_peak": self.peak} | failed
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 @dataclass(frozen=True)
@@ -148,11 +145,11 @@ class Difference:
     def of(mine: Sequence[float], theirs: Sequence[float]) -> Difference:
         """Compare the seconds of steps that were run in turns."""
         ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
-        outside = _outside(len(ratios))
-        if outside is None:
-            return Difference(statistics.median(ratios), None, None, NO_DIFFERENCE)
-        low, high = ratios[outside], ratios[-1 - outside]
-        verdict = "faster" if high < 1 else "slower" if low > 1 else NO_DIFFERENCE
+        outside, low, high = _outside(len(ratios)), None, None
+        verdict = NO_DIFFERENCE
+        if outside is not None:
+            low, high = ratios[outside], ratios[-1 - outside]
+            verdict = "faster" if high < 1 else "slower" if low > 1 else NO_DIFFERENCE
         return Difference(statistics.median(ratios), low, high, verdict)
 
 
@@ -275,83 +272,42 @@ def compare(
     have run.
     """
     start, begun = Snapshot(work.module, work.inputs), time.process_time()
-    ours, unmoved, eager = (
-        _planned(work, options),
-        Variant("unmoved", compiled(work.module, rivals.unmoved_backend())),
-        Variant("eager", work.module),
-    )
+    ours, eager = _planned(work, options), Variant("eager", work.module)
+    unmoved = Variant("unmoved", compiled(work.module, rivals.unmoved_backend()))
     first, rest, more = [ours, unmoved], [], []
     if with_rivals:
         first.append(eager)
         rest = [*(_training_rivals(work, options) if work.training else _inference_rivals(work))]
         more = [_planned(work, options | {"fast_memory": budget}) for budget in (None, *budgets)]
-    turns = Turns(work, [*first, *rest, *more], progress)
+    turns, others = Turns(work, [*first, *rest, *more], progress), [*first[2:], *rest]
     for variant in (unmoved, eager, *rest):
         variant.optimizer = optimizer_of(work.optimizer, work.module)
-    measurement.return_freed_memory()
-    for number, variant in enumerate(first):
-        progress(f"1 of 4: compiling {variant.name}", number / len(turns.variants))
-        turns.warm(variant)
-        if variant is ours:
-            _check_planned(ours)
-    right, mine, plain = (turns.results(variant, start) for variant in (unmoved, ours, eager))
-    equal = _same(mine, right)
-    found = _closeness(ours, work, 0.0 if equal else _distance(mine, right, 2))
-    found["max_difference_eager"] = _distance(mine, plain, math.inf)
-    del mine, plain
+    found, right, equal = turns.check(first, eager, start)
     for variant in first:
         before = time.process_time()
         turns.measure_peak(variant)
     if with_rivals:
-        now = time.process_time()
+        now, count = time.process_time(), len(first)
         # Each rival, a plan at the peak of each, and plans beside them.
         ways = 2 * len(rest) + len(more) + 1
-        left = (now - begun) / len(first) * ways
-        left += (now - before) * (len(first) + ways) * (steps + 1)
+        left = (now - begun) / count * ways + (now - before) * (count + ways) * (steps + 1)
         tell(
             f"comparing takes about {max(1, round(left / 60))} min of processor time more; Ctrl-C"
             " prints what is known by then"
         )
-    turns.each(rest + more, "1 of 4: compiling", turns.warm, lost=True)
-    turns.each(rest + more, "2 of 4: measuring peaks", turns.measure_peak)
-    at_peaks: dict[str, Variant] = {}
-
-    def plan_at_peak(rival: Variant) -> None:
-        if rival.peak and rival.peak >= (more[0].peak or 0):
-            at_peaks[rival.name] = more[0]  # nothing needs to move
-        elif rival.peak:
-            variant = _planned(work, options | {"fast_memory": rival.peak, "refine_after": 2})
-            turns.variants.append(variant)
-            turns.warm(variant)
-            turns.measure_peak(variant)
-            at_peaks[rival.name] = variant
-
-    others = [eager, *rest] if with_rivals else []
-    turns.each(others, "3 of 4: planning at the peak of", plan_at_peak)
-    same = [equal]
-    turns.each(
-        [
-            variant
-            for variant in turns.variants
-            if variant.model is not None and variant is not ours
-        ],
-        "3 of 4: checking results of",
-        lambda each: same.append(_same(turns.results(each, start), right)),
-    )
+    turns.measure(rest + more)
+    at_peaks = turns.plans_at_peaks(others, more, options)
+    equal &= turns.rest_is_right(ours, start, right)
     timed = 0 if turns.stopped else turns.timed((ours, *more), steps)
     found |= _summary(work, ours, unmoved) | {
-        "gradients_equal": all(same),
+        "gradients_equal": equal,
         "steps": timed,
         "interrupted": timed < steps,
-        "rivals": {
-            variant.name: variant.figures() | _compared(variant, at_peaks.get(variant.name))
-            for variant in others
-        },
+        "rivals": {one.name: one.measured() | _compared(one, at_peaks) for one in others},
     }
     if with_rivals:
         # Of a plan under which nothing moves.
-        found["executor_step_seconds"] = more[0].step_seconds
-        found["executor_step_cpu_seconds"] = more[0].step_cpu_seconds
+        found |= more[0].figures("executor_")
         found["budgets"] = [_under_budget(variant) for variant in (ours, *more[1:])]
     return found
 
@@ -368,7 +324,7 @@ def _planned(work: Workload, options: dict[str, Any]) -> Variant:
 def _under_budget(variant: Variant) -> dict[str, Any]:
     assert variant.model is not None
     found = variant.model.summary()
-    return variant.figures() | {
+    return variant.measured() | {
         "budget": found.budget,
         "planned_peak": found.planned_peak,
         **variant.prediction(),
@@ -376,13 +332,14 @@ def _under_budget(variant: Variant) -> dict[str, Any]:
     }
 
 
-def _compared(rival: Variant, plan: Variant | None) -> dict[str, Any]:
+def _compared(rival: Variant, at_peaks: Mapping[str, Variant]) -> dict[str, Any]:
     """A rival against the one plan that has the rival's own peak for a budget; beaten if that keeps
     it and is faster for certain."""
+    plan = at_peaks.get(rival.name)
     if rival.failed or plan is None:
         return {}
     figures: dict[str, Any] = {
-        "loadmaster_at_its_peak": plan.figures(),
+        "loadmaster_at_its_peak": plan.measured(),
         "difference": None,
         "beaten": False,
     }
@@ -505,6 +462,60 @@ class Turns:
             if lost and not variant.failed:
                 variant.failed = "stopped before it was measured"
 
+    def measure(self, variants: Sequence[Variant]) -> None:
+        """Compile variants, and measure their peaks."""
+        self.each(variants, "1 of 4: compiling", self.warm, lost=True)
+        self.each(variants, "2 of 4: measuring peaks", self.measure_peak)
+
+    def check(
+        self, first: Sequence[Variant], eager: Variant, start: Snapshot
+    ) -> tuple[dict[str, Any], list[torch.Tensor], bool]:
+        """Compile the first variants: the plan, then the unmoved graphs. Say how close their
+        results are, and return those of the latter, and whether they are equal."""
+        measurement.return_freed_memory()
+        ours, unmoved = first[:2]
+        for number, variant in enumerate(first):
+            self.progress(f"1 of 4: compiling {variant.name}", number / len(self.variants))
+            self.warm(variant)
+            if variant is ours:
+                _check_planned(ours)
+        right, mine, plain = (self.results(variant, start) for variant in (unmoved, ours, eager))
+        equal = _same(mine, right)
+        found = _closeness(ours, self.work, 0.0 if equal else _distance(mine, right, 2))
+        found["max_difference_eager"] = _distance(mine, plain, math.inf)
+        return found, right, equal
+
+    def plans_at_peaks(
+        self, others: Sequence[Variant], planned: Sequence[Variant], options: dict[str, Any]
+    ) -> dict[str, Variant]:
+        """Make a plan at the peak of each rival; where nothing needs to move, it is the first of
+        those that were ``planned``. By the name of the rival."""
+        found: dict[str, Variant] = {}
+
+        def plan(rival: Variant) -> None:
+            if rival.peak and rival.peak >= (planned[0].peak or 0):
+                found[rival.name] = planned[0]
+            elif rival.peak:
+                budget = {"fast_memory": rival.peak, "refine_after": 2}
+                variant = _planned(self.work, options | budget)
+                self.variants.append(variant)
+                self.warm(variant)
+                self.measure_peak(variant)
+                found[rival.name] = variant
+
+        self.each(others, "3 of 4: planning at the peak of", plan)
+        return found
+
+    def rest_is_right(self, ours: Variant, start: Snapshot, right: list[torch.Tensor]) -> bool:
+        """Whether results of all plans but ours are right."""
+        same: list[bool] = []
+        self.each(
+            [one for one in self.variants if one.model is not None and one is not ours],
+            "3 of 4: checking results of",
+            lambda each: same.append(_same(self.results(each, start), right)),
+        )
+        return all(same)
+
     def restore_parameters(self, variant: Variant) -> None:
         """Put parameters where the variant expects them, before its steps."""
         for other in self.variants:
@@ -565,7 +576,7 @@ class Turns:
                 self.work.step(variant)
             for variant in planned:
                 for plan in variant.model.plans if variant.model is not None else ():
-                    plan.forget_times()  # those of steps that give memory back are longer
+                    plan.history.forget()  # those of steps that give memory back are longer
             for variant in _PREDICTION_STEPS * [one for one in planned if not one.failed]:
                 self.restore_parameters(variant)
                 self.work.step(variant)
@@ -603,8 +614,7 @@ def _summary(work: Workload, ours: Variant, unmoved: Variant) -> dict[str, Any]:
         "unmoved_peak": max((plan.unmoved_peak for plan in plans), default=0),
         "unmoved_measured_peak": unmoved.peak,
         "resident": work.resident(unmoved),
-        "unmoved_step_seconds": unmoved.step_seconds,
-        "unmoved_step_cpu_seconds": unmoved.step_cpu_seconds,
+        **unmoved.figures("unmoved_"),
         "costs": costs_json(merged(costs)),
         "label": str(Label.MEASURED),
         "waiting_seconds": sum(plan.times.waiting for plan in plans),

@@ -29,14 +29,15 @@ from torch import nn
 from loadmaster.core.errors import ModelError, RuntimeUnavailable
 from loadmaster.core.packages import package
 from loadmaster.integrations.torch_compile.compare.measurement import (
+    HighWater,
     return_freed_memory,
     status_bytes,
 )
 from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+    WeightFile,
     large_pages,
     return_freed_blocks,
 )
-from loadmaster.integrations.torch_compile.devices.slow_file import WeightFile
 
 if TYPE_CHECKING:
     from loadmaster.integrations.torch_compile.compiled_model import Model
@@ -69,7 +70,7 @@ class Decoder:
     ) -> None:
         from transformers import StaticCache
 
-        self.module, self.call, self.given = module, module if call is None else call, prompt
+        self.call, self.given = module if call is None else call, prompt
         self.cache = StaticCache(config=module.config, max_cache_len=prompt.shape[1] + tokens)
         self.position = 0
 
@@ -96,16 +97,9 @@ def _made(spot: str) -> tuple[nn.Module, torch.Tensor]:
 
     torch.manual_seed(0)
     made = factory_of(spot)()
-    module, inputs = (
-        (made[0], made[1]) if isinstance(made, tuple) and len(made) > 1 else (None, None)
-    )
-    prompt = (
-        inputs.get("input_ids")
-        if isinstance(inputs, dict)
-        else inputs[0]
-        if isinstance(inputs, tuple)
-        else inputs
-    )
+    module, prompt = made[:2] if isinstance(made, tuple) and len(made) > 1 else (None, None)
+    if isinstance(prompt, dict | tuple):
+        prompt = prompt.get("input_ids") if isinstance(prompt, dict) else prompt[0]
     if (
         not isinstance(module, nn.Module)
         or not hasattr(module, "generate")
@@ -252,7 +246,7 @@ class Way:
     empty: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     failed: str = ""
-    before: dict[str, int] = field(default_factory=dict)
+    mark: HighWater | None = None
 
     def told(self, go: bool = True) -> dict[str, Any]:
         """Have the worker go on, and return its answer; sets ``failed`` where there is none."""
@@ -270,56 +264,41 @@ class Way:
 
     def next(self) -> None:
         """Make a token."""
-        row = self.told()
-        if row:
+        if row := self.told():
             self.rows.append(row)
 
     def watch(self) -> None:
         """Count the peak from now on."""
         with contextlib.suppress(OSError):
-            Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-            self.before = status_bytes(self.process.pid)
+            self.mark = HighWater(self.process.pid)
 
     def peak(self) -> int | None:
         """Most bytes of anonymous memory since `watch`, above what was there when only libraries
         were loaded."""
-        try:
-            now = status_bytes(self.process.pid)
-        except OSError:
-            return None
-        return (
-            now["VmHWM"]
-            - max(one["RssFile"] + one["RssShmem"] for one in (now, self.before))
-            - self.empty
-        )
-
-    def _later(self) -> list[dict[str, Any]]:
-        """Rows of the tokens that count."""
-        return self.rows[1 + _WARM_UP :] or self.rows[1:] or self.rows
+        with contextlib.suppress(OSError):
+            if self.mark is not None:
+                return self.mark.bytes() - self.empty
+        return None
 
     def figures(self) -> dict[str, Any]:
         """Seconds to the first token, tokens per second by the median of the later ones, medians of
         `_PARTS`, and the last row."""
         if self.failed:
             return {"failed": self.failed}
-        later = [row["seconds"] for row in self._later()]
-        last = {
-            name: value for name, value in self.rows[-1].items() if name not in ("token", "seconds")
-        }
+        later = self.rows[1 + _WARM_UP :] or self.rows[1:] or self.rows
         typical = {
-            name: statistics.median(row[name] for row in self._later())
-            for name in _PARTS
-            if name in last
+            name: statistics.median(row[name] for row in later)
+            for name in ("seconds", *_PARTS)
+            if name in later[0]
         }
-        return (
-            last
-            | typical
-            | {
-                "first_token_seconds": self.rows[0]["seconds"],
-                "tokens_per_second": 1 / statistics.median(later) if len(self.rows) > 1 else None,
-                "measured_peak": self.peak(),
-            }
-        )
+        last = self.rows[-1] | typical
+        seconds = last.pop("seconds")
+        del last["token"]
+        return last | {
+            "first_token_seconds": self.rows[0]["seconds"],
+            "tokens_per_second": 1 / seconds if len(self.rows) > 1 else None,
+            "measured_peak": self.peak(),
+        }
 
 
 def generate(

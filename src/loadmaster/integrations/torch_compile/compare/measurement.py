@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
+
 STATED = 8 << 20
 """Bytes that a process takes outside of the plan: Python objects, tables of the kernels' libraries,
 stacks of threads."""
@@ -51,6 +53,20 @@ def status_bytes(process: int | str = "self") -> dict[str, int]:
     }
 
 
+class HighWater:
+    """The kernel's own high-water mark of a process's memory, less mapped files and shared memory,
+    from when this is made: nothing is sampled, and nothing that is short escapes."""
+
+    def __init__(self, process: int | str = "self") -> None:
+        Path(f"/proc/{process}/clear_refs").write_text("5")
+        self._process, self.before = process, status_bytes(process)
+
+    def bytes(self) -> int:
+        """The most bytes so far."""
+        now = status_bytes(self._process)
+        return now["VmHWM"] - max(one["RssFile"] + one["RssShmem"] for one in (now, self.before))
+
+
 @dataclass
 class Peak:
     """The most ``bytes`` above those at the start, set when the measured block has ended."""
@@ -60,14 +76,10 @@ class Peak:
 
 @contextmanager
 def peak_of(device: torch.device) -> Iterator[Peak]:
-    """Measure the peak of what runs inside, above what is there when it starts.
-
-    On the CPU the kernel's own high-water mark is reset and read (VmHWM, less mapped files and
-    shared memory): nothing is sampled, and nothing that is short escapes.
-    """
+    """Measure the peak of what runs inside, above what is there when it starts."""
     peak = Peak()
-    gc.collect()
     if device.type == "cuda":
+        gc.collect()
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -75,10 +87,7 @@ def peak_of(device: torch.device) -> Iterator[Peak]:
         torch.cuda.synchronize(device)
         peak.bytes = torch.cuda.max_memory_allocated(device) - before
         return
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    start = status_bytes()
+    return_freed_blocks()
+    mark = HighWater()
     yield peak
-    end = status_bytes()
-    shared = max(end["RssFile"] + end["RssShmem"], start["RssFile"] + start["RssShmem"])
-    peak.bytes = end["VmHWM"] - shared - start["RssAnon"]
+    peak.bytes = mark.bytes() - mark.before["RssAnon"]

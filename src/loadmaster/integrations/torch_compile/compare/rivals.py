@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from loadmaster.integrations.torch_compile.captured import View
-from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
+from loadmaster.integrations.torch_compile.captured import view_of
+from loadmaster.integrations.torch_compile.devices.cpu_memory import SlowFile, pages
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 
 _SMALLEST = 64 << 10
@@ -31,18 +31,18 @@ class SavedToFile:
     def __init__(self, file: SlowFile, kept: Callable[[torch.Tensor], bool]) -> None:
         self.file, self.kept = file, kept
 
-    @contextmanager
-    def hooks(self) -> Iterator[None]:
+    def hooks(self) -> AbstractContextManager[Any]:
         """Have autograd save tensors to the file inside the block."""
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
-            yield
+        hooks: AbstractContextManager[Any] = torch.autograd.graph.saved_tensors_hooks(
+            self._pack, self._unpack
+        )
+        return hooks
 
     def _pack(self, tensor: torch.Tensor) -> Any:
         if tensor.nbytes < _SMALLEST or self.kept(tensor):
             return tensor
         dense = tensor.detach().contiguous()
-        view = View(0, dense.dtype, tuple(dense.shape), dense.stride(), 0)
-        slow = SlowTensor(view, self.file, self.file.reserve(pages(dense.nbytes)))
+        slow = SlowTensor(view_of(dense), self.file, self.file.reserve(pages(dense.nbytes)))
         slow.write(dense)
         return slow, tensor.stride()
 
@@ -68,17 +68,12 @@ def blocks_of(module: nn.Module) -> list[nn.Module]:
     repeated = [cls for cls, count in counts.most_common() if count >= 3]
     if not repeated:
         return []
-    found: list[nn.Module] = []
 
-    def visit(m: nn.Module) -> None:
+    def inside(m: nn.Module) -> Iterator[nn.Module]:
         for child in m.children():
-            if type(child) is repeated[0]:
-                found.append(child)
-            else:
-                visit(child)
+            yield from [child] if type(child) is repeated[0] else inside(child)
 
-    visit(module)
-    return found
+    return [*inside(module)]
 
 
 @contextmanager
@@ -103,7 +98,7 @@ def budgeted_backend(share: float) -> Callable[..., Any]:
     kernels as ours."""
     from functorch.compile import min_cut_rematerialization_partition
 
-    return _plain_backend(min_cut_rematerialization_partition, {"activation_memory_budget": share})
+    return _plain_backend(min_cut_rematerialization_partition, activation_memory_budget=share)
 
 
 def unmoved_backend() -> Callable[..., Any]:
@@ -111,6 +106,12 @@ def unmoved_backend() -> Callable[..., Any]:
     from functorch.compile import default_partition
 
     return _plain_backend(default_partition)
+
+
+def _plain_backend(partition: Any, **settings: Any) -> Callable[..., Any]:
+    from loadmaster.integrations.torch_compile.backend import compiled_by, unplanned
+
+    return compiled_by(unplanned, unplanned, partition, **settings)
 
 
 def exported(module: nn.Module) -> Callable[..., Any]:
@@ -124,25 +125,3 @@ def exported(module: nn.Module) -> Callable[..., Any]:
         return runs[0].run(*given, *named.values())
 
     return run
-
-
-def _plain_backend(partition: Any, settings: dict[str, Any] | None = None) -> Callable[..., Any]:
-    def compiled(graph: torch.fx.GraphModule, inputs: Any, **_: Any) -> Any:
-        from torch._dynamo.backends.common import aot_autograd
-
-        from loadmaster.integrations.torch_compile.backend import unplanned
-
-        def part(graph: torch.fx.GraphModule, _: Any) -> Any:
-            return unplanned(graph)
-
-        with torch._functorch.config.patch(
-            force_non_lazy_backward_lowering=True, **(settings or {})
-        ):
-            return aot_autograd(
-                fw_compiler=part,
-                bw_compiler=part,
-                partition_fn=partition,
-                keep_inference_input_mutations=True,
-            )(graph, inputs)
-
-    return compiled

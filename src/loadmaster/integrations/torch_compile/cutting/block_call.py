@@ -40,7 +40,6 @@ from loadmaster.integrations.torch_compile.slow_tensor import (
 from loadmaster.integrations.torch_compile.updates import Update
 from loadmaster.placement.sequence import CopyLink
 
-Operand: TypeAlias = torch.Tensor | SlowTensor
 Slow: TypeAlias = Sequence[SlowTensor | None]
 Blocks = Callable[[Call, Slow, tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]
 """Runs a call on operands: slow results (None for those in fast memory), arguments, keywords;
@@ -71,19 +70,17 @@ class BlockCall:
         """Run all blocks; the results in fast memory, None for the others."""
         return self.run(self.whole, slow, arguments, keywords)
 
-    def profile(self, call: Call, captured: Captured, known: dict[Any, CallProfile]) -> CallProfile:
-        """Measure the blocks of a call on made-up operands; the seconds of transfers are those that
-        the link promises."""
-        key = (
+    def profile_key(self, call: Call, captured: Captured) -> Any:
+        """A key that is equal for calls that run alike."""
+        return (
             repr(self.run),
             signature(replace(call, target=self.whole.target)),
             *(view.storage in captured.streamed for view in views((call.arguments, call.keywords))),
         )
-        if key not in known:
-            known[key] = self._profile(call, captured)
-        return known[key]
 
-    def _profile(self, call: Call, captured: Captured) -> CallProfile:
+    def profile(self, call: Call, captured: Captured) -> CallProfile:
+        """Measure the blocks of a call on made-up operands; the seconds of transfers are those that
+        the link promises."""
         file, target = NoFile(), copy.copy(self.whole.target)
         whole = replace(self.whole, target=target) if isinstance(target, Update) else self.whole
         arguments, keywords = stand_ins(call, captured, lambda view: SlowTensor(view, file, 0))
@@ -108,9 +105,6 @@ class BlockCall:
 def empty(view: View) -> torch.Tensor:
     """A result in fast memory, not yet computed."""
     return torch.empty_strided(view.size, view.stride, dtype=view.dtype)
-
-
-aten: Any = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -288,5 +282,5 @@ def updated_rows(
 ) -> tuple[Any, ...]:
     """An elementwise optimizer's step in blocks of the parameter's rows; the same to the bit as on
     the whole."""
-    call.target.in_blocks(arguments, pieces)
+    call.target.in_blocks(arguments, blocks(arguments[0].shape[0], pieces))
     return (None,) * len(slow)

@@ -12,16 +12,16 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
+from loadmaster.core.arrays import Ints
 from loadmaster.integrations.torch_compile.captured import (
     Call,
-    Captured,
     Owner,
     View,
     is_view,
@@ -38,23 +38,14 @@ from loadmaster.integrations.torch_compile.cutting.block_call import (
     picked_scores,
     updated_rows,
 )
+from loadmaster.integrations.torch_compile.devices.cpu_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
 from loadmaster.integrations.torch_compile.persistent import SMALLEST
-from loadmaster.integrations.torch_compile.placing import Problem
 from loadmaster.integrations.torch_compile.slow_tensor import narrowed, parts
 from loadmaster.integrations.torch_compile.updates import Traced, Update, is_elementwise
 from loadmaster.placement.sequence import CopyLink
 
 aten: Any = torch.ops.aten
-
-
-def can_update_rows(call: Call) -> bool:
-    """Whether an update treats each element by itself, in the same order of rows for all its
-    operands."""
-    forms = {(view.size, view.stride) for view in call.arguments}
-    return (
-        is_elementwise(call.target.optimizer) and len(forms) == 1 and bool(call.arguments[0].size)
-    )
 
 
 _SHARES = (1.0, 0.7, 0.5, 0.35)
@@ -83,8 +74,8 @@ _UPDATED_AT_ONCE = 10
 
 
 def rests(
-    captured: Captured, movable: frozenset[int], wanted: Iterable[int], room: int, link: CopyLink
-) -> Captured:
+    captured: Traced, movable: frozenset[int], wanted: Iterable[int], room: int, link: CopyLink
+) -> Traced:
     """Let those of the ``wanted`` storages rest in the slow memory that can, with kernels cut into
     blocks of at most ``room`` bytes.
 
@@ -98,24 +89,22 @@ def rests(
             users[s].append(call)
     known: dict[tuple[int, frozenset[int]], Call | None] = {}
 
+    def resting(call: Call) -> frozenset[int]:
+        return streamed.intersection((*call.reads, *call.writes))
+
     def in_blocks(call: Call) -> Call | None:
-        key = id(call), streamed.intersection((*call.reads, *call.writes))
+        key = id(call), resting(call)
         if key not in known:
             known[key] = _in_blocks(call, key[1], room, link)
         return known[key]
 
     while True:
-        calls = {id(call): in_blocks(call) for s in streamed for call in users[s]}
-        stuck = [call for s in streamed for call in users[s] if calls[id(call)] is None]
+        using = {id(call): call for s in streamed for call in users[s]}
+        calls = {key: in_blocks(call) for key, call in using.items()}
+        stuck = [resting(using[key]) for key, call in calls.items() if call is None]
         if not stuck:
             break
-        streamed -= {
-            min(
-                streamed.intersection((*call.reads, *call.writes)),
-                key=lambda s: (storages[s].bytes, s),
-            )
-            for call in stuck
-        }
+        streamed -= {min(some, key=lambda s: (storages[s].bytes, s)) for some in stuck}
     return replace(
         captured, calls=[calls.get(id(call)) or call for call in captured.calls], streamed=streamed
     )
@@ -135,13 +124,13 @@ def levels(budget: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def too_large(captured: Captured, limit: int) -> frozenset[int]:
+def too_large(captured: Traced, limit: int) -> set[int]:
     """Storages of calls whose operands alone take more than ``limit`` bytes."""
     found: set[int] = set()
     for call in captured.calls:
         if captured.operand_bytes(call) > limit:
             found |= {*call.reads, *call.writes}
-    return frozenset(found)
+    return found
 
 
 def _in_blocks(call: Call, streamed: frozenset[int], room: int, link: CopyLink) -> Call | None:
@@ -158,13 +147,12 @@ def _in_blocks(call: Call, streamed: frozenset[int], room: int, link: CopyLink) 
 
 def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
     if isinstance(call.target, Update):
-        parameter = call.arguments[0]
+        # Each element by itself, in the same order of rows for all operands.
+        parameter, forms = call.arguments[0], {view[2:4] for view in call.arguments}
+        if not is_elementwise(call.target.optimizer) or len(forms) > 1 or not parameter.size:
+            return None
         pieces = math.ceil(_UPDATED_AT_ONCE * _bytes(parameter) / room)
-        return (
-            partial(updated_rows, min(pieces, parameter.size[0], _MOST))
-            if can_update_rows(call)
-            else None
-        )
+        return partial(updated_rows, min(pieces, parameter.size[0], _MOST))
     if set(call.writes).intersection(call.reads):
         return None
     if call.kind in _SPECIAL:
@@ -205,24 +193,16 @@ def _nested(call: Call, streamed: frozenset[int], room: int) -> Iterator[tuple[i
 def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int) -> Slices | None:
     """Blocks along a cut that take ``room``, with what all of them need, or ``most``; None if that
     is not possible."""
-    tensors = [(view, dim, view.storage in streamed) for view, dim in _with_dims(call, cut)]
-    results = [
-        (view, dim, True)
-        for view, dim in zip(call.results, cut.results, strict=True)
-        if isinstance(view, View)
-    ]
-    held = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim == WHOLE)
+    made = [(v, d) for v, d in zip(call.results, cut.results, strict=True) if v is not None]
+    tensors = [(view, dim) for view, dim in _with_dims(call, cut) if view.storage in streamed]
+    tensors += made
+    held = sum(_bytes(view) for view, dim in tensors if dim == WHOLE)
     # A part of a sum is beside the sum, but for products.
     beside = call.kind != "aten.mm"
-    held += sum(
-        _bytes(view) * ((view.storage in streamed) + beside)
-        for view, dim, _ in results
-        if dim == SUM
-    )
-    cutting = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim >= 0)
-    if held >= room or any(
-        dim == SUM and view.dtype.itemsize < _SUMMED for view, dim, _ in results
-    ):
+    sums = [view for view, dim in made if dim == SUM]
+    held += sum(_bytes(view) * ((view.storage in streamed) + beside) for view in sums)
+    cutting = sum(_bytes(view) for view, dim in tensors if dim >= 0)
+    if held >= room or any(view.dtype.itemsize < _SUMMED for view in sums):
         return None
     pieces = min(max(math.ceil(cutting / (room - held)), 1), cut.length(call))
     return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
@@ -324,7 +304,7 @@ over the elements once. The gradients of normalisation are not among them, as Py
 compute those in two passes, the first of which writes."""
 
 
-def in_place(captured: Captured) -> Captured:
+def in_place(captured: Traced) -> Traced:
     """Let results take the place of operands, wherever a call is the last that needs the operand.
     O(uses of storages).
 
@@ -332,43 +312,32 @@ def in_place(captured: Captured) -> Captured:
     """
     last = {s: k for k, call in enumerate(captured.calls) for s in (*call.reads, *call.writes)}
     boundary = captured.parts[0].end
-    for view in views(
-        [part.returned for part in captured.parts]
-    ):  # what the first part saves is needed by the second
+    for view in views([part.returned for part in captured.parts]):
+        # What the first part saves is needed by the second.
         last[view.storage] = max(last.get(view.storage, 0), boundary)
     place: dict[int, int] = {}
 
     def moved(leaf: Any) -> Any:
-        return (
-            leaf._replace(storage=place[leaf.storage])
-            if isinstance(leaf, View) and leaf.storage in place
-            else leaf
-        )
+        if not isinstance(leaf, View):
+            return leaf
+        return leaf._replace(storage=place.get(leaf.storage, leaf.storage))
 
     def renamed(values: Any) -> Any:
         return tree_map(moved, values, is_leaf=is_view)
 
-    calls = []
-    for k, call in enumerate(captured.calls):
+    def renamed_call(call: Call) -> Call:
         arguments, keywords, results = renamed((call.arguments, call.keywords, call.results))
-        reads, writes = (
-            tuple(dict.fromkeys(place.get(s, s) for s in some))
-            for some in (call.reads, call.writes)
-        )
-        call = replace(
-            call,
-            arguments=arguments,
-            keywords=keywords,
-            results=results,
-            reads=reads,
-            writes=writes,
-        )
+        used = call.reads, call.writes
+        reads, writes = (tuple(dict.fromkeys(place.get(s, s) for s in some)) for some in used)
+        return Call(call.name, call.target, arguments, keywords, results, reads, writes)
+
+    calls = []
+    for k, call in enumerate(map(renamed_call, captured.calls)):
         operand = next((s for s in _dying(captured, call) if last[s] <= k), None)
         if operand is not None:
             result = call.results[0].storage  # type: ignore[union-attr]
             place[result], last[operand] = operand, last.get(result, k)
-            written = tuple(operand if s == result else s for s in call.writes)
-            call = replace(call, results=renamed(call.results), writes=written, in_place=True)
+            call = replace(renamed_call(call), in_place=True)
         calls.append(call)
     parts = tuple(
         replace(part, returned=renamed(part.returned), given=renamed(part.given))
@@ -377,29 +346,26 @@ def in_place(captured: Captured) -> Captured:
     return replace(captured, calls=calls, parts=parts)
 
 
-def _dying(captured: Captured, call: Call) -> Iterator[int]:
+def _dying(captured: Traced, call: Call) -> Iterator[int]:
     """Operands whose place the first result of a call can take, if nobody needs them any more."""
     result = call.results[0] if call.target in IN_PLACE else None
     if result is None or not _alone(captured, result):
         return
     operands = list(views((call.arguments, call.keywords)))
     for operand in operands:
-        once = all(other == operand for other in operands if other.storage == operand.storage)
         if (
             operand[1:] == result[1:]
-            and once
+            and all(other == operand for other in operands if other.storage == operand.storage)
             and _alone(captured, operand)
             and operand.storage not in call.writes
         ):
             yield operand.storage
 
 
-def _alone(captured: Captured, view: View) -> bool:
+def _alone(captured: Traced, view: View) -> bool:
     """Whether a tensor is all of a storage of the plan's own, in the arena."""
-    storage = captured.storages[view.storage]
-    elements = torch.Size(view.size).numel()
-    whole = storage.owner is Owner.PLAN and storage.bytes == elements * view.dtype.itemsize > 0
-    return whole and view.storage not in captured.streamed
+    whole = captured.storages[view.storage].bytes == _bytes(view) > 0
+    return whole and captured.is_planned(view) and view.storage not in captured.streamed
 
 
 _ABOUT = 1.05
@@ -416,8 +382,8 @@ class Versions:
         The graph before it is profiled.
     movable
         The caller's storages, and gradients, that may leave the fast memory.
-    link, profiles
-        What transfers take; profiles of calls that were seen before.
+    memory, profiles
+        Where it is to run; profiles of calls that were seen before.
     budget
         Bytes of fast memory, as far as they are known. Calls whose operands alone take more are not
         tried whole, and run in blocks in every version.
@@ -427,50 +393,43 @@ class Versions:
         self,
         graph: Traced,
         movable: frozenset[int],
-        link: CopyLink,
+        memory: DeviceMemory,
         profiles: CallProfiles,
         budget: int | None,
     ) -> None:
-        self._movable, self._link, self._profiles = movable, link, profiles
-        large = frozenset() if budget is None else too_large(graph.captured, int(_ABOUT * budget))
-        self._always: frozenset[int] = frozenset()
-        ways = [] if budget is None else levels(budget)
-        if ways and large:
-            _, least, room = ways[0]
-            wanted = [s for s in large if graph.captured.storages[s].bytes >= least]
-            self._always = rests(graph.captured, movable, wanted, room, link).streamed
-        self._plain = graph.captured
-        self.whole = replace(
-            graph,
-            captured=in_place(graph.captured),
-            profiles=profiles.of(graph.captured, self._always),
-        )
+        self._movable, self._memory, self._profiles = movable, memory, profiles
+        self._plain, self._always = graph, frozenset[int]()
+        for limit, least, room in self._levels(budget)[:1]:
+            large = too_large(graph, int(_ABOUT * limit))
+            wanted = (s for s in large if graph.storages[s].bytes >= least)
+            self._always = rests(graph, movable, wanted, room, memory.link).streamed
+        self.whole = replace(in_place(graph), profiles=profiles.of(graph, self._always))
         self._known: dict[tuple[frozenset[int], int], Traced] = {}
 
-    def finer(self, budget: int | None, problem: Callable[[Traced], Problem]) -> Iterator[Traced]:
+    def _levels(self, budget: int | None) -> list[tuple[int, int, int]]:
+        """No kernel is cut without a budget, or without a file that blocks are read from."""
+        return [] if budget is None or self._memory.file is None else levels(budget)
+
+    def finer(self, budget: int | None, needed: Callable[[], Ints]) -> Iterator[Traced]:
         """Give the whole graph, and then versions for a budget with more and more kernels in
         blocks.
 
-        ``problem`` is the whole graph's, with all moving that may.
+        ``needed`` gives the bytes without which each kernel of the whole graph cannot run.
         """
         if not self._always:
             yield self.whole
-        if budget is None:
-            return
-        needed = problem(self.whole).needed()
-        captured = self._plain
-        before = None
-        for limit, least, room in levels(budget):
-            calls = [captured.calls[k] for k in np.flatnonzero(needed > limit)]
+        before, needed = None, cache(needed)
+        for limit, least, room in self._levels(budget):
+            calls = [self._plain.calls[k] for k in np.flatnonzero(needed() > limit)]
             used = {
                 s
                 for call in calls
                 for s in (*call.reads, *call.writes)
-                if captured.storages[s].bytes >= max(least, SMALLEST)
+                if self._plain.storages[s].bytes >= max(least, SMALLEST)
             }
             version = self._cut(self._always | used, room)
-            if version.captured.streamed and version.captured.calls != before:
-                before = version.captured.calls
+            if version.streamed and version.calls != before:
+                before = version.calls
                 yield version
 
     def _cut(self, wanted: frozenset[int], room: int) -> Traced:
@@ -478,7 +437,6 @@ class Versions:
         kernels profiled."""
         key = wanted, room
         if key not in self._known:
-            captured = rests(self._plain, self._movable, wanted, room, self._link)
-            profiles = self._profiles.of(captured)
-            self._known[key] = replace(self.whole, captured=in_place(captured), profiles=profiles)
+            cut = rests(self._plain, self._movable, wanted, room, self._memory.link)
+            self._known[key] = replace(in_place(cut), profiles=self._profiles.of(cut))
         return self._known[key]

@@ -1,34 +1,359 @@
-"""Memory of a CPU: an arena in anonymous memory, an unlinked file, and a thread for each direction
-that copies between them."""
+"""Memory of a CPU: an arena in anonymous memory, an unlinked file that is read and written without
+the page cache, and a thread for each direction that copies between them.
+
+The file never has a name: its space is freed when its descriptor closes, however the process ends.
+It is opened with O_DIRECT, so that its pages never are in the page cache: a copy to it frees
+memory, and a copy from it is a true read. Addresses, offsets and lengths are multiples of `PAGE`.
+Space is reserved (posix_fallocate) before a step needs it, so that a full disk is found early. A
+file system that knows no O_DIRECT, or that keeps files in memory (tmpfs), is refused.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import mmap
+import os
 import statistics
+import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import torch
 
 from loadmaster import _native
-from loadmaster.integrations.torch_compile.captured import View, on_storage
-from loadmaster.integrations.torch_compile.devices import allocator_hook
-from loadmaster.integrations.torch_compile.devices.slow_file import (
-    PAGE,
-    Copy,
-    FastArena,
-    SlowFile,
-    pages,
-)
+from loadmaster.core.errors import SlowMemoryError
+from loadmaster.integrations.torch_compile.captured import View, at_address, on_storage
+from loadmaster.integrations.torch_compile.devices.allocator_hook import install_allocator
 from loadmaster.placement.sequence import CopyLink
-from loadmaster.workloads.graph import Graph
+
+if TYPE_CHECKING:
+    from loadmaster.workloads.graph import Graph
+
+PAGE = 4096
+_AT_ONCE = 64 << 20
+_IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
+
+
+def pages(count: int) -> int:
+    """Bytes, rounded up to whole pages."""
+    return -(-count // PAGE) * PAGE
+
+
+def _file_system(file: int) -> int:
+    """The kind of file system that a file is on: the first field of ``struct statfs``."""
+    status = (ctypes.c_long * 64)()
+    return int(status[0]) if ctypes.CDLL(None).fstatfs(file, status) == 0 else 0
+
+
+class DirectFile:
+    """A file that is read and written without the page cache, in whole pages; ``name`` is what
+    errors call it."""
+
+    def __init__(self, name: str, path: str | Path, flags: int) -> None:
+        self.name = name
+        self._file = os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, 0o600)
+        self._close = weakref.finalize(self, os.close, self._file)
+
+    def write(self, memory: memoryview, offset: int) -> None:
+        """Copy ``memory`` to the file; the interpreter lock is released meanwhile. Raises
+        `SlowMemoryError`."""
+        self._transfer(os.pwritev, memory, offset, "written")
+
+    def read(self, memory: memoryview, offset: int) -> None:
+        """Fill ``memory`` from the file. Raises `SlowMemoryError`."""
+        self._transfer(os.preadv, memory, offset, "read")
+
+    def forget(self, offset: int, count: int) -> None:
+        """Drop this part of the file from the page cache; it must be written and not mapped in any
+        page."""
+        os.posix_fadvise(self._file, offset, count, os.POSIX_FADV_DONTNEED)
+
+    def _transfer(
+        self, call: Callable[..., int], memory: memoryview, offset: int, what: str
+    ) -> None:
+        done = 0
+        while done < len(memory):
+            try:
+                moved = call(self._file, [memory[done : done + _AT_ONCE]], offset + done)
+            except OSError as error:
+                raise SlowMemoryError(
+                    f"{self.name}: bytes cannot be {what}: {error.strerror}"
+                ) from None
+            done += moved
+            if not moved or moved % PAGE:
+                self._ended(f"{what} {done} of {len(memory)} bytes")
+                break
+
+    def _ended(self, what: str) -> None:
+        raise SlowMemoryError(f"{self.name}: the file ended early: {what}")
+
+    def close(self) -> None:
+        """Close the file; the space of one without a name is freed."""
+        self._close()
+
+
+class SlowFile(DirectFile):
+    """Regions of an unlinked file in ``folder``, of which at most ``limit`` bytes are reserved."""
+
+    def __init__(self, folder: Path | None, limit: int | None = None) -> None:
+        self.folder = Path(tempfile.gettempdir()) if folder is None else folder
+        self.limit = limit
+        self.bytes = 0
+        self.used = 0
+        self._free: list[tuple[int, int]] = []
+        self._lock = threading.Lock()
+        name = f"slow_memory {self.folder}"
+        try:
+            super().__init__(name, self.folder, os.O_TMPFILE | os.O_RDWR)
+        except OSError as error:
+            why = (
+                "its file system has no O_DIRECT"
+                if error.errno in (errno.EINVAL, errno.EOPNOTSUPP)
+                else error.strerror
+            )
+            raise SlowMemoryError(
+                f"{name}: no file can be made there ({why}): name a folder on a local disk"
+            ) from None
+        if kind := _IN_MEMORY.get(_file_system(self._file)):
+            raise SlowMemoryError(
+                f"{name}: {kind} keeps files in memory: name a folder on a local disk"
+            )
+
+    def reserve(self, count: int) -> int:
+        """Reserve ``count`` bytes (whole pages) on the disk; their offset. Raises
+        `SlowMemoryError`."""
+        with self._lock:
+            for i, (offset, size) in enumerate(self._free):
+                if size >= count:
+                    self._free[i : i + 1] = [(offset + count, size - count)] if size > count else []
+                    self.used += count
+                    return offset
+            grows = bool(self._free) and sum(self._free[-1]) == self.bytes
+            offset = self._free[-1][0] if grows else self.bytes  # a free region at the end grows
+            self._extend(offset + count)
+            if grows:
+                self._free.pop()
+            self.used += count
+            return offset
+
+    def _extend(self, size: int) -> None:
+        more = size - self.bytes
+        try:
+            if self.limit is not None and size > self.limit:
+                raise OSError(errno.ENOSPC, f"slow_limit allows {self.limit}")
+            if more:
+                os.posix_fallocate(self._file, self.bytes, more)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self.bytes)  # what it got before the disk was full
+            raise SlowMemoryError(
+                f"{self.name}: {more} bytes more cannot be had: {error.strerror}"
+            ) from None
+        self.bytes = size
+
+    def release(self, offset: int, count: int) -> None:
+        """Release reserved bytes; adjacent free regions are merged."""
+        if not count:
+            return
+        with self._lock:
+            self.used -= count
+            merged: list[tuple[int, int]] = []
+            for start, size in sorted([*self._free, (offset, count)]):
+                if merged and sum(merged[-1]) == start:
+                    merged[-1] = merged[-1][0], merged[-1][1] + size
+                else:
+                    merged.append((start, size))
+            self._free = merged
+
+    def mapped(self, offset: int, count: int) -> mmap.mmap:
+        """Map bytes of the file into memory; reads and writes there go through the page cache,
+        until `forget`."""
+        return mmap.mmap(
+            self._file, count, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset
+        )
+
+
+_THERE, _OF_FILE = np.uint64(3 << 62), np.uint64(1 << 61)
+"""Bits of an entry of ``/proc/self/pagemap``: a page is present or swapped; it is a file's."""
+
+
+class WeightFile(DirectFile):
+    """A file of weights. Reads may reach beyond its end."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, path, os.O_RDONLY)
+
+    def _ended(self, what: str) -> None:
+        return
+
+
+@cache
+def _opened(path: str, device: int, inode: int) -> WeightFile | None:
+    try:
+        file = WeightFile(path)
+        file.read(memoryview(mmap.mmap(-1, PAGE)), 0)
+    except (OSError, SlowMemoryError):
+        return None
+    return file
+
+
+@dataclass(frozen=True)
+class FilePlace:
+    """Where a tensor's bytes are: in a file at ``offset``, and mapped privately at ``address``."""
+
+    file: WeightFile
+    offset: int
+    address: int
+    bytes: int
+
+    @property
+    def shift(self) -> int:
+        """Bytes from the beginning of a page to the tensor."""
+        return self.offset % PAGE
+
+    @property
+    def slot(self) -> int:
+        """The offset of the page in which the tensor begins."""
+        return self.offset - self.shift
+
+    def changed(self) -> bool:
+        """Whether somebody has written to a page of the tensor: then it is memory of this process.
+        O(pages), a megabyte of them in 1 ms."""
+        first, count = self.address // PAGE, -(-(self.address % PAGE + self.bytes) // PAGE)
+        with Path("/proc/self/pagemap").open("rb", buffering=0) as table:
+            table.seek(8 * first)
+            entries = np.frombuffer(table.read(8 * count), dtype=np.uint64)
+        return bool(((entries & _THERE > 0) & (entries & _OF_FILE == 0)).any())
+
+    def forget(self, changed: bool = False) -> None:
+        """Drop what was read through the mapping from memory; the tensor must not be `changed`,
+        whatever versions of it say."""
+        start, end = pages(self.address), (self.address + self.bytes) // PAGE * PAGE
+        if end > start:
+            ctypes.CDLL(None).madvise(
+                ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED
+            )
+        self.file.forget(self.slot, pages(self.shift + self.bytes))
+
+
+class FileMapping(NamedTuple):
+    """A private mapping of a file into this process."""
+
+    start: int
+    end: int
+    offset: int
+    path: str
+    inode: int
+
+
+def file_mappings() -> list[FileMapping]:
+    """Private mappings of files, by address. O(mappings of the process)."""
+    found = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        words = line.split(maxsplit=5)
+        if len(words) == 6 and words[5].startswith("/") and words[1][3] == "p":
+            start, end = (int(word, 16) for word in words[0].split("-"))
+            found.append(FileMapping(start, end, int(words[2], 16), words[5], int(words[4])))
+    return found
+
+
+def place_in_file(address: int, bytes: int, mappings: Sequence[FileMapping]) -> FilePlace | None:
+    """Where the bytes at ``address`` are in a file; None if they are in none of the ``mappings`` as
+    a whole."""
+    for one in mappings:
+        if one.start <= address and address + bytes <= one.end:
+            try:
+                status = os.stat(one.path)
+            except OSError:  # the file is gone
+                return None
+            if status.st_ino == one.inode and (
+                file := _opened(one.path, status.st_dev, status.st_ino)
+            ):
+                return FilePlace(file, one.offset + address - one.start, address, bytes)
+            return None
+    return None
+
+
+class Copy(NamedTuple):
+    """A copy of ``bytes`` of a tensor between ``offset`` in the arena and ``slot`` in the slow
+    memory, both in bytes."""
+
+    to_fast: bool
+    offset: int
+    slot: int
+    bytes: int
+    file: DirectFile | None = None
+
+
+Wait: TypeAlias = Callable[[], float]
+"""Has what is computed next see a copy under way; returns its seconds, 0 if not known. Raises what
+the copy raised."""
+
+
+class FastArena:
+    """Fast memory of one plan: ``bytes`` from the address ``base`` on."""
+
+    bytes: int
+    base: int
+    device = torch.device("cpu")
+
+    def tensor(self, view: View, offset: int, bytes: int) -> torch.Tensor:
+        """The tensor of a storage of ``bytes`` that lies at ``offset``. It is valid while the arena
+        is."""
+        return on_storage(at_address(self.base + offset, bytes, self.device), view)
+
+    def drop(self, start: int = 0) -> None:
+        """Free memory from ``start`` on until it is used again, where parts of it can be freed; its
+        contents are lost."""
+
+    def close(self) -> None:
+        """Free all memory for good; its tensors must not be used any more."""
+
+
+class DeviceMemory(Protocol):
+    """Fast and slow memory of one budget."""
+
+    link: CopyLink
+    alignment: int
+    shrinks: bool
+    """Whether an arena can give back what is above an address, for results that need the room."""
+
+    @property
+    def file(self) -> SlowFile | None:
+        """The file to which parameters, buffers and optimizer state are offloaded between steps;
+        None if they are not."""
+
+    def arena(self, bytes: int) -> FastArena:
+        """Fast memory for a plan."""
+
+    def script(self, grants: Sequence[tuple[int, int]]) -> Any:
+        """A script with which a kernel allocates at planned offsets (``begin(base)``), or None
+        where that is not possible."""
+
+    def reserve(self, bytes: int) -> int:
+        """Reserve slow memory for a step; the slot at which it begins. Raises `SlowMemoryError`."""
+
+    def release(self, slot: int, bytes: int) -> None:
+        """Release reserved slow memory."""
+
+    def copy(self, arena: Any, copy: Copy) -> Wait:
+        """Start a copy, after those that were started before in the same direction and after the
+        kernels so far."""
+
+    def synchronize(self) -> None:
+        """Wait for every copy that was started, also those that nobody holds any more after an
+        interrupt."""
 
 
 def large_pages(bytes: int) -> mmap.mmap:
@@ -44,7 +369,7 @@ def large_pages(bytes: int) -> mmap.mmap:
     return memory
 
 
-class Arena:
+class Arena(FastArena):
     """``bytes`` of anonymous memory; pages take fast memory from their first use until `drop`."""
 
     def __init__(self, bytes: int) -> None:
@@ -55,25 +380,17 @@ class Arena:
         self._memory = memoryview(self._map)
         _native.add_arena(self.base, self.bytes)
 
-    def tensor(self, view: View, offset: int, bytes: int) -> torch.Tensor:
-        """The tensor of a storage of ``bytes`` that lies at ``offset``. It is valid while the arena
-        is."""
-        storage: Any = torch._C._construct_storage_from_data_pointer(
-            self.base + offset, torch.device("cpu"), bytes
-        )
-        return on_storage(storage, view)
-
     def part(self, offset: int, bytes: int) -> memoryview:
         """Whole pages from ``offset`` on."""
         return self._memory[offset : offset + pages(bytes)]
 
     def drop(self, start: int = 0) -> None:
-        """Return the pages from ``start`` on to the system; their contents are lost."""
+        """Return the pages from ``start`` on to the system."""
         if pages(start) < self.bytes:
             self._map.madvise(mmap.MADV_DONTNEED, pages(start), self.bytes - pages(start))
 
     def close(self) -> None:
-        """Unmap the memory; its tensors must not be used any more."""
+        """Unmap the memory."""
         _native.remove_arena(self.base)
         self._memory.release()
         del self._anchor
@@ -100,7 +417,7 @@ class CpuMemory:
     shrinks = True
 
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
-        self._places_results = allocator_hook.install_allocator()
+        self._places_results = install_allocator()
         self.file = SlowFile(folder, limit)
         self._engines = {
             to_fast: ThreadPoolExecutor(1, "loadmaster-copy") for to_fast in (False, True)
@@ -110,11 +427,8 @@ class CpuMemory:
 
     def _measured(self) -> CopyLink:
         """Bandwidths both ways, of a few copies."""
-        probe = (
-            _PROBE
-            if self.file.limit is None
-            else max(min(_PROBE, self.file.limit // PAGE * PAGE), PAGE)
-        )
+        limit = _PROBE if self.file.limit is None else self.file.limit // PAGE * PAGE
+        probe = max(min(_PROBE, limit), PAGE)
         to_slow, to_fast = (
             probe / seconds for seconds in copy_seconds(self.file, probe, repeats=1).values()
         )
@@ -137,22 +451,18 @@ class CpuMemory:
         """Release reserved bytes of the file."""
         self.file.release(slot, bytes)
 
-    def copy(self, arena: FastArena, copy: Copy) -> FileCopy:
+    def copy(self, arena: Arena, copy: Copy) -> Wait:
         """Start a copy in the thread of its direction."""
-        assert isinstance(arena, Arena)
-        return FileCopy(
-            self._engines[copy.to_fast].submit(self._copy, arena, copy, time.perf_counter())
-        )
+        engine = self._engines[copy.to_fast]
+        return engine.submit(self._copy, arena, copy, time.perf_counter()).result
 
     def _copy(self, arena: Arena, copy: Copy, asked: float) -> float:
         """Copy, and return the seconds since the thread could begin: waking it up is part of what a
         copy takes."""
         start = max(asked, self._free[copy.to_fast])
         with arena.part(copy.offset, copy.bytes) as memory:
-            if copy.to_fast:
-                (copy.file or self.file).read(memory, copy.slot)
-            else:
-                self.file.write(memory, copy.slot)
+            file = copy.file or self.file
+            (file.read if copy.to_fast else file.write)(memory, copy.slot)
         self._free[copy.to_fast] = end = time.perf_counter()
         return end - start
 
@@ -160,23 +470,6 @@ class CpuMemory:
         """Wait until both threads are idle."""
         for engine in self._engines.values():
             engine.submit(int).result()
-
-    def close(self) -> None:
-        """End the threads and close the file."""
-        for engine in self._engines.values():
-            engine.shutdown()
-        self.file.close()
-
-
-class FileCopy:
-    """A copy in one of the threads."""
-
-    def __init__(self, future: Future[float]) -> None:
-        self._future = future
-
-    def wait(self) -> float:
-        """Wait for the copy and return its seconds."""
-        return self._future.result()
 
 
 _SIZES = 12
@@ -203,15 +496,12 @@ def measure_copies(graph: Graph, folder: Path, repeats: int) -> Iterator[CopyTim
     Raises :class:`~loadmaster.core.errors.SlowMemoryError` where steps could not have their slow
     memory either.
     """
+    every = sorted(t.bytes for t in graph.tensors.values() if t.alias_of is None and t.bytes)
+    count = min(len(every), _SIZES)
     file = SlowFile(folder)
     try:
-        for size in _sizes(
-            [
-                tensor.bytes
-                for tensor in graph.tensors.values()
-                if tensor.alias_of is None and tensor.bytes
-            ]
-        ):
+        for rank in range(count):
+            size = every[(2 * rank + 1) * len(every) // (2 * count)]
             for to_fast, seconds in copy_seconds(file, size, repeats).items():
                 yield CopyTime(to_fast, size, seconds)
     finally:
@@ -235,13 +525,3 @@ def copy_seconds(file: SlowFile, size: int, repeats: int) -> dict[bool, float]:
             found[to_fast] = statistics.median(seconds[1:])
     file.release(slot, count)
     return found
-
-
-def _sizes(bytes_: Sequence[int]) -> list[int]:
-    """Some of the tensors' sizes, from the smallest to the largest."""
-    every = sorted(bytes_)
-    return (
-        [every[(2 * rank + 1) * len(every) // (2 * _SIZES)] for rank in range(_SIZES)]
-        if len(every) > _SIZES
-        else every
-    )

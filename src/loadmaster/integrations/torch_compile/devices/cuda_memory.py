@@ -14,37 +14,25 @@ import mmap
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch.cuda._pin_memory_utils import pin_memory, unpin_memory
 
 from loadmaster.core.errors import SlowMemoryError
-from loadmaster.integrations.torch_compile.captured import View, on_storage
-from loadmaster.integrations.torch_compile.devices.slow_file import Copy, FastArena, pages
+from loadmaster.integrations.torch_compile.devices.cpu_memory import Copy, FastArena, Wait, pages
 from loadmaster.placement.sequence import CopyLink
 
 _PROBE = 64 << 20
 """Bytes of the copies by which the link's bandwidth is measured."""
 
 
-class CudaArena:
+class CudaArena(FastArena):
     """``bytes`` of device memory."""
 
     def __init__(self, device: torch.device, bytes: int) -> None:
         self.device, self.bytes = device, bytes
         self.memory = torch.empty(max(bytes, 1), dtype=torch.uint8, device=device)
         self.base = self.memory.data_ptr()
-
-    def tensor(self, view: View, offset: int, bytes: int) -> torch.Tensor:
-        """The tensor of a storage of ``bytes`` at ``offset``."""
-        storage: Any = torch._C._construct_storage_from_data_pointer(
-            self.base + offset, self.device, bytes
-        )
-        return on_storage(storage, view)
-
-    def drop(self, start: int = 0) -> None:
-        """Do nothing: parts of a block of device memory cannot be freed."""
 
     def close(self) -> None:
         """Return the memory to PyTorch once no stream uses it."""
@@ -145,9 +133,8 @@ class CudaMemory:
         while self._spare:
             self._spare.pop().close()
 
-    def copy(self, arena: FastArena, copy: Copy) -> StreamCopy:
+    def copy(self, arena: CudaArena, copy: Copy) -> Wait:
         """Start a copy in the stream of its direction, after the kernels so far."""
-        assert isinstance(arena, CudaArena)
         start = max(slot for slot in self._used if slot <= copy.slot)
         host = self._used[start].memory[copy.slot - start :][: copy.bytes]
         there = arena.memory[copy.offset :][: copy.bytes]
@@ -158,7 +145,13 @@ class CudaMemory:
             to.copy_(source, non_blocking=True)
             done = torch.cuda.Event()
             done.record(stream)
-        return StreamCopy(done, self.device)
+
+        def wait() -> float:
+            """Have later kernels wait for the copy; its seconds are not known."""
+            torch.cuda.current_stream(self.device).wait_event(done)
+            return 0.0
+
+        return wait
 
     def synchronize(self) -> None:
         """Wait until both streams are idle."""
@@ -170,15 +163,3 @@ class CudaMemory:
         self._spare += self._used.values()
         self._used.clear()
         self._give_spare_back()
-
-
-class StreamCopy:
-    """A copy in one of the streams."""
-
-    def __init__(self, done: torch.cuda.Event, device: torch.device) -> None:
-        self._done, self._device = done, device
-
-    def wait(self) -> float:
-        """Have later kernels wait for the copy; return 0, as its seconds are not known."""
-        torch.cuda.current_stream(self._device).wait_event(self._done)
-        return 0.0
