@@ -1,18 +1,57 @@
-"""Makes docs/reference/json.md of the schemas of what commands print: python docs/json_page.py"""
+"""Makes the JSON Schemas of what commands print from its types, and docs/reference/json.md from
+these: python docs/json_page.py
+
+A field is described by the docstring below it, and an object by that of its type.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from loadmaster.cli.printing import Printed
+from loadmaster.core.record_json import json_schema
+from loadmaster.planning.plan_records import SCHEMA_VERSION, PlanRecord
+
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "src" / "loadmaster"
-SCHEMAS = (
-    *sorted((PACKAGE / "cli" / "schemas").glob("*.json")),
-    PACKAGE / "planning" / "plan.schema.json",
-)
+SCHEMAS = PACKAGE / "cli" / "schemas"
+PLAN_FILE = PACKAGE / "planning" / "plan.schema.json"
+TYPES = {
+    "allocate-from": ("allocate --from", "integrations.dumps.compare:ArenasJson"),
+    "allocate-memories": (
+        "allocate --memory",
+        "allocation.memories.problem:BankAllocationJson",
+    ),
+    "allocate": ("allocate", "integrations.tflite.export_json:AllocateJson"),
+    "calibrate": ("calibrate", "cost.calibration.answer:CalibrationJson"),
+    "export-iree": ("export iree", "integrations.iree.export:ProgramJson"),
+    "export-tflite": ("export tflite", "integrations.tflite.export_json:ExportJson"),
+    "generate": (
+        "run --generate",
+        "integrations.torch_compile.compare.run_json:GenerationJson",
+    ),
+    "inspect": ("inspect", "report.inspection:InspectionJson"),
+    "map-front": ("map --objective A,B", "mapping.answer:FrontJson"),
+    "map": ("map", "mapping.answer:MapJson"),
+    "place": ("place", "placement.answer:PlaceJson"),
+    "plan": ("plan", "report.plan_json:PlanJson"),
+    "profile": ("profile", "cli.commands.profile:ProfileJson"),
+    "report": ("report", "report.comparison:ComparisonJson"),
+    "run": ("run", "integrations.torch_compile.compare.run_json:RunJson"),
+    "size": ("size", "planning.sweep.size:SizeJson"),
+    "sweep": ("plan --sweep", "planning.sweep.design_space:SweepJson"),
+    "targets": ("targets", "cli.commands.targets:TargetsJson"),
+    "verify": ("verify", "integrations.execute.run:VerifyJson"),
+}
+"""By the name of a schema the command whose object it describes, and the object's type."""
 PAGE = DOCS / "reference" / "json.md"
 HEAD = """\
 # JSON
@@ -75,10 +114,61 @@ stands for:
 """
 
 
-def page() -> str:
-    """Return the page: what holds for all objects, then a table for each."""
-    sections = [_section(json.loads(path.read_text(encoding="utf-8"))) for path in SCHEMAS]
-    return "\n".join([HEAD, *sections])
+def schemas() -> dict[Path, dict[str, Any]]:
+    """Return the schema of every type by its file."""
+    around = json_schema(Printed, described)["properties"]
+    found = {}
+    for name, (command, home) in TYPES.items():
+        module, _, type_name = home.partition(":")
+        kind = getattr(import_module(f"loadmaster.{module}"), type_name)
+        own = json_schema(kind, described)
+        version = {"description": around["version"]["description"], "const": kind.VERSION}
+        own["properties"] = {"version": version} | own["properties"] | {"files": around["files"]}
+        own["required"] = ["version", *own["required"], "files"]
+        found[SCHEMAS / f"{name}.json"] = _titled(f"loadmaster {command} --json", kind, own)
+    plan = json_schema(PlanRecord, described)
+    version = plan["properties"]["version"]
+    plan["properties"]["version"] = {
+        "description": version["description"],
+        "const": SCHEMA_VERSION,
+    }
+    return found | {PLAN_FILE: _titled("plan.json", PlanRecord, plan)}
+
+
+def text(schema: dict[str, Any]) -> str:
+    """Return a schema as it is written to its file."""
+    return json.dumps(schema, indent=1) + "\n"
+
+
+def described(kind: type, name: str) -> str:
+    """Return the docstring below a field of a class, or of one that it inherits from."""
+    return next(found[name] for base in kind.__mro__ if name in (found := _docstrings(base)))
+
+
+@cache
+def _docstrings(kind: type) -> dict[str, str]:
+    """Docstrings of the fields that a class defines."""
+    if kind is object:
+        return {}
+    body = ast.parse(inspect.cleandoc(inspect.getsource(kind))).body[0].body
+    return {
+        field.target.id: " ".join(doc.value.value.split())
+        for field, doc in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(doc, ast.Expr)
+        and isinstance(doc.value, ast.Constant)
+    }
+
+
+def _titled(title: str, kind: type, schema: dict[str, Any]) -> dict[str, Any]:
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    about = " ".join(inspect.getdoc(kind).partition("\n\n")[0].split())
+    return {"$schema": draft, "title": title, "description": about} | schema
+
+
+def page(found: Iterable[dict[str, Any]]) -> str:
+    """Return the page of some schemas: what holds for all objects, then a table for each."""
+    return "\n".join([HEAD, *map(_section, found)])
 
 
 def _section(schema: dict[str, Any]) -> str:
@@ -127,4 +217,7 @@ def _kind(part: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    made = schemas()
+    for file, schema in made.items():
+        file.write_text(text(schema), encoding="utf-8")
+    PAGE.write_text(page(made.values()), encoding="utf-8")

@@ -1,7 +1,8 @@
-"""Frozen dataclasses as JSON and back, checked field by field: the layout of plan files.
+"""Frozen dataclasses as JSON and back: what commands print, and plan files, which are checked field
+by field.
 
 A record is an object whose keys are the names of its fields; ``field(metadata={"key": ...})``
-writes a field under another key. Numbers are not negative and fit 64 bits.
+writes a field under another key. Numbers of plan files are not negative and fit 64 bits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import cache
 from itertools import chain, filterfalse, islice
 from json.encoder import encode_basestring
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from loadmaster.core.errors import LoadmasterError
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
+ABSENT: Any = object()
+"""The default of a field that is not always there: :func:`json_of` leaves it out."""
 _LARGEST_INTEGER = 2**63 - 1
 """The largest integer, in value or in length, that a record may hold."""
 _ERRORS_SHOWN = 3
@@ -38,10 +41,10 @@ def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> Ite
     ``levels`` says how many levels below a top-level key get lines of their own; one if it is not
     listed.
     """
-    hints, before = get_type_hints(kind), "{\n"
-    for name, key in _keys(kind).items():
+    before = "{\n"
+    for name, key, hint, _ in fields_of(kind):
         yield f"{before} {_quoted(key)}: "
-        yield _layout(getattr(record, name), hints[name], levels.get(key, 1), " ")
+        yield _layout(getattr(record, name), hint, levels.get(key, 1), " ")
         before = ",\n"
     yield "\n}\n"
 
@@ -102,37 +105,86 @@ def record_from(
     return record
 
 
-def json_schema(kind: Any) -> dict[str, Any]:
-    """The JSON Schema of what :func:`record_to_text` writes of a type, without descriptions; fields
-    that have a default are written too."""
+def json_of(value: Any, kind: Any, /, **given: object) -> dict[str, Any]:
+    """What :mod:`json` takes for a record of a dataclass ``kind``.
+
+    The fields are those ``given``, and else what ``value`` has under their names: an object of any
+    class as attributes, a dictionary as keys. Where a type allows None, a number that is not finite
+    becomes None. Where it allows several records, dictionaries are JSON already.
+    """
+    known, found = ({**value, **given} if isinstance(value, dict) else given), {}
+    for name, key, hint, default in fields_of(kind):
+        part = known[key] if key in known else getattr(value, name, *default)
+        if part is not ABSENT:
+            found[key] = _plain(part, hint)
+    return found
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    if is_dataclass(kind):
+        return json_of(value, kind)
+    arguments = get_args(kind)
+    if value is None or isinstance(value, str) or not arguments:
+        return value
+    if isinstance(kind, types.UnionType):
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        return value if isinstance(value, dict) else _plain(value, arguments[0])
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each, arguments[1]) for key, each in value.items()}
+    return [_plain(each, arguments[0]) for each in value]
+
+
+def json_schema(kind: Any, describe: Callable[[Any, str], str]) -> dict[str, Any]:
+    """The JSON Schema of what :func:`record_to_text` and :func:`json_of` make of a type.
+
+    ``describe`` gives the description of a field by the class of its record and by its name.
+    """
     simple: dict[Any, dict[str, Any]] = {
         int: {"type": "integer"},
         float: {"type": "number"},
         bool: {"type": "boolean"},
         str: {"type": "string"},
+        types.NoneType: {"type": "null"},
     }
     if kind in simple:
         return simple[kind]
     if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        parts = {
-            field.metadata.get("key", field.name): json_schema(hints[field.name])
-            for field in fields(kind)
-        }
+        known = fields_of(cast(Any, kind))
         return {
             "type": "object",
-            "properties": parts,
-            "required": list(parts),
+            "properties": {
+                key: {"description": describe(kind, name)} | json_schema(hint, describe)
+                for name, key, hint, _ in known
+            },
+            "required": [key for _, key, _, default in known if not default],
             "additionalProperties": False,
         }
     if isinstance(kind, EnumType):
         return {"enum": list(map(str, kind.__members__.values()))}
     arguments = get_args(kind)
+    if get_origin(kind) is Literal:
+        return {"enum": list(arguments)}
     if isinstance(kind, types.UnionType):
-        return {"anyOf": [json_schema(arguments[0]), {"type": "null"}]}
-    if get_origin(kind) is tuple:
-        return {"type": "array", "items": json_schema(arguments[0])}
-    return {"type": "object", "additionalProperties": json_schema(arguments[1])}
+        return {"anyOf": [json_schema(each, describe) for each in arguments]}
+    if get_origin(kind) is Mapping:
+        return {"type": "object", "additionalProperties": json_schema(arguments[1], describe)}
+    return {"type": "array", "items": json_schema(arguments[0], describe)}
+
+
+@cache
+def fields_of(kind: Any) -> list[tuple[str, str, Any, tuple[Any, ...]]]:
+    """Name, key and type of every field of a record, and `ABSENT` if it is not always there."""
+    hints = get_type_hints(kind)
+    return [
+        (
+            field.name,
+            field.metadata.get("key", field.name),
+            hints[field.name],
+            (ABSENT,) * (field.default is ABSENT),
+        )
+        for field in fields(kind)
+    ]
 
 
 def _path_to(data: object, record: object) -> tuple[str | int, ...] | None:
@@ -185,8 +237,8 @@ def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
         )
         return f"[\n{inner}" + f",\n{inner}".join(lines) + f"\n{margin}]"
     if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        items = [(key, getattr(value, name), hints[name]) for name, key in _keys(kind).items()]
+        known = fields_of(cast(Any, kind))
+        items = [(key, getattr(value, name), hint) for name, key, hint, _ in known]
     else:
         items = [(str(key), each, get_args(kind)[1]) for key, each in value.items()]
     lines = (
@@ -204,11 +256,6 @@ def _numbers(values: Sequence[float]) -> Iterator[str]:
     for value in filterfalse(math.isfinite, values):
         raise ValueError(f"{value!r} is no number that JSON knows")
     return map(float.__repr__, map(float, values))
-
-
-def _keys(kind: Any) -> dict[str, str]:
-    """The key of each field of a record, by its name."""
-    return {field.name: field.metadata.get("key", field.name) for field in fields(kind)}
 
 
 Writer = Callable[[Sequence[Any]], Iterable[str]]
@@ -271,13 +318,13 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _record_writer(kind: Any) -> Writer:
-    hints, keys = get_type_hints(kind), _keys(kind)
+    known = fields_of(kind)
     template = (
         "{"
-        + ", ".join(f"{_quoted(key)}: ".replace("%", "%%") + "%s" for key in keys.values())
+        + ", ".join(f"{_quoted(key)}: ".replace("%", "%%") + "%s" for _, key, _, _ in known)
         + "}"
     )
-    columns = [(attrgetter(name), _writer(hints[name])) for name in keys]
+    columns = [(attrgetter(name), _writer(hint)) for name, _, hint, _ in known]
     return lambda records: map(
         template.__mod__,
         zip(*(write(list(map(value, records))) for value, write in columns), strict=True),

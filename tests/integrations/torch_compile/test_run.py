@@ -129,7 +129,7 @@ def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):
         mine = variant["loadmaster_at_its_peak"]
         assert "failed" in mine or mine["measured_peak"] <= variant["measured_peak"] + STATED
         assert (
-            "failed" in mine or variant["difference"]["verdict"] == "no difference"
+            "failed" in mine or variant["difference"].verdict == "no difference"
         )  # one step proves nothing
         assert not variant["beaten"]
     assert result["rivals"].keys() == {"eager", "torch.export"}
@@ -157,14 +157,11 @@ MIB = 2**20
 )
 def test_a_rival_is_judged_by_pairs_of_steps_and_an_interval(mine, theirs, verdict):
     found = comparison._compared(variant(theirs, 100 * MIB), variant(mine, 100 * MIB))
-    assert found["difference"]["verdict"] == verdict
+    difference = found["difference"]
+    assert difference.verdict == verdict
     assert found["beaten"] == (verdict == "faster")
-    if found["difference"]["low"] is not None:
-        assert (
-            found["difference"]["low"]
-            <= found["difference"]["ratio"]
-            <= found["difference"]["high"]
-        )
+    if difference.low is not None:
+        assert difference.low <= difference.ratio <= difference.high
 
 
 def test_more_memory_than_the_rival_beats_nobody():

@@ -4,9 +4,8 @@ remedy brings, found by planning the network with it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,9 @@ class AliveTensor:
     """A tensor or scratch buffer, and its bytes."""
 
     name: str
+    """Name of the tensor or buffer."""
     bytes: int
+    """Size in bytes."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,11 @@ class OperatorPeak:
     """An operator, and what is alive while it runs, the largest first."""
 
     operator: str
+    """Its number and kind."""
     bytes: int
+    """Bytes that are alive while it runs."""
     tensors: tuple[AliveTensor, ...]
+    """What is alive, the largest first."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,13 @@ class Remedy:
     multiply-accumulates over those of the network."""
 
     what: str
+    """What it is."""
     option: str
+    """The option of `export tflite` that asks for it."""
     head: int
+    """Bytes of what is planned, with it."""
     work: float = 1.0
+    """Ratio of multiply-accumulates to those of the file as it was."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +90,6 @@ class Reasons:
     remedies: tuple[Remedy, ...]
     front: Front | None
     no_bands: str | None
-
-    def as_json(self) -> dict[str, Any]:
-        """What ``--json`` says of it."""
-        return {
-            "peaks": [asdict(each) for each in self.peaks],
-            "remedies": [asdict(each) for each in self.remedies],
-            "no_bands": self.no_bands,
-        }
 
 
 def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int = UNIT) -> Reasons:

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from loadmaster.core.errors import BudgetError, ModelError
 from loadmaster.core.progress import Progress, no_progress
-from loadmaster.core.provenance import Label, costs_json, merged
+from loadmaster.core.provenance import Label, costs_of, merged
 from loadmaster.integrations.torch_compile import backend
 from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
@@ -101,10 +101,9 @@ class Variant:
             now = 0.0 if self.model is None else self.model.summary().predicted_step_seconds
             return {"predicted_step_seconds": now, "measured_over_predicted": None}
         ratio = Difference.of(self.seconds, self.predicted)
-        found = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high}
         return {
             "predicted_step_seconds": statistics.median(self.predicted),
-            "measured_over_predicted": found,
+            "measured_over_predicted": ratio,
         }
 
     @property
@@ -391,7 +390,7 @@ def _compared(rival: Variant, plan: Variant | None) -> dict[str, Any]:
     difference = Difference.of(plan.seconds, rival.seconds)
     within = plan.peak <= rival.peak + STATED
     return figures | {
-        "difference": asdict(difference),
+        "difference": difference,
         "peak_kept": within,
         "beaten": within and difference.verdict == "faster",
     }
@@ -605,11 +604,11 @@ def _summary(work: Workload, ours: Variant, unmoved: Variant) -> dict[str, Any]:
         "resident": work.resident(unmoved),
         "unmoved_step_seconds": unmoved.step_seconds,
         "unmoved_step_cpu_seconds": unmoved.step_cpu_seconds,
-        "costs": costs_json(merged(costs)),
-        "label": str(Label.MEASURED),
+        "costs": costs_of(merged(costs)),
+        "label": Label.MEASURED,
         "waiting_seconds": sum(plan.times.waiting for plan in plans),
         "graphs": len(ours.model.plans),
-        "fallbacks": [asdict(fallback) for fallback in ours.model.fallbacks],
+        "fallbacks": ours.model.fallbacks,
         "results_copied": sum(plan.times.copied_results for plan in plans),
         "device": str(work.device),
         "kernels": [row for plan in plans for row in plan.rows()],

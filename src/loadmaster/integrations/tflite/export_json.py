@@ -1,0 +1,140 @@
+"""What commands print of a ``.tflite`` file with ``--json``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadmaster.allocation.answer import AllocationJson
+from loadmaster.core.record_json import ABSENT, json_of
+from loadmaster.core.shown import Status
+from loadmaster.integrations.tflite.bands.search import Choice
+from loadmaster.integrations.tflite.export import ExportedModel
+from loadmaster.integrations.tflite.interpreter import Measured
+from loadmaster.integrations.tflite.why import AliveTensor, OperatorPeak, Reasons, Remedy
+
+
+@dataclass(frozen=True)
+class AllocateJson(AllocationJson):
+    """A packing of buffers in one memory. Offsets are in the file that `--out` writes."""
+
+    VERSION = 1
+    head_before: int = ABSENT
+    """Bytes that TFLM takes without a plan."""
+    peaks: Sequence[OperatorPeak] = ABSENT
+    """Operators at which the most bytes are alive the fullest first. Only for a `.tflite` file, as
+    are `remedies`, `no_bands` and `head_before`."""
+    remedies: Sequence[Remedy] = ABSENT
+    """What was tried against the peak."""
+    no_bands: str | None = ABSENT
+    """Why the file cannot be rewritten in bands; null if it can."""
+
+
+@dataclass(frozen=True)
+class PartJson:
+    """A part that runs in bands."""
+
+    first: int
+    """Index of the first operator."""
+    last: int
+    """Index of the last operator."""
+    bands: int
+    """Number of bands."""
+
+
+@dataclass(frozen=True)
+class ChoiceJson:
+    """What bands offer."""
+
+    head_at_least: int
+    """Bytes of the head at least."""
+    work: float
+    """Ratio of multiply-accumulates to those of the file as it was."""
+    time: float
+    """Ratio of the time to that of the file as it was, estimated for TFLM's reference kernels."""
+    bands: int
+    """Number of bands of all parts."""
+
+
+@dataclass(frozen=True)
+class ExportJson:
+    """A plan of the tensor arena of TensorFlow Lite for Microcontrollers."""
+
+    VERSION = 1
+    model: str
+    """Name of the model."""
+    status: Status
+    """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
+    best."""
+    head_before: int
+    """Bytes of what is planned, without this plan."""
+    head: int
+    """Bytes of what is planned, with this plan."""
+    lower_bound: int
+    """Bytes that no plan can do without."""
+    tensors: int
+    """Tensors with addresses."""
+    in_place: int
+    """Number of results that lie where an operand lay."""
+    fixed: int
+    """Tensors that keep the address that the file has for them."""
+    scratch: str
+    """Where scratch buffers are known from."""
+    scratch_buffers: Sequence[AliveTensor]
+    """Scratch buffers."""
+    growth_at_most: int
+    """If scratch is not known: bytes that the arena may take beyond what it takes without a plan,
+    at most."""
+    measured_before: Measured | None
+    """The arena that was measured without this plan; null if it was not."""
+    measured: Measured | None
+    """The arena that was measured with this plan; null if it was not."""
+    work: float
+    """Ratio of multiply-accumulates to those of the file as it was; above 1 where bands repeat
+    some."""
+    time: float
+    """Ratio of the time to that of the file as it was, estimated for TFLM's reference kernels."""
+    bands: Sequence[PartJson]
+    """Parts of the network that run in bands of rows."""
+    peaks: Sequence[OperatorPeak]
+    """Operators at which the most bytes are alive in the file as it was, the fullest first; none
+    for a file in bands without `--curve`."""
+    remedies: Sequence[Remedy]
+    """What was tried against the peak."""
+    no_bands: str | None
+    """Why the file cannot be rewritten in bands; null if it can."""
+    reason: str | None
+    """Why nothing was written, if the arena that was asked for is too small; else null."""
+    front: Sequence[ChoiceJson]
+    """With `--curve`: what bands offer."""
+
+
+def export_json(
+    exported: ExportedModel, reasons: Reasons | None, reason: str | None, choices: Sequence[Choice]
+) -> dict[str, Any]:
+    """Return what was planned for a model as `ExportJson`: with the reasons for its size, if they
+    were asked for, why nothing was written, and what bands offer."""
+    plan, scratch = exported.plan, exported.scratch
+    return json_of(
+        plan,
+        ExportJson,
+        model=exported.name,
+        tensors=len(plan.offsets),
+        scratch=scratch.source,
+        scratch_buffers=scratch.buffers,
+        growth_at_most=plan.growth,
+        measured_before=exported.before,
+        measured=exported.after,
+        work=exported.work,
+        time=exported.time,
+        bands=[PartJson(*each) for each in exported.bands],
+        peaks=() if reasons is None else reasons.peaks,
+        remedies=() if reasons is None else reasons.remedies,
+        no_bands=None if reasons is None else reasons.no_bands,
+        reason=reason,
+        front=[
+            ChoiceJson(each.load, each.work, each.time, sum(part.count for part in each.bands))
+            for each in choices
+        ],
+    )
