@@ -9,15 +9,17 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-from collections.abc import Iterable, Iterator
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from enum import EnumType
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
-from loadmaster.cli.printing import Printed
-from loadmaster.core.record_json import json_schema
+from loadmaster.core.record_json import fields_of
 from loadmaster.planning.plan_records import SCHEMA_VERSION, PlanRecord
 
 DOCS = Path(__file__).parent
@@ -52,6 +54,8 @@ TYPES = {
     "verify": ("verify", "integrations.execute.run:VerifyJson"),
 }
 """By the name of a schema the command whose object it describes, and the object's type."""
+VERSION, FILES = "Version of this object.", "Paths of the files that were written."
+"""Descriptions of the fields that every object has beside those of its type."""
 PAGE = DOCS / "reference" / "json.md"
 HEAD = """\
 # JSON
@@ -116,28 +120,59 @@ stands for:
 
 def schemas() -> dict[Path, dict[str, Any]]:
     """Return the schema of every type by its file."""
-    around = json_schema(Printed, described)["properties"]
     found = {}
     for name, (command, home) in TYPES.items():
         module, _, type_name = home.partition(":")
         kind = getattr(import_module(f"loadmaster.{module}"), type_name)
-        own = json_schema(kind, described)
-        version = {"description": around["version"]["description"], "const": kind.VERSION}
-        own["properties"] = {"version": version} | own["properties"] | {"files": around["files"]}
+        own = json_schema(kind)
+        version = {"description": VERSION, "const": kind.VERSION}
+        files = {"description": FILES} | json_schema(Sequence[str])
+        own["properties"] = {"version": version, **own["properties"], "files": files}
         own["required"] = ["version", *own["required"], "files"]
         found[SCHEMAS / f"{name}.json"] = _titled(f"loadmaster {command} --json", kind, own)
-    plan = json_schema(PlanRecord, described)
-    version = plan["properties"]["version"]
-    plan["properties"]["version"] = {
-        "description": version["description"],
-        "const": SCHEMA_VERSION,
-    }
+    plan = json_schema(PlanRecord)
+    description = plan["properties"]["version"]["description"]
+    plan["properties"]["version"] = {"description": description, "const": SCHEMA_VERSION}
     return found | {PLAN_FILE: _titled("plan.json", PlanRecord, plan)}
 
 
 def text(schema: dict[str, Any]) -> str:
     """Return a schema as it is written to its file."""
     return json.dumps(schema, indent=1) + "\n"
+
+
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of what `loadmaster.core.record_json` writes of a type."""
+    simple: dict[Any, dict[str, Any]] = {
+        int: {"type": "integer"},
+        float: {"type": "number"},
+        bool: {"type": "boolean"},
+        str: {"type": "string"},
+        types.NoneType: {"type": "null"},
+    }
+    if kind in simple:
+        return simple[kind]
+    if is_dataclass(kind):
+        known = fields_of(kind)
+        return {
+            "type": "object",
+            "properties": {
+                key: {"description": described(kind, name)} | json_schema(hint)
+                for name, key, hint, _ in known
+            },
+            "required": [key for _, key, _, default in known if not default],
+            "additionalProperties": False,
+        }
+    if isinstance(kind, EnumType):
+        return {"enum": list(map(str, kind.__members__.values()))}
+    arguments = get_args(kind)
+    if get_origin(kind) is Literal:
+        return {"enum": list(arguments)}
+    if isinstance(kind, types.UnionType):
+        return {"anyOf": [json_schema(each) for each in arguments]}
+    if get_origin(kind) is Mapping:
+        return {"type": "object", "additionalProperties": json_schema(arguments[1])}
+    return {"type": "array", "items": json_schema(arguments[0])}
 
 
 def described(kind: type, name: str) -> str:

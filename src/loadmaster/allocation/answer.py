@@ -185,6 +185,6 @@ class Allocation(DisplayMixin):
 
     def as_json(self, buffers: int) -> dict[str, Any]:
         """Return the answer for so many buffers as `AllocationJson`."""
-        proof, fails = self.certificate, self.status == "infeasible"
-        proofs = {"certificate": ABSENT, "reason": proof} if fails else {"certificate": proof}
-        return json_of(self, AllocationJson, buffers=buffers, **proofs)
+        key = "reason" if self.status == "infeasible" else "certificate"
+        proof = {"certificate": ABSENT, key: self.certificate}
+        return json_of(self, AllocationJson, buffers=buffers, **proof)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -23,16 +21,6 @@ _WIDEST = 1000
 """Columns within which the width is measured that a table needs."""
 
 
-@dataclass(frozen=True)
-class Printed:
-    """What is in every command's JSON object, before and after the fields of its type."""
-
-    version: int
-    """Version of this object."""
-    files: Sequence[str]
-    """Paths of the files that were written."""
-
-
 def versioned(kind: Any, value: object, **given: object) -> dict[str, Any]:
     """Make a command's JSON object of its type, as `json_of`, with the type's version in front."""
     return {"version": kind.VERSION, **json_of(value, kind, **given)}
@@ -44,11 +32,6 @@ def say(text: str, *, err: bool = False, newline: bool = True) -> None:
     Everything that the program prints goes through here, or through `print_tables`.
     """
     typer.echo(printable_text(text), err=err, nl=newline)
-
-
-def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON object on standard output."""
-    say(json.dumps(value, indent=2, allow_nan=False))
 
 
 def print_tables(parts: Iterable[Part]) -> None:

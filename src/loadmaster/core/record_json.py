@@ -17,7 +17,7 @@ from functools import cache
 from itertools import chain, filterfalse, islice
 from json.encoder import encode_basestring
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from loadmaster.core.errors import LoadmasterError
 
@@ -133,43 +133,6 @@ def _plain(value: Any, kind: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(each, arguments[1]) for key, each in value.items()}
     return [_plain(each, arguments[0]) for each in value]
-
-
-def json_schema(kind: Any, describe: Callable[[Any, str], str]) -> dict[str, Any]:
-    """The JSON Schema of what :func:`record_to_text` and :func:`json_of` make of a type.
-
-    ``describe`` gives the description of a field by the class of its record and by its name.
-    """
-    simple: dict[Any, dict[str, Any]] = {
-        int: {"type": "integer"},
-        float: {"type": "number"},
-        bool: {"type": "boolean"},
-        str: {"type": "string"},
-        types.NoneType: {"type": "null"},
-    }
-    if kind in simple:
-        return simple[kind]
-    if is_dataclass(kind):
-        known = fields_of(cast(Any, kind))
-        return {
-            "type": "object",
-            "properties": {
-                key: {"description": describe(kind, name)} | json_schema(hint, describe)
-                for name, key, hint, _ in known
-            },
-            "required": [key for _, key, _, default in known if not default],
-            "additionalProperties": False,
-        }
-    if isinstance(kind, EnumType):
-        return {"enum": list(map(str, kind.__members__.values()))}
-    arguments = get_args(kind)
-    if get_origin(kind) is Literal:
-        return {"enum": list(arguments)}
-    if isinstance(kind, types.UnionType):
-        return {"anyOf": [json_schema(each, describe) for each in arguments]}
-    if get_origin(kind) is Mapping:
-        return {"type": "object", "additionalProperties": json_schema(arguments[1], describe)}
-    return {"type": "array", "items": json_schema(arguments[0], describe)}
 
 
 @cache

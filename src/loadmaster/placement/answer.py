@@ -21,23 +21,8 @@ from loadmaster.placement.timing import MovementTimeline, moved_bytes
 
 
 @dataclass(frozen=True)
-class Rival:
-    """The result of a simpler strategy with the same kernels, costs and limit, before packing.
-
-    ``seconds`` is None where it cannot, for a ``reason``; ``placement`` is None too where the
-    hardware decides.
-    """
-
-    name: str
-    seconds: float | None
-    moved_bytes: int
-    placement: TensorPlacement | None = None
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class RivalJson:
-    """A rival."""
+    """The result of a simpler strategy with the same kernels, costs and limit, before packing."""
 
     name: str
     """Name of the strategy."""
@@ -45,8 +30,15 @@ class RivalJson:
     """Seconds that the sequence of kernels takes; null where it cannot run."""
     moved_bytes: int
     """Bytes copied between the memories, in both directions."""
-    reason: str
+    reason: str = ""
     """Why it cannot run; empty if it can."""
+
+
+@dataclass(frozen=True)
+class Rival(RivalJson):
+    """A rival with its placement; None where it cannot run, and where the hardware decides."""
+
+    placement: TensorPlacement | None = None
 
 
 @dataclass(frozen=True)
@@ -328,7 +320,6 @@ class MemoryPlan(DisplayMixin):
             seconds_per_gib=self.price_per_gib,
             seconds=self.search_seconds,
             costs=costs_of(self.sequence.costs),
-            rivals=[RivalJson(r.name, r.seconds, r.moved_bytes, r.reason) for r in self.rivals],
             kernels=[KernelJson(k.name, k.algorithms[at].name) for k, at in chosen],
             tensors=self._tensors(),
             **more,

@@ -41,15 +41,15 @@ class CutOperator:
     """An operator, with those fused into it, that runs in pieces: ``along`` which dimensions of its
     result, and in pieces of which sizes.
 
-    ``at_once`` is how many pieces run at one time at most, ``alive`` how many bytes of its results
-    are waiting for readers at most, and ``stack`` the number of its stack, if it is in one.
+    ``at_once`` is how many pieces run at one time at most, ``most_alive`` how many bytes of its
+    results are waiting for readers at most, and ``stack`` the number of its stack, if it is in one.
     """
 
     jobs: tuple[PlannedJob, ...]
     bands: tuple[Band, ...]
     along: tuple[tuple[str, int, int], ...]
     at_once: int
-    alive: int
+    most_alive: int
     stack: int | None = None
 
     @property
@@ -163,8 +163,8 @@ class Cuts:
             reasons.append(f"across cores: {operator.at_once} at once, {work}")
         if operator.stack is not None:
             waiting = (
-                f"at most {format_bytes(operator.alive)} of {format_bytes(operator.bytes)} waits"
-                " for readers"
+                f"at most {format_bytes(operator.most_alive)} of {format_bytes(operator.bytes)}"
+                " waits for readers"
             )
             reasons.append(
                 f"through memory, in a stack of {len(self.stacks[operator.stack].operators)}:"
@@ -210,7 +210,6 @@ class Cuts:
                 operators=operator.jobs[0].operators,
                 pieces=len(operator.jobs),
                 along=[Extent(*each) for each in operator.along],
-                most_alive=operator.alive,
                 why=self.why(operator),
             )
             for operator in self.operators

@@ -122,14 +122,10 @@ class BankAllocation(DisplayMixin):
 
     def as_json(self, buffers: int) -> dict[str, Any]:
         """Return the answer for so many buffers as `BankAllocationJson`."""
-        used = {
-            name: {"peak": packing.peak, "buffers": len(packing.offsets)}
-            for name, packing in self.packings.items()
-            if packing.offsets is not None
-        }
-        memories = {
-            bank.name: json_of(bank, BankJson, **used.get(bank.name, {})) for bank in self.banks
-        }
+        memories = {bank.name: json_of(bank, BankJson) for bank in self.banks}
+        for name, packing in self.packings.items():
+            if packing.offsets is not None:
+                memories[name] |= {"peak": packing.peak, "buffers": len(packing.offsets)}
         return json_of(self, BankAllocationJson, buffers=buffers, memories=memories)
 
 

@@ -92,23 +92,6 @@ class OutputCheck:
 
 
 @dataclass(frozen=True)
-class Execution:
-    """What came of running a plan. ``width`` bytes were held for each of the plan, ``drawn``
-    weights were random; ``violations`` says what differs in the first order in which anything
-    does."""
-
-    runtime: str
-    orders: int
-    seed: int
-    jobs: int
-    copies: int
-    width: int
-    drawn: int
-    outputs: tuple[OutputCheck, ...]
-    violations: tuple[Violation, ...]
-
-
-@dataclass(frozen=True)
 class ExecutionJson:
     """What came of running a plan."""
 
@@ -129,6 +112,13 @@ class ExecutionJson:
     """Number of weights that the files lack; random values stood for them."""
     outputs: Sequence[OutputCheck]
     """Outputs of every mini-batch."""
+
+
+@dataclass(frozen=True)
+class Execution(ExecutionJson):
+    """What came of running a plan, and what differs in the first order in which anything does."""
+
+    violations: tuple[Violation, ...]
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from loadmaster.allocation.answer import AllocationJson
-from loadmaster.core.record_json import ABSENT, json_of
+from loadmaster.core.record_json import ABSENT
 from loadmaster.core.shown import Status
-from loadmaster.integrations.tflite.bands.search import Choice
-from loadmaster.integrations.tflite.export import ExportedModel
 from loadmaster.integrations.tflite.interpreter import Measured
-from loadmaster.integrations.tflite.why import AliveTensor, OperatorPeak, Reasons, Remedy
+from loadmaster.integrations.tflite.why import AliveTensor, OperatorPeak, Remedy
 
 
 @dataclass(frozen=True)
@@ -108,33 +105,3 @@ class ExportJson:
     """Why nothing was written, if the arena that was asked for is too small; else null."""
     front: Sequence[ChoiceJson]
     """With `--curve`: what bands offer."""
-
-
-def export_json(
-    exported: ExportedModel, reasons: Reasons | None, reason: str | None, choices: Sequence[Choice]
-) -> dict[str, Any]:
-    """Return what was planned for a model as `ExportJson`: with the reasons for its size, if they
-    were asked for, why nothing was written, and what bands offer."""
-    plan, scratch = exported.plan, exported.scratch
-    return json_of(
-        plan,
-        ExportJson,
-        model=exported.name,
-        tensors=len(plan.offsets),
-        scratch=scratch.source,
-        scratch_buffers=scratch.buffers,
-        growth_at_most=plan.growth,
-        measured_before=exported.before,
-        measured=exported.after,
-        work=exported.work,
-        time=exported.time,
-        bands=[PartJson(*each) for each in exported.bands],
-        peaks=() if reasons is None else reasons.peaks,
-        remedies=() if reasons is None else reasons.remedies,
-        no_bands=None if reasons is None else reasons.no_bands,
-        reason=reason,
-        front=[
-            ChoiceJson(each.load, each.work, each.time, sum(part.count for part in each.bands))
-            for each in choices
-        ],
-    )

@@ -41,10 +41,10 @@ class AxisJson:
 class SweptPoint(PointJson):
     """A point among the others of a sweep."""
 
-    pareto: bool
+    pareto: bool = False
     """Whether no other point has less of area, makespan or energy without more of another, at the
     same values of the axes that change no area."""
-    within_limits: bool | None
+    within_limits: bool | None = None
     """Whether the plan keeps all limits; null if nothing is limited."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from loadmaster.core.errors import CapacityError
@@ -17,8 +17,8 @@ from loadmaster.workloads.graph import Graph
 
 
 @dataclass(frozen=True)
-class PointJson:
-    """A point, and what the plan for it reaches; figures are null without a plan."""
+class PointFigures:
+    """The figures of a point that are printed as they are."""
 
     at: Mapping[str, float | str]
     """By axis, the value of this point; numbers in units without prefixes."""
@@ -29,38 +29,45 @@ class PointJson:
     area: float
     """Area in square millimetres, of arithmetic and memory cells of cores and fast memory,
     estimated from published figures of 45 nm silicon."""
-    status: Literal["optimal", "feasible", "no plan"]
+    status: str
     """How good the answer is; `no plan` gives a reason."""
-    makespan: float | None
+    makespan: float | None = None
     """Seconds until the last job ends."""
-    lower_bound: float | None
+    lower_bound: float | None = None
     """Seconds that no plan can be below."""
-    throughput: float | None
+    throughput: float | None = None
     """Operations per second; a multiply-accumulate is two."""
-    inferences_per_second: float | None
+    inferences_per_second: float | None = None
     """Inferences per second, of all networks together."""
-    traffic_bytes: int | None
+    traffic_bytes: int | None = None
     """Bytes read from and written to main memory."""
-    peak: int | None
+    peak: int | None = None
     """Highest address in use in the scratchpad, in bytes."""
-    gap: float | None
+    gap: float | None = None
     """How far the objective is above its bound, as a share of the bound."""
-    missed: int
+    missed: int = 0
     """Number of mini-batches that end after their deadlines."""
-    frames: int
+    frames: int = 1
     """Samples of the network that has the fewest: its batch times its mini-batches."""
-    violations: Sequence[Violation]
+    violations: Sequence[Violation] = ()
     """What an independent check found wrong; empty if everything holds."""
-    reason: str
+    reason: str = ""
     """Why there is no plan; empty if there is one."""
-    energy: Cost | None
+
+
+@dataclass(frozen=True)
+class PointJson(PointFigures):
+    """A point, and what the plan for it reaches; figures are null without a plan."""
+
+    status: Literal["optimal", "feasible", "no plan"]
+    energy: Cost | None = None
     """Joules that the plan takes; null without a plan."""
-    frames_per_second: float | None
+    frames_per_second: float | None = None
     """Samples per second of the network that has the fewest."""
 
 
-@dataclass(frozen=True, slots=True)
-class DesignPoint:
+@dataclass(frozen=True)
+class DesignPoint(PointFigures):
     """What the plan for one machine reaches.
 
     ``at`` has the value of every axis, numbers in units without prefixes. ``scratchpad`` in bytes,
@@ -72,24 +79,8 @@ class DesignPoint:
     the fewest. ``violations`` are what an independent check found wrong with the plan.
     """
 
-    at: Mapping[str, float | str]
-    scratchpad: int
-    bandwidth: float
-    area: float
-    status: str
-    makespan: float | None = None
-    lower_bound: float | None = None
-    throughput: float | None = None
-    inferences_per_second: float | None = None
-    traffic_bytes: int | None = None
-    peak: int | None = None
     energy: float | None = None
     energy_bound: float | None = None
-    gap: float | None = None
-    missed: int = 0
-    frames: int = 1
-    violations: tuple[Violation, ...] = field(default=())
-    reason: str = ""
 
     @property
     def planned(self) -> bool:

@@ -111,7 +111,7 @@ def tflite_command(
     from loadmaster.core.files import replace_file
     from loadmaster.core.units import parse_bytes
     from loadmaster.integrations.tflite.export import export_model, write_model
-    from loadmaster.integrations.tflite.export_json import ExportJson, export_json
+    from loadmaster.integrations.tflite.export_json import ChoiceJson, ExportJson, PartJson
     from loadmaster.report.arena import arena_summary
 
     step, reason = parse_bytes(alignment), None
@@ -128,8 +128,29 @@ def tflite_command(
 
         reasons = arena_reasons(model, UNKNOWN if exported.bands else exported.scratch, step)
     front = reasons.front if reasons is not None and curve else None
-    choices = () if front is None else front.choices
-    shown = versioned(ExportJson, export_json(exported, reasons, reason, choices))
+    plan, known = exported.plan, exported.scratch
+    why = vars(reasons) if reasons else {"peaks": (), "remedies": (), "no_bands": None}
+    shown = versioned(
+        ExportJson,
+        plan,
+        **vars(exported)
+        | why
+        | {
+            "model": exported.name,
+            "tensors": len(plan.offsets),
+            "scratch": known.source,
+            "scratch_buffers": known.buffers,
+            "growth_at_most": plan.growth,
+            "measured_before": exported.before,
+            "measured": exported.after,
+            "bands": [PartJson(*each) for each in exported.bands],
+            "reason": reason,
+            "front": [
+                ChoiceJson(each.load, each.work, each.time, sum(part.count for part in each.bands))
+                for each in (front.choices if front else ())
+            ],
+        },
+    )
     written = [] if reason else write_model(exported, out, c_struct)
     if reasons is not None and (curve or reason):
         from loadmaster.report.arena_page import arena_page

@@ -42,8 +42,8 @@ class FallbackJson:
 
 
 @dataclass(frozen=True)
-class VariantJson:
-    """One way of running a step."""
+class StepJson:
+    """Steps that were run in one way."""
 
     step_seconds: float | None
     """Seconds of a step, the median; null if it could not run."""
@@ -51,6 +51,12 @@ class VariantJson:
     """Seconds of processor time of a step, the median; null if it could not run."""
     measured_peak: int | None
     """Measured bytes of memory at the peak; null if it could not be measured."""
+
+
+@dataclass(frozen=True)
+class VariantJson(StepJson):
+    """One way of running a step."""
+
     failed: str = ABSENT
     """Why it could not run. Absent if it could."""
 
@@ -69,14 +75,14 @@ class RivalJson(VariantJson):
     """Whether the plan keeps the rival's peak."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BudgetJson(VariantJson):
-    """A plan under a budget."""
+@dataclass(frozen=True)
+class PlannedSteps(StepJson):
+    """Steps by a plan."""
 
     budget: int | None
     """Bytes of fast memory that may be used; null without a limit."""
-    planned_peak: int | None
-    """Bytes that the plan takes; null without a plan."""
+    planned_peak: int
+    """Bytes that the plan takes."""
     predicted_step_seconds: float
     """Seconds of a step that the plan predicts: the median of what was predicted before each step
     that was timed."""
@@ -88,44 +94,31 @@ class BudgetJson(VariantJson):
 
 
 @dataclass(frozen=True)
-class RunJson:
+class BudgetJson(VariantJson, PlannedSteps):
+    """A plan under a budget."""
+
+
+@dataclass(frozen=True)
+class RunJson(PlannedSteps):
     """Steps of a PyTorch module under a budget of fast memory, measured."""
 
     VERSION = 1
-    budget: int | None
-    """Bytes of fast memory that may be used; null without a limit."""
     unmoved_peak: int
     """Bytes that a step takes by its lifetimes if nothing moves."""
-    planned_peak: int
-    """Bytes that the plan takes."""
-    measured_peak: int | None
-    """Measured bytes of memory at the peak; null if it could not be measured."""
     unmoved_measured_peak: int | None
     """Measured bytes at the peak if nothing moves."""
     resident: int
     """Bytes of parameters, buffers and inputs."""
-    step_seconds: float | None
-    """Seconds of a step, the median; null if it could not run."""
     unmoved_step_seconds: float | None
     """Seconds of a step if nothing moves, the median."""
-    step_cpu_seconds: float | None
-    """Seconds of processor time of a step, the median; null if it could not run."""
     unmoved_step_cpu_seconds: float | None
     """Seconds of processor time of a step if nothing moves, the median."""
-    predicted_step_seconds: float
-    """Seconds of a step that the plan predicts: the median of what was predicted before each step
-    that was timed."""
-    measured_over_predicted: Ratio | None
-    """How long steps took relative to what each was predicted to take from the steps before it;
-    null if none were timed."""
     costs: Costs
     """What the costs rest on."""
     label: Literal[Label.MEASURED]
     """How far the measured figures can be trusted."""
     waiting_seconds: float
     """Seconds that kernels waited for copies."""
-    moved_bytes: int
-    """Bytes copied between the memories, in both directions."""
     graphs: int
     """Number of graphs that the module was compiled to."""
     fallbacks: Sequence[FallbackJson]
@@ -185,7 +178,7 @@ class FailedWay:
 
 
 @dataclass(frozen=True)
-class GenerationJson:
+class GenerationJson(WayJson):
     """Tokens that a language model generates under a budget of fast memory, measured."""
 
     VERSION = 1
@@ -197,20 +190,12 @@ class GenerationJson:
     """Bytes read from the slow memory for each token."""
     fallbacks: Sequence[str]
     """Graphs that run without a plan, each with its reason."""
-    token_cpu_seconds: float
-    """Seconds of processor time of a token, the median."""
     kernel_seconds: float
     """Seconds of a token in which kernels ran, the median."""
     copy_seconds: float
     """Seconds of a token in which a thread made copies, the median."""
     waiting_seconds: float
     """Seconds of a token in which computing waited for copies, the median."""
-    first_token_seconds: float
-    """Seconds to the first token, which include compiling and reading the prompt."""
-    tokens_per_second: float | None
-    """Tokens per second, by the median of the later tokens; null if none were timed."""
-    measured_peak: int | None
-    """Measured bytes of memory at the peak; null if it could not be measured."""
     weights: int
     """Bytes of the weights."""
     disk_bytes_per_second: float
