@@ -51,7 +51,7 @@ TYPES = {
     "size": ("size", "planning.sweep.size:SizeJson"),
     "sweep": ("plan --sweep", "planning.sweep.design_space:SweepJson"),
     "targets": ("targets", "cli.commands.targets:TargetsJson"),
-    "verify": ("verify", "integrations.execute.run:VerifyJson"),
+    "verify": ("verify", "integrations.execute.execution:VerifyJson"),
 }
 """By the name of a schema the command whose object it describes, and the object's type."""
 VERSION, FILES = "Version of this object.", "Paths of the files that were written."
@@ -60,10 +60,9 @@ PAGE = DOCS / "reference" / "json.md"
 HEAD = """\
 # JSON
 
-What every command prints with `--json`. Each object has a [JSON Schema](https://json-schema.org), a
-file of the package
-(`src/loadmaster/cli/schemas`), from which this page is made and which the tests hold the commands
-to:
+What every command prints with `--json`. Each object has a type in the code, and is made from it.
+Its [JSON Schema](https://json-schema.org), a file of the package (`src/loadmaster/cli/schemas`),
+and this page are made from the type too, and the tests hold the commands to the schema:
 
 ```python
 import json
@@ -177,14 +176,15 @@ def json_schema(kind: Any) -> dict[str, Any]:
 
 def described(kind: type, name: str) -> str:
     """Return the docstring below a field of a class, or of one that it inherits from."""
-    return next(found[name] for base in kind.__mro__ if name in (found := _docstrings(base)))
+    for base in kind.__mro__[:-1]:
+        if name in _docstrings(base):
+            return _docstrings(base)[name]
+    raise LookupError(f"{kind.__name__}.{name}: write a docstring below this field")
 
 
 @cache
 def _docstrings(kind: type) -> dict[str, str]:
     """Docstrings of the fields that a class defines."""
-    if kind is object:
-        return {}
     body = ast.parse(inspect.cleandoc(inspect.getsource(kind))).body[0].body
     return {
         field.target.id: " ".join(doc.value.value.split())

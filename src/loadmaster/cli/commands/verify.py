@@ -28,7 +28,7 @@ PACKING = "Buffers"
 
 if TYPE_CHECKING:
     from loadmaster.core.violation import Violation
-    from loadmaster.integrations.execute.run import Execution
+    from loadmaster.integrations.execute.execution import Execution
 
 
 def verify_command(
@@ -144,7 +144,7 @@ def verify_command(
         what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
     if output.as_json:
         from loadmaster.core.record_json import ABSENT
-        from loadmaster.integrations.execute.run import VerifyJson
+        from loadmaster.integrations.execute.execution import VerifyJson
 
         found = {"valid": not violations, "violations": violations, "run": execution or ABSENT}
         output.show(versioned(VerifyJson, found), list)

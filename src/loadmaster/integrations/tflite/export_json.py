@@ -9,7 +9,43 @@ from loadmaster.allocation.answer import AllocationJson
 from loadmaster.core.record_json import ABSENT
 from loadmaster.core.shown import Status
 from loadmaster.integrations.tflite.interpreter import Measured
-from loadmaster.integrations.tflite.why import AliveTensor, OperatorPeak, Remedy
+
+
+@dataclass(frozen=True)
+class AliveTensor:
+    """A tensor or scratch buffer, and its bytes."""
+
+    name: str
+    """Name of the tensor or buffer."""
+    bytes: int
+    """Size in bytes."""
+
+
+@dataclass(frozen=True)
+class OperatorPeak:
+    """An operator, and what is alive while it runs, the largest first."""
+
+    operator: str
+    """Its number and kind."""
+    bytes: int
+    """Bytes that are alive while it runs."""
+    tensors: tuple[AliveTensor, ...]
+    """What is alive, the largest first."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What was tried, the option that asks for it, and the head that came of it; ``work`` counts
+    multiply-accumulates over those of the network."""
+
+    what: str
+    """What it is."""
+    option: str
+    """The option of `export tflite` that asks for it."""
+    head: int
+    """Bytes of what is planned, with it."""
+    work: float = 1.0
+    """Ratio of multiply-accumulates to those of the file as it was."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from loadmaster.integrations.tflite.bands.shrink import (
     front_of,
     smallest_within,
 )
+from loadmaster.integrations.tflite.export_json import AliveTensor, OperatorPeak, Remedy
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, arena_bytes, lifetimes
 from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
@@ -38,43 +39,6 @@ _WORKS = (0.01, 0.05, 0.15)
 """Shares of extra work for which bands are tried."""
 _SMALLER = 0.75
 """Of rows and columns of the input, for which a smaller one is tried."""
-
-
-@dataclass(frozen=True)
-class AliveTensor:
-    """A tensor or scratch buffer, and its bytes."""
-
-    name: str
-    """Name of the tensor or buffer."""
-    bytes: int
-    """Size in bytes."""
-
-
-@dataclass(frozen=True)
-class OperatorPeak:
-    """An operator, and what is alive while it runs, the largest first."""
-
-    operator: str
-    """Its number and kind."""
-    bytes: int
-    """Bytes that are alive while it runs."""
-    tensors: tuple[AliveTensor, ...]
-    """What is alive, the largest first."""
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """What was tried, the option that asks for it, and the head that came of it; ``work`` counts
-    multiply-accumulates over those of the network."""
-
-    what: str
-    """What it is."""
-    option: str
-    """The option of `export tflite` that asks for it."""
-    head: int
-    """Bytes of what is planned, with it."""
-    work: float = 1.0
-    """Ratio of multiply-accumulates to those of the file as it was."""
 
 
 @dataclass(frozen=True)

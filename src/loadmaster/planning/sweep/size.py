@@ -76,11 +76,6 @@ class Trial:
     reason: str = ""
     point: DesignPoint | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the trial as `TrialJson`."""
-        point = None if self.point is None else self.point.as_json()
-        return json_of(self, TrialJson, value=self.value.value, point=point)
-
 
 @dataclass(frozen=True)
 class TrialJson:
@@ -221,7 +216,15 @@ class Sizing:
             least=None if least is None else least.value.value,
             excluded=None if excluded is None else excluded.value.value,
             open=[value.value for value in self.open],
-            trials=[trial.as_json() for trial in self.trials],
+            trials=[
+                json_of(
+                    trial,
+                    TrialJson,
+                    value=trial.value.value,
+                    point=trial.point and trial.point.as_json(),
+                )
+                for trial in self.trials
+            ],
             costs=costs_of(self.costs),
         )
 
