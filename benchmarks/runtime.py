@@ -144,7 +144,7 @@ def measure(
 ) -> None:
     """Print the figures of a network, as JSON."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
-    from loadmaster.core.record_json import json_of
+    from loadmaster.core.json_object import json_of
     from loadmaster.integrations.torch_compile.compare.run_json import RunJson
     from loadmaster.integrations.torch_compile.running import run
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from loadmaster.core.record_json import fields_of
+from loadmaster.core.json_object import fields_of
 from loadmaster.planning.plan_records import SCHEMA_VERSION, PlanRecord
 
 DOCS = Path(__file__).parent
@@ -141,7 +141,7 @@ def text(schema: dict[str, Any]) -> str:
 
 
 def json_schema(kind: Any) -> dict[str, Any]:
-    """Return the JSON Schema of what `loadmaster.core.record_json` writes of a type."""
+    """Return the JSON Schema of what `loadmaster.core.json_object` makes of a type."""
     simple: dict[Any, dict[str, Any]] = {
         int: {"type": "integer"},
         float: {"type": "number"},

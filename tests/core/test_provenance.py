@@ -1,7 +1,7 @@
 """Labels of costs: the weakest decides, and parts with one source add up."""
 
+from loadmaster.core.json_object import json_of
 from loadmaster.core.provenance import Costs, Label, Provenance, costs_of, described, weakest
-from loadmaster.core.record_json import json_of
 
 MEASURED = Provenance(Label.MEASURED, "times.csv", 45)
 ESTIMATED = Provenance(Label.ESTIMATED, "roofline of x", 3)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from loadmaster.core.arrays import Ints
-from loadmaster.core.record_json import ABSENT, json_of
+from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.shown import DisplayMixin
 
 if TYPE_CHECKING:

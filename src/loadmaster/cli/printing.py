@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from loadmaster.core.json_object import json_of
 from loadmaster.core.names import printable_text
-from loadmaster.core.record_json import json_of
 
 if TYPE_CHECKING:
     from loadmaster.core.violation import Violation

@@ -1,8 +1,6 @@
-"""Frozen dataclasses as JSON and back: what commands print, and plan files, which are checked field
-by field.
+"""Frozen dataclasses as JSON text and back, checked field by field: the layout of plan files.
 
-A record is an object whose keys are the names of its fields; ``field(metadata={"key": ...})``
-writes a field under another key. Numbers of plan files are not negative and fit 64 bits.
+Objects are those of :mod:`loadmaster.core.json_object`. Numbers are not negative and fit 64 bits.
 """
 
 from __future__ import annotations
@@ -20,14 +18,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.core.json_object import fields_of
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator
 
 Record = TypeVar("Record")
 
-ABSENT: Any = object()
-"""The default of a field that is not always there: :func:`json_of` leaves it out."""
 _LARGEST_INTEGER = 2**63 - 1
 """The largest integer, in value or in length, that a record may hold."""
 _ERRORS_SHOWN = 3
@@ -103,51 +100,6 @@ def record_from(
         found = wrong.errors(include_url=False, include_context=False, include_input=False)
         raise error(f"{name}: {_summary(found, what)}") from wrong
     return record
-
-
-def json_of(value: Any, kind: Any, /, **given: object) -> dict[str, Any]:
-    """What :mod:`json` takes for a record of a dataclass ``kind``.
-
-    The fields are those ``given``, and else what ``value`` has under their names: an object of any
-    class as attributes, a dictionary as keys. Where a type allows None, a number that is not finite
-    becomes None. Where it allows several records, dictionaries are JSON already.
-    """
-    known, found = ({**value, **given} if isinstance(value, dict) else given), {}
-    for name, key, hint, default in fields_of(kind):
-        part = known[key] if key in known else getattr(value, name, *default)
-        if part is not ABSENT:
-            found[key] = _plain(part, hint)
-    return found
-
-
-def _plain(value: Any, kind: Any) -> Any:
-    if is_dataclass(kind):
-        return json_of(value, kind)
-    arguments = get_args(kind)
-    if value is None or isinstance(value, str) or not arguments:
-        return value
-    if isinstance(kind, types.UnionType):
-        if isinstance(value, float) and not math.isfinite(value):
-            return None
-        return value if isinstance(value, dict) else _plain(value, arguments[0])
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each, arguments[1]) for key, each in value.items()}
-    return [_plain(each, arguments[0]) for each in value]
-
-
-@cache
-def fields_of(kind: Any) -> list[tuple[str, str, Any, tuple[Any, ...]]]:
-    """Name, key and type of every field of a record, and `ABSENT` if it is not always there."""
-    hints = get_type_hints(kind)
-    return [
-        (
-            field.name,
-            field.metadata.get("key", field.name),
-            hints[field.name],
-            (ABSENT,) * (field.default is ABSENT),
-        )
-        for field in fields(kind)
-    ]
 
 
 def _path_to(data: object, record: object) -> tuple[str | int, ...] | None:

@@ -14,8 +14,9 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import MappingError
 from loadmaster.core.files import replace_file, why_unreadable
+from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.provenance import Costs, Provenance, costs_of
-from loadmaster.core.record_json import ABSENT, json_of, parse_object
+from loadmaster.core.record_json import parse_object
 from loadmaster.core.shown import DisplayMixin, Status
 from loadmaster.workloads.job import MiniBatch
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from loadmaster.core.json_object import json_of
 from loadmaster.core.provenance import Costs, costs_of
-from loadmaster.core.record_json import json_of
 from loadmaster.core.shown import Status
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_seconds
 from loadmaster.planning.plan_records import PlanRecord

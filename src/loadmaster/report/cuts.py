@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loadmaster.core.record_json import json_of
+from loadmaster.core.json_object import json_of
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
 from loadmaster.report.text import comma, plural, printable

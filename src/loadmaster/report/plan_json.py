@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from loadmaster.core.json_object import json_of
 from loadmaster.core.provenance import Costs, costs_of
-from loadmaster.core.record_json import json_of
 from loadmaster.core.shown import Status
 from loadmaster.core.violation import Violation
 from loadmaster.planning.plan_records import Cost, MemoryUse, PlanRecord, Rate

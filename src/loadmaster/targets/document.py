@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from loadmaster.core.record_json import json_of
+from loadmaster.core.json_object import json_of
 from loadmaster.targets.hardware import ESTIMATED, Core, Memory, Style, Target
 from loadmaster.targets.load import NO_COST
 from loadmaster.targets.overrides import apply_override

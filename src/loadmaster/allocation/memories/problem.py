@@ -19,7 +19,7 @@ from loadmaster.allocation.problem import Homes, Problem
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
-from loadmaster.core.record_json import ABSENT, json_of
+from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.shown import DisplayMixin
 
 FORBIDDEN = -1

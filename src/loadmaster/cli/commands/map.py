@@ -155,7 +155,7 @@ def map_command(
     Example: `loadmaster map onnx:resnet50 --target m3e-s2 --bandwidth "64 GB/s" --precision int8
     --cut`
     """
-    from loadmaster.core.record_json import json_of
+    from loadmaster.core.json_object import json_of
     from loadmaster.core.units import rate_unit
     from loadmaster.cost.job_pool import read_pool
     from loadmaster.mapping.answer import FrontJson, MapJson, MappedBatch, read_warm_start

@@ -143,7 +143,7 @@ def verify_command(
     else:
         what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
     if output.as_json:
-        from loadmaster.core.record_json import ABSENT
+        from loadmaster.core.json_object import ABSENT
         from loadmaster.integrations.execute.execution import VerifyJson
 
         found = {"valid": not violations, "violations": violations, "run": execution or ABSENT}

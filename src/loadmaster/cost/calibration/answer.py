@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
+from loadmaster.core.json_object import json_of
 from loadmaster.core.provenance import Label
-from loadmaster.core.record_json import json_of
 
 
 class Standing(StrEnum):

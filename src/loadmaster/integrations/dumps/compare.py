@@ -11,7 +11,7 @@ from loadmaster.allocation.allocate import aligned, allocate
 from loadmaster.allocation.answer import Allocation, AllocationJson
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.verify import verify_buffers
-from loadmaster.core.record_json import json_of
+from loadmaster.core.json_object import json_of
 from loadmaster.core.violation import Violation
 from loadmaster.integrations.dumps.arena import Arena
 

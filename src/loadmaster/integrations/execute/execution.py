@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadmaster.core.record_json import ABSENT
+from loadmaster.core.json_object import ABSENT
 from loadmaster.core.violation import Violation
 
 

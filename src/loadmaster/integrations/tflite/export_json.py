@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmaster.allocation.answer import AllocationJson
-from loadmaster.core.record_json import ABSENT
+from loadmaster.core.json_object import ABSENT
 from loadmaster.core.shown import Status
 from loadmaster.integrations.tflite.interpreter import Measured
 

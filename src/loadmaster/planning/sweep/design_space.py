@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadmaster.core.json_object import json_of
 from loadmaster.core.provenance import Costs, Provenance, costs_of
-from loadmaster.core.record_json import json_of
 from loadmaster.planning.sweep.axes import Axis, plain
 from loadmaster.planning.sweep.limits import Limits, LimitsJson
 from loadmaster.planning.sweep.points import DesignPoint, PointJson

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadmaster.core.errors import PlanError
-from loadmaster.core.record_json import json_of
+from loadmaster.core.json_object import json_of
 from loadmaster.core.units import (
     FEMTOJOULES,
     PICOSECONDS,

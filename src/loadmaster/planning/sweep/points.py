@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from loadmaster.core.errors import CapacityError
-from loadmaster.core.record_json import json_of
+from loadmaster.core.json_object import json_of
 from loadmaster.core.violation import Violation
 from loadmaster.cost.analytical.energy import area
 from loadmaster.planning.plan import Plan

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.json_object import json_of
 from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Interrupts, Progress, deferred_interrupts, no_progress
 from loadmaster.core.provenance import Costs, Provenance, costs_of
 from loadmaster.core.quantity import Quantity
-from loadmaster.core.record_json import json_of
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.planning.cutting.network_bounds import network_bounds

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from loadmaster.core.json_object import ABSENT
 from loadmaster.core.provenance import Costs, Label
-from loadmaster.core.record_json import ABSENT
 
 
 @dataclass(frozen=True)
