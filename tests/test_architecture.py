@@ -387,7 +387,7 @@ TOKENS = {
     "core": 12_010,
     "cost": 31_215,
     "integrations": 109_075,
-    "mapping": 24_215,
+    "mapping": 24_240,
     "placement": 33_105,
     "planning": 98_690,
     "report": 38_570,

@@ -42,8 +42,8 @@ class MappedJob:
 
 
 @dataclass(frozen=True)
-class MappingFigures:
-    """The figures of a mapping that are printed as they are."""
+class MappingJson:
+    """A mapping, as `loadmaster map --json` prints it for one objective."""
 
     status: Status
     """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
@@ -52,6 +52,11 @@ class MappingFigures:
     """What was minimised."""
     makespan: float
     """Seconds until the last job ends."""
+    cycles: int | None
+    """The makespan in cycles of the clock that all cores share, rounded up; null without one."""
+    throughput: float | None
+    """Operations per second; a multiply-accumulate is two. Null where no job's operations are
+    known."""
     energy: float | None
     """Joules; null where they are not known."""
     value: float
@@ -59,6 +64,9 @@ class MappingFigures:
     joule-seconds for edp."""
     lower_bound: float
     """What no mapping of these jobs can be below, in the unit of `value`."""
+    gap: float | None
+    """How far the value is above its lower bound, as a share of the bound; null where the bound is
+    0 and the value is not."""
     limit: str
     """What the lower bound rests on, in words; the wording is not stable."""
     samples: int
@@ -73,20 +81,6 @@ class MappingFigures:
     """Seed of the search: the same input and seed give the same answer."""
     interrupted: bool
     """Whether a time limit or Ctrl-C ended the work early."""
-
-
-@dataclass(frozen=True)
-class MappingJson(MappingFigures):
-    """A mapping, as `loadmaster map --json` prints it for one objective."""
-
-    cycles: int | None
-    """The makespan in cycles of the clock that all cores share, rounded up; null without one."""
-    throughput: float | None
-    """Operations per second; a multiply-accumulate is two. Null where no job's operations are
-    known."""
-    gap: float | None
-    """How far the value is above its lower bound, as a share of the bound; null where the bound is
-    0 and the value is not."""
     costs: Costs
     """What the costs rest on."""
     groups: int
@@ -128,7 +122,7 @@ class FrontJson:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JobMapping(MappingFigures, DisplayMixin):
+class JobMapping(DisplayMixin):
     """Which core runs each job, and in which order.
 
     Attributes
@@ -161,6 +155,7 @@ class JobMapping(MappingFigures, DisplayMixin):
         What the costs of jobs come from.
     """
 
+    status: Status
     jobs: tuple[str, ...]
     cores: tuple[str, ...]
     core: Ints
@@ -168,9 +163,21 @@ class JobMapping(MappingFigures, DisplayMixin):
     group: Ints
     start: Floats
     end: Floats
+    makespan: float
+    energy: float | None
     flops: int
+    objective: str
+    value: float
+    lower_bound: float
+    limit: str
+    strategy: str
+    seed: int
+    samples: int
     history: tuple[tuple[tuple[int, float], ...], ...]
+    seconds: float
+    cpu_seconds: float
     clock: float | None = None
+    interrupted: bool = False
     costs: tuple[Provenance, ...] = ()
 
     @property
