@@ -247,8 +247,7 @@ def _kind(part: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in part["enum"])
     if "anyOf" in part:
         return " or ".join(_kind(each) for each in part["anyOf"])
-    kinds = part["type"] if isinstance(part["type"], list) else [part["type"]]
-    return " or ".join(kinds)
+    return str(part["type"])
 
 
 if __name__ == "__main__":

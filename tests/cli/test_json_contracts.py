@@ -221,8 +221,8 @@ UNITS = (
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_figure_says_its_unit(name):
     for where, part in parts(SCHEMAS[name], "$"):
-        kinds = part.get("type", ())
-        if not {"number", "integer"}.isdisjoint([kinds] if isinstance(kinds, str) else kinds):
+        kinds = {each.get("type") for each in (part, *part.get("anyOf", ()))}
+        if kinds & {"number", "integer"}:
             said = part.get("description", "seconds")
             assert re.search(UNITS, said, flags=re.IGNORECASE), f"{where}: {said}"
 
