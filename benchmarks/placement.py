@@ -96,7 +96,7 @@ def figures(sequence: KernelSequence, limit: int, modes: tuple[str, ...]) -> dic
         for rival in plan.rivals:
             if rival.name in RIVALS:
                 found[rival.name] = (
-                    None if rival.seconds is None else rival.seconds / plan.all_fast_seconds
+                    None if rival.makespan is None else rival.makespan / plan.all_fast_seconds
                 )
     return found
 

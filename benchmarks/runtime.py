@@ -144,6 +144,8 @@ def measure(
 ) -> None:
     """Print the figures of a network, as JSON."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    from loadmaster.core.json_object import json_of
+    from loadmaster.integrations.torch_compile.compare.run_json import RunJson
     from loadmaster.integrations.torch_compile.running import run
 
     shares = json.loads(budgets)
@@ -159,7 +161,7 @@ def measure(
         optimizer or None,
         budgets=shares[1:],
     )
-    print(json.dumps(result))
+    print(json.dumps(json_of(result, RunJson)))
 
 
 def _mib(count: object) -> str:

@@ -1,26 +1,68 @@
-"""Makes docs/reference/json.md of the schemas of what commands print: python docs/json_page.py"""
+"""Makes the JSON Schemas of what commands print from its types, and docs/reference/json.md from
+these: python docs/json_page.py
+
+A field is described by the docstring below it, and an object by that of its type.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
-from collections.abc import Iterator
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from enum import EnumType
+from functools import cache
+from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
+
+from loadmaster.core.json_object import fields_of
+from loadmaster.planning.plan_records import SCHEMA_VERSION, PlanRecord
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "src" / "loadmaster"
-SCHEMAS = (
-    *sorted((PACKAGE / "cli" / "schemas").glob("*.json")),
-    PACKAGE / "planning" / "plan.schema.json",
-)
+SCHEMAS = PACKAGE / "cli" / "schemas"
+PLAN_FILE = PACKAGE / "planning" / "plan.schema.json"
+TYPES = {
+    "allocate-from": ("allocate --from", "integrations.dumps.compare:ArenasJson"),
+    "allocate-memories": (
+        "allocate --memory",
+        "allocation.memories.problem:BankAllocationJson",
+    ),
+    "allocate": ("allocate", "integrations.tflite.export_json:AllocateJson"),
+    "calibrate": ("calibrate", "cost.calibration.answer:CalibrationJson"),
+    "export-iree": ("export iree", "integrations.iree.export:ProgramJson"),
+    "export-tflite": ("export tflite", "integrations.tflite.export_json:ExportJson"),
+    "generate": (
+        "run --generate",
+        "integrations.torch_compile.compare.run_json:GenerationJson",
+    ),
+    "inspect": ("inspect", "report.inspection:InspectionJson"),
+    "map-front": ("map --objective A,B", "mapping.answer:FrontJson"),
+    "map": ("map", "mapping.answer:MapJson"),
+    "place": ("place", "placement.answer:PlaceJson"),
+    "plan": ("plan", "report.plan_json:PlanJson"),
+    "profile": ("profile", "cli.commands.profile:ProfileJson"),
+    "report": ("report", "report.comparison:ComparisonJson"),
+    "run": ("run", "integrations.torch_compile.compare.run_json:RunJson"),
+    "size": ("size", "planning.sweep.size:SizeJson"),
+    "sweep": ("plan --sweep", "planning.sweep.design_space:SweepJson"),
+    "targets": ("targets", "cli.commands.targets:TargetsJson"),
+    "verify": ("verify", "integrations.execute.execution:VerifyJson"),
+}
+"""By the name of a schema the command whose object it describes, and the object's type."""
+VERSION, FILES = "Version of this object.", "Paths of the files that were written."
+"""Descriptions of the fields that every object has beside those of its type."""
 PAGE = DOCS / "reference" / "json.md"
 HEAD = """\
 # JSON
 
-What every command prints with `--json`. Each object has a [JSON Schema](https://json-schema.org), a
-file of the package
-(`src/loadmaster/cli/schemas`), from which this page is made and which the tests hold the commands
-to:
+What every command prints with `--json`. Each object has a type in the code, and is made from it.
+Its [JSON Schema](https://json-schema.org), a file of the package (`src/loadmaster/cli/schemas`),
+and this page are made from the type too, and the tests hold the commands to the schema:
 
 ```python
 import json
@@ -75,10 +117,93 @@ stands for:
 """
 
 
-def page() -> str:
-    """Return the page: what holds for all objects, then a table for each."""
-    sections = [_section(json.loads(path.read_text(encoding="utf-8"))) for path in SCHEMAS]
-    return "\n".join([HEAD, *sections])
+def schemas() -> dict[Path, dict[str, Any]]:
+    """Return the schema of every type by its file."""
+    found = {}
+    for name, (command, home) in TYPES.items():
+        module, _, type_name = home.partition(":")
+        kind = getattr(import_module(f"loadmaster.{module}"), type_name)
+        own = json_schema(kind)
+        version = {"description": VERSION, "const": kind.VERSION}
+        files = {"description": FILES} | json_schema(Sequence[str])
+        own["properties"] = {"version": version, **own["properties"], "files": files}
+        own["required"] = ["version", *own["required"], "files"]
+        found[SCHEMAS / f"{name}.json"] = _titled(f"loadmaster {command} --json", kind, own)
+    plan = json_schema(PlanRecord)
+    description = plan["properties"]["version"]["description"]
+    plan["properties"]["version"] = {"description": description, "const": SCHEMA_VERSION}
+    return found | {PLAN_FILE: _titled("plan.json", PlanRecord, plan)}
+
+
+def text(schema: dict[str, Any]) -> str:
+    """Return a schema as it is written to its file."""
+    return json.dumps(schema, indent=1) + "\n"
+
+
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of what `loadmaster.core.json_object` makes of a type."""
+    simple: dict[Any, dict[str, Any]] = {
+        int: {"type": "integer"},
+        float: {"type": "number"},
+        bool: {"type": "boolean"},
+        str: {"type": "string"},
+        types.NoneType: {"type": "null"},
+    }
+    if kind in simple:
+        return simple[kind]
+    if is_dataclass(kind):
+        known = fields_of(kind)
+        return {
+            "type": "object",
+            "properties": {
+                key: {"description": described(kind, name)} | json_schema(hint)
+                for name, key, hint, _ in known
+            },
+            "required": [key for _, key, _, default in known if not default],
+            "additionalProperties": False,
+        }
+    if isinstance(kind, EnumType):
+        return {"enum": list(map(str, kind.__members__.values()))}
+    arguments = get_args(kind)
+    if get_origin(kind) is Literal:
+        return {"enum": list(arguments)}
+    if isinstance(kind, types.UnionType):
+        return {"anyOf": [json_schema(each) for each in arguments]}
+    if get_origin(kind) is Mapping:
+        return {"type": "object", "additionalProperties": json_schema(arguments[1])}
+    return {"type": "array", "items": json_schema(arguments[0])}
+
+
+def described(kind: type, name: str) -> str:
+    """Return the docstring below a field of a class, or of one that it inherits from."""
+    for base in kind.__mro__[:-1]:
+        if name in _docstrings(base):
+            return _docstrings(base)[name]
+    raise LookupError(f"{kind.__name__}.{name}: write a docstring below this field")
+
+
+@cache
+def _docstrings(kind: type) -> dict[str, str]:
+    """Docstrings of the fields that a class defines."""
+    body = ast.parse(inspect.cleandoc(inspect.getsource(kind))).body[0].body
+    return {
+        field.target.id: " ".join(doc.value.value.split())
+        for field, doc in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(doc, ast.Expr)
+        and isinstance(doc.value, ast.Constant)
+    }
+
+
+def _titled(title: str, kind: type, schema: dict[str, Any]) -> dict[str, Any]:
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    about = " ".join(inspect.getdoc(kind).partition("\n\n")[0].split())
+    return {"$schema": draft, "title": title, "description": about} | schema
+
+
+def page(found: Iterable[dict[str, Any]]) -> str:
+    """Return the page of some schemas: what holds for all objects, then a table for each."""
+    return "\n".join([HEAD, *map(_section, found)])
 
 
 def _section(schema: dict[str, Any]) -> str:
@@ -122,9 +247,11 @@ def _kind(part: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in part["enum"])
     if "anyOf" in part:
         return " or ".join(_kind(each) for each in part["anyOf"])
-    kinds = part["type"] if isinstance(part["type"], list) else [part["type"]]
-    return " or ".join(kinds)
+    return str(part["type"])
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    made = schemas()
+    for file, schema in made.items():
+        file.write_text(text(schema), encoding="utf-8")
+    PAGE.write_text(page(made.values()), encoding="utf-8")

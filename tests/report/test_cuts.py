@@ -129,7 +129,7 @@ def test_a_stack_is_what_runs_band_by_band() -> None:
                 min(j.start for j in operator.jobs) < max(j.start for j in o.jobs) for o in earlier
             )
     inner = [operator for stack in cuts.stacks for operator in stack.operators[:-1]]
-    assert any(operator.alive < operator.bytes for operator in inner)
+    assert any(operator.most_alive < operator.bytes for operator in inner)
     assert all("through memory" in cuts.why(operator) for operator in inner)
 
 

@@ -25,7 +25,7 @@ from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 from loadmaster.placement.place import place
 from loadmaster.planning.plan import Plan
 from loadmaster.report.comparison import comparison_json, comparison_page, rows
-from loadmaster.report.inspection import Alive, inspection_page
+from loadmaster.report.inspection import Alive, PeakJson, inspection_page
 from loadmaster.report.mapping import mapping_page, shared_bandwidth
 from loadmaster.report.packing import packing_page
 from loadmaster.report.page import render
@@ -406,12 +406,9 @@ def test_inspection_names_where_most_bytes_are_alive() -> None:
     build.elementwise("like", "full")
     graph = build.graph("like")
     size = {name: graph.tensors[name].bytes for name in ("half", "full", "like")}
-    peak = Alive.of(graph).peak_json()
-    assert peak == {
-        "bytes": size["full"] + size["like"],
-        "operator": graph.ops[-1].name,
-        "activations": ["full", "like"],
-    }
+    assert Alive.of(graph).peak == PeakJson(
+        size["full"] + size["like"], graph.ops[-1].name, ["full", "like"]
+    )
     assert [value for *_, value in Alive.of(graph).steps] == [
         size["half"],
         size["half"] + size["full"],

@@ -49,7 +49,10 @@ def errors(schema: dict[str, Any], value: Any, where: str = "$") -> Iterator[str
         yield f"{where}: {value!r} is none of {schema['enum']}"
     if "anyOf" in schema and all(any(errors(each, value, where)) for each in schema["anyOf"]):
         yield f"{where}: {value!r} is of no kind that is allowed"
-    if "type" in schema and not _is(value, schema["type"]):
+    if "type" in schema and not (
+        isinstance(value, TYPES[schema["type"]])
+        and (schema["type"] == "boolean" or not isinstance(value, bool))
+    ):
         yield f"{where}: {value!r} is no {schema['type']}"
     elif isinstance(value, dict):
         yield from _member_errors(schema, value, where)
@@ -68,14 +71,6 @@ def _member_errors(schema: dict[str, Any], value: dict[str, Any], where: str) ->
             yield from errors(known.get(name, others), item, f"{where}.{name}")
         elif not others:
             yield f"{where}: {name} is not documented"
-
-
-def _is(value: Any, kinds: str | list[str]) -> bool:
-    names = [kinds] if isinstance(kinds, str) else kinds
-    return any(
-        isinstance(value, TYPES[name]) and (name == "boolean" or not isinstance(value, bool))
-        for name in names
-    )
 
 
 def parts(schema: dict[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:

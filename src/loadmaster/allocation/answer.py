@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from loadmaster.core.arrays import Ints
+from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.shown import DisplayMixin
 
 if TYPE_CHECKING:
@@ -31,8 +32,12 @@ class Load:
     """
 
     bytes: int
+    """Bytes."""
     instant: int | None
+    """Instant at which they are needed, in the time of the file; null if each two of them are
+    needed together somewhere, but not all at once."""
     buffers: tuple[str, ...]
+    """Ids of the buffers that are there."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,21 @@ class Infeasibility:
     """
 
     required: int
+    """Bytes that a packing needs, as far as is proven."""
     available: int
+    """Bytes that there are."""
     excess: int
+    """Bytes by which they exceed the room."""
     instant: int | None
+    """Instant at which the buffers are present together, in the time of the file; null if they
+    never all are."""
     kind: str
+    """What stands in the way: load, alignment, pins, reserved ranges, some of these, or
+    fragmentation."""
     buffers: tuple[str, ...]
+    """Ids of buffers that cannot fit together."""
     irreducible: bool
+    """Whether leaving out any one of them makes the rest fit."""
 
     def __str__(self) -> str:
         at = "" if self.instant is None else f" at instant {self.instant}"
@@ -79,6 +93,40 @@ class Infeasibility:
 
 
 Certificate = Load | Infeasibility | str
+
+
+@dataclass(frozen=True)
+class AllocationJson:
+    """A packing of buffers in one memory."""
+
+    status: Status
+    """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
+    best, `infeasible` is proven to have no answer, `unknown` found none within the limits."""
+    peak: int | None
+    """Highest address in use, in bytes; null without a packing."""
+    lower_bound: int
+    """Bytes that any packing needs."""
+    capacity: int | None
+    """Bytes that may be used; null if the lowest peak was sought."""
+    seconds: float
+    """Seconds of wall-clock time that the command's work took."""
+    cpu_seconds: float
+    """Seconds of processor time that the command's work took, of all threads."""
+    strategy: str
+    """Name of the strategy that found the answer."""
+    seed: int
+    """Seed of the search: the same input and seed give the same answer."""
+    interrupted: bool
+    """Whether a time limit or Ctrl-C ended the work early."""
+    counters: Mapping[str, int]
+    """What the strategy counted, by name; the names are not stable."""
+    buffers: int
+    """Number of buffers."""
+    certificate: Load | str | None = ABSENT
+    """What proves the bound, a load or a search in words; null without a proof. Absent if the
+    status is `infeasible`."""
+    reason: Infeasibility | str | None = ABSENT
+    """Why nothing fits. Only if the status is `infeasible`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,3 +182,9 @@ class Allocation(DisplayMixin):
         """What proves ``optimal`` or ``infeasible``: the load at an instant, ``"exhausted
         search"``, or why nothing fits."""
         return self.proof() if callable(self.proof) else self.proof
+
+    def as_json(self, buffers: int) -> dict[str, Any]:
+        """Return the answer for so many buffers as `AllocationJson`."""
+        key = "reason" if self.status == "infeasible" else "certificate"
+        proof = {"certificate": ABSENT, key: self.certificate}
+        return json_of(self, AllocationJson, buffers=buffers, **proof)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from loadmaster.cli.options import OUTPUT, option
-from loadmaster.cli.printing import print_json, print_tables, say
+from loadmaster.cli.printing import print_tables, say
 from loadmaster.cli.progress_line import LateProgress
 from loadmaster.core.files import OutputDirectory, directory_if_asked
 
@@ -49,7 +49,8 @@ class Output:
         """Print what came of a command: its JSON object with the paths of its files, or tables and
         those paths, or nothing."""
         if self.as_json:
-            print_json(shown | {"files": [str(file) for file in files]})
+            named = shown | {"files": [str(file) for file in files]}
+            say(json.dumps(named, indent=2, allow_nan=False))
         elif not self.quiet:
             print_tables(tables())
             for file in files:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from loadmaster.core.json_object import json_of
 from loadmaster.core.names import printable_text
 
 if TYPE_CHECKING:
     from loadmaster.core.violation import Violation
     from loadmaster.report.view import Part
 
-_SCHEMAS = Path(__file__).parent / "schemas"
 _NARROWEST = 80
 """Columns for which tables are laid out at least, so that no figure is cut; a narrower terminal
 breaks the lines."""
@@ -23,16 +21,9 @@ _WIDEST = 1000
 """Columns within which the width is measured that a table needs."""
 
 
-def versioned(name: str, shown: dict[str, Any]) -> dict[str, Any]:
-    """Put the version that its schema states in front of a command's JSON object; ``name`` is that
-    of the schema's file."""
-    schema = json.loads((_SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
-    return {"version": schema["properties"]["version"]["const"], **shown}
-
-
-def attributes(of: object, *names: str) -> dict[str, Any]:
-    """Attributes of an answer as JSON has them, by the same names."""
-    return {name: getattr(of, name) for name in names}
+def versioned(kind: Any, value: object, **given: object) -> dict[str, Any]:
+    """Make a command's JSON object of its type, as `json_of`, with the type's version in front."""
+    return {"version": kind.VERSION, **json_of(value, kind, **given)}
 
 
 def say(text: str, *, err: bool = False, newline: bool = True) -> None:
@@ -41,11 +32,6 @@ def say(text: str, *, err: bool = False, newline: bool = True) -> None:
     Everything that the program prints goes through here, or through `print_tables`.
     """
     typer.echo(printable_text(text), err=err, nl=newline)
-
-
-def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON object on standard output."""
-    say(json.dumps(value, indent=2, allow_nan=False))
 
 
 def print_tables(parts: Iterable[Part]) -> None:
@@ -62,11 +48,6 @@ def print_tables(parts: Iterable[Part]) -> None:
     if console.width < needed:
         console = Console(width=needed, soft_wrap=True)
     console.print(shown)
-
-
-def violations_json(violations: Sequence[Violation]) -> list[dict[str, str]]:
-    """Violations as every ``--json`` has them, under ``violations``."""
-    return [{"rule": each.rule, "message": each.message} for each in violations]
 
 
 def print_violations(violations: tuple[Violation, ...], what: str) -> None:

@@ -4,9 +4,8 @@ JSON and the report."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 
 class Label(StrEnum):
@@ -28,8 +27,11 @@ class Provenance:
     paper."""
 
     label: Label
+    """How far the source can be trusted."""
     source: str
+    """What the costs come from, in words; the wording is not stable."""
     count: int = 1
+    """Number of jobs or kernels whose costs come from it."""
 
     def __str__(self) -> str:
         """Return the label, then the source."""
@@ -60,11 +62,16 @@ def described(parts: Sequence[Provenance]) -> str:
     return ", ".join(f"{part.count} {part}" for part in parts) or str(Label.ESTIMATED)
 
 
-def costs_json(parts: Sequence[Provenance]) -> dict[str, Any]:
-    """Return the label and its parts as every ``--json`` has them, under ``costs``."""
-    return {
-        "label": str(weakest(parts)),
-        "from": [
-            {"label": str(part.label), "source": part.source, "count": part.count} for part in parts
-        ],
-    }
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What costs rest on, as every ``--json`` has it under ``costs``."""
+
+    label: Label
+    """The weakest label of the parts."""
+    parts: Sequence[Provenance] = field(metadata={"key": "from"})
+    """The parts."""
+
+
+def costs_of(parts: Sequence[Provenance]) -> Costs:
+    """Label the parts."""
+    return Costs(weakest(parts), parts)

@@ -1,7 +1,6 @@
-"""Frozen dataclasses as JSON and back, checked field by field: the layout of plan files.
+"""Frozen dataclasses as JSON text and back, checked field by field: the layout of plan files.
 
-A record is an object whose keys are the names of its fields; ``field(metadata={"key": ...})``
-writes a field under another key. Numbers are not negative and fit 64 bits.
+Objects are those of :mod:`loadmaster.core.json_object`. Numbers are not negative and fit 64 bits.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.core.json_object import fields_of
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator
@@ -38,10 +38,10 @@ def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> Ite
     ``levels`` says how many levels below a top-level key get lines of their own; one if it is not
     listed.
     """
-    hints, before = get_type_hints(kind), "{\n"
-    for name, key in _keys(kind).items():
+    before = "{\n"
+    for name, key, hint, _ in fields_of(kind):
         yield f"{before} {_quoted(key)}: "
-        yield _layout(getattr(record, name), hints[name], levels.get(key, 1), " ")
+        yield _layout(getattr(record, name), hint, levels.get(key, 1), " ")
         before = ",\n"
     yield "\n}\n"
 
@@ -102,39 +102,6 @@ def record_from(
     return record
 
 
-def json_schema(kind: Any) -> dict[str, Any]:
-    """The JSON Schema of what :func:`record_to_text` writes of a type, without descriptions; fields
-    that have a default are written too."""
-    simple: dict[Any, dict[str, Any]] = {
-        int: {"type": "integer"},
-        float: {"type": "number"},
-        bool: {"type": "boolean"},
-        str: {"type": "string"},
-    }
-    if kind in simple:
-        return simple[kind]
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        parts = {
-            field.metadata.get("key", field.name): json_schema(hints[field.name])
-            for field in fields(kind)
-        }
-        return {
-            "type": "object",
-            "properties": parts,
-            "required": list(parts),
-            "additionalProperties": False,
-        }
-    if isinstance(kind, EnumType):
-        return {"enum": list(map(str, kind.__members__.values()))}
-    arguments = get_args(kind)
-    if isinstance(kind, types.UnionType):
-        return {"anyOf": [json_schema(arguments[0]), {"type": "null"}]}
-    if get_origin(kind) is tuple:
-        return {"type": "array", "items": json_schema(arguments[0])}
-    return {"type": "object", "additionalProperties": json_schema(arguments[1])}
-
-
 def _path_to(data: object, record: object) -> tuple[str | int, ...] | None:
     """Keys and indices that lead to an object inside parsed JSON."""
     if data is record:
@@ -185,8 +152,8 @@ def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
         )
         return f"[\n{inner}" + f",\n{inner}".join(lines) + f"\n{margin}]"
     if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        items = [(key, getattr(value, name), hints[name]) for name, key in _keys(kind).items()]
+        known = fields_of(cast(Any, kind))
+        items = [(key, getattr(value, name), hint) for name, key, hint, _ in known]
     else:
         items = [(str(key), each, get_args(kind)[1]) for key, each in value.items()]
     lines = (
@@ -204,11 +171,6 @@ def _numbers(values: Sequence[float]) -> Iterator[str]:
     for value in filterfalse(math.isfinite, values):
         raise ValueError(f"{value!r} is no number that JSON knows")
     return map(float.__repr__, map(float, values))
-
-
-def _keys(kind: Any) -> dict[str, str]:
-    """The key of each field of a record, by its name."""
-    return {field.name: field.metadata.get("key", field.name) for field in fields(kind)}
 
 
 Writer = Callable[[Sequence[Any]], Iterable[str]]
@@ -271,13 +233,13 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _record_writer(kind: Any) -> Writer:
-    hints, keys = get_type_hints(kind), _keys(kind)
+    known = fields_of(kind)
     template = (
         "{"
-        + ", ".join(f"{_quoted(key)}: ".replace("%", "%%") + "%s" for key in keys.values())
+        + ", ".join(f"{_quoted(key)}: ".replace("%", "%%") + "%s" for _, key, _, _ in known)
         + "}"
     )
-    columns = [(attrgetter(name), _writer(hints[name])) for name in keys]
+    columns = [(attrgetter(name), _writer(hint)) for name, _, hint, _ in known]
     return lambda records: map(
         template.__mod__,
         zip(*(write(list(map(value, records))) for value, write in columns), strict=True),

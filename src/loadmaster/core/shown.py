@@ -4,7 +4,10 @@ pandas."""
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
+
+Status = Literal["optimal", "feasible"]
+"""How good an answer is: proven to be the best, or not."""
 
 
 class DisplayMixin:

@@ -15,7 +15,9 @@ class Violation:
     """A rule that an answer breaks, and in one line who breaks it, where and when."""
 
     rule: str
+    """Name of the rule."""
     message: str
+    """What breaks it, in words."""
 
 
 def first_violations(broken: Iterable[tuple[str, str]]) -> tuple[Violation, ...]:

@@ -4,29 +4,121 @@ to find."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import MappingError
 from loadmaster.core.files import replace_file, why_unreadable
-from loadmaster.core.provenance import Provenance, costs_json
+from loadmaster.core.json_object import ABSENT, json_of
+from loadmaster.core.provenance import Costs, Provenance, costs_of
 from loadmaster.core.record_json import parse_object
-from loadmaster.core.shown import DisplayMixin
+from loadmaster.core.shown import DisplayMixin, Status
+from loadmaster.workloads.job import MiniBatch
 
-Status = Literal["optimal", "feasible"]
-_SHOWN = (
-    *("status", "objective", "makespan", "cycles", "throughput", "energy", "value", "lower_bound"),
-    *("gap", "limit", "samples", "seconds", "cpu_seconds", "strategy", "seed", "interrupted"),
-)
-_JOB = ("job", "core", "position", "group", "start", "end")
-"""Fields of the JSON of a mapping, and of a job of it."""
-VERSION = 1
-"""Version of the JSON of a mapping, which its schema states as well."""
 _GIVE = "give what `loadmaster map --json` printed, or mapping.json of --out"
+
+
+@dataclass(frozen=True)
+class MappedJob:
+    """A job."""
+
+    job: str
+    """Name of the job."""
+    core: str
+    """Name of its core."""
+    position: int
+    """Index in the core's queue, from 0."""
+    group: int
+    """Index of its group, from 0."""
+    start: float
+    """When it begins, in seconds."""
+    end: float
+    """When it ends, in seconds."""
+
+
+@dataclass(frozen=True)
+class MappingJson:
+    """A mapping, as `loadmaster map --json` prints it for one objective."""
+
+    status: Status
+    """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
+    best."""
+    objective: str
+    """What was minimised."""
+    makespan: float
+    """Seconds until the last job ends."""
+    cycles: int | None
+    """The makespan in cycles of the clock that all cores share, rounded up; null without one."""
+    throughput: float | None
+    """Operations per second; a multiply-accumulate is two. Null where no job's operations are
+    known."""
+    energy: float | None
+    """Joules; null where they are not known."""
+    value: float
+    """What the objective reached: seconds for makespan, throughput and latency, joules for energy,
+    joule-seconds for edp."""
+    lower_bound: float
+    """What no mapping of these jobs can be below, in the unit of `value`."""
+    gap: float | None
+    """How far the value is above its lower bound, as a share of the bound; null where the bound is
+    0 and the value is not."""
+    limit: str
+    """What the lower bound rests on, in words; the wording is not stable."""
+    samples: int
+    """Number of mappings that were evaluated."""
+    seconds: float
+    """Seconds of wall-clock time that the command's work took."""
+    cpu_seconds: float
+    """Seconds of processor time that the command's work took, of all threads."""
+    strategy: str
+    """Name of the strategy that found the answer."""
+    seed: int
+    """Seed of the search: the same input and seed give the same answer."""
+    interrupted: bool
+    """Whether a time limit or Ctrl-C ended the work early."""
+    costs: Costs
+    """What the costs rest on."""
+    groups: int
+    """Number of groups of jobs that run one after another."""
+    convergence: Sequence[Sequence[Sequence[float]]]
+    """By group, every improvement as a pair of samples taken and value."""
+    jobs: Sequence[MappedJob]
+    """Every job."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedBatch(MiniBatch):
+    """A mini-batch."""
+
+    deadline: float | None
+    """Seconds after its release that it is due; null if never."""
+
+
+@dataclass(frozen=True)
+class MapJson(MappingJson):
+    """A mapping of jobs to cores, for one objective."""
+
+    VERSION = 1
+    mini_batches: Sequence[MappedBatch] = ABSENT
+    """Every mini-batch of networks with deadlines, periods or dependencies."""
+
+
+@dataclass(frozen=True)
+class FrontJson:
+    """Mappings of which none is better than another in all of several objectives."""
+
+    VERSION = 1
+    objectives: Sequence[str]
+    """The objectives."""
+    front: Sequence[MappingJson]
+    """The mappings."""
+    mini_batches: Sequence[MappedBatch] = ABSENT
+    """Every mini-batch of networks with deadlines, periods or dependencies."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,17 +202,16 @@ class JobMapping(DisplayMixin):
     def as_json(self) -> dict[str, Any]:
         """What ``loadmaster map --json`` prints."""
         columns = (self.position, self.group, self.start, self.end)
-        rows = zip(self.jobs, self.core.tolist(), *(c.tolist() for c in columns), strict=True)
-        return {name: getattr(self, name) for name in _SHOWN} | {
-            "gap": self.gap if np.isfinite(self.gap) else None,
-            "costs": costs_json(self.costs),
-            "groups": int(self.group.max(initial=-1)) + 1,
-            "convergence": [[list(point) for point in points] for points in self.history],
-            "jobs": [
-                dict(zip(_JOB, (name, self.cores[core], *figures), strict=True))
-                for name, core, *figures in rows
-            ],
-        }
+        cores = [self.cores[core] for core in self.core.tolist()]
+        rows = zip(self.jobs, cores, *(c.tolist() for c in columns), strict=True)
+        return json_of(
+            self,
+            MappingJson,
+            costs=costs_of(self.costs),
+            groups=int(self.group.max(initial=-1)) + 1,
+            convergence=self.history,
+            jobs=[MappedJob(*row) for row in rows],
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the JSON and its version, which :func:`read_warm_start` reads.
@@ -132,7 +223,8 @@ class JobMapping(DisplayMixin):
         """
         replace_file(
             path,
-            json.dumps({"version": VERSION, **self.as_json()}, indent=1, allow_nan=False) + "\n",
+            json.dumps({"version": MapJson.VERSION, **self.as_json()}, indent=1, allow_nan=False)
+            + "\n",
             "the mapping",
         )
 
@@ -177,7 +269,8 @@ def read_warm_start(path: str | Path) -> WarmStart:
     if not isinstance(rows, list):
         raise MappingError(f"{path}: has no list of jobs; {_GIVE}")
     names, cores, positions, groups = (
-        [_field(path, number, row, key) for number, row in enumerate(rows)] for key in _JOB[:4]
+        [_field(path, number, row, key) for number, row in enumerate(rows)]
+        for key in ("job", "core", "position", "group")
     )
     return _warm_start(str(path), tuple(names), cores, positions, groups)
 

@@ -4,32 +4,185 @@ lower bound, and baselines."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats
-from loadmaster.core.provenance import costs_json
-from loadmaster.core.shown import DisplayMixin
-from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement
+from loadmaster.core.json_object import ABSENT, json_of
+from loadmaster.core.provenance import Costs, costs_of
+from loadmaster.core.shown import DisplayMixin, Status
+from loadmaster.placement.decisions import Division, Mode, TensorPlacement
+from loadmaster.placement.explain import Stretch
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import MovementTimeline, moved_bytes
 
 
 @dataclass(frozen=True)
-class Rival:
-    """The result of a simpler strategy with the same kernels, costs and limit, before packing.
-
-    ``seconds`` is None where it cannot, for a ``reason``; ``placement`` is None too where the
-    hardware decides.
-    """
+class RivalJson:
+    """The result of a simpler strategy with the same kernels, costs and limit, before packing."""
 
     name: str
-    seconds: float | None
+    """Name of the strategy."""
+    makespan: float | None
+    """Seconds that the sequence of kernels takes; null where it cannot run."""
     moved_bytes: int
-    placement: TensorPlacement | None = None
+    """Bytes copied between the memories, in both directions."""
     reason: str = ""
+    """Why it cannot run; empty if it can."""
+
+
+@dataclass(frozen=True)
+class Rival(RivalJson):
+    """A rival with its placement; None where it cannot run, and where the hardware decides."""
+
+    placement: TensorPlacement | None = None
+
+
+@dataclass(frozen=True)
+class KernelJson:
+    """A kernel."""
+
+    name: str
+    """Name of the kernel."""
+    algorithm: str
+    """Name of the algorithm that was chosen."""
+
+
+@dataclass(frozen=True)
+class FastStay:
+    """A stay of a tensor in the fast memory."""
+
+    start: int
+    """Number of the first kernel."""
+    end: int
+    """Number of the kernel before which it ends."""
+    offset: int
+    """Address in the fast memory, in bytes."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of a tensor."""
+
+    to: Literal["fast", "slow"]
+    """The memory that it goes to."""
+    start: int
+    """Number of the kernel with which it begins."""
+    end: int
+    """Number of the kernel with which it ends."""
+
+
+@dataclass(frozen=True)
+class TensorJson:
+    """A tensor: when it is in the fast memory, at which address, and when it is copied; kernels by
+    number."""
+
+    name: str
+    """Name of the tensor."""
+    kind: str
+    """What the tensor is, such as weight or activation."""
+    bytes: int
+    """Size in bytes."""
+    of: str
+    """Name of the tensor that it is a piece of, or its own if it is whole."""
+    begin: int
+    """First byte of the piece there."""
+    lifetime: Sequence[int]
+    """Numbers of kernels: the first and the last at which the tensor is there."""
+    fast: Sequence[FastStay]
+    """Its stays in the fast memory."""
+    copies: Sequence[Copy]
+    """Its copies."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A size of the fast memory."""
+
+    capacity: int
+    """Bytes of fast memory that may be used."""
+    makespan: float | None = None
+    """Seconds that the sequence of kernels takes; null if it does not fit."""
+    lower_bound: float | None = None
+    """Seconds that no placement can be below; null if it does not fit."""
+    slowdown: float | None = None
+    """The time relative to that with everything in the fast memory; null if it does not fit."""
+    reason: str = ABSENT
+    """Why it does not fit."""
+
+
+@dataclass(frozen=True)
+class PlaceJson:
+    """A placement of a network's tensors in a fast and a slow memory."""
+
+    VERSION = 2
+    network: str
+    """Name of the network."""
+    status: Status
+    """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
+    best."""
+    mode: Mode
+    """How tensors may move: not at all, between kernels, or beside them."""
+    strategy: str
+    """Name of the strategy that found the answer."""
+    seed: int
+    """Seed of the search: the same input and seed give the same answer."""
+    makespan: float
+    """Seconds that the sequence of kernels takes."""
+    lower_bound: float
+    """Seconds that no placement of this mode can be below."""
+    gap: float | None
+    """How far the value is above its lower bound, as a share of the bound; null where the bound is
+    0 and the value is not."""
+    all_fast_time: float
+    """Seconds with everything in the fast memory, however small that is."""
+    all_slow_time: float | None
+    """Seconds with everything in the slow memory; null if kernels cannot use it."""
+    slowdown: float
+    """The time relative to that with everything in the fast memory."""
+    capacity: int
+    """Bytes of fast memory that may be used."""
+    peak: int
+    """Highest address in use in the fast memory, in bytes."""
+    peak_all_fast: int
+    """Bytes of fast memory that the sequence takes without any copies."""
+    moved_bytes: int
+    """Bytes copied between the memories, in both directions."""
+    moves: int
+    """Number of copies."""
+    seconds_per_gib: float
+    """Seconds that another GiB of fast memory would save at most, by the price of its first byte.
+    Everything fast may save less, as kernels read both memories at once."""
+    rounds: int
+    """Number of placements that were tried until one could be packed."""
+    seconds: float
+    """Seconds of wall-clock time that the command's work took."""
+    cpu_seconds: float
+    """Seconds of processor time that the command's work took, of all threads."""
+    interrupted: bool
+    """Whether a time limit or Ctrl-C ended the work early."""
+    costs: Costs
+    """What the costs rest on."""
+    counters: Mapping[str, int]
+    """What the strategy counted, by name; the names are not stable."""
+    rivals: Sequence[RivalJson]
+    """Results of simpler strategies."""
+    kernels: Sequence[KernelJson]
+    """Every kernel, in order."""
+    tensors: Sequence[TensorJson]
+    """Every tensor."""
+    max_slowdown: float = ABSENT
+    """With --max-slowdown: the slowdown that was allowed, as a ratio to everything fast."""
+    too_small: int | None = ABSENT
+    """With --max-slowdown: the largest size in bytes that is known not to be enough; null if there
+    is none."""
+    curve: Sequence[CurvePoint] = ABSENT
+    """With --curve: the time for sizes of the fast memory."""
+    explained: Mapping[str, Sequence[Stretch]] = ABSENT
+    """With --explain: by tensor, its lifetime in stretches."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +225,7 @@ class MemoryPlan(DisplayMixin):
     sequence: KernelSequence
     mode: Mode
     strategy: str
-    status: Literal["optimal", "feasible"]
+    status: Status
     placement: TensorPlacement
     offsets: tuple[int, ...]
     timeline: MovementTimeline
@@ -149,74 +302,44 @@ class MemoryPlan(DisplayMixin):
             status="optimal" if self.seconds <= lower_bound else "feasible",
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON object that ``loadmaster place --json`` prints."""
-        return {
-            "network": self.sequence.name,
-            "status": self.status,
-            "mode": self.mode.value,
-            "strategy": self.strategy,
-            "seed": self.seed,
-            "makespan": self.seconds,
-            "lower_bound": self.lower_bound,
-            "gap": self.gap if np.isfinite(self.gap) else None,
-            "all_fast_time": self.all_fast_seconds,
-            "all_slow_time": self.all_slow_seconds if np.isfinite(self.all_slow_seconds) else None,
-            "slowdown": self.slowdown,
-            "capacity": self.limit,
-            "peak": self.peak_fast,
-            "peak_all_fast": self.sequence.peak_bytes,
-            "moved_bytes": self.moved_bytes,
-            "moves": len(self.placement.moves),
-            "seconds_per_gib": self.price_per_gib,
-            "rounds": self.rounds,
-            "seconds": self.search_seconds,
-            "cpu_seconds": self.cpu_seconds,
-            "interrupted": self.interrupted,
-            "costs": costs_json(self.sequence.costs),
-            "counters": self.counters,
-            "rivals": [
-                {
-                    "name": rival.name,
-                    "makespan": rival.seconds,
-                    "moved_bytes": rival.moved_bytes,
-                    "reason": rival.reason,
-                }
-                for rival in self.rivals
-            ],
-            "kernels": [
-                {"name": kernel.name, "algorithm": kernel.algorithms[chosen].name}
-                for kernel, chosen in zip(
-                    self.sequence.kernels, self.placement.algorithms, strict=True
-                )
-            ],
-            "tensors": self._paths(),
-        }
+    def as_json(self, **more: object) -> dict[str, Any]:
+        """Return the JSON object that ``loadmaster place --json`` prints; what the command computes
+        beside the plan is ``more`` of its fields."""
+        chosen = zip(self.sequence.kernels, self.placement.algorithms, strict=True)
+        return json_of(
+            self,
+            PlaceJson,
+            network=self.sequence.name,
+            makespan=self.seconds,
+            all_fast_time=self.all_fast_seconds,
+            all_slow_time=self.all_slow_seconds,
+            capacity=self.limit,
+            peak=self.peak_fast,
+            peak_all_fast=self.sequence.peak_bytes,
+            moves=len(self.placement.moves),
+            seconds_per_gib=self.price_per_gib,
+            seconds=self.search_seconds,
+            costs=costs_of(self.sequence.costs),
+            kernels=[KernelJson(k.name, k.algorithms[at].name) for k, at in chosen],
+            tensors=self._tensors(),
+            **more,
+        )
 
-    def _paths(self) -> list[dict[str, Any]]:
-        """For every tensor when it is in the fast memory, at which address, and when it is copied;
-        kernels by number."""
-        stays: dict[int, list[tuple[Stay, int]]] = defaultdict(list)
-        moves: dict[int, list[Move]] = defaultdict(list)
+    def _tensors(self) -> Iterator[TensorJson]:
+        stays, copies = defaultdict[int, list[FastStay]](list), defaultdict[int, list[Copy]](list)
         for stay, offset in zip(self.placement.stays, self.offsets, strict=False):
-            stays[stay.tensor].append((stay, offset))
+            stays[stay.tensor].append(FastStay(stay.start, stay.end, offset))
         for move in self.placement.moves:
-            moves[move.tensor].append(move)
-        return [
-            {
-                "name": tensor.name,
-                "kind": tensor.kind.value,
-                "bytes": tensor.bytes,
-                **dict(zip(("of", "begin"), self.piece(t), strict=True)),
-                "lifetime": self.sequence.lifetimes[t].tolist(),
-                "fast": [
-                    {"start": stay.start, "end": stay.end, "offset": offset}
-                    for stay, offset in stays[t]
-                ],
-                "copies": [
-                    {"to": "fast" if m.to_fast else "slow", "start": m.start, "end": m.end}
-                    for m in moves[t]
-                ],
-            }
-            for t, tensor in enumerate(self.sequence.tensors)
-        ]
+            to: Literal["fast", "slow"] = "fast" if move.to_fast else "slow"
+            copies[move.tensor].append(Copy(to, move.start, move.end))
+        for t, tensor in enumerate(self.sequence.tensors):
+            lifetime = self.sequence.lifetimes[t].tolist()
+            yield TensorJson(
+                tensor.name,
+                tensor.kind,
+                tensor.bytes,
+                *self.piece(t),
+                lifetime,
+                stays[t],
+                copies[t],
+            )

@@ -31,12 +31,19 @@ class Stretch:
     """
 
     where: Literal["fast", "slow"]
+    """The memory."""
     start: int
+    """Number of the first kernel."""
     end: int
+    """Number of the kernel before which it ends."""
     uses: int
+    """Number of kernels that use the tensor meanwhile."""
     rent: float
+    """Price of its bytes in the fast memory meanwhile, in seconds."""
     copies: float
+    """Seconds of the copies that begin it or are made in it."""
     slower: float
+    """Seconds by which kernels take longer because it is in the slow memory."""
 
 
 def explain_tensor(

@@ -169,15 +169,15 @@ class _Placer:
             best = self._packed(first, lambda limits: self._solve(limits, goal), enough)
         used = PROGRAM
         for rival in sorted(
-            rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds
+            rivals, key=lambda rival: math.inf if rival.makespan is None else rival.makespan
         ):
             if (
                 strategy not in (AUTO, rival.name)
                 or rival.placement is None
-                or rival.seconds is None
+                or rival.makespan is None
             ):
                 continue
-            if best is not None and best.seconds <= rival.seconds:
+            if best is not None and best.seconds <= rival.makespan:
                 break
             packed = self._packed_baseline(rival.name, rival.placement)
             if packed is not None and (best is None or packed.seconds < best.seconds):
@@ -329,9 +329,9 @@ class _Placer:
                 self._note_interruption(True)
                 break
             except (CapacityError, PlacementError) as error:
-                rivals.append(Rival(name, None, 0, None, str(error)))
+                rivals.append(Rival(name, None, 0, str(error)))
             else:
-                rivals.append(Rival(name, result.seconds, result.moved_bytes, result.placement))
+                rivals.append(Rival(name, result.seconds, result.moved_bytes, "", result.placement))
         return rivals
 
     def _refusal(self, strategy: str, rivals: list[Rival]) -> PackingError:

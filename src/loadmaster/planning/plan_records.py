@@ -23,7 +23,9 @@ class Cost:
     """A figure that should be small, and what it cannot be less than."""
 
     value: float
+    """What the plan reaches, in the unit of the figure."""
     lower_bound: float
+    """What no plan can be below, in the same unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,9 @@ class Rate:
     """A figure that should be large, and what it cannot exceed."""
 
     value: float
+    """What the plan reaches, in the unit of the figure."""
     upper_bound: float
+    """What no plan can exceed, in the same unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,11 @@ class MemoryUse:
     less), and the size."""
 
     peak: int
+    """Highest address in use, in bytes."""
     lower_bound: int
+    """Most bytes that are alive at once: no packing of these lifetimes can do with less."""
     capacity: int
+    """Size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +69,28 @@ class PlannedTensor:
     """
 
     name: str
+    """Its name in the plan."""
     network: str
+    """Its network."""
     storage: str
+    """Its name in the network."""
     mini_batch: int
+    """Its mini-batch; 0 for weights, which all share."""
     bytes: int
+    """Its size."""
     kind: str
+    """`weight`, `input` or `activation`."""
     is_output: bool
+    """Whether the network returns it."""
     producer: str
+    """The job that writes it; empty if it is there from the start."""
     shape: tuple[int, ...] = ()
+    """The array that `ranges` are of: the whole tensor's shape, or outer x channels x inner of
+    parts over output channels, or channels alone."""
     ranges: Ranges = ()
+    """The box that it holds, first and last + 1 along each dimension; empty: all of it."""
     summed: tuple[int, ...] = ()
+    """Of partial sums, the range that they sum over, first and last + 1; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +100,14 @@ class PlannedOperand:
     all that the tensor holds."""
 
     tensor: str
+    """The tensor."""
     memory: str
+    """Where it is found or left."""
     bytes: int
+    """Bytes that cross the core's port."""
     ranges: Ranges = ()
+    """The box of the tensor's `shape` that it takes from there, first and last + 1 along each
+    dimension; empty: all that the tensor holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +135,50 @@ class PlannedJob:
     """
 
     name: str
+    """Its name."""
     network: str
+    """Its network."""
     mini_batch: int
+    """Its mini-batch."""
     tile: int
+    """Which piece of its operators it is, from 0."""
     tiles: int
+    """Pieces of its operators."""
     kind: str
+    """Kind of its first operator."""
     operators: tuple[str, ...]
+    """Operators that it does, fused into one."""
     macs: int
+    """Multiply-accumulates."""
     elements: int
+    """Scalar operations."""
     bits: int
+    """Width of the factors."""
     core: str
+    """Where it runs."""
     start: float
+    """Seconds; estimated."""
     end: float
+    """Seconds; estimated."""
     compute: float
+    """Seconds of arithmetic."""
     energy: float
+    """Joules inside the core."""
     after: tuple[str, ...]
+    """Jobs and copies that must have ended before it starts."""
     reads: tuple[PlannedOperand, ...]
+    """Operands that it reads."""
     writes: tuple[PlannedOperand, ...]
+    """Operands that it writes."""
     ranges: Ranges = ()
+    """The part of the result that a piece makes, first and last + 1 along each dimension; else
+    empty."""
     summed: tuple[int, ...] = ()
+    """Of what its operator sums over, the range that a piece of a chain adds, first and last + 1;
+    else empty."""
     tiling: str = "all streamed"
+    """Where its operands were expected when its loops were tiled, which names one of several good
+    tilings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +187,17 @@ class PlannedAllocation:
     of it) over [start, end)."""
 
     tensor: str
+    """The tensor."""
     memory: str
+    """The memory, or the core."""
     offset: int
+    """First byte."""
     bytes: int
+    """How many."""
     start: float
+    """Seconds."""
     end: float
+    """Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +210,23 @@ class PlannedTransfer:
     """
 
     tensor: str
+    """The tensor."""
     source: str = field(metadata={"key": "from"})
+    """A memory, or a core for its private buffer."""
     destination: str = field(metadata={"key": "to"})
+    """A memory, or a core for its private buffer."""
     bytes: int
+    """How many."""
     start: float
+    """Seconds."""
     end: float
+    """Seconds."""
     job: str = ""
+    """The job that moves them; empty for a copy."""
     name: str = ""
+    """Name of a copy, else empty."""
     after: tuple[str, ...] = ()
+    """Jobs and copies that must have ended before a copy starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +235,13 @@ class LinkSegment:
     1."""
 
     start: float
+    """Seconds."""
     end: float
+    """Seconds."""
     bytes_per_second: float
+    """Bytes per second."""
     load: float
+    """Share of the link's time, at most 1."""
 
 
 @dataclass(frozen=True)
@@ -186,14 +253,23 @@ class Metrics:
     network, the longest of a mini-batch."""
 
     makespan: Cost
+    """Seconds until everything has ended."""
     throughput: Rate
+    """Operations per second; a multiply-accumulate is two."""
     inferences_per_second: Rate
+    """Samples of all networks per second."""
     utilisation: Mapping[str, Rate]
+    """By core, arithmetic time over makespan."""
     traffic: Mapping[str, Cost]
+    """By memory, bytes over its link."""
     memory: Mapping[str, MemoryUse]
+    """By memory, how full it gets."""
     energy: Cost
+    """Joules of everything."""
     energy_by: Mapping[str, float]
+    """By memory and core, joules of jobs and transfers."""
     latency: Mapping[str, Cost]
+    """By network, seconds of its longest mini-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +282,13 @@ class Objective:
     """
 
     name: str
+    """`throughput` (the makespan), `latency`, `energy` or `edp`."""
     network: str
+    """Whose latency counts; empty for other objectives."""
     value: float
+    """What the plan reaches, in seconds, joules, or joules times seconds."""
     lower_bound: float
+    """What no plan can be below."""
 
     @property
     def gap(self) -> float | None:
@@ -223,8 +303,11 @@ class Improvement:
     upon, after so many evaluations."""
 
     evaluations: int
+    """Evaluations up to it."""
     value: float
+    """The objective, before addresses were chosen."""
     lateness: float
+    """Seconds by which mini-batches are late, all together."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -239,23 +322,41 @@ class PlanRecord(DisplayMixin):
     """
 
     version: int
+    """Version of this format."""
     producer: str
+    """Who made the plan."""
     status: str
+    """How good the plan is: `optimal` is proven, `feasible` holds."""
     seed: int
+    """Seed of the search: the same input and seed give the same plan."""
     target: Target
+    """The machine, in full."""
     objective: Objective
+    """What the plan was made for."""
     timings: tuple[NetworkTiming, ...]
+    """Networks that have a period or a deadline."""
     byte_energy: Mapping[str, float]
+    """By memory, or core for its private buffer, joules for each byte into or out of it."""
     networks: tuple[NetworkInfo, ...]
+    """What was planned."""
     mini_batches: tuple[MiniBatch, ...]
+    """What becomes of each mini-batch."""
     tensors: tuple[PlannedTensor, ...]
+    """Every tensor of every mini-batch, or part of one; parts of one tensor in their order."""
     jobs: tuple[PlannedJob, ...]
+    """What runs on cores."""
     allocations: tuple[PlannedAllocation, ...]
+    """Where tensors lie."""
     transfers: tuple[PlannedTransfer, ...]
+    """What moves."""
     links: Mapping[str, tuple[LinkSegment, ...]]
+    """Use of every memory's link over time, by memory."""
     metrics: Metrics
+    """The plan's figures with their bounds."""
     notes: tuple[str, ...] = field(default=())
+    """Remarks for the reader; their wording is not stable."""
     search: tuple[Improvement, ...] = field(default=())
+    """How the joint search made the objective fall, from the separate plan's on."""
 
     @property
     def costs(self) -> tuple[Provenance, ...]:

@@ -21,8 +21,11 @@ class Change:
     unit, and the makespan in seconds; None where the machine cannot run the networks."""
 
     name: str
+    """The change, in words."""
     value: float | None
+    """The objective, in its SI unit; null where the machine cannot run the networks."""
     makespan: float | None
+    """Seconds until the last job ends; null likewise."""
 
 
 def what_if(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loadmaster.core.provenance import costs_json
+from loadmaster.core.json_object import json_of
+from loadmaster.core.provenance import Costs, costs_of
+from loadmaster.core.shown import Status
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_seconds
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.report import figures
@@ -36,6 +38,49 @@ _HINT = (
 
 
 @dataclass(frozen=True)
+class ComparedPlan:
+    """A plan."""
+
+    title: str
+    """Networks and target, in words."""
+    status: Status
+    """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
+    best."""
+    seed: int
+    """Seed of the search: the same input and seed give the same answer."""
+
+
+@dataclass(frozen=True)
+class ComparedFigure:
+    """A figure of both plans."""
+
+    first: float | None
+    """The first plan's, in seconds, joules, bytes or a count, as the figure is; null if it has
+    none."""
+    second: float | None
+    """The second plan's, in seconds, joules, bytes or a count, as the figure is; null if it has
+    none."""
+    change: float | None
+    """How much more the second is, as a share of the first; null where that has no meaning."""
+
+
+@dataclass(frozen=True)
+class ComparisonJson:
+    """Two plans side by side."""
+
+    VERSION = 1
+    plans: Sequence[ComparedPlan]
+    """The two plans."""
+    figures: Mapping[str, ComparedFigure]
+    """By name, figures of the plans: seconds, joules, bytes, counts. `traffic.NAME` and `peak.NAME`
+    belong to a memory."""
+    kinds: Mapping[str, ComparedFigure]
+    """By kind of operator, the seconds that cores spend on it."""
+    costs: Costs
+    """What the costs rest on."""
+
+
+@dataclass(frozen=True)
 class Row:
     """A figure of both plans; None where one has none. ``key`` is its name in JSON, ``text``
     formats it."""
@@ -57,10 +102,6 @@ class Row:
             NOTHING if value is None else self.text(value) for value in (self.first, self.second)
         )
         return self.name, first, second, NOTHING if self.change is None else signed(self.change)
-
-    def to_json(self) -> dict[str, float | None]:
-        """The row as plain data."""
-        return {"first": self.first, "second": self.second, "change": self.change}
 
 
 _FIGURES: tuple[tuple[str, str, Callable[[PlanRecord], float], Callable[[float], str]], ...] = (
@@ -115,17 +156,15 @@ def kinds(first: PlanRecord, second: PlanRecord) -> list[Row]:
 
 
 def comparison_json(first: PlanRecord, second: PlanRecord) -> dict[str, Any]:
-    """Return every figure of both plans and its change, by name, as plain data; seconds, joules,
-    bytes."""
-    return {
-        "plans": [
-            {"title": figures.title(plan), "status": plan.status, "seed": plan.seed}
-            for plan in (first, second)
-        ],
-        "figures": {row.key: row.to_json() for row in rows(first, second)},
-        "kinds": {row.key: row.to_json() for row in kinds(first, second)},
-        "costs": costs_json(first.costs),
-    }
+    """Return every figure of both plans and its change as `ComparisonJson`."""
+    return json_of(
+        first,
+        ComparisonJson,
+        plans=[json_of(plan, ComparedPlan, title=figures.title(plan)) for plan in (first, second)],
+        figures={row.key: row for row in rows(first, second)},
+        kinds={row.key: row for row in kinds(first, second)},
+        costs=costs_of(first.costs),
+    )
 
 
 def comparison_summary(first: PlanRecord, second: PlanRecord) -> list[Part]:

@@ -30,10 +30,15 @@ class CoreTime:
     """Shares of the time of all cores, which add up to 1; ``links`` by the name of the memory."""
 
     at_peak: float
+    """Share of arithmetic, as long as it takes at the arrays' peak."""
     partly_filled: float
+    """Share by which arithmetic takes longer, because arrays are filled in part."""
     links: Mapping[str, float]
+    """Waiting for the link of each memory, by its name."""
     start_up: float
+    """Share that jobs take before and beside all that."""
     idle: float
+    """Share in which no job is ready."""
 
     def rows(self) -> list[tuple[str, float]]:
         """What cores do, in words, the most time first."""

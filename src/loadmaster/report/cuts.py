@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from loadmaster.core.json_object import json_of
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
 from loadmaster.report.text import comma, plural, printable
@@ -40,15 +41,15 @@ class CutOperator:
     """An operator, with those fused into it, that runs in pieces: ``along`` which dimensions of its
     result, and in pieces of which sizes.
 
-    ``at_once`` is how many pieces run at one time at most, ``alive`` how many bytes of its results
-    are waiting for readers at most, and ``stack`` the number of its stack, if it is in one.
+    ``at_once`` is how many pieces run at one time at most, ``most_alive`` how many bytes of its
+    results are waiting for readers at most, and ``stack`` the number of its stack, if it is in one.
     """
 
     jobs: tuple[PlannedJob, ...]
     bands: tuple[Band, ...]
     along: tuple[tuple[str, int, int], ...]
     at_once: int
-    alive: int
+    most_alive: int
     stack: int | None = None
 
     @property
@@ -79,6 +80,46 @@ class CutOperator:
             (name, low if low == high else f"{low} to {high}") for name, low, high in self.along
         )
         return comma(f"{name}, {size} each" for name, size in sizes)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A dimension."""
+
+    dimension: str
+    """Name of the dimension."""
+    least: int
+    """Extent of the smallest piece, in elements of the dimension."""
+    most: int
+    """Extent of the largest piece, in elements of the dimension."""
+
+
+@dataclass(frozen=True)
+class CutJson:
+    """An operator in pieces."""
+
+    network: str
+    """Name of the network."""
+    operator: str
+    """Name of the job without the number of a piece."""
+    operators: Sequence[str]
+    """Names of the operators that are fused in it."""
+    pieces: int
+    """Number of pieces."""
+    along: Sequence[Extent]
+    """Dimensions that are cut."""
+    cores: int
+    """Number of cores that run pieces."""
+    at_once: int
+    """Largest number of pieces that run at the same time."""
+    bytes: int
+    """Bytes of the result."""
+    most_alive: int
+    """Most bytes of the result that wait for readers at once."""
+    stack: int | None
+    """Number of the stack of bands that it belongs to; null if to none."""
+    why: str
+    """What the cut is good for, in words; the wording is not stable."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +163,8 @@ class Cuts:
             reasons.append(f"across cores: {operator.at_once} at once, {work}")
         if operator.stack is not None:
             waiting = (
-                f"at most {format_bytes(operator.alive)} of {format_bytes(operator.bytes)} waits"
-                " for readers"
+                f"at most {format_bytes(operator.most_alive)} of {format_bytes(operator.bytes)}"
+                " waits for readers"
             )
             reasons.append(
                 f"through memory, in a stack of {len(self.stacks[operator.stack].operators)}:"
@@ -160,24 +201,17 @@ class Cuts:
         )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """One object for each operator in pieces."""
+        """A `CutJson` for each operator in pieces."""
         return [
-            {
-                "network": operator.network,
-                "operator": operator.name,
-                "operators": list(operator.jobs[0].operators),
-                "pieces": len(operator.jobs),
-                "along": [
-                    {"dimension": name, "least": low, "most": high}
-                    for name, low, high in operator.along
-                ],
-                "cores": operator.cores,
-                "at_once": operator.at_once,
-                "bytes": operator.bytes,
-                "most_alive": operator.alive,
-                "stack": operator.stack,
-                "why": self.why(operator),
-            }
+            json_of(
+                operator,
+                CutJson,
+                operator=operator.name,
+                operators=operator.jobs[0].operators,
+                pieces=len(operator.jobs),
+                along=[Extent(*each) for each in operator.along],
+                why=self.why(operator),
+            )
             for operator in self.operators
         ]
 

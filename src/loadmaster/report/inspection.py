@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from loadmaster.core.json_object import json_of
 from loadmaster.core.units import (
     format_bandwidth,
     format_bytes,
@@ -275,27 +276,86 @@ def inspection_summary(graph: Graph) -> list[Part]:
     ]
 
 
+@dataclass(frozen=True)
+class KindJson:
+    """Operators of a kind."""
+
+    classes: Mapping[str, int]
+    """By class, the number of operators that are planned as such."""
+    count: int
+    """Number of operators."""
+    macs: int
+    """Number of multiply-accumulates."""
+    elements: int
+    """Scalar operations."""
+    bytes: int
+    """Bytes read and written."""
+
+
+@dataclass(frozen=True)
+class PeakJson:
+    """Where most bytes of activations are alive."""
+
+    bytes: int
+    """Bytes alive at once."""
+    operator: str
+    """Name of the first operator at which they are."""
+    activations: Sequence[str]
+    """Their names, the largest first."""
+
+
+@dataclass(frozen=True)
+class InspectionJson:
+    """Operators, arithmetic and bytes of a network."""
+
+    VERSION = 1
+    network: str
+    """Name of the network."""
+    source: str
+    """Where the network was read from."""
+    precision: str
+    """Precision of most of its arithmetic."""
+    batch: int
+    """Number of samples in the batch."""
+    macs: int
+    """Number of multiply-accumulates."""
+    weight_bytes: int
+    """Bytes of weights."""
+    input_bytes: int
+    """Bytes of inputs."""
+    activation_bytes: int
+    """Bytes of activations, all together."""
+    peak: PeakJson | None
+    """Where most bytes of activations are alive, operators in the order of the file; null without
+    activations."""
+    operators: Mapping[str, KindJson]
+    """By kind of operator."""
+    not_understood: Mapping[str, int]
+    """By kind, the number of operators that are planned with their bytes and no arithmetic."""
+    inside_control_flow: Mapping[str, int]
+    """By kind, the number of operators that are counted and not planned."""
+    notes: Sequence[str]
+    """Remarks in words; the wording is not stable."""
+
+
 def inspection_json(graph: Graph) -> dict[str, Any]:
-    """Return counts, MACs and bytes of a network as plain data."""
+    """Return counts, MACs and bytes of a network as `InspectionJson`."""
     kinds: dict[str, Any] = {}
     for (kind, op_class), row in _totals_by_kind(graph).items():
         total = kinds.setdefault(kind, {"classes": {}, **dict.fromkeys(row, 0)})
-        total["classes"][str(op_class)] = row["count"]
+        total["classes"][op_class] = row["count"]
         for name, value in row.items():
             total[name] += value
-    return {
-        "network": graph.name,
-        "source": graph.source,
-        "precision": graph.precision,
-        "batch": graph.batch,
-        "macs": graph.macs,
+    return json_of(
+        graph,
+        InspectionJson,
+        network=graph.name,
         **{f"{kind}_bytes": graph.bytes_of(kind) for kind in TensorKind},
-        "peak": Alive.of(graph).peak_json(),
-        "operators": kinds,
-        "not_understood": graph.unknown_ops,
-        "inside_control_flow": dict(graph.subgraph_ops),
-        "notes": list(graph.notes),
-    }
+        peak=Alive.of(graph).peak,
+        operators=kinds,
+        not_understood=graph.unknown_ops,
+        inside_control_flow=graph.subgraph_ops,
+    )
 
 
 def _totals_by_kind(graph: Graph) -> dict[tuple[str, OpClass], Counter[str]]:
@@ -387,13 +447,13 @@ class Alive:
         most, operator = self._peak
         return f"{format_bytes(most)} at once, {self._of(operator)}"
 
-    def peak_json(self) -> dict[str, Any] | None:
-        """Return the peak as plain data; None without activations."""
+    @property
+    def peak(self) -> PeakJson | None:
+        """The peak; None without activations."""
         if not self.steps:
             return None
         most, operator = self._peak
-        name = self.graph.ops[operator].name
-        return {"bytes": most, "operator": name, "activations": self.during(operator)}
+        return PeakJson(most, self.graph.ops[operator].name, self.during(operator))
 
     def _of(self, operator: int) -> str:
         names = self.during(operator)

@@ -133,12 +133,12 @@ def _rivals(plan: MemoryPlan) -> Table:
     own = Rival(f"this ({plan.strategy})", plan.seconds, plan.moved_bytes)
     rows = []
     for rival in (own, *plan.rivals):
-        if rival.seconds is None:
+        if rival.makespan is None:
             rows.append((rival.name, "does not fit", NOTHING, NOTHING))
             continue
-        relative = rival.seconds / plan.all_fast_seconds if plan.all_fast_seconds > 0 else 1.0
+        relative = rival.makespan / plan.all_fast_seconds if plan.all_fast_seconds > 0 else 1.0
         moved = format_bytes(rival.moved_bytes)
-        rows.append((rival.name, format_seconds(rival.seconds), f"{relative:.3f} x", moved))
+        rows.append((rival.name, format_seconds(rival.makespan), f"{relative:.3f} x", moved))
     return Table(("strategy", ">time", ">of all fast", ">moved"), rows)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from loadmaster.core.json_object import json_of
 from loadmaster.targets.hardware import ESTIMATED, Core, Memory, Style, Target
 from loadmaster.targets.load import NO_COST
 from loadmaster.targets.overrides import apply_override
@@ -53,21 +54,19 @@ def document_of(target: Target) -> dict[str, Any]:
     return document
 
 
+def _known(record: object) -> dict[str, Any]:
+    """The fields of a record that are not None."""
+    shown = json_of(record, type(record))
+    return {name: value for name, value in shown.items() if value is not None}
+
+
 def _memory(memory: Memory) -> dict[str, Any]:
-    read, write = memory.read_bandwidth, memory.write_bandwidth
-    return {
-        "capacity": memory.capacity,
-        **(
-            {"bandwidth": read}
-            if read == write
-            else {"read_bandwidth": read, "write_bandwidth": write}
-        ),
-        "in_place": memory.in_place,
-        "alignment": memory.alignment,
-        **({} if memory.energy is None else {"energy": memory.energy}),
-        "burst": memory.burst,
-        "page": memory.page,
-    }
+    shown = _known(memory)
+    del shown["name"]
+    if memory.read_bandwidth == memory.write_bandwidth:
+        shown["bandwidth"] = shown.pop("read_bandwidth")
+        del shown["write_bandwidth"]
+    return shown
 
 
 def _cores(cores: Sequence[Core]) -> Iterator[dict[str, Any]]:
@@ -87,29 +86,10 @@ def _cores(cores: Sequence[Core]) -> Iterator[dict[str, Any]]:
 
 
 def _core(core: Core, count: int) -> dict[str, Any]:
-    roofline = core.style is Style.ROOFLINE
+    shown = {"name": core.name, "count": count, **_known(core)}
+    if core.style is Style.ROOFLINE:
+        shown["peak"] = 2 * shown.pop("clock")
+        del shown["flexible"], shown["noc_latency"]
     names = {bits: name for name, bits in BITS.items()}
-    return {
-        "name": core.name,
-        "count": count,
-        "style": str(core.style),
-        "rows": core.rows,
-        "columns": core.columns,
-        **(
-            {"peak": 2 * core.clock}
-            if roofline
-            else {"clock": core.clock, "flexible": core.flexible}
-        ),
-        "lanes": core.lanes,
-        "buffer": core.buffer,
-        "local_buffer": core.local_buffer,
-        **({} if roofline else {"noc_latency": core.noc_latency}),
-        **({} if core.noc_bandwidth is None else {"noc_bandwidth": core.noc_bandwidth}),
-        **({} if core.weight_loading is None else {"weight_loading": core.weight_loading}),
-        "winograd": core.winograd,
-        "job_overhead": core.job_overhead,
-        "efficiency": dict(core.efficiency),
-        "accumulator": core.accumulator,
-        "energy": dict(core.energy),
-        "macs_per_cycle": {names[bits]: rate for bits, rate in core.macs_per_cycle.items()},
-    }
+    rates = {names[bits]: rate for bits, rate in core.macs_per_cycle.items()}
+    return shown | {"macs_per_cycle": rates}

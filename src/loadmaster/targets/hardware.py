@@ -37,14 +37,25 @@ class Memory:
     """
 
     name: str
+    """Name."""
     capacity: int
+    """Size in bytes."""
     read_bandwidth: float
+    """Bytes per second."""
     write_bandwidth: float
+    """Bytes per second."""
     in_place: bool = True
+    """Whether cores use operands where they lie; if not, they are copied to the fast memory
+    first."""
     alignment: int = 64
+    """Offsets are multiples of so many bytes."""
     energy: float | None = None
+    """Joules for each byte; null leaves it to the cost model."""
     burst: int = 64
+    """Bytes that are read at once at least."""
     page: int = 0
+    """Bytes of the pages of which an operand may have some in either memory; 0: operands lie whole
+    in one."""
 
     def padded(self, size: int) -> int:
         """Return the bytes that a buffer of ``size`` takes if the next one must be aligned too."""
@@ -80,23 +91,43 @@ class Core:
     """
 
     name: str
+    """Name."""
     style: Style
+    """How it maps loops onto its array."""
     rows: int
+    """Rows of the array."""
     columns: int
+    """Columns of the array."""
     clock: float
+    """Cycles per second."""
     macs_per_cycle: Mapping[int, float]
+    """Multiply-accumulates of each element per cycle, by the bits of the factors."""
     lanes: int
+    """Scalar operations per cycle."""
     buffer: int = 0
+    """Bytes of private memory; 0: none that a plan manages."""
     flexible: bool = False
+    """Whether the array takes any shape of as many elements."""
     local_buffer: int = 512
+    """Bytes of each element's own memory."""
     noc_bandwidth: float | None = None
+    """Bytes per second between private memory and array; null: all that is asked for."""
     noc_latency: float = 0.0
+    """Seconds of the on-chip network from end to end."""
     winograd: bool = False
+    """Whether kernels may trade workspace for fewer multiplications."""
     job_overhead: float = 0.0
+    """Seconds before each job."""
     efficiency: Mapping[str, float] = field(default_factory=dict)
+    """Share of the array's rate that jobs reach, by kind of operator."""
     accumulator: int = 4
+    """Bytes of a partial sum."""
     energy: Mapping[str, float] = field(default_factory=dict)
+    """Joules of each access by its name, where the target states them; the cost model's published
+    figures for the rest."""
     weight_loading: float | None = None
+    """Bytes per second at which weights that stay in the array are loaded while it waits; null:
+    they are loaded while it works."""
 
     @property
     def start_up(self) -> float:
@@ -113,8 +144,11 @@ class CopyEngine:
     """
 
     blocking: tuple[float, ...]
+    """Bytes per second of copies into each memory that block, in the order of `memories`."""
     overlapping: tuple[float, ...]
+    """Bytes per second of copies into each memory that overlap computation."""
     shared: bool = False
+    """Whether both directions take turns."""
 
     @property
     def fields(self) -> dict[str, float]:
@@ -140,12 +174,20 @@ class Target:
     """
 
     name: str
+    """Name of the target."""
     description: str
+    """What it is, in words."""
     cores: tuple[Core, ...]
+    """The cores."""
     memories: tuple[Memory, ...]
+    """The memories that cores share: the one in which networks start and end, then the fast one, if
+    there is one."""
     copy: CopyEngine | None = None
+    """What moves data between memories beside the cores; null: nothing."""
     static_power: float = 0.0
+    """Watts of the machine while a plan runs, whatever it does."""
     provenance: Provenance = ESTIMATED
+    """What costs rest on that are worked out from these figures."""
 
     def costs_by(self, model: str, count: int) -> Provenance:
         """Return the provenance of ``count`` costs that a model works out from the target's

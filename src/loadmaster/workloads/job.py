@@ -21,8 +21,11 @@ class NetworkTiming:
     later (seconds); None: never."""
 
     network: str
+    """Its name."""
     period: float
+    """Seconds between the releases of its mini-batches."""
     deadline: float | None
+    """Seconds after its release in which a mini-batch is due; null: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,17 @@ class MiniBatch:
     all have ended and outputs are there."""
 
     network: str
+    """Name of the network."""
     number: int
+    """Number of the mini-batch, from 0."""
     release: float
+    """When it may begin, in seconds."""
     end: float
+    """When it ends, in seconds."""
     latency: float
+    """Seconds from its release to its end."""
     missed: bool
+    """Whether it ends after its deadline."""
 
 
 def network_timings(
@@ -168,9 +177,13 @@ class OperatorInfo:
     reads and writes; of an operator in pieces also the ``shape`` of its result."""
 
     name: str
+    """Its name."""
     reads: tuple[str, ...]
+    """Tensors, by their names in the network."""
     writes: tuple[str, ...]
+    """Tensors, by their names in the network."""
     shape: tuple[int, ...] = ()
+    """Shape of the result of an operator in pieces; else empty."""
 
 
 @dataclass(frozen=True)
@@ -184,17 +197,29 @@ class NetworkInfo:
     """
 
     name: str
+    """Its name in the plan."""
     source: str
+    """Where it was read from."""
     precision: str
+    """Precision of most of its arithmetic."""
     mini_batches: int
+    """Instances of it."""
     batch: int
+    """Leading dimension of its first input."""
     macs: int
+    """Multiply-accumulates of one mini-batch."""
     operators: tuple[OperatorInfo, ...]
+    """Operators that some job covers."""
     outputs: tuple[str, ...]
+    """Tensors that it returns."""
     unknown: tuple[str, ...] = ()
+    """Kinds of operators that were not understood."""
     notes: tuple[str, ...] = ()
+    """Remarks; their wording is not stable."""
     inputs: tuple[str, ...] = ()
+    """Tensors that the caller gives."""
     unused: tuple[str, ...] = ()
+    """Tensors that are written and that nobody uses."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import pytest
 from tests.support.random_networks import Builder, random_network
 
 import loadmaster as lm
-from loadmaster.integrations.execute.run import Execution, run_plan
+from loadmaster.integrations.execute.execution import Execution
+from loadmaster.integrations.execute.run import run_plan
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.workloads.graph import Graph
 

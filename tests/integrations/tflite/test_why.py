@@ -7,7 +7,8 @@ from tests.support.tflite_models import Model, branches
 
 from loadmaster.integrations.tflite.bands.shrink import banded
 from loadmaster.integrations.tflite.export import export_model
-from loadmaster.integrations.tflite.why import AliveTensor, OperatorPeak, arena_reasons
+from loadmaster.integrations.tflite.export_json import AliveTensor, OperatorPeak
+from loadmaster.integrations.tflite.why import arena_reasons
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "wake-words.tflite"
 

@@ -126,7 +126,7 @@ def test_steps_are_set_against_what_was_predicted_before_them():
         variant.predict()
         variant.seconds.append(measured)
     found = variant.prediction()["measured_over_predicted"]
-    assert (found["ratio"], found["low"], found["high"]) == pytest.approx((1.1, 1.0, 4.0))
+    assert (found.ratio, found.low, found.high) == pytest.approx((1.1, 1.0, 4.0))
 
 
 @pytest.mark.parametrize(

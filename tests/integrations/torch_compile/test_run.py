@@ -14,6 +14,7 @@ from tests.support.json_schema import conforms  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import ModelError  # noqa: E402
+from loadmaster.core.json_object import json_of  # noqa: E402
 from loadmaster.integrations.torch_compile import backend, running  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare import (  # noqa: E402
@@ -23,6 +24,7 @@ from loadmaster.integrations.torch_compile.compare import (  # noqa: E402
 )
 from loadmaster.integrations.torch_compile.compare.comparison import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.run_json import RunJson  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.cpu_memory import PAGE, SlowFile  # noqa: E402
 from loadmaster.report.run import ways  # noqa: E402
 
@@ -129,7 +131,7 @@ def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):
         mine = variant["loadmaster_at_its_peak"]
         assert "failed" in mine or mine["measured_peak"] <= variant["measured_peak"] + STATED
         assert (
-            "failed" in mine or variant["difference"]["verdict"] == "no difference"
+            "failed" in mine or variant["difference"].verdict == "no difference"
         )  # one step proves nothing
         assert not variant["beaten"]
     assert result["rivals"].keys() == {"eager", "torch.export"}
@@ -161,14 +163,11 @@ def compared(rival, plan):
 )
 def test_a_rival_is_judged_by_pairs_of_steps_and_an_interval(mine, theirs, verdict):
     found = compared(variant(theirs, 100 * MIB), variant(mine, 100 * MIB))
-    assert found["difference"]["verdict"] == verdict
+    difference = found["difference"]
+    assert difference.verdict == verdict
     assert found["beaten"] == (verdict == "faster")
-    if found["difference"]["low"] is not None:
-        assert (
-            found["difference"]["low"]
-            <= found["difference"]["ratio"]
-            <= found["difference"]["high"]
-        )
+    if difference.low is not None:
+        assert difference.low <= difference.ratio <= difference.high
 
 
 def test_more_memory_than_the_rival_beats_nobody():
@@ -257,7 +256,7 @@ def test_an_interrupt_at_any_stage_of_a_comparison_gives_what_is_known(stage, mo
     assert (result["interrupted"], result["steps"], result["gradients_equal"]) == (True, 0, True)
     assert result["measured_peak"] > 0
     assert result["step_seconds"] is None
-    assert ways(result).rows[0][0] == "loadmaster"
+    assert ways(json_of(result, RunJson, budget_kept=True)).rows[0][0] == "loadmaster"
     assert ("failed" in result["rivals"]["torch.export"]) == stage.startswith("1")
     assert "of processor time more; Ctrl-C prints what is known" in said[0]
 

@@ -8,7 +8,7 @@ in the second one, twice that in the third, and so on: spilled bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from loadmaster.allocation.problem import Homes, Problem
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
+from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.shown import DisplayMixin
 
 FORBIDDEN = -1
@@ -34,6 +35,53 @@ class Bank:
     capacity: int | None = None
     alignment: int = 1
     reserved: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class BankJson:
+    """Use of a memory."""
+
+    capacity: int | None
+    """Size in bytes; null if it takes whatever is spilled."""
+    alignment: int
+    """Every address is a multiple of so many bytes."""
+    peak: int = ABSENT
+    """Highest address in use, in bytes. Absent without a packing."""
+    buffers: int = ABSENT
+    """Number of buffers in it. Absent without a packing."""
+
+
+@dataclass(frozen=True)
+class BankAllocationJson:
+    """A packing of buffers in several memories. Offsets are in the file that `--out` writes."""
+
+    VERSION = 1
+    status: Status
+    """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
+    best, `infeasible` is proven to have no answer, `unknown` found none within the limits."""
+    cost: int | None
+    """What the packing costs, in the unit of the file's costs (bytes if it has none); null without
+    a packing."""
+    lower_bound: int
+    """What any packing costs at least, in the unit of `cost`."""
+    seconds: float
+    """Seconds of wall-clock time that the command's work took."""
+    cpu_seconds: float
+    """Seconds of processor time that the command's work took, of all threads."""
+    strategy: str
+    """Name of the strategy that found the answer."""
+    seed: int
+    """Seed of the search: the same input and seed give the same answer."""
+    interrupted: bool
+    """Whether a time limit or Ctrl-C ended the work early."""
+    counters: Mapping[str, int]
+    """What the strategy counted, by name; the names are not stable."""
+    buffers: int
+    """Number of buffers."""
+    memories: Mapping[str, BankJson]
+    """By memory, how full it gets."""
+    reason: Infeasibility | str | None
+    """Why nothing fits; null if that is not known."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,6 +119,14 @@ class BankAllocation(DisplayMixin):
     reason: Infeasibility | str | None = None
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
+
+    def as_json(self, buffers: int) -> dict[str, Any]:
+        """Return the answer for so many buffers as `BankAllocationJson`."""
+        memories = {bank.name: json_of(bank, BankJson) for bank in self.banks}
+        for name, packing in self.packings.items():
+            if packing.offsets is not None:
+                memories[name] |= {"peak": packing.peak, "buffers": len(packing.offsets)}
+        return json_of(self, BankAllocationJson, buffers=buffers, memories=memories)
 
 
 def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +23,7 @@ from loadmaster.cli.options import (
     strategy_of,
 )
 from loadmaster.cli.output import Output, publish
-from loadmaster.cli.printing import attributes, versioned, violations_json
+from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.readers.registry import READERS
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from loadmaster.allocation.memories.problem import BankAllocation
     from loadmaster.allocation.problem import Problem
     from loadmaster.integrations.dumps.arena import Arena
-    from loadmaster.integrations.dumps.compare import Comparison
 
 DUMP = "Another planner's dump"
 
@@ -105,8 +103,10 @@ def allocate_command(
     from loadmaster.allocation.allocate import aligned, allocate
     from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.buffers_csv import write_buffers
+    from loadmaster.allocation.memories.problem import BankAllocationJson
     from loadmaster.core.files import directory_if_asked
     from loadmaster.core.units import parse_bytes
+    from loadmaster.integrations.tflite.export_json import AllocateJson
     from loadmaster.report.packing import packing_page, packing_summary
 
     room, step = parsed(capacity, parse_bytes), parsed(alignment, parse_bytes)
@@ -152,9 +152,10 @@ def allocate_command(
         drawn = page and (beyond or answer).offsets is not None
         draw = partial(packing_page, problem, answer, beyond) if drawn else None
         files = publish(place, {}, draw)
-    shown = _shown(answer, len(problem))
-    if not memory and (output.as_json or not output.quiet):
-        shown |= _reasons(buffers, step)
+    wanted = not memory and (output.as_json or not output.quiet)
+    reasons = _reasons(buffers, step) if wanted else {}
+    kind = BankAllocationJson if memory else AllocateJson
+    shown = versioned(kind, answer.as_json(len(problem)) | reasons)
     output.show(shown, lambda: packing_summary(problem, answer, shown), files)
     if answer.offsets is None:
         raise typer.Exit(1)
@@ -191,16 +192,8 @@ def _reasons(path: Path, alignment: int | None) -> dict[str, Any]:
 
     step = alignment or UNIT
     # Where TFLM has no such alignment, bands are tried with its own.
-    reasons = arena_reasons(path, alignment=step if step % UNIT == step & (step - 1) == 0 else UNIT)
-    return {"head_before": reasons.head_before} | reasons.as_json()
-
-
-def _shown(answer: Allocation | BankAllocation, buffers: int) -> dict[str, Any]:
-    from loadmaster.allocation.answer import Allocation
-
-    if isinstance(answer, Allocation):
-        return versioned("allocate", _allocation_json(answer, buffers))
-    return versioned("allocate-memories", _banks_json(answer, buffers))
+    step = step if step % UNIT == step & (step - 1) == 0 else UNIT
+    return vars(arena_reasons(path, alignment=step))
 
 
 def _compare(
@@ -215,7 +208,7 @@ def _compare(
     Loadmaster has none."""
     from loadmaster.allocation.buffers_csv import write_buffers
     from loadmaster.core.files import directory_if_asked
-    from loadmaster.integrations.dumps.compare import compare
+    from loadmaster.integrations.dumps.compare import ArenasJson, compare
     from loadmaster.report.floor import floor_table
 
     folder, name = out
@@ -227,8 +220,8 @@ def _compare(
         if place is not None and found[0].answer.offsets is not None:
             write_buffers(place.draft / name, found[0].problem, found[0].answer.offsets, None)
         files = publish(place, {})
-    rows = [_comparison_json(each) for each in found]
-    shown = versioned("allocate-from", {"file": str(path), "planner": planner, "arenas": rows})
+    rows = [each.as_json() for each in found]
+    shown = versioned(ArenasJson, {"file": str(path), "planner": planner, "arenas": rows})
     output.show(shown, lambda: floor_table(rows), files)
     if any(each.violations or each.answer.offsets is None for each in found):
         raise typer.Exit(1)
@@ -254,43 +247,3 @@ def _arenas(path: Path, planner: str, name: str | None, *, writes: bool) -> list
             " say: use --json"
         )
     return arenas
-
-
-def _comparison_json(found: Comparison) -> dict[str, Any]:
-    arena = found.arena
-    theirs = {
-        "name": arena.name,
-        "verdict": found.verdict,
-        "theirs": arena.taken,
-        "theirs_stated": arena.stated,
-        "violations": violations_json(found.violations),
-    }
-    return theirs | _allocation_json(found.answer, len(found.problem))
-
-
-def _kept(answer: Allocation | BankAllocation, *more: str) -> dict[str, Any]:
-    """Fields of an answer that are printed as they are."""
-    counted = ("seconds", "cpu_seconds", "strategy", "seed", "interrupted", "counters")
-    return attributes(answer, "status", *more, "lower_bound", *counted)
-
-
-def _plain(proof: object) -> object:
-    return asdict(proof) if is_dataclass(proof) and not isinstance(proof, type) else proof
-
-
-def _allocation_json(answer: Allocation, buffers: int) -> dict[str, Any]:
-    key = "reason" if answer.status == "infeasible" else "certificate"
-    shown = _kept(answer, "peak", "capacity")
-    return shown | {"buffers": buffers, key: _plain(answer.certificate)}
-
-
-def _banks_json(answer: BankAllocation, buffers: int) -> dict[str, Any]:
-    memories: dict[str, dict[str, Any]] = {}
-    for bank in answer.banks:
-        shown = {"capacity": bank.capacity, "alignment": bank.alignment}
-        packing = answer.packings.get(bank.name)
-        if packing is not None and packing.offsets is not None:
-            shown |= {"peak": packing.peak, "buffers": len(packing.offsets)}
-        memories[bank.name] = shown
-    reason = _plain(answer.reason)
-    return _kept(answer, "cost") | {"buffers": buffers, "memories": memories, "reason": reason}

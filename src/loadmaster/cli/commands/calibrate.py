@@ -52,10 +52,12 @@ def calibrate_command(
     Example: `loadmaster calibrate my-npu.toml layers.csv --out my-npu-calibrated.toml`
     """
     from loadmaster.core.files import replace_file
+    from loadmaster.cost.calibration.answer import CalibrationJson
     from loadmaster.cost.calibration.calibrate import calibrate
     from loadmaster.report.calibration import calibration_summary
 
     graph = None if network is None else reading.load([network])[0]
     found = calibrate(target, measured, graph)
     files = [] if out is None else [replace_file(out, found.text, "the target")]
-    output.show(versioned("calibrate", found.as_json()), lambda: calibration_summary(found), files)
+    shown = versioned(CalibrationJson, found.as_json())
+    output.show(shown, lambda: calibration_summary(found), files)

@@ -51,12 +51,17 @@ def inspect_command(
     Example: `loadmaster inspect onnx:resnet50 --precision int8 --target edge-npu --out resnet50`
     """
     from loadmaster.core.files import directory_if_asked
-    from loadmaster.report.inspection import inspection_json, inspection_page, inspection_summary
+    from loadmaster.report.inspection import (
+        InspectionJson,
+        inspection_json,
+        inspection_page,
+        inspection_summary,
+    )
 
     machine = machine_of(target, overrides)
     with directory_if_asked(out) as place:
         graph = reading.load([model])[0]
-        shown = versioned("inspect", inspection_json(graph))
+        shown = versioned(InspectionJson, inspection_json(graph))
         page = None if no_report else partial(inspection_page, graph, machine)
         files = publish(place, {"network.json": shown}, page)
     output.show(shown, lambda: inspection_summary(graph), files)

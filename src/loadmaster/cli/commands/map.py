@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from loadmaster.mapping.answer import JobMapping
     from loadmaster.report.view import Part
     from loadmaster.targets.hardware import Target
-    from loadmaster.workloads.job import MiniBatch, NetworkTiming
+    from loadmaster.workloads.job import NetworkTiming
 
 _FREE_ONLY = "--group-size, --warm-start"
 _WAITING = "--dependencies, --period, --deadline and --priority"
@@ -156,9 +155,10 @@ def map_command(
     Example: `loadmaster map onnx:resnet50 --target m3e-s2 --bandwidth "64 GB/s" --precision int8
     --cut`
     """
+    from loadmaster.core.json_object import json_of
     from loadmaster.core.units import rate_unit
     from loadmaster.cost.job_pool import read_pool
-    from loadmaster.mapping.answer import read_warm_start
+    from loadmaster.mapping.answer import FrontJson, MapJson, MappedBatch, read_warm_start
     from loadmaster.mapping.network_timing import mini_batches_of
     from loadmaster.report.mapping import (
         front_summary,
@@ -232,11 +232,13 @@ def map_command(
     several = len(objectives) > 1
     if several:
         mapped = [each.as_json() for each in found]
-        shown = versioned("map-front", {"objectives": objectives, "front": mapped})
+        shown = versioned(FrontJson, {"objectives": objectives, "front": mapped})
     else:
-        shown = versioned("map", found[0].as_json())
+        shown = versioned(MapJson, found[0].as_json())
     if served:
-        shown["mini_batches"] = [_mini_batch_json(each, timings) for each in served]
+        shown["mini_batches"] = [
+            json_of(each, MappedBatch, deadline=timings[each.network].deadline) for each in served
+        ]
     unit = rate_unit(pool.precisions)
 
     def tables() -> list[Part]:
@@ -361,12 +363,6 @@ def _map_waiting(
             **options,
         ),
     )
-
-
-def _mini_batch_json(batch: MiniBatch, timings: dict[str, NetworkTiming]) -> dict[str, Any]:
-    shown = asdict(batch)
-    missed = shown.pop("missed")
-    return shown | {"deadline": timings[batch.network].deadline, "missed": missed}
 
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:

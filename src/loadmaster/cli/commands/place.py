@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,12 +25,12 @@ from loadmaster.cli.options import (
     strategy_of,
 )
 from loadmaster.cli.output import Output, publish
-from loadmaster.cli.printing import attributes, versioned
+from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.strategies.registry import ENGINES, PLACING
 
 if TYPE_CHECKING:
-    from loadmaster.placement.answer import MemoryPlan
+    from loadmaster.placement.answer import CurvePoint, MemoryPlan
     from loadmaster.placement.explain import Stretch
     from loadmaster.placement.sequence import KernelSequence
     from loadmaster.report.view import Part
@@ -125,6 +125,7 @@ def place_command(
     """
     from loadmaster.core.units import parse_bytes_of
     from loadmaster.cost.read_sequence import read_sequence
+    from loadmaster.placement.answer import PlaceJson
     from loadmaster.placement.explain import explain_tensor
     from loadmaster.placement.place import place
     from loadmaster.placement.sizing import smallest_fast
@@ -159,22 +160,19 @@ def place_command(
             plan = found.plan
             extra |= {"max_slowdown": max_slowdown, "too_small": found.too_small}
         if curve:
-            extra["curve"] = _curve(sequence, options)
+            extra["curve"] = list(_curve(sequence, options))
         explained = {
             t: explain_tensor(plan.sequence, plan.placement, plan.prices, t)
             for name in asked
             for t in range(len(plan.sequence.tensors))
             if plan.piece(t)[0] == name
         }
-        shown = versioned("place", plan.as_json() | extra)
         if explained:
-            shown["explained"] = {
-                plan.sequence.tensors[t].name: [asdict(each) for each in stretches]
-                for t, stretches in explained.items()
-            }
+            extra["explained"] = {plan.sequence.tensors[t].name: explained[t] for t in explained}
+        shown = versioned(PlaceJson, plan.as_json(**extra))
         page = None if no_report else partial(placement_page, plan, shown.get("curve", ()))
         files = publish(drafts, {"placement.json": shown}, page)
-    output.show(shown, lambda: _tables(plan, explained, extra), files)
+    output.show(shown, lambda: _tables(plan, explained, shown), files)
 
 
 def _tensor(sequence: KernelSequence, name: str) -> str:
@@ -188,33 +186,29 @@ def _tensor(sequence: KernelSequence, name: str) -> str:
     raise PlacementError(f"--explain {name!r}: {sequence.name} has no such tensor: perhaps {near}")
 
 
-def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, Any]]:
-    from loadmaster.placement.answer import MemoryPlan
+def _curve(sequence: KernelSequence, options: dict[str, Any]) -> Iterator[CurvePoint]:
+    from loadmaster.placement.answer import CurvePoint, MemoryPlan
     from loadmaster.placement.sizing import slowdown_curve
 
     limits = [sequence.peak_bytes * share // 100 for share in range(0, 101, _CURVE)]
-    points: list[dict[str, Any]] = []
     for limit, plan in zip(limits, slowdown_curve(sequence, limits, **options), strict=True):
-        point: dict[str, Any] = {"capacity": limit}
-        point |= dict.fromkeys(("makespan", "lower_bound", "slowdown"))
-        if isinstance(plan, MemoryPlan):
-            point |= attributes(plan, "lower_bound", "slowdown") | {"makespan": plan.seconds}
-        else:
-            point["reason"] = str(plan)
-        points.append(point)
-    return points
+        yield (
+            CurvePoint(limit, plan.seconds, plan.lower_bound, plan.slowdown)
+            if isinstance(plan, MemoryPlan)
+            else CurvePoint(limit, reason=str(plan))
+        )
 
 
 def _tables(
-    plan: MemoryPlan, explained: dict[int, tuple[Stretch, ...]], extra: dict[str, Any]
+    plan: MemoryPlan, explained: dict[int, tuple[Stretch, ...]], shown: dict[str, Any]
 ) -> list[Part]:
     from loadmaster.report.placement import curve_table, explanation, placement_summary, sizing
 
     parts = placement_summary(plan)
     for t, stretches in explained.items():
         parts += explanation(plan.sequence.tensors[t], stretches)
-    if "max_slowdown" in extra:
-        parts += [sizing(plan, extra["max_slowdown"], extra["too_small"])]
-    if "curve" in extra:
-        parts += [curve_table(extra["curve"])]
+    if "max_slowdown" in shown:
+        parts += [sizing(plan, shown["max_slowdown"], shown["too_small"])]
+    if "curve" in shown:
+        parts += [curve_table(shown["curve"])]
     return parts

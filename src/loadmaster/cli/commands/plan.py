@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -32,7 +32,7 @@ from loadmaster.cli.options import (
     times_of,
 )
 from loadmaster.cli.output import Output
-from loadmaster.cli.printing import print_violations, say, versioned, violations_json
+from loadmaster.cli.printing import print_violations, say, versioned
 from loadmaster.cli.run_in_fork import run_in_fork
 from loadmaster.core.errors import PlanError
 
@@ -141,6 +141,7 @@ def plan_command(
     energy --period resnet50=5ms --deadline resnet50=8ms`
     """
     from loadmaster.report.plan import plan_summary
+    from loadmaster.report.plan_json import PlanJson, plan_json
     from loadmaster.targets.load import target as read_target
 
     folder = out if out is not None or output.as_json else FOLDER
@@ -189,7 +190,7 @@ def plan_command(
         asks=what_if,
     )
     output.show(
-        versioned("plan", _summary_json(done)),
+        versioned(PlanJson, plan_json(**done._asdict())),
         lambda: plan_summary(
             done.plan, seconds=done.seconds, cpu_seconds=done.cpu_seconds, changes=done.changes
         ),
@@ -256,36 +257,3 @@ def _planned(
                 result.save(place.draft / "plan.json")
                 drawn()
                 return _Done(result, violations(), seconds, cpu_seconds, place.publish(), changes)
-
-
-def _summary_json(done: _Done) -> dict[str, Any]:
-    from loadmaster.core.provenance import costs_json
-    from loadmaster.report.core_time import core_time
-    from loadmaster.report.cuts import cuts_of
-
-    plan = done.plan
-    figures = asdict(plan.metrics)
-    by, memories = figures.pop("energy_by"), figures.pop("memory")
-    static = plan.metrics.energy.value - sum(by.values()) if plan.target.static_power else 0.0
-    return figures | {
-        "status": plan.status,
-        "objective": asdict(plan.objective) | {"gap": plan.objective.gap},
-        "energy": figures["energy"] | {"by": by, "static": static},
-        "mini_batches": [asdict(batch) for batch in plan.mini_batches],
-        "missed": plan.missed,
-        "lateness": plan.lateness,
-        "memories": memories,
-        "utilisation": {name: rate.value for name, rate in plan.metrics.utilisation.items()},
-        "limits": {
-            "core_time": asdict(core_time(plan)),
-            "changes": [asdict(change) for change in done.changes],
-        },
-        "jobs": len(plan.jobs),
-        "cuts": cuts_of(plan).to_json(),
-        "seconds": done.seconds,
-        "cpu_seconds": done.cpu_seconds,
-        "seed": plan.seed,
-        "costs": costs_json(plan.costs),
-        "violations": violations_json(done.violations),
-        "notes": list(plan.notes),
-    }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,13 +19,40 @@ from loadmaster.cli.options import (
     parsed,
 )
 from loadmaster.cli.output import Output
-from loadmaster.cli.printing import attributes, print_json, say, versioned
+from loadmaster.cli.printing import say, versioned
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.provenance import Label
 
 if TYPE_CHECKING:
     from loadmaster.cost.kernels.profile import Profile
     from loadmaster.workloads.graph import Graph
+
+
+@dataclass(frozen=True)
+class ProfileJson:
+    """Kernels of a network that were timed on this machine."""
+
+    VERSION = 1
+    measured: int
+    """Number of measurements made."""
+    reused: int
+    """Number of measurements that were there before."""
+    left: int
+    """Number of measurements that are left to make."""
+    interrupted: bool
+    """Whether a time limit or Ctrl-C ended the work early."""
+    threads: int
+    """Number of threads that torch used."""
+    too_large: Sequence[str]
+    """Names of kernels that are too large for this machine's free memory."""
+    failed: Mapping[str, str]
+    """By kernel, why it could not be measured."""
+    file: str
+    """Path of the file in which all measurements are kept."""
+    slow: str
+    """Folder of the slow memory."""
+    label: Literal[Label.MEASURED]
+    """How far the measured figures can be trusted."""
 
 
 def profile_command(
@@ -95,16 +124,15 @@ def profile_command(
     if out is not None:
         _write(network, place, count, folder, repeats, out)
     if output.as_json:
-        shown = {
-            **attributes(done, "measured", "reused", "left", "interrupted"),
-            "threads": count,
-            **attributes(done, "too_large", "failed"),
-            "file": str(place),
-            "slow": str(folder),
-            "label": str(Label.MEASURED),
-            "files": [] if out is None else [str(out)],
-        }
-        print_json(versioned("profile", shown))
+        shown = versioned(
+            ProfileJson,
+            done,
+            threads=count,
+            file=str(place),
+            slow=str(folder),
+            label=Label.MEASURED,
+        )
+        output.show(shown, list, [] if out is None else [out])
     elif not output.quiet:
         _print(done, place, count)
 

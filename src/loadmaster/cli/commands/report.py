@@ -49,7 +49,12 @@ def report_command(
     """
     from loadmaster.core.files import directory_if_asked
     from loadmaster.planning.plan import Plan
-    from loadmaster.report.comparison import comparison_json, comparison_page, comparison_summary
+    from loadmaster.report.comparison import (
+        ComparisonJson,
+        comparison_json,
+        comparison_page,
+        comparison_summary,
+    )
     from loadmaster.report.plan import plan_summary
 
     folder = None if no_report or (output.as_json and out is None) else out or FOLDER
@@ -67,5 +72,5 @@ def report_command(
     if other is None:
         output.show({}, lambda: plan_summary(plan), files)
         return
-    shown = versioned("report", comparison_json(plan, other))
+    shown = versioned(ComparisonJson, comparison_json(plan, other))
     output.show(shown, lambda: comparison_summary(plan, other), files)

@@ -123,6 +123,7 @@ def run_command(
     if generate is not None:
         _generate(model, fast, generate, slow_memory, compare, out, output)
         return
+    from loadmaster.integrations.torch_compile.compare.run_json import RunJson
     from loadmaster.integrations.torch_compile.running import run
     from loadmaster.report.run import run_page, run_summary
 
@@ -147,7 +148,7 @@ def run_command(
             progress=progress,
             tell=tell,
         )
-        result = versioned("run", result)
+        result = versioned(RunJson, result)
         page = None if no_report else partial(run_page, model, result, kernels)
         files = publish(place, {"run.json": result, "kernels.json": kernels}, page)
     output.show(result, lambda: run_summary(result), files)
@@ -173,12 +174,12 @@ def _generate(
 ) -> None:
     """Generate tokens under a budget; exit code 1 if ways differ, or if the budget was exceeded."""
     from loadmaster.core.files import directory_if_asked
+    from loadmaster.integrations.torch_compile.compare.run_json import GenerationJson
     from loadmaster.integrations.torch_compile.running import generated
 
     with directory_if_asked(out) as place:
-        result = versioned(
-            "generate", generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare)
-        )
+        found = generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare)
+        result = versioned(GenerationJson, found)
         files = publish(place, {"generate.json": result})
     output.show(result, lambda: _generation_table(result), files)
     _exit_if_wrong(result["tokens_equal"], result, "tokens differ between the ways")

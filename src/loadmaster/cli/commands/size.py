@@ -79,7 +79,7 @@ def size_command(
     12ms --energy 90mJ --out least`
     """
     from loadmaster.planning.sweep.axes import parse_axis
-    from loadmaster.planning.sweep.size import size
+    from loadmaster.planning.sweep.size import SizeJson, size
     from loadmaster.report.sizing import size_summary
     from loadmaster.targets.load import target as read_target
 
@@ -96,9 +96,7 @@ def size_command(
         started, started_cpu = time.perf_counter(), time.process_time()
         found = size(graphs, machine, axis, limits, progress=progress, **options)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
-        shown = versioned(
-            "size", found.as_json() | {"seconds": seconds, "cpu_seconds": cpu_seconds}
-        )
+        shown = versioned(SizeJson, found.as_json(), seconds=seconds, cpu_seconds=cpu_seconds)
         if place is not None and found.plan is not None:
             found.plan.save(place.draft / "plan.json")
             if not no_report:

@@ -37,6 +37,7 @@ def sweep_plans(
     ``load`` reads the networks at a batch size, ``batch`` unless that is varied.
     """
     from loadmaster.planning.sweep.axes import parse_axes
+    from loadmaster.planning.sweep.design_space import SweepJson
     from loadmaster.planning.sweep.store import SweepStore
     from loadmaster.planning.sweep.sweep import sweep
     from loadmaster.planning.sweep.workers import dask_cluster, local_processes
@@ -61,7 +62,7 @@ def sweep_plans(
                 load=load,
                 **options,
             )
-        shown = versioned("sweep", found.as_json())
+        shown = versioned(SweepJson, found.as_json())
         drawn = partial(sweep_page, found) if page else None
         files = publish(place, {"sweep.json": shown}, drawn, "sweep.html")
     output.show(shown, lambda: sweep_summary(found), files)

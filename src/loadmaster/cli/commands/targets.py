@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from loadmaster.cli.output import Output
-from loadmaster.cli.printing import print_json, say, versioned
+from loadmaster.cli.printing import say, versioned
+
+
+@dataclass(frozen=True)
+class TargetJson:
+    """A target."""
+
+    name: str
+    """Name that `--target` takes."""
+    description: str
+    """What machine it is, in words."""
+    toml: str
+    """Text of the target file."""
+
+
+@dataclass(frozen=True)
+class TargetsJson:
+    """Bundled targets."""
+
+    VERSION = 1
+    targets: Sequence[TargetJson]
+    """The targets, or the one that was named."""
 
 
 def targets_command(
@@ -28,10 +51,9 @@ def targets_command(
         names = bundled() if name is None else [name]
         texts = {known: bundled_text(known) for known in names}
         shown = [
-            {"name": known, "description": target(known).description, "toml": text}
-            for known, text in texts.items()
+            TargetJson(known, target(known).description, text) for known, text in texts.items()
         ]
-        print_json(versioned("targets", {"targets": shown, "files": []}))
+        output.show(versioned(TargetsJson, {"targets": shown}), list)
     elif name is not None and not output.quiet:
         say(bundled_text(name), newline=False)
     elif not output.quiet:

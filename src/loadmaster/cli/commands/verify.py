@@ -21,21 +21,14 @@ from loadmaster.cli.options import (
     plan_file,
 )
 from loadmaster.cli.output import Output
-from loadmaster.cli.printing import (
-    print_json,
-    print_tables,
-    print_violations,
-    say,
-    versioned,
-    violations_json,
-)
+from loadmaster.cli.printing import print_tables, print_violations, say, versioned
 from loadmaster.core.errors import AllocationError, PlanError
 
 PACKING = "Buffers"
 
 if TYPE_CHECKING:
     from loadmaster.core.violation import Violation
-    from loadmaster.integrations.execute.run import Execution
+    from loadmaster.integrations.execute.execution import Execution
 
 
 def verify_command(
@@ -150,17 +143,11 @@ def verify_command(
     else:
         what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
     if output.as_json:
-        print_json(
-            versioned(
-                "verify",
-                {
-                    "valid": not violations,
-                    "violations": violations_json(violations),
-                    **({"run": execution.as_json()} if execution else {}),
-                    "files": [],
-                },
-            )
-        )
+        from loadmaster.core.json_object import ABSENT
+        from loadmaster.integrations.execute.execution import VerifyJson
+
+        found = {"valid": not violations, "violations": violations, "run": execution or ABSENT}
+        output.show(versioned(VerifyJson, found), list)
     elif not output.quiet:
         if execution:
             from loadmaster.integrations.execute.summary import execution_summary

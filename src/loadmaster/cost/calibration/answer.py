@@ -3,9 +3,13 @@ and after."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
+
+from loadmaster.core.json_object import json_of
+from loadmaster.core.provenance import Label
 
 
 class Standing(StrEnum):
@@ -25,10 +29,16 @@ class Figure:
     it limits."""
 
     field: str
+    """Name of the field in the target file."""
     before: float
+    """Value before, in the field's base unit."""
     after: float
+    """Value after, in the field's base unit."""
     standing: Standing
+    """What the measurements say of the figure: it was `fitted`, no row is limited by it any more
+    (`bounded`), or they cannot tell and it was `kept`."""
     layers: int
+    """Number of distinct layers that the figure limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +48,11 @@ class Errors:
     measured one."""
 
     mean: float
+    """Factor between modelled and measured times less 1, its geometric mean over rows."""
     median: float
+    """Factor between modelled and measured times less 1, its median over rows."""
     total: float
+    """Distance of the sums relative to the measured one, with its sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +61,38 @@ class KindErrors:
     not seen, None where that cannot be."""
 
     kind: str
+    """Kind of operator, or `all`."""
     rows: int
+    """Number of rows of this kind."""
     before: Errors
+    """Errors before the fit."""
     after: Errors
+    """Errors after the fit."""
     held_out: Errors | None
+    """Errors of rows that the fit had not seen; null where that cannot be."""
+
+
+@dataclass(frozen=True)
+class CalibrationJson:
+    """A target's figures, fitted to measured times."""
+
+    VERSION = 1
+    target: str
+    """Name of the target."""
+    measured: str
+    """Name of the file of measurements."""
+    sha256: str
+    """Digest of that file."""
+    rows: int
+    """Number of rows that were used."""
+    label: Literal[Label.CALIBRATED]
+    """How far the fitted figures can be trusted."""
+    figures: Sequence[Figure]
+    """Every figure that calibration may change."""
+    errors: Sequence[KindErrors]
+    """Errors by kind of operator, most time first; `all` comes first."""
+    skipped: Sequence[str]
+    """What was not used, and why."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +130,6 @@ class Calibration:
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object that ``loadmaster calibrate --json`` prints."""
-        return {
-            "target": self.base,
-            "measured": self.measured,
-            "sha256": self.sha256,
-            "rows": self.rows,
-            "label": "calibrated",
-            "figures": [asdict(figure) for figure in self.figures],
-            "errors": [asdict(kind) for kind in self.kinds],
-            "skipped": list(self.skipped),
-        }
+        return json_of(
+            self, CalibrationJson, target=self.base, label=Label.CALIBRATED, errors=self.kinds
+        )

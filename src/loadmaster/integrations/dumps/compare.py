@@ -3,15 +3,49 @@ check of the other's own plan."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from loadmaster.allocation.allocate import aligned, allocate
-from loadmaster.allocation.answer import Allocation
+from loadmaster.allocation.answer import Allocation, AllocationJson
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.verify import verify_buffers
+from loadmaster.core.json_object import json_of
 from loadmaster.core.violation import Violation
 from loadmaster.integrations.dumps.arena import Arena
+
+
+@dataclass(frozen=True)
+class _Theirs:
+    name: str
+    """Name of the arena."""
+    verdict: str
+    """How far the planner is from the bound, in words; the wording is not stable."""
+    theirs: int | None
+    """Bytes that the planner's addresses take; null if the dump has none."""
+    theirs_stated: int | None
+    """Bytes that the dump says are taken; null if it does not."""
+    violations: Sequence[Violation]
+    """What an independent check found wrong; empty if everything holds."""
+
+
+@dataclass(frozen=True)
+class ComparisonJson(AllocationJson, _Theirs):
+    """An arena; figures are those of Loadmaster's own packing unless they are called `theirs`."""
+
+
+@dataclass(frozen=True)
+class ArenasJson:
+    """Another planner's arenas, and what Loadmaster makes of them."""
+
+    VERSION = 1
+    file: str
+    """Path of the dump."""
+    planner: str
+    """Name of the planner."""
+    arenas: Sequence[ComparisonJson]
+    """The arenas of the dump."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +73,18 @@ class Comparison:
         if peak is not None and peak < taken:
             return f"{1 - peak / taken:.1%} could be saved"
         return f"within {taken / bound - 1:.2%} of the bound" if bound else "above an empty floor"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as `ComparisonJson`."""
+        return json_of(
+            self.answer.as_json(len(self.problem)),
+            ComparisonJson,
+            name=self.arena.name,
+            verdict=self.verdict,
+            theirs=self.arena.taken,
+            theirs_stated=self.arena.stated,
+            violations=self.violations,
+        )
 
 
 def compare(

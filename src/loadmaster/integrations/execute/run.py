@@ -6,16 +6,15 @@ from __future__ import annotations
 import heapq
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from graphlib import TopologicalSorter
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError, PlanError
 from loadmaster.core.violation import Violation
+from loadmaster.integrations.execute.execution import Execution, OutputCheck
 from loadmaster.integrations.execute.layout import Layout, Memories
 from loadmaster.integrations.execute.model import SourceModel, read_model, runtime
 from loadmaster.integrations.execute.workspace import Workspace, unknown
@@ -67,43 +66,6 @@ FILLS = 0x7B, 0x4D, 0xFB
 """The bytes of what was never written, one after the other in the orders: floating-point elements
 of any width are large, not so large, or far below zero, since an operator may hide one of these.
 All are numbers: kernels multiply elements that do not count by zero, as when they resize."""
-
-
-@dataclass(frozen=True)
-class OutputCheck:
-    """An output of a mini-batch: the largest difference from the whole model's in the last order,
-    and the most that it may be."""
-
-    network: str
-    mini_batch: int
-    output: str
-    type: str
-    elements: int
-    difference: float
-    tolerance: float
-
-
-@dataclass(frozen=True)
-class Execution:
-    """What came of running a plan. ``width`` bytes were held for each of the plan, ``drawn``
-    weights were random; ``violations`` says what differs in the first order in which anything
-    does."""
-
-    runtime: str
-    orders: int
-    seed: int
-    jobs: int
-    copies: int
-    width: int
-    drawn: int
-    outputs: tuple[OutputCheck, ...]
-    violations: tuple[Violation, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """All but the violations, in values that JSON has."""
-        found = asdict(self)
-        del found["violations"]
-        return found
 
 
 def run_plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-from loadmaster.integrations.execute.run import Execution
+from loadmaster.integrations.execute.execution import Execution
 from loadmaster.report.view import Line, Notes, Part, Table
 
 

@@ -26,6 +26,7 @@ from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError, MissingPackageError, ModelError, OutputError
 from loadmaster.core.files import output_directory
 from loadmaster.core.packages import package
+from loadmaster.core.shown import Status
 from loadmaster.integrations.iree.packs import ALIGNMENT, FUNCTION, find_packs
 from loadmaster.integrations.iree.printed import Dump, PlacedPack, find_dumps, placed_packs
 
@@ -118,11 +119,29 @@ class PlannedPack:
     and how good the plan is."""
 
     function: str
+    """Name of its function."""
     slices: int
+    """Number of slices."""
     before: int
+    """Bytes that IREE took."""
     bytes: int
+    """Bytes that the plan takes."""
     lower_bound: int
-    status: str
+    """Bytes that no plan can be below."""
+    status: Status
+    """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
+    best."""
+
+
+@dataclass(frozen=True)
+class ProgramJson:
+    """Transient memory of a program that IREE compiled."""
+
+    VERSION = 1
+    model: str
+    """Path of the model."""
+    packs: Sequence[PlannedPack]
+    """Transient resources of the program."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +326,7 @@ def _answer(placed: PlacedPack) -> Answer:
     offsets = answer.offsets if better and answer.offsets is not None else theirs
     total = answer.peak if better and answer.peak is not None else placed.total
     _require_valid(problem, offsets, total, f"the plan of {pack.function}")
-    status = "optimal" if total == answer.lower_bound else "feasible"
+    status: Status = "optimal" if total == answer.lower_bound else "feasible"
     return (
         PlannedPack(
             pack.function, len(pack.slices), placed.total, total, answer.lower_bound, status

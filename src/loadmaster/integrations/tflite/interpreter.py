@@ -27,8 +27,11 @@ class Measured:
     arena that can be allocated in."""
 
     head: int
+    """Bytes of what is planned."""
     tail: int
+    """Bytes of what lasts."""
     least: int | None = None
+    """Bytes of the smallest arena that can be allocated in; null if it was not sought."""
 
 
 class CannotLoad(ModelError):

@@ -4,9 +4,8 @@ remedy brings, found by planning the network with it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from loadmaster.integrations.tflite.bands.shrink import (
     front_of,
     smallest_within,
 )
+from loadmaster.integrations.tflite.export_json import AliveTensor, OperatorPeak, Remedy
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, arena_bytes, lifetimes
 from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
@@ -39,34 +39,6 @@ _WORKS = (0.01, 0.05, 0.15)
 """Shares of extra work for which bands are tried."""
 _SMALLER = 0.75
 """Of rows and columns of the input, for which a smaller one is tried."""
-
-
-@dataclass(frozen=True)
-class AliveTensor:
-    """A tensor or scratch buffer, and its bytes."""
-
-    name: str
-    bytes: int
-
-
-@dataclass(frozen=True)
-class OperatorPeak:
-    """An operator, and what is alive while it runs, the largest first."""
-
-    operator: str
-    bytes: int
-    tensors: tuple[AliveTensor, ...]
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """What was tried, the option that asks for it, and the head that came of it; ``work`` counts
-    multiply-accumulates over those of the network."""
-
-    what: str
-    option: str
-    head: int
-    work: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -82,14 +54,6 @@ class Reasons:
     remedies: tuple[Remedy, ...]
     front: Front | None
     no_bands: str | None
-
-    def as_json(self) -> dict[str, Any]:
-        """What ``--json`` says of it."""
-        return {
-            "peaks": [asdict(each) for each in self.peaks],
-            "remedies": [asdict(each) for each in self.remedies],
-            "no_bands": self.no_bands,
-        }
 
 
 def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int = UNIT) -> Reasons:

@@ -88,4 +88,4 @@ def generated(
 
     result = generate(spot, tokens, fast, slow_memory, with_rivals)
     result["budget_kept"] = result["measured_peak"] <= result["budget"] + STATED
-    return result | {"label": str(Label.MEASURED)}
+    return result | {"label": Label.MEASURED}

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadmaster.core.provenance import Provenance, costs_json
+from loadmaster.core.json_object import json_of
+from loadmaster.core.provenance import Costs, Provenance, costs_of
 from loadmaster.planning.sweep.axes import Axis, plain
-from loadmaster.planning.sweep.limits import Limits
-from loadmaster.planning.sweep.points import DesignPoint
+from loadmaster.planning.sweep.limits import Limits, LimitsJson
+from loadmaster.planning.sweep.points import DesignPoint, PointJson
 from loadmaster.targets.hardware import Target
 
 
@@ -23,6 +24,56 @@ class SweptNetwork:
     batch: int
     macs: int
     weight_bytes: int
+
+
+@dataclass(frozen=True)
+class AxisJson:
+    """An axis."""
+
+    name: str
+    """Path of a field of the target, or `scratchpad`, `bandwidth`, `networks`, `batch`,
+    `mini_batches`."""
+    values: Sequence[float | str]
+    """Its values; numbers ascend, in units without prefixes."""
+
+
+@dataclass(frozen=True)
+class SweptPoint(PointJson):
+    """A point among the others of a sweep."""
+
+    pareto: bool = False
+    """Whether no other point has less of area, makespan or energy without more of another, at the
+    same values of the axes that change no area."""
+    within_limits: bool | None = None
+    """Whether the plan keeps all limits; null if nothing is limited."""
+
+
+@dataclass(frozen=True)
+class SweepJson:
+    """Plans for every point of a design space, by their figures."""
+
+    VERSION = 3
+    networks: Sequence[str]
+    """Names of the networks."""
+    precisions: Sequence[str]
+    """Precision of every network."""
+    target: str
+    """Name of the target whose fields are varied."""
+    axes: Sequence[AxisJson]
+    """What is varied, in the order of the options."""
+    limits: LimitsJson
+    """What a plan must reach; null for what is not limited."""
+    points: Sequence[SweptPoint]
+    """Points with an answer, in the order of the axes, the last changing fastest."""
+    smallest: Mapping[str, float | str] | None
+    """Where the point of least area that keeps all limits is; null if none does, or nothing is
+    limited."""
+    missing: int
+    """Number of points without an answer, because the sweep was stopped."""
+    reused: int
+    """Number of points whose answer was there from an earlier run."""
+    costs: Costs
+    """What the costs rest on."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +126,7 @@ class Sweep:
         return min(kept, key=lambda point: (point.area, point.makespan), default=None)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, as plain values; ``pareto`` says whether a point is on the front of its
-        group."""
+        """Everything, as `SweepJson`."""
         fronts = self.fronts()
         points = [
             point.as_json()
@@ -87,21 +137,17 @@ class Sweep:
             for point in self.points
         ]
         best = self.smallest()
-        return {
-            "networks": [network.name for network in self.networks],
-            "precisions": list(self.precisions),
-            "target": self.target.name,
-            "axes": [
-                {"name": axis.name, "values": [plain(value) for value in axis.values]}
-                for axis in self.axes
-            ],
-            "limits": self.limits.as_json(),
-            "points": points,
-            "smallest": None if best is None else dict(best.at),
-            "missing": self.missing,
-            "reused": self.reused,
-            "costs": costs_json(self.costs),
-        }
+        return json_of(
+            self,
+            SweepJson,
+            networks=[network.name for network in self.networks],
+            target=self.target.name,
+            axes=[AxisJson(axis.name, list(map(plain, axis.values))) for axis in self.axes],
+            limits=self.limits.as_json(),
+            points=points,
+            smallest=None if best is None else best.at,
+            costs=costs_of(self.costs),
+        )
 
 
 def front(points: Sequence[DesignPoint]) -> tuple[DesignPoint, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from loadmaster.core.errors import PlanError
+from loadmaster.core.json_object import json_of
 from loadmaster.core.units import (
     FEMTOJOULES,
     PICOSECONDS,
@@ -18,6 +20,21 @@ from loadmaster.core.units import (
 from loadmaster.planning.decisions import Bounds
 from loadmaster.planning.sweep.points import DesignPoint, frames_of
 from loadmaster.workloads.graph import Graph
+
+
+@dataclass(frozen=True)
+class LimitsJson:
+    """What a plan must reach."""
+
+    makespan: float | None
+    """Seconds that a plan may take at most."""
+    energy: float | None
+    """Joules that a plan may take at most."""
+    frames_per_second: float | None
+    """Frames per second that every network must reach at least; a frame is a sample of its
+    batches."""
+    deadlines: Mapping[str, float]
+    """Seconds after its release in which a mini-batch of a network must end, by network."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +121,7 @@ class Limits:
         for name, deadline in (self.deadlines or {}).items():
             yield f"{name} within {format_seconds(deadline)}"
 
-    def as_json(self) -> dict[str, object]:
-        """Return the limits as plain values."""
-        return {
-            "makespan": self.makespan,
-            "energy": self.energy,
-            "frames_per_second": self.fps,
-            "deadlines": dict(self.deadlines or {}),
-        }
+    def as_json(self) -> dict[str, Any]:
+        """Return the limits as `LimitsJson`."""
+        deadlines = self.deadlines or {}
+        return json_of(self, LimitsJson, frames_per_second=self.fps, deadlines=deadlines)

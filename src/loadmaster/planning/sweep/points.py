@@ -3,19 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from loadmaster.core.errors import CapacityError
+from loadmaster.core.json_object import json_of
 from loadmaster.core.violation import Violation
 from loadmaster.cost.analytical.energy import area
 from loadmaster.planning.plan import Plan
+from loadmaster.planning.plan_records import Cost
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 
 
-@dataclass(frozen=True, slots=True)
-class DesignPoint:
+@dataclass(frozen=True)
+class PointFigures:
+    """The figures of a point that are printed as they are."""
+
+    at: Mapping[str, float | str]
+    """By axis, the value of this point; numbers in units without prefixes."""
+    scratchpad: int
+    """Size of the scratchpad in bytes."""
+    bandwidth: float
+    """Bandwidth of main memory in bytes per second."""
+    area: float
+    """Area in square millimetres, of arithmetic and memory cells of cores and fast memory,
+    estimated from published figures of 45 nm silicon."""
+    status: str
+    """How good the answer is; `no plan` gives a reason."""
+    makespan: float | None = None
+    """Seconds until the last job ends."""
+    lower_bound: float | None = None
+    """Seconds that no plan can be below."""
+    throughput: float | None = None
+    """Operations per second; a multiply-accumulate is two."""
+    inferences_per_second: float | None = None
+    """Inferences per second, of all networks together."""
+    traffic_bytes: int | None = None
+    """Bytes read from and written to main memory."""
+    peak: int | None = None
+    """Highest address in use in the scratchpad, in bytes."""
+    gap: float | None = None
+    """How far the objective is above its bound, as a share of the bound."""
+    missed: int = 0
+    """Number of mini-batches that end after their deadlines."""
+    frames: int = 1
+    """Samples of the network that has the fewest: its batch times its mini-batches."""
+    violations: Sequence[Violation] = ()
+    """What an independent check found wrong; empty if everything holds."""
+    reason: str = ""
+    """Why there is no plan; empty if there is one."""
+
+
+@dataclass(frozen=True)
+class PointJson(PointFigures):
+    """A point, and what the plan for it reaches; figures are null without a plan."""
+
+    status: Literal["optimal", "feasible", "no plan"]
+    energy: Cost | None = None
+    """Joules that the plan takes; null without a plan."""
+    frames_per_second: float | None = None
+    """Samples per second of the network that has the fewest."""
+
+
+@dataclass(frozen=True)
+class DesignPoint(PointFigures):
     """What the plan for one machine reaches.
 
     ``at`` has the value of every axis, numbers in units without prefixes. ``scratchpad`` in bytes,
@@ -27,24 +79,8 @@ class DesignPoint:
     the fewest. ``violations`` are what an independent check found wrong with the plan.
     """
 
-    at: Mapping[str, float | str]
-    scratchpad: int
-    bandwidth: float
-    area: float
-    status: str
-    makespan: float | None = None
-    lower_bound: float | None = None
-    throughput: float | None = None
-    inferences_per_second: float | None = None
-    traffic_bytes: int | None = None
-    peak: int | None = None
     energy: float | None = None
     energy_bound: float | None = None
-    gap: float | None = None
-    missed: int = 0
-    frames: int = 1
-    violations: tuple[Violation, ...] = field(default=())
-    reason: str = ""
 
     @property
     def planned(self) -> bool:
@@ -57,15 +93,9 @@ class DesignPoint:
         return self.frames / self.makespan if self.makespan else None
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
-        shown = asdict(self)
-        energy, bound = shown.pop("energy"), shown.pop("energy_bound")
-        costs = None if energy is None else {"value": energy, "lower_bound": bound}
-        return shown | {
-            "at": dict(self.at),
-            "energy": costs,
-            "frames_per_second": self.frames_per_second,
-        }
+        """Return the point as `PointJson`."""
+        cost = {"value": self.energy, "lower_bound": self.energy_bound}
+        return json_of(self, PointJson, energy=cost if self.planned else None)
 
 
 def point_from(content: Mapping[str, Any]) -> DesignPoint:

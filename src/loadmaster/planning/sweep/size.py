@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.json_object import json_of
 from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Interrupts, Progress, deferred_interrupts, no_progress
-from loadmaster.core.provenance import Provenance, costs_json
+from loadmaster.core.provenance import Costs, Provenance, costs_of
 from loadmaster.core.quantity import Quantity
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import least_table
@@ -23,9 +24,9 @@ from loadmaster.planning.plan import Plan
 from loadmaster.planning.planner import plan
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.sweep.axes import Axis, machine, plain
-from loadmaster.planning.sweep.limits import Limits
+from loadmaster.planning.sweep.limits import Limits, LimitsJson
 from loadmaster.planning.sweep.orders import order_of
-from loadmaster.planning.sweep.points import DesignPoint, frames_of, no_plan, point_of
+from loadmaster.planning.sweep.points import DesignPoint, PointJson, frames_of, no_plan, point_of
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import as_target
 from loadmaster.workloads.graph import Graph
@@ -75,15 +76,79 @@ class Trial:
     reason: str = ""
     point: DesignPoint | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Everything, as plain values; ``point`` is null where no plan was made."""
-        shown = None if self.point is None else self.point.as_json()
-        return {
-            "value": self.value.value,
-            "verdict": str(self.verdict),
-            "reason": self.reason,
-            "point": shown,
-        }
+
+@dataclass(frozen=True)
+class TrialJson:
+    """A value, and the bound or the plan that decides it."""
+
+    value: float
+    """The value, in the base unit of the field."""
+    verdict: Verdict
+    """`suffices`: a verified plan keeps all limits; `not found`: the plan that was made does not;
+    `impossible`: a lower bound shows that none can."""
+    reason: str
+    """Why the value is impossible, or has no plan; else empty. The wording is not stable."""
+    point: PointJson | None
+    """What the plan reaches; null where none was made."""
+
+
+@dataclass(frozen=True)
+class NumberAxis:
+    """What is varied."""
+
+    name: str
+    """Path of a field of the target, or `scratchpad` or `bandwidth`."""
+    values: Sequence[float]
+    """The values to choose from, in units without prefixes, from the worst machine to the best if
+    `ordered`."""
+
+
+@dataclass(frozen=True)
+class SizingJson:
+    """The least value of one field of a machine with which networks run within limits."""
+
+    status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    """`optimal`: all values before the least are proven impossible; `feasible`: not all of them
+    are; `infeasible`: no value suffices, which is proven; `unknown`: none was found that does."""
+    networks: Sequence[str]
+    """Names of the networks."""
+    precisions: Sequence[str]
+    """Precision of every network."""
+    target: str
+    """Name of the target whose fields are varied."""
+    axis: NumberAxis
+    """What is varied."""
+    ordered: bool
+    """Whether a machine further along can do whatever one before it can: then what is impossible at
+    one value is so for all before it, on the grid and off it."""
+    limits: LimitsJson
+    """What a plan must reach; null for what is not limited."""
+    least: float | None
+    """The first value that suffices, for which there is a plan, in the base unit of the field; null
+    if none was found."""
+    excluded: float | None
+    """The last value that is proven impossible, in the base unit of the field; null if none is."""
+    open: Sequence[float]
+    """Values before the least of which nothing is proven."""
+    trials: Sequence[TrialJson]
+    """Values that were tried, in the order of the axis."""
+    interrupted: bool
+    """Whether a time limit or Ctrl-C ended the work early."""
+    seed: int
+    """Seed of the search: the same input and seed give the same answer."""
+    costs: Costs
+    """What the costs rest on."""
+
+
+@dataclass(frozen=True)
+class SizeJson(SizingJson):
+    """The least value of one field of a machine with which networks run within limits."""
+
+    VERSION = 2
+    seconds: float
+    """Seconds of wall-clock time that the command's work took."""
+    cpu_seconds: float
+    """Seconds of processor time that the command's work took, of all threads."""
 
 
 @dataclass(frozen=True)
@@ -140,24 +205,28 @@ class Sizing:
         return "feasible" if self.open else "optimal"
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but the plan, as plain values."""
+        """Everything but the plan, as `SizingJson`."""
         least, excluded = self.least, self.excluded
-        return {
-            "status": self.status,
-            "networks": list(self.networks),
-            "precisions": list(self.precisions),
-            "target": self.target.name,
-            "axis": {"name": self.axis, "values": [value.value for value in self.values]},
-            "ordered": self.ordered,
-            "limits": self.limits.as_json(),
-            "least": None if least is None else least.value.value,
-            "excluded": None if excluded is None else excluded.value.value,
-            "open": [value.value for value in self.open],
-            "trials": [trial.as_json() for trial in self.trials],
-            "interrupted": self.interrupted,
-            "seed": self.seed,
-            "costs": costs_json(self.costs),
-        }
+        return json_of(
+            self,
+            SizingJson,
+            target=self.target.name,
+            axis=NumberAxis(self.axis, [value.value for value in self.values]),
+            limits=self.limits.as_json(),
+            least=None if least is None else least.value.value,
+            excluded=None if excluded is None else excluded.value.value,
+            open=[value.value for value in self.open],
+            trials=[
+                json_of(
+                    trial,
+                    TrialJson,
+                    value=trial.value.value,
+                    point=trial.point and trial.point.as_json(),
+                )
+                for trial in self.trials
+            ],
+            costs=costs_of(self.costs),
+        )
 
 
 def size(

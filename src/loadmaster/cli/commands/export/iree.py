@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -45,13 +44,12 @@ def iree_command(
     Example: `loadmaster export iree model.onnx --out planned.vmfb -- --iree-hal-target-device=local
     --iree-hal-local-target-device-backends=llvm-cpu`
     """
-    from loadmaster.integrations.iree.export import export_program
+    from loadmaster.integrations.iree.export import ProgramJson, export_program
     from loadmaster.report.floor import transients_table
 
     exported = export_program(model, out, flags or ())
-    rows = [asdict(each) for each in exported.packs]
-    shown = versioned("export-iree", {"model": str(model), "packs": rows})
-    output.show(shown, lambda: [transients_table(rows)], exported.written)
+    shown = versioned(ProgramJson, exported, model=str(model))
+    output.show(shown, lambda: [transients_table(shown["packs"])], exported.written)
 
 
 COMMAND = iree_command

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from loadmaster.cli.options import MACHINE, OUTPUT, option, out_to, parsed
 from loadmaster.cli.output import Output
-from loadmaster.cli.printing import attributes, versioned
+from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import AllocationError
 
 BANDS = "Bands"
 
 if TYPE_CHECKING:
     from loadmaster.integrations.tflite.export import ExportedModel
-    from loadmaster.integrations.tflite.why import Reasons
 
 
 def tflite_command(
@@ -113,6 +111,7 @@ def tflite_command(
     from loadmaster.core.files import replace_file
     from loadmaster.core.units import parse_bytes
     from loadmaster.integrations.tflite.export import export_model, write_model
+    from loadmaster.integrations.tflite.export_json import ChoiceJson, ExportJson, PartJson
     from loadmaster.report.arena import arena_summary
 
     step, reason = parse_bytes(alignment), None
@@ -128,7 +127,30 @@ def tflite_command(
         from loadmaster.integrations.tflite.why import arena_reasons
 
         reasons = arena_reasons(model, UNKNOWN if exported.bands else exported.scratch, step)
-    shown = versioned("export-tflite", _as_json(exported, reasons, reason, curve=curve))
+    front = reasons.front if reasons is not None and curve else None
+    plan, known = exported.plan, exported.scratch
+    why = vars(reasons) if reasons else {"peaks": (), "remedies": (), "no_bands": None}
+    shown = versioned(
+        ExportJson,
+        plan,
+        **vars(exported)
+        | why
+        | {
+            "model": exported.name,
+            "tensors": len(plan.offsets),
+            "scratch": known.source,
+            "scratch_buffers": known.buffers,
+            "growth_at_most": plan.growth,
+            "measured_before": exported.before,
+            "measured": exported.after,
+            "bands": [PartJson(*each) for each in exported.bands],
+            "reason": reason,
+            "front": [
+                ChoiceJson(each.load, each.work, each.time, sum(part.count for part in each.bands))
+                for each in (front.choices if front else ())
+            ],
+        },
+    )
     written = [] if reason else write_model(exported, out, c_struct)
     if reasons is not None and (curve or reason):
         from loadmaster.report.arena_page import arena_page
@@ -179,41 +201,6 @@ def _in_bands(
         takes = f"the arena takes {format_bytes(needed)}, not {format_bytes(room)}"
         return planned, f"{error}; with a plan alone {takes}"
     return found, None
-
-
-def _as_json(
-    exported: ExportedModel, reasons: Reasons | None, reason: str | None, *, curve: bool
-) -> dict[str, Any]:
-    plan = exported.plan
-    front = reasons.front if reasons is not None and curve else None
-    why = {"peaks": [], "remedies": [], "no_bands": None} if reasons is None else reasons.as_json()
-    return why | {
-        "reason": reason,
-        "front": [
-            {
-                "head_at_least": choice.load,
-                "work": choice.work,
-                "time": choice.time,
-                "bands": sum(each.count for each in choice.bands),
-            }
-            for choice in (front.choices if front is not None else ())
-        ],
-        "model": exported.name,
-        **attributes(plan, "status", "head_before", "head", "lower_bound"),
-        "tensors": len(plan.offsets),
-        **attributes(plan, "in_place", "fixed"),
-        "scratch": exported.scratch.source,
-        "scratch_buffers": [
-            {"name": buffer.name, "bytes": buffer.bytes} for buffer in exported.scratch.buffers
-        ],
-        "growth_at_most": plan.growth,
-        "measured_before": exported.before and asdict(exported.before),
-        "measured": exported.after and asdict(exported.after),
-        **attributes(exported, "work", "time"),
-        "bands": [
-            {"first": first, "last": last, "bands": count} for first, last, count in exported.bands
-        ],
-    }
 
 
 COMMAND = tflite_command

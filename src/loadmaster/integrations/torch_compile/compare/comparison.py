@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from loadmaster.core.errors import BudgetError, ModelError
 from loadmaster.core.progress import Progress, no_progress
-from loadmaster.core.provenance import Label, costs_json, merged
+from loadmaster.core.provenance import Label, costs_of, merged
 from loadmaster.integrations.torch_compile import backend
 from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
@@ -100,8 +100,7 @@ class Variant:
         if not self.seconds:
             now = 0.0 if self.model is None else self.model.summary().predicted_step_seconds
             return {"predicted_step_seconds": now, "measured_over_predicted": None}
-        ratio = asdict(Difference.of(self.seconds, self.predicted))
-        del ratio["verdict"]
+        ratio = Difference.of(self.seconds, self.predicted)
         return {
             "predicted_step_seconds": statistics.median(self.predicted),
             "measured_over_predicted": ratio,
@@ -348,7 +347,7 @@ def _compared(rival: Variant, at_peaks: Mapping[str, Variant]) -> dict[str, Any]
     difference = Difference.of(plan.seconds, rival.seconds)
     within = plan.peak <= rival.peak + STATED
     return figures | {
-        "difference": asdict(difference),
+        "difference": difference,
         "peak_kept": within,
         "beaten": within and difference.verdict == "faster",
     }
@@ -615,11 +614,11 @@ def _summary(work: Workload, ours: Variant, unmoved: Variant) -> dict[str, Any]:
         "unmoved_measured_peak": unmoved.peak,
         "resident": work.resident(unmoved),
         **unmoved.figures("unmoved_"),
-        "costs": costs_json(merged(costs)),
-        "label": str(Label.MEASURED),
+        "costs": costs_of(merged(costs)),
+        "label": Label.MEASURED,
         "waiting_seconds": sum(plan.times.waiting for plan in plans),
         "graphs": len(ours.model.plans),
-        "fallbacks": [asdict(fallback) for fallback in ours.model.fallbacks],
+        "fallbacks": ours.model.fallbacks,
         "results_copied": sum(plan.times.copied_results for plan in plans),
         "device": str(work.device),
         "kernels": [row for plan in plans for row in plan.rows()],

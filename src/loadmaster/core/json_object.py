@@ -1,0 +1,62 @@
+"""JSON objects of records, by the annotations of their types: what commands print.
+
+A record is a frozen dataclass. Its object has the names of its fields as keys;
+``field(metadata={"key": ...})`` writes a field under another key.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, get_args, get_type_hints
+
+ABSENT: Any = object()
+"""The default of a field that is not always there: :func:`json_of` leaves it out."""
+
+
+def json_of(value: Any, kind: Any, /, **given: object) -> dict[str, Any]:
+    """What :mod:`json` takes for a record of a dataclass ``kind``.
+
+    The fields are those ``given``, and else what ``value`` has under their names: an object of any
+    class as attributes, a dictionary as keys. Where a type allows None, a number that is not finite
+    becomes None. Where it allows several records, dictionaries are JSON already.
+    """
+    known, found = ({**value, **given} if isinstance(value, dict) else given), {}
+    for name, key, hint, default in fields_of(kind):
+        part = known[key] if key in known else getattr(value, name, *default)
+        if part is not ABSENT:
+            found[key] = _plain(part, hint)
+    return found
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    if is_dataclass(kind):
+        return json_of(value, kind)
+    arguments = get_args(kind)
+    if value is None or isinstance(value, str) or not arguments:
+        return value
+    if isinstance(kind, types.UnionType):
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        return value if isinstance(value, dict) else _plain(value, arguments[0])
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each, arguments[1]) for key, each in value.items()}
+    return [_plain(each, arguments[0]) for each in value]
+
+
+@cache
+def fields_of(kind: Any) -> list[tuple[str, str, Any, tuple[Any, ...]]]:
+    """Name, key and type of every field of a record, and `ABSENT` if it is not always there."""
+    hints = get_type_hints(kind)
+    return [
+        (
+            field.name,
+            field.metadata.get("key", field.name),
+            hints[field.name],
+            (ABSENT,) * (field.default is ABSENT),
+        )
+        for field in fields(kind)
+    ]

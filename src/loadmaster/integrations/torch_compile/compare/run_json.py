@@ -1,0 +1,217 @@
+"""What ``loadmaster run --json`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from loadmaster.core.json_object import ABSENT
+from loadmaster.core.provenance import Costs, Label
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The median of the ratios, and an interval that holds the true median with a probability of at
+    least 90 %."""
+
+    ratio: float
+    """Median of the ratios."""
+    low: float | None
+    """Low end of the interval, a ratio; null for too few steps."""
+    high: float | None
+    """High end of the interval, a ratio; null for too few steps."""
+
+
+@dataclass(frozen=True)
+class DifferenceJson(Ratio):
+    """Seconds of the plan's steps relative to the rival's."""
+
+    verdict: Literal["faster", "slower", "no difference"]
+    """What the interval says."""
+
+
+@dataclass(frozen=True)
+class FallbackJson:
+    """A graph that runs without a plan."""
+
+    graph: str
+    """Name of the graph."""
+    reason: str
+    """Why it has no plan."""
+
+
+@dataclass(frozen=True)
+class StepJson:
+    """Steps that were run in one way."""
+
+    step_seconds: float | None
+    """Seconds of a step, the median; null if it could not run."""
+    step_cpu_seconds: float | None
+    """Seconds of processor time of a step, the median; null if it could not run."""
+    measured_peak: int | None
+    """Measured bytes of memory at the peak; null if it could not be measured."""
+
+
+@dataclass(frozen=True)
+class VariantJson(StepJson):
+    """One way of running a step."""
+
+    failed: str = ABSENT
+    """Why it could not run. Absent if it could."""
+
+
+@dataclass(frozen=True)
+class RivalJson(VariantJson):
+    """A rival."""
+
+    loadmaster_at_its_peak: VariantJson = ABSENT
+    """The plan whose budget is the rival's peak."""
+    difference: DifferenceJson | None = ABSENT
+    """Seconds of the plan's steps relative to the rival's; null if the plan could not run."""
+    beaten: bool = ABSENT
+    """Whether the plan keeps the rival's peak and is faster for certain."""
+    peak_kept: bool = ABSENT
+    """Whether the plan keeps the rival's peak."""
+
+
+@dataclass(frozen=True)
+class PlannedSteps(StepJson):
+    """Steps by a plan."""
+
+    budget: int | None
+    """Bytes of fast memory that may be used; null without a limit."""
+    planned_peak: int
+    """Bytes that the plan takes."""
+    predicted_step_seconds: float
+    """Seconds of a step that the plan predicts: the median of what was predicted before each step
+    that was timed."""
+    measured_over_predicted: Ratio | None
+    """How long steps took relative to what each was predicted to take from the steps before it;
+    null if none were timed."""
+    moved_bytes: int
+    """Bytes copied between the memories, in both directions."""
+
+
+@dataclass(frozen=True)
+class BudgetJson(VariantJson, PlannedSteps):
+    """A plan under a budget."""
+
+
+@dataclass(frozen=True)
+class RunJson(PlannedSteps):
+    """Steps of a PyTorch module under a budget of fast memory, measured."""
+
+    VERSION = 1
+    unmoved_peak: int
+    """Bytes that a step takes by its lifetimes if nothing moves."""
+    unmoved_measured_peak: int | None
+    """Measured bytes at the peak if nothing moves."""
+    resident: int
+    """Bytes of parameters, buffers and inputs."""
+    unmoved_step_seconds: float | None
+    """Seconds of a step if nothing moves, the median."""
+    unmoved_step_cpu_seconds: float | None
+    """Seconds of processor time of a step if nothing moves, the median."""
+    costs: Costs
+    """What the costs rest on."""
+    label: Literal[Label.MEASURED]
+    """How far the measured figures can be trusted."""
+    waiting_seconds: float
+    """Seconds that kernels waited for copies."""
+    graphs: int
+    """Number of graphs that the module was compiled to."""
+    fallbacks: Sequence[FallbackJson]
+    """Graphs that run without a plan."""
+    results_copied: int
+    """Number of results that were copied because they lay elsewhere than planned."""
+    gradients_equal: bool
+    """Whether results are equal bit for bit to those of the unmoved graphs."""
+    kernels_in_blocks: Mapping[str, int]
+    """By operator, how many kernels run block by block, as the budget has no room for their
+    operands."""
+    error: float
+    """Largest norm of a difference from the unmoved graphs, relative to the norm of the tensor."""
+    results_close: bool
+    """Whether that is within what is allowed: 0, or 1e-4 on a GPU and where kernels run in blocks
+    (updated parameters: 1e-3)."""
+    max_difference_eager: float
+    """Largest difference from eager mode, relative to the largest value of its tensor."""
+    device: str
+    """Device that torch used."""
+    steps: int
+    """Number of steps that were timed."""
+    interrupted: bool
+    """Whether a time limit or Ctrl-C ended the work early."""
+    rivals: Mapping[str, RivalJson]
+    """With --compare: by name, other ways that save memory."""
+    budget_kept: bool
+    """Whether the measured peak is within the budget."""
+    executor_step_seconds: float | None = ABSENT
+    """With --compare: seconds of a step of a plan under which nothing moves."""
+    executor_step_cpu_seconds: float | None = ABSENT
+    """With --compare: seconds of processor time of such a step."""
+    budgets: Sequence[BudgetJson] = ABSENT
+    """With --compare: plans under several budgets."""
+
+
+@dataclass(frozen=True)
+class WayJson:
+    """A way of generating tokens."""
+
+    token_cpu_seconds: float
+    """Seconds of processor time of a token, the median."""
+    first_token_seconds: float
+    """Seconds to the first token, which include compiling and reading the prompt."""
+    tokens_per_second: float | None
+    """Tokens per second, by the median of the later tokens; null if none were timed."""
+    measured_peak: int | None
+    """Measured bytes of memory at the peak; null if it could not be measured."""
+
+
+@dataclass(frozen=True)
+class FailedWay:
+    """A way of generating tokens that failed."""
+
+    failed: str
+    """Why it could not run."""
+
+
+@dataclass(frozen=True)
+class GenerationJson(WayJson):
+    """Tokens that a language model generates under a budget of fast memory, measured."""
+
+    VERSION = 1
+    budget: int | None
+    """Bytes of fast memory that may be used; null without a limit."""
+    planned_peak: int
+    """Bytes that the plan takes."""
+    moved_bytes: int
+    """Bytes read from the slow memory for each token."""
+    fallbacks: Sequence[str]
+    """Graphs that run without a plan, each with its reason."""
+    kernel_seconds: float
+    """Seconds of a token in which kernels ran, the median."""
+    copy_seconds: float
+    """Seconds of a token in which a thread made copies, the median."""
+    waiting_seconds: float
+    """Seconds of a token in which computing waited for copies, the median."""
+    weights: int
+    """Bytes of the weights."""
+    disk_bytes_per_second: float
+    """Measured bandwidth of the disk in bytes per second."""
+    disk_tokens_per_second: float
+    """Tokens per second that this bandwidth allows."""
+    share_of_disk_bandwidth: float
+    """Share of the bandwidth that is used."""
+    limited_by: Literal["processor", "disk", "copies"]
+    """What takes most of a token's time: the processor, or waiting for copies, with the disk busy
+    or not."""
+    tokens_equal: bool
+    """Whether all ways generate the same tokens."""
+    rivals: Mapping[str, WayJson | FailedWay]
+    """With --compare: by name, other ways to generate."""
+    budget_kept: bool
+    """Whether the measured peak is within the budget."""
+    label: Literal[Label.MEASURED]
+    """How far the measured figures can be trusted."""

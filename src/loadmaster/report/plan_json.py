@@ -1,0 +1,131 @@
+"""What ``loadmaster plan --json`` prints of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from loadmaster.core.json_object import json_of
+from loadmaster.core.provenance import Costs, costs_of
+from loadmaster.core.shown import Status
+from loadmaster.core.violation import Violation
+from loadmaster.planning.plan_records import Cost, MemoryUse, PlanRecord, Rate
+from loadmaster.planning.what_if import Change
+from loadmaster.report.core_time import CoreTime, core_time
+from loadmaster.report.cuts import CutJson, cuts_of
+from loadmaster.workloads.job import MiniBatch
+
+
+@dataclass(frozen=True)
+class ObjectiveJson:
+    """What the plan was made for, and what it reached."""
+
+    name: Literal["throughput", "latency", "energy", "edp"]
+    """What was minimised: the makespan, the latency of a network, energy, or energy times
+    makespan."""
+    network: str
+    """The network whose latency it is; empty for other objectives."""
+    value: float
+    """What was reached, in seconds, joules or joule-seconds."""
+    lower_bound: float
+    """What no plan can be below, in the same unit."""
+    gap: float | None
+    """How far the value is above its bound, as a share of the bound; null where the bound is 0."""
+
+
+@dataclass(frozen=True)
+class EnergyJson(Cost):
+    """Energy of the plan."""
+
+    by: Mapping[str, float]
+    """Joules by memory and core."""
+    static: float
+    """Joules of static power, which are not in `by`."""
+
+
+@dataclass(frozen=True)
+class PlanLimits:
+    """What the plan waits for, and what changes of the machine would bring."""
+
+    core_time: CoreTime
+    """Shares of the time of all cores, which add up to 1."""
+    changes: Sequence[Change]
+    """With `--what-if`: the machine as it is, then changes of it, each by a quick plan. Else
+    empty."""
+
+
+@dataclass(frozen=True)
+class PlanJson:
+    """A plan of networks on a target, by its figures. The plan itself is plan.json, which `--out`
+    writes."""
+
+    VERSION = 2
+    status: Status
+    """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
+    best."""
+    makespan: Cost
+    """Seconds from the start to the end of the plan."""
+    objective: ObjectiveJson
+    """What the plan was made for, and what it reached."""
+    energy: EnergyJson
+    """Joules that the plan takes."""
+    latency: Mapping[str, Cost]
+    """By network, the most seconds from release to end of its mini-batches."""
+    mini_batches: Sequence[MiniBatch]
+    """Every mini-batch."""
+    missed: int
+    """Number of mini-batches that end after their deadlines."""
+    lateness: float
+    """Seconds by which mini-batches end after their deadlines, in sum."""
+    throughput: Rate
+    """Operations per second; a multiply-accumulate is two."""
+    inferences_per_second: Rate
+    """Samples per second, of all networks together."""
+    traffic: Mapping[str, Cost]
+    """By memory, the bytes that are read and written."""
+    memories: Mapping[str, MemoryUse]
+    """By memory, how full it gets."""
+    utilisation: Mapping[str, float]
+    """By core, the share of the makespan in which it works."""
+    limits: PlanLimits
+    """What the plan waits for, and what changes of the machine would bring."""
+    jobs: int
+    """Number of jobs in the plan."""
+    cuts: Sequence[CutJson]
+    """Operators that are cut into pieces."""
+    seconds: float
+    """Seconds of wall-clock time that the command's work took."""
+    cpu_seconds: float
+    """Seconds of processor time that the command's work took, of all threads."""
+    seed: int
+    """Seed of the search: the same input and seed give the same answer."""
+    costs: Costs
+    """What the costs rest on."""
+    violations: Sequence[Violation]
+    """What an independent check found wrong; empty if everything holds."""
+    notes: Sequence[str]
+    """Remarks in words; the wording is not stable."""
+
+
+def plan_json(plan: PlanRecord, changes: Sequence[Change], **more: object) -> dict[str, Any]:
+    """Return the figures of a plan as `PlanJson`; the violations and the seconds that planning took
+    are ``more`` of its fields."""
+    figures = plan.metrics
+    energy, by = figures.energy, figures.energy_by
+    static = energy.value - sum(by.values()) if plan.target.static_power else 0.0
+    return json_of(
+        plan,
+        PlanJson,
+        **vars(figures)
+        | {
+            "energy": EnergyJson(energy.value, energy.lower_bound, by, static),
+            "memories": figures.memory,
+            "utilisation": {name: rate.value for name, rate in figures.utilisation.items()},
+            "limits": PlanLimits(core_time(plan), changes),
+            "jobs": len(plan.jobs),
+            "cuts": cuts_of(plan).to_json(),
+            "costs": costs_of(plan.costs),
+        },
+        **more,
+    )
