@@ -278,11 +278,6 @@ BREAKS = {
         "dataflow",
         "job 'aux/use#0@0' does not read 'aux/y#1', a part of what",
     ),
-    "half of a split tensor that no tile reads": (
-        with_readers(("aux/y#0",), ("aux/y#0",)),
-        "dataflow",
-        "job 'aux/use#1@0' does not read 'aux/y#1', a part of what its operators need",
-    ),
     "output that is forgotten": (
         edit(
             with_network("net", outputs=()),

@@ -14,10 +14,9 @@ from loadmaster import _native
 from loadmaster.planning.cutting.choice import Choosable, CutChoice
 from loadmaster.planning.cutting.options import balanced_sizes, operator_options
 from loadmaster.targets.hardware import Style
-from loadmaster.workloads.lowering.grid import Grid
+from loadmaster.workloads.lowering.grid import WHOLE, Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.lowering.split import WHOLE
 from loadmaster.workloads.window import shared, volume
 
 

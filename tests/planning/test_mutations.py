@@ -28,14 +28,12 @@ def network(name, channels):
 
 @cache
 def planned(kind):
-    """A small plan: of two networks with several mini-batches, of operators in tiles, of a machine
-    that copies operands."""
+    """A small plan: of two networks with several mini-batches, of operators in pieces, of a
+    machine that copies operands."""
     if kind == "copies":
         return lm.plan([network("a", 8)], staged_machine(12_000), mini_batches=2, effort=TEST)
     if kind == "pieces":
         return cut_plan(2)
-    if kind == "tiles":
-        return lm.plan([network("a", 32)], npu(2, 8_000), mini_batches=2, effort=TEST)
     return lm.plan([network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, effort=TEST)
 
 
@@ -81,33 +79,6 @@ def parts_moved(plan):
                     lambda t, w=tensor, r=ranges: replace(t, ranges=r) if t is w else t,
                 ),
             )
-
-
-def channels_moved(plan):
-    """Each tile over channels holds others, of the same array or of another, or does not say
-    which."""
-    for tensor in plan.tensors:
-        if len(tensor.ranges) == 3:
-            outer, (first, last), inner = tensor.ranges
-            larger = (*tensor.shape[:2], tensor.shape[2] + 1)
-            others = (
-                (tensor.shape, (outer, (first, last - 1), inner)),
-                (tensor.shape, (outer, (first + 1, last), inner)),
-                (larger, (outer, (first, last), (0, larger[2]))),
-                (tensor.shape, ()),
-            )
-            for shape, ranges in others:
-                if not ranges or ranges[1][0] < ranges[1][1]:
-                    yield (
-                        tensor.name,
-                        with_records(
-                            plan,
-                            "tensors",
-                            lambda t, w=tensor, s=shape, r=ranges: (
-                                replace(t, shape=s, ranges=r) if t is w else t
-                            ),
-                        ),
-                    )
 
 
 def pieces_without_ranges(plan):
@@ -182,7 +153,6 @@ def operands_twice(plan):
 HARMFUL = {
     "pieces that make another part": (pieces_moved, {"piece", "range"}, ("pieces",)),
     "parts that hold another part": (parts_moved, {"part", "range"}, ("pieces",)),
-    "tiles that hold other channels": (channels_moved, {"part", "range"}, ("tiles",)),
     "pieces without ranges": (pieces_without_ranges, {"range"}, ("pieces",)),
     "operands beyond their tensors": (operands_beyond, {"range"}, ("pieces",)),
     "operands that leave a hole": (operands_with_holes, {"read"}, ("pieces",)),
@@ -191,7 +161,7 @@ HARMFUL = {
 """Mutations, the rules of which each of them must break one, and the plans that offer any."""
 
 
-@pytest.mark.parametrize("kind", ["batches", "tiles", "copies", "pieces"])
+@pytest.mark.parametrize("kind", ["batches", "copies", "pieces"])
 def test_the_plans_hold_before_they_are_changed(kind):
     assert verify(planned(kind)) == ()
 

@@ -24,10 +24,9 @@ from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.cutting.precedence import Precedence
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
-from loadmaster.workloads.lowering.grid import Chains
+from loadmaster.workloads.lowering.grid import WHOLE, Chains
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.lowering.split import WHOLE
 
 pytestmark = pytest.mark.slow
 

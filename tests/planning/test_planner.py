@@ -202,7 +202,7 @@ def wide_inside():
     """Convolutions whose results are far larger than what comes in and goes out."""
     build = GraphBuilder("wide")
     last = build.tensor("x", (4, 8, 8), TensorKind.INPUT)
-    for number, channels in enumerate((32, 32, 32, 4)):
+    for number, channels in enumerate((48, 16, 48, 4)):
         last = build.conv(f"t{number}", last, channels)
     return build.graph(last)
 

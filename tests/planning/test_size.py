@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from tests.planning.test_sweep import Here
+from tests.support.cut_networks import convolutions
 from tests.support.efforts import TEST
 from tests.support.networks import GraphBuilder, residual_chain
 
@@ -100,14 +101,13 @@ def test_what_nothing_can_reach_is_proven_and_nothing_is_planned():
 
 
 def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown():
-    graphs, top = (
-        [residual_chain(2)],
-        machine(TARGET, [("bandwidth", parse_axis("bandwidth=8GB/s").numbers[0])]),
-    )
+    graphs = [convolutions(rows=16, channels=32, strides=(1, 1))]
+    top = machine(TARGET, [("bandwidth", parse_axis("bandwidth=8GB/s").numbers[0])])
     least = lower_bounds(graphs, top, 1, {}, {}).makespan.picoseconds * 1e-12
     reached = lm.plan(graphs, top, **FEW).metrics.makespan.value
     assert least < reached
-    found = sized("bandwidth=1GB/s:8GB/s", Limits(makespan=(least + reached) / 2))
+    limits = Limits(makespan=(least + reached) / 2)
+    found = size(graphs, TARGET, parse_axis("bandwidth=1GB/s:8GB/s"), limits, **FEW)
     assert (found.status, found.least) == ("unknown", None)
     assert found.open[-1].value == 8e9
     assert "was found to suffice." in " ".join(answer(found))

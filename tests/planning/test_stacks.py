@@ -15,7 +15,7 @@ from loadmaster.planning.cutting.banding import BandWork, Network, Stack
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.joint.state import policy_values
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.split import choose_split
+from loadmaster.workloads.lowering.pieces import plain_cuts
 
 
 def machine(scratchpad):
@@ -25,8 +25,7 @@ def machine(scratchpad):
 
 def network_of(graph, target):
     parts = parts_of(graph)
-    plain = [choose_split(group, target.fast.capacity) for group in parts.fused]
-    return Network(*parts), plain
+    return Network(*parts), plain_cuts(parts.single, parts.fused, target)
 
 
 def random_network(generator, most):

@@ -186,7 +186,9 @@ def with_readers(*reads: tuple[str, ...]) -> Plan:
     )
     aux = plan.networks[1]
     plan = with_network(
-        "aux", plan=plan, operators=(*aux.operators, OperatorInfo("use", ("y",), ("z",)))
+        "aux",
+        plan=plan,
+        operators=(*aux.operators, OperatorInfo("use", ("y",), ("z",), (2,) if count > 1 else ())),
     )
     for tile, (name, core) in enumerate(
         zip(("aux/use#0@0", "aux/use#1@0")[:count], "ab"[:count], strict=True)
@@ -202,6 +204,7 @@ def with_readers(*reads: tuple[str, ...]) -> Plan:
             end=last[1],
             tile=tile,
             tiles=count,
+            ranges=((tile, tile + 1),) if count > 1 else (),
             **operands,
         )
         plan = plus(
@@ -230,14 +233,3 @@ def without_result() -> Plan:
     last = next(record for record in plan.jobs if record.name == "n/s@0")
     plan = job("n/s@0", job("n/p@0", plan, writes=()), reads=last.reads[1:], after=("n/q@0",))
     return streamed(plan)
-
-
-def without_layout(plan: Plan) -> Plan:
-    """The plan that does not say how the channels of what is cut over them lie."""
-    return replace(
-        plan,
-        tensors=tuple(
-            replace(t, shape=t.shape[1:2], ranges=t.ranges[1:2]) if len(t.ranges) == 3 else t
-            for t in plan.tensors
-        ),
-    )

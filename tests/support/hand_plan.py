@@ -31,7 +31,7 @@ from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.workloads.job import MiniBatch, NetworkInfo, OperatorInfo
 
 Reads = Iterable[tuple[str, str, int]]
-Operators = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
+Operators = dict[str, tuple[tuple[Any, ...], ...]]
 
 
 def us(microseconds: float) -> float:
@@ -43,7 +43,7 @@ def tensor(
     name: str, size: int, producer: str = "", kind: str = "activation", is_output: bool = False
 ) -> PlannedTensor:
     """A tensor called ``network/storage@mini-batch``, or ``network/storage#tile``: one of two
-    tiles over channels in the first mini-batch."""
+    halves in the first mini-batch."""
     network, _, rest = name.partition("/")
     storage, _, batch = rest.split("#")[0].partition("@")
     tile = rest.partition("#")[2]
@@ -362,6 +362,7 @@ def shared_plan() -> Plan:
             "aux/y#0:dram:500",
             operators=("pool",),
             tiles=2,
+            ranges=((0, 1),),
         ),
         job(
             "net/conv@1",
@@ -382,6 +383,7 @@ def shared_plan() -> Plan:
             operators=("pool",),
             tile=1,
             tiles=2,
+            ranges=((1, 2),),
         ),
         job(
             "net/fc@1", "b", 30, 40, "net/h@1:scratchpad:4096", "net/y@1:dram:512", ("net/conv@1",)
@@ -417,7 +419,7 @@ def shared_plan() -> Plan:
     )
     networks = (
         network("net", 2, 2000, {"conv": (("x", "w"), ("h",)), "fc": (("h",), ("y",))}, ("y",)),
-        network("aux", 1, 2000, {"pool": (("x",), ("y",))}, ("y",)),
+        network("aux", 1, 2000, {"pool": (("x",), ("y",), (2,))}, ("y",)),
     )
     return finished(
         unfinished(

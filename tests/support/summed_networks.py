@@ -13,9 +13,9 @@ from tests.support.random_networks import Builder
 from loadmaster.planning.plan import Plan
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.lowering.grid import WHOLE
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
-from loadmaster.workloads.lowering.split import WHOLE
 
 
 def copying(cores: int = 2, scratchpad: int = 64 * 1024) -> Target:

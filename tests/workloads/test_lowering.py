@@ -6,20 +6,25 @@ import pytest
 from tests.support.cut_networks import convolutions
 from tests.support.lowered import parts_of
 from tests.support.networks import GraphBuilder, npu, residual_chain
+from tests.support.onnx_builder import graph_of
 
 from loadmaster.core.errors import PlanError
 from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
 from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import fuse
+from loadmaster.workloads.lowering.grid import WHOLE
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.lowering.split import WHOLE, choose_split
+from loadmaster.workloads.lowering.pieces import Cuts, plain_cuts
 
 
 def start(name="net"):
     build = GraphBuilder(name)
     build.tensor("x", (4, 8, 8), TensorKind.INPUT)
     return build
+
+
+def int8_graph_of(*parts):
+    return graph_of(*parts, opset=17, options={"precision": "int8", "name": "net"})
 
 
 def names(fused):
@@ -115,67 +120,61 @@ def test_a_tensor_that_is_both_factors_of_a_product_is_fetched_as_each():
     assert [operand.role for operand in job.reads] == [Role.INPUT, Role.WEIGHT]
 
 
+IMAGE = {"x": (1, 4, 8, 8)}
+WIDE = "Conv<pads=[1, 1, 1, 1]>"
+
+
 def test_an_operator_larger_than_the_scratchpad_is_cut_over_its_output_channels():
-    build = start()
-    build.elementwise("relu", build.conv("conv", "x", 64))
-    build.conv("next", "relu", 4)
-    machine = npu(scratchpad=4096)
-    workload = lower([build.graph("next")], machine)
-    tiles = [job for job in workload.jobs if job.operators[0] == "Conv_conv"]
+    nodes = [f"[conv] c = {WIDE}(x, w)", "[relu] r = Relu(c)", f"[next] y = {WIDE}(r, v)"]
+    graph = int8_graph_of(nodes, IMAGE, ["y"], {"w": (64, 4, 3, 3), "v": (4, 64, 3, 3)})
+    workload = lower([graph], npu(scratchpad=4096))
+    tiles = [job for job in workload.jobs if job.operators[0] == "conv"]
     assert len(tiles) > 1
     assert [(job.tile, job.tiles) for job in tiles] == [(i, len(tiles)) for i in range(len(tiles))]
-    assert sum(job.macs for job in tiles) == build.ops[0].macs
-    assert sum(job.elements for job in tiles) == build.ops[1].elements
+    assert sum(job.macs for job in tiles) == graph.ops[0].macs
+    assert sum(job.elements for job in tiles) == graph.ops[1].elements
+    assert [job.ranges[1][0] for job in tiles] == [0, *(job.ranges[1][1] for job in tiles[:-1])]
     for job in tiles:
         assert sum(operand.bytes for operand in (*job.reads, *job.writes)) <= 4096
-    after = next(job for job in workload.jobs if job.operators[0] == "Conv_next")
+    after = next(job for job in workload.jobs if job.operators[0] == "next")
     assert {workload.jobs[b].name for b in after.after} >= {job.name for job in tiles}
     assert sum(operand.bytes for operand in after.reads if operand.role is Role.INPUT) == 64 * 64
 
 
 def test_a_tile_reads_all_of_what_is_broadcast_over_channels_and_its_share_of_what_is_not():
-    build = start()
-    build.tensor("mask", (1, 8, 8), TensorKind.INPUT)
-    build.tensor("scale", (64, 1, 1), TensorKind.WEIGHT)
-    build.conv("conv", "x", 64)
-    build.elementwise("masked", "conv", "mask")
-    build.elementwise("scaled", "masked", "scale")
-    tiles = lower([build.graph("scaled")], npu(scratchpad=4096)).jobs
+    nodes = [f"c = {WIDE}(x, w)", "m = Mul(c, mask)", "y = Mul(m, scale)"]
+    weights = {"w": (64, 4, 3, 3), "scale": (64, 1, 1)}
+    graph = int8_graph_of(nodes, IMAGE | {"mask": (1, 1, 8, 8)}, ["y"], weights)
+    tiles = lower([graph], npu(scratchpad=4096)).jobs
     assert len(tiles) > 1
     read = {
         name: [
-            o.bytes
-            for job in tiles
-            for o in job.reads
-            if o.tensor.partition("[")[0] == f"net/{name}"
+            o.bytes for job in tiles for o in job.reads if o.tensor.partition("[")[0].endswith(name)
         ]
-        for name in ("mask", "scale", "x")
+        for name in ("/mask", "/scale", "/x")
     }
-    assert read["mask"] == [64] * len(tiles)
-    assert read["x"] == [256] * len(tiles)
-    assert sum(read["scale"]) == 64
+    assert read["/mask"] == [64] * len(tiles)
+    assert read["/x"] == [256] * len(tiles)
+    assert sum(read["/scale"]) == 64
 
 
-def test_a_tile_reads_only_the_parts_of_a_split_tensor_that_hold_its_channels():
-    build = start()
-    build.tensor("y", (4, 8, 8), TensorKind.INPUT)
-    build.conv("left", "x", 64)
-    build.elementwise("sum", build.conv("right", "y", 64), "left")
-    jobs = lower([build.graph("sum")], npu(scratchpad=6000)).jobs
-    first = next(job for job in jobs if job.operators[0] == "Conv_right")
+def test_a_tile_reads_only_the_parts_of_a_cut_tensor_that_hold_its_channels():
+    nodes = [f"[left] a = {WIDE}(x, w)", f"[right] b = {WIDE}(z, v)", "y = Add(b, a)"]
+    weights = {"w": (64, 4, 3, 3), "v": (64, 4, 3, 3)}
+    graph = int8_graph_of(nodes, IMAGE | {"z": (1, 4, 8, 8)}, ["y"], weights)
+    jobs = lower([graph], npu(scratchpad=6000)).jobs
+    first = next(job for job in jobs if job.operators[0] == "right")
     assert first.tiles > 1
-    assert len([o for o in first.reads if o.tensor.startswith("net/left[")]) == 1
-    assert (
-        sum(o.bytes for job in jobs for o in job.reads if o.tensor.startswith("net/left["))
-        == 64 * 64
-    )
+    parts = [o for job in jobs for o in job.reads if "/a[" in o.tensor]
+    assert len([o for o in first.reads if o in parts]) == 1
+    assert sum(o.bytes for o in parts) == 64 * 64
 
 
 def test_an_operator_whose_input_alone_is_too_large_is_left_whole():
     build = start()
     build.conv("conv", "x", 64)
-    (group,) = fuse(build.graph("conv"))
-    assert choose_split(group, 200) is WHOLE
+    graph = build.graph("conv")
+    assert plain_cuts(graph, fuse(graph), npu(scratchpad=200)) == [WHOLE]
 
 
 def test_nothing_to_plan_is_an_error():

@@ -14,10 +14,9 @@ from tests.support.random_networks import (
 
 import loadmaster as lm
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible, needed_boxes
+from loadmaster.workloads.lowering.grid import WHOLE, divisible, needed_boxes
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.lowering.split import WHOLE
 
 
 def grid_of(form, generator):

@@ -7,9 +7,9 @@ from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
 import loadmaster as lm
+from loadmaster.workloads.lowering.grid import WHOLE
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.lowering.split import WHOLE
 
 torch = pytest.importorskip("torch")
 

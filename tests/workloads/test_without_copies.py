@@ -11,8 +11,8 @@ import loadmaster as lm
 from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import plain_cuts, sizes_for
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import Sizes, Split, choose_split, sizes_for
 
 HEADS, CACHED, WIDTH = 2, 40, 16
 
@@ -94,19 +94,13 @@ def test_tiles_fill_the_arrays_and_are_as_wide_as_the_machine_is_balanced():
     target = npu(2, 100_000)
     weights = {"w": (256, 1003)}
     graph = int8_graph_of(["[wide] y = MatMul(x, w)"], {"x": (100, 256)}, ["y"], weights)
-    (group,) = fuse(without_updates(graph))
-    split = choose_split(group, 100_000, sizes_for(target))
+    single = without_updates(graph)
+    (cut,) = plain_cuts(single, fuse(single), target)
     assert sizes_for(target).step == 8
-    assert split.tiles > 1
-    widths = [split.part(tile) for tile in range(split.tiles)]
-    assert sum(widths) == 1003
-    assert all(width % 8 == 0 for width in widths[:-1])
-    assert choose_split(group, 100_000, Sizes()).step == 1
-    # Parts of a split of the same channels are found by where they begin.
-    other = Split(1003, 7, 8)
-    for tile in range(split.tiles):
-        met = [part for part in range(other.tiles) if split.overlap(tile, other, part)]
-        assert list(split.parts_met(tile, other)) == met
+    rows, channels = cut.ends
+    assert (len(rows), channels[-1]) == (1, 1003)
+    assert len(channels) > 1
+    assert all(end % 8 == 0 for end in channels[:-1])
 
 
 def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have_as_many_channels():
@@ -117,8 +111,6 @@ def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have
         "[convolve] y = Conv(both, w)",
     ]
     graph = int8_graph_of(nodes, {"x": (1, 16, 4, 4)}, ["y"], {"w": (16, 32, 1, 1)})
-    convolution = fuse(without_updates(graph))[-1]
-    assert convolution.by_channel == {"w"}
     workload = lower([graph], npu(1, 1_100))
     tiles = [job for job in workload.jobs if job.operators[0] == "convolve"]
     assert len(tiles) > 1

@@ -18,10 +18,9 @@ from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.job_pool import JobPool, joined, part_of, read_listed
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import load
-from loadmaster.workloads.lowering.grid import least_shares
+from loadmaster.workloads.lowering.grid import WHOLE, least_shares
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork
-from loadmaster.workloads.lowering.split import WHOLE
 
 _LENGTHS = (2, 4, 8, 16)
 """Pieces are at most this fraction of the least time that all jobs take, one way to divide for

@@ -8,11 +8,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 from tests.integrations.execute.test_plans import chain
-from tests.support.edits import without_layout
-from tests.support.efforts import SEPARATE, TEST
+from tests.support.efforts import TEST
 from tests.support.networks import npu, staged_machine
 from tests.support.plan_of_jobs import planned as planned_jobs
-from tests.support.random_networks import Builder
 from tests.support.summed_networks import copying, in_chains, network
 
 import loadmaster as lm
@@ -182,13 +180,3 @@ def test_what_differs_is_named(planned):
     assert found[0].startswith(f"order 1 of seed 0: job {job.name!r} makes other elements than")
     assert "instead of " in found[0]
     assert any("output " in text and "differs from the whole model's" in text for text in found[1:])
-
-
-def test_a_part_of_which_the_plan_does_not_tell_what_it_holds(case):
-    build = Builder(1)
-    build.last = build.add("MatMul", build.input(4, 64), build.weight(64, 64))
-    one = case(builds=[build])
-    plan = lm.plan(one.graphs, npu(2, 4096), effort=SEPARATE, cut="none")
-    assert without_layout(plan) != plan
-    assert one.faults(plan) == []
-    assert "the plan does not tell which" in one.faults(without_layout(plan))[0]

@@ -20,28 +20,27 @@ from tests.support.summed_networks import copying, in_chains, network
 from tests.workloads.test_pieces import grid_of
 
 import loadmaster as lm
+from loadmaster.workloads.lowering.grid import WHOLE
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, Split, can_split
 
 
 def in_random_pieces(graphs, target, seed):
-    """A plan of operators that are whole, in pieces of random dimensions, or in tiles over their
-    channels, for one or two mini-batches."""
+    """A plan of operators that are whole, or in pieces of random dimensions, for one or two
+    mini-batches."""
     generator = np.random.default_rng(seed)
     cuts = []
     for graph in graphs:
-        _, fused, forms = parts_of(graph)
-        own = []
-        for group, form in zip(fused, forms, strict=True):
-            luck = generator.random()
-            if can_split(group) and luck < 0.35:
-                channels = group.nests[0].k
-                own.append(Split(channels, min(channels, int(generator.integers(2, 4)))))
-            else:
-                own.append(WHOLE if form is None or luck < 0.5 else grid_of(form, generator))
-        cuts.append(Cuts(own))
+        forms = parts_of(graph).forms
+        cuts.append(
+            Cuts(
+                [
+                    WHOLE if form is None or generator.random() < 0.3 else grid_of(form, generator)
+                    for form in forms
+                ]
+            )
+        )
     return planned(
         lower(graphs, target, cuts=cuts, mini_batches=int(generator.integers(1, 3))), target
     )

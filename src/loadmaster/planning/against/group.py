@@ -137,52 +137,6 @@ class Group:
         """Shape of the first operator's first result."""
         return self.model.tensor(self.main.writes[0].tensor).shape
 
-    @cached_property
-    def result_channels(self) -> tuple[int, ...]:
-        """Elements outside, along and inside the output channels of all results: second in a
-        convolution's, last in a matrix product's; channels alone where that is not known."""
-        nest, axis = self.main.nests[0], self._channel_axis
-        fused = (write.tensor for op in self.ops[1:] for write in op.writes)
-        as_many = all(self.model.elements(name) == math.prod(self.shape) for name in fused)
-        known = as_many and self.shape[axis : axis + 1] == (nest.k,)
-        return _around(self.shape, axis) if known else (nest.k,)
-
-    @cached_property
-    def _channel_axis(self) -> int:
-        return 1 if "Conv" in self.main.kind else len(self.shape) - 1
-
-    def operand_channels(self, storage: str) -> set[tuple[int, ...]]:
-        """The same of an operand, for every way in which it is read and each dimension that goes
-        with the output channels."""
-        return {(self.main.nests[0].k,)} | {
-            _around(shape, d)
-            for shape, windows in self.uses.get(storage, ())
-            for d, window in enumerate(windows)
-            if window == Window(self._channel_axis)
-        }
-
-    @cached_property
-    def divided(self) -> frozenset[str]:
-        """Storages of which every output channel of the only loop nest needs its own part, where
-        windows are not known."""
-        nest = self.main.nests[0]
-        result = self.model.tensor(nest.output).shape if nest.output else ()
-        axis = 1 - len(result) if "Conv" in self.main.kind else -1
-        apart, together = {self.model.storage(nest.weight)}, {self.model.storage(nest.input)}
-        for op in self.ops:
-            for read in op.reads:
-                shape = self.model.tensor(read.tensor).shape
-                along = (
-                    len(shape) >= -axis
-                    and shape[axis] == nest.k
-                    and self.model.tensor(op.writes[0].tensor).shape == result
-                )
-                own = (
-                    along or (op is self.main and shape == (nest.k,)) or read.tensor == nest.weight
-                ) and nest.input not in read.part_of
-                (apart if own else together).add(self.model.storage(read.tensor))
-        return frozenset(apart - together)
-
 
 def _range(window: Window, box: Box, extent: int) -> tuple[int, int]:
     """Elements of an operand's dimension that a part of the result needs."""
@@ -215,11 +169,3 @@ def reshaped(box: Box, old: Sequence[int], new: Sequence[int]) -> Box:
         crossed = low // (step * extent) != high // (step * extent)
         result.append((0, extent) if crossed else (low // step % extent, high // step % extent + 1))
     return tuple(result)
-
-
-def _around(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    return (
-        (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-        if 0 <= axis < len(shape)
-        else ()
-    )

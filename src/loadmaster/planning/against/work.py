@@ -15,14 +15,12 @@ from dataclasses import dataclass, replace
 from loadmaster.planning.against.group import Group
 from loadmaster.planning.against.model import Model
 from loadmaster.planning.plan_records import PlannedJob, PlanRecord
-from loadmaster.planning.verify.boxes import Box, held, hull, is_within, taken, text, volume, whole
+from loadmaster.planning.verify.boxes import Box, held, hull, is_within, taken, text, volume
 from loadmaster.planning.verify.facts import quoted
 from loadmaster.workloads.graph import LoopNest, Op, OpClass
 from loadmaster.workloads.job import Job, Operand, Ranges, Role, TensorInstance, Workload
 
 _CHANNELS, _GROUPS = "channels", "groups"
-Span = tuple[int, int]
-"""First channel of something, and the first of the next."""
 _HOSTS = (OpClass.PRODUCT, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.MOVEMENT)
 """Operators into which others may be fused: each result is there as soon as its place has been
 computed."""
@@ -92,15 +90,9 @@ class Work:
                 continue
             group, label = self.group(job), f"job {quoted(job.name)}"
             nests = group.main.nests
-            can_be_cut = group.makes_one and (group.sees_all or not job.ranges)
+            can_be_cut = group.makes_one and group.sees_all
             if any(nest.repeats != 1 for nest in nests) or not can_be_cut:
                 yield f"{label} is a piece of {quoted(job.operators[0])}, which cannot be cut"
-            elif not job.ranges:
-                if len(nests) != 1 or nests[0].groups != 1 or self._channels(job, group) is None:
-                    yield (
-                        f"{label} is no number of whole output channels of"
-                        f" {quoted(job.operators[0])}"
-                    )
             else:
                 if job.summed and (
                     self.plan.target.main.in_place
@@ -122,33 +114,27 @@ class Work:
                         )
 
     def boxes(self) -> Iterator[str]:
-        """Pieces read just what their part of the result needs, and tiles over channels all or the
-        channels of their own. O(reads + operands of operators x pieces)."""
-        due = self._channel_arrays()
+        """Pieces read just what their part of the result needs. O(reads + operands of operators x
+        pieces)."""
         for tensor in self.plan.tensors:
-            known = self._models[tensor.network].tensor(tensor.storage).shape
-            if tensor.ranges and tensor.shape not in due.get(tensor.name, {known}):
+            if (
+                tensor.ranges
+                and tensor.shape != self._models[tensor.network].tensor(tensor.storage).shape
+            ):
                 yield (
-                    f"tensor {quoted(tensor.name)} is said to hold channels along which"
-                    f" {quoted(tensor.storage)} is not cut"
+                    f"tensor {quoted(tensor.name)} is said to be a part of another shape than"
+                    f" {quoted(tensor.storage)} has"
                 )
         for job in self.plan.jobs:
             group, read = self.group(job), self._boxes_read(job)
             for storage in group.uses if job.ranges else ():
                 yield from self._needs(job, group, storage, read.get(storage))
-            for storage, (shape, box) in read.items() if job.tiles > 1 and not job.ranges else ():
-                if box != whole(shape) and storage not in group.divided:
-                    yield (
-                        f"job {quoted(job.name)} reads {text(box)} of {quoted(storage)}, of which"
-                        " all of its channels need all"
-                    )
 
     def _needs(
-        self, job: PlannedJob, group: Group, storage: str, read: tuple[Sequence[int], Box] | None
+        self, job: PlannedJob, group: Group, storage: str, found: Box | None
     ) -> Iterator[str]:
         """What a piece reads of a storage against what its part of the result needs."""
         needed = group.needed(storage, job.ranges, job.summed)
-        shape, found = read or ((), None)
         if storage in group.made:
             seen = group.model.tensor(storage).shape
             if needed and (seen != group.shape or not is_within(needed, job.ranges)):
@@ -157,9 +143,6 @@ class Work:
                     " that it makes"
                 )
             return
-        if needed is not None and shape != group.model.tensor(storage).shape:
-            # Of parts over channels a piece reads all.
-            needed = whole(shape)
         if found != needed:
             says = "nothing" if found is None else text(found)
             due = "nothing" if needed is None else text(needed)
@@ -168,32 +151,15 @@ class Work:
                 f" result needs {due}"
             )
 
-    def _boxes_read(self, job: PlannedJob) -> dict[str, tuple[Sequence[int], Box]]:
-        """The box of each storage that a job reads, and the shape that it is a box of."""
-        found: dict[str, tuple[Sequence[int], Box]] = {}
+    def _boxes_read(self, job: PlannedJob) -> dict[str, Box]:
+        """The box of each storage that a job reads."""
+        found: dict[str, Box] = {}
         for operand in job.reads:
             tensor = self._tensors[operand.tensor]
             if not tensor.summed:
                 box = taken(operand, tensor)
-                _, before = found.get(tensor.storage, ((), box))
-                found[tensor.storage] = tensor.shape, hull([before, box])
+                found[tensor.storage] = hull([found.get(tensor.storage, box), box])
         return found
-
-    def _channel_arrays(self) -> dict[str, set[tuple[int, ...]]]:
-        """As which arrays tensors may be cut over channels, of which an operator in tiles writes or
-        reads some."""
-        due: dict[str, set[tuple[int, ...]]] = defaultdict(set)
-        for job in self.plan.jobs:
-            if job.tiles > 1 and not job.ranges:
-                group = self.group(job)
-                for operand in job.writes:
-                    due[operand.tensor].add(group.result_channels)
-                for operand in job.reads:
-                    tensor = self._tensors[operand.tensor]
-                    if not tensor.producer:
-                        due[operand.tensor] |= group.operand_channels(tensor.storage)
-                        due[operand.tensor].add(group.model.tensor(tensor.storage).shape)
-        return due
 
     def amounts(self) -> Iterator[str]:
         """Jobs do the model's multiply-accumulates and scalar operations at its width, and pieces
@@ -284,41 +250,21 @@ class Work:
         )
 
     def _share(self, job: PlannedJob) -> tuple[int, int]:
-        """A job's part of its operators' result, and all of it, in elements or channels."""
+        """A job's part of its operators' result, and all of it, in elements."""
         group = self.group(job)
         if self._adds_only(job):
             return 0, math.prod(group.shape)
-        if job.ranges:
-            return volume(job.ranges), math.prod(group.shape)
-        if job.tiles == 1:
-            return 1, 1
-        first, last = self._channels(job, group) or (0, 0)
-        return last - first, group.main.nests[0].k
-
-    def _channels(self, job: PlannedJob, group: Group) -> Span | None:
-        """First output channel of a tile without ranges, and the first of the next; None if what it
-        writes is no part over its output channels."""
-        written = [self._tensors[operand.tensor] for operand in job.writes]
-        if not written or not written[0].ranges or len(group.main.nests) != 1:
-            return None
-        shape, ranges = written[0].shape, written[0].ranges
-        first, last = ranges[len(ranges) // 2]
-        return (first, last) if shape == group.result_channels else None
+        return (volume(job.ranges), math.prod(group.shape)) if job.ranges else (1, 1)
 
     def _nests(self, job: PlannedJob) -> tuple[LoopNest, ...]:
         group = self.group(job)
         nests = tuple(self._placed(job, group, nest) for nest in group.main.nests)
-        if job.tiles == 1:
+        if not job.ranges:
             return nests
-        if job.ranges:
-            pieces = tuple(_piece(nest, group.shape, job.ranges) for nest in nests)
-            return (
-                tuple(replace(nest, c=job.summed[1] - job.summed[0]) for nest in pieces)
-                if job.summed
-                else pieces
-            )
-        first, last = self._channels(job, group) or (0, 0)
-        return tuple(replace(nest, k=last - first) for nest in nests)
+        pieces = tuple(_piece(nest, group.shape, job.ranges) for nest in nests)
+        if not job.summed:
+            return pieces
+        return tuple(replace(nest, c=job.summed[1] - job.summed[0]) for nest in pieces)
 
     def _placed(self, job: PlannedJob, group: Group, nest: LoopNest) -> LoopNest:
         """The nest with storages for operands; what only fused operators read leaves the core as
@@ -368,7 +314,7 @@ class Work:
 
     def _shares(self, job: PlannedJob, group: Group, storage: str, touched: int) -> dict[str, int]:
         """Bytes of each tensor of a storage that a job reads: those of its boxes, or for whole jobs
-        and tiles over channels, their share of what operators touch."""
+        the share of each in what operators touch."""
         found: dict[str, int] = {}
         for operand in job.reads:
             tensor = self._tensors[operand.tensor]
@@ -378,12 +324,6 @@ class Work:
                 found[tensor.name] = -(-size // every) if job.ranges else size // every
         if job.ranges:
             return found
-        shape, box = self._boxes_read(job).get(storage, ((), ()))
-        divides = job.tiles > 1 and storage in group.divided
-        if divides and (len(found) == 1 or box != whole(shape)):
-            first, last = self._channels(job, group) or (0, 0)
-            channels = group.main.nests[0].k
-            touched = touched * last // channels - touched * first // channels
         total = max(1, sum(found.values()))
         return {name: -(-touched * size // total) for name, size in found.items()}
 

@@ -31,9 +31,8 @@ from loadmaster.planning.cutting.choice import alive_between
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import CHANNELS, Grid, piece_of
+from loadmaster.workloads.lowering.grid import Grid, piece_of
 from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, operand_roles
-from loadmaster.workloads.lowering.split import Split
 from loadmaster.workloads.window import volume, whole
 
 
@@ -112,7 +111,7 @@ def _piece(network: Network, number: int, bands: int, channels: int) -> list[flo
             begin, end = box[axis]
             low, high = network.edge(number, access.tensor)
             share = (high[end] - low[begin]) / network.rows_of(access.tensor)
-        if role is Role.WEIGHT and access.tensor in group.by_channel:
+        if role is Role.WEIGHT and network.divides_by_channel(number, access.tensor):
             share = 1.0 / channels
         sizes[role] += access.bytes * share
     width = next((width for width in WIDTHS if group.main.bits <= width), WIDTHS[-1])
@@ -158,7 +157,7 @@ class StackModel:
             "alone": alone,
             "refill": refill,
             "by_channel": np.array(
-                [name in network.fused[n].by_channel for n, name in reads], dtype=np.int64
+                [network.divides_by_channel(*read) for read in reads], dtype=np.int64
             ),
             "plain_pieces": np.array([cut.tiles for cut in plain], dtype=np.int64),
             "plain_times": np.array(
@@ -222,8 +221,8 @@ def _way_costs(network: Network, target: Target) -> tuple[np.ndarray, ...]:
 def _times_read(network: Network, cut: Cut, number: int, storage: str) -> float:
     """How often an operator's pieces together read an operand where it is in no stack."""
     form = network.forms[number]
-    if not isinstance(cut, Grid) or form is None:
-        return 1.0 if storage in network.fused[number].by_channel else float(cut.tiles)
+    if not isinstance(cut, Grid) or form is None or cut.tiles == 1:
+        return float(cut.tiles)
     boxes = [form.needed(network.graph, storage, box) for box in cut.boxes]
     return sum(map(volume, boxes)) / max(1, volume(whole(network.graph.tensors[storage].shape)))
 
@@ -231,7 +230,7 @@ def _times_read(network: Network, cut: Cut, number: int, storage: str) -> float:
 def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> Cuts:
     """The cuts and the order of jobs that stacks stand for; an operator that is a stack of its own
     in one band stays as in ``plain``."""
-    cuts = [_boxed(network, number, cut) for number, cut in enumerate(plain)]
+    cuts = list(plain)
     order: list[tuple[int, int]] = []
     for stack in stacks:
         numbers = range(stack.first, stack.last)
@@ -338,22 +337,6 @@ def _grid(
         across,
         places,
     )
-
-
-def _boxed(network: Network, number: int, cut: Cut) -> Cut:
-    """The same cut as a grid where there is one, so that a band that reads the result reads only
-    the rows that it needs."""
-    form, nests = network.forms[number], network.fused[number].nests
-    if (
-        not isinstance(cut, Split)
-        or cut.tiles == 1
-        or form is None
-        or not nests
-        or CHANNELS not in nests[0].loops
-    ):
-        return cut
-    axis = nests[0].loops.index(CHANNELS)
-    return form.grid({axis: cut.tiles}) if axis in form.axes else cut
 
 
 _SHARES = (1.0, 0.5, 0.25)

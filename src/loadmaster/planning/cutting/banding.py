@@ -166,6 +166,11 @@ class Network:
         axis = nests[0].loops.index(CHANNELS)
         return axis if axis in form.axes and axis != self.rows(number) else None
 
+    def divides_by_channel(self, number: int, storage: str) -> bool:
+        """Whether parts of an operator's channels each need a part of their own of an operand."""
+        form, axis = self.forms[number], self.channels(number)
+        return form is not None and axis is not None and form.divides(storage, axis)
+
     def ways(self, number: int) -> list[tuple[int, int]]:
         """Numbers of bands and of parts of the channels into which an operator can be cut; the
         latter are 1 where it has no channels."""

@@ -20,8 +20,7 @@ from loadmaster.workloads.graph import TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork
-from loadmaster.workloads.lowering.split import WHOLE, sizes_for
+from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, sizes_for
 
 _WORTH_OF_A_PIECE = 1e-5
 """Share of the time of all operators that a piece more has to save: pieces take time to plan."""
@@ -87,7 +86,7 @@ def _chosen(
         cost = took + worth * grid.tiles
         if number not in best or cost < best[number][0]:
             best[number] = cost, grid
-    return {number: grid if grid.tiles > 1 else WHOLE for number, (_, grid) in best.items()}
+    return {number: grid for number, (_, grid) in best.items()}
 
 
 def depth_first(
@@ -228,10 +227,6 @@ def _held_at_once(
     if not group.nests or form is None:
         return 1
     channels, pieces = _channels(group, form), min(cores, grid.tiles)
-    if (
-        channels is None
-        or storage in group.by_channel
-        or all(access.tensor != storage for access in group.reads)
-    ):
+    if channels is None or storage not in form.uses or form.divides(storage, channels):
         return pieces
     return -(-pieces // len(grid.ends[channels]))

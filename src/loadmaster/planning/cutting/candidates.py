@@ -30,7 +30,6 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.grid import Chains, Divisible, Grid, needed_boxes
 from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, divides_sums
-from loadmaster.workloads.lowering.split import WHOLE
 
 _MOST_PIECES = 32
 """Of an operator that differs from what was chosen: more pay for starting."""
@@ -297,7 +296,7 @@ def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
     options = [
         list(
             dict.fromkeys(
-                [plain, WHOLE, *(form.grid({axis: 2}) for axis in form.axes)]
+                [plain, form.grid({}), *(form.grid({axis: 2}) for axis in form.axes)]
                 if form is not None
                 else [plain]
             )

@@ -20,7 +20,7 @@ from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible, Grid, needed_boxes
 from loadmaster.workloads.lowering.pieces import Cut
-from loadmaster.workloads.window import volumes, whole
+from loadmaster.workloads.window import Box, volumes, whole
 
 _LEAST_ROUNDS = 3
 """The same, where there is no time for more: so few find next to nothing in large networks."""
@@ -229,9 +229,11 @@ class _Boxes:
 def _boxes(form: Divisible | None, options: Sequence[Option]) -> tuple[Mask, Ints]:
     """Which pieces of all options are known by the part of the result that they make, and these
     parts, shape (known, dimensions, 2)."""
-    known = [isinstance(option.cut, Grid) for option in options for _ in range(option.cut.tiles)]
-    boxes = [box for option in options if isinstance(option.cut, Grid) for box in option.cut.boxes]
-    rank = 0 if form is None else len(form.shape)
+    known, boxes, rank = list[bool](), list[Box](), 0 if form is None else len(form.shape)
+    for cut in (option.cut for option in options):
+        own = cut.boxes if isinstance(cut, Grid) and cut.shape else ()
+        known += [bool(own)] * cut.tiles
+        boxes += own
     return np.array(known, dtype=np.bool_), np.array(boxes, dtype=np.int64).reshape(
         len(boxes), rank, 2
     )

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import Divisible
+from loadmaster.workloads.lowering.grid import WHOLE, Divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
-from loadmaster.workloads.lowering.split import WHOLE, Split, can_split
 from loadmaster.workloads.window import Box, volume
 
 _MOST_ROUNDS = 40
@@ -134,13 +133,7 @@ class _Fitting:
         """Bytes that an operator's smallest piece has in the fast memory at least."""
         form, group = self._forms[number], self._fused[number]
         if form is None:
-            channels = group.nests[0].k if can_split(group) else 1
-            sizes = {access.tensor: -(-access.bytes // channels) for access in group.writes}
-            sizes |= {
-                access.tensor: access.bytes
-                // (channels if access.tensor in group.by_channel else 1)
-                for access in group.reads
-            }
+            sizes = {access.tensor: access.bytes for access in (*group.reads, *group.writes)}
         else:
             parts = {axis: form.shape[axis] for axis in form.axes}
             box = form.grid(parts).boxes[0]
@@ -285,28 +278,15 @@ class _Fitting:
         for axis in self._open(number):
             if (size := self._halved(number, axis)) < least:
                 least, best = size, axis
-        done = (
-            self._split(number)
-            if self._forms[number] is None
-            else best is not None and self._halve(number, best)
-        )
+        done = best is not None and self._halve(number, best)
         if done:
             changed.add(number)
         return done
 
     def _halve(self, number: int, axis: int) -> bool:
-        form, before = self._forms[number], self.cuts[number]
+        form, before = self._forms[number], self.cuts[number].tiles
         assert form is not None
         self._parts[number][axis] = 2 * self._count(number, axis)
         cut = form.chains(self._parts[number], min(form.summed, self._count(number, _SUM)))
         self.cuts[number] = cut
-        return cut.tiles > before.tiles or isinstance(before, Split)
-
-    def _split(self, number: int) -> bool:
-        """Split an operator into twice as many tiles of its output channels, if that can be
-        done."""
-        group, tiles = self._fused[number], self.cuts[number].tiles
-        if not can_split(group) or tiles >= group.nests[0].k:
-            return False
-        self.cuts[number] = Split(group.nests[0].k, min(group.nests[0].k, 2 * tiles))
-        return True
+        return cut.tiles > before

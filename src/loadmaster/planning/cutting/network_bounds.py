@@ -41,11 +41,16 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import Divisible, divisible, least_shares, piece_of
+from loadmaster.workloads.lowering.grid import (
+    WHOLE,
+    Divisible,
+    divisible,
+    least_shares,
+    piece_of,
+)
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts, divides_sums
+from loadmaster.workloads.lowering.pieces import Cuts, divides_sums
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, can_split, choose_split, sizes_for
 
 
 @dataclass(frozen=True)
@@ -54,20 +59,12 @@ class _Group:
     each storage that its pieces read."""
 
     form: Divisible | None
-    splits: bool
     shares: dict[str, float]
-    cut: Cut
 
     @property
     def divides_sums(self) -> bool:
         """Whether it can be cut along what it sums over."""
         return self.form is not None and self.form.summed > 0
-
-    @property
-    def divides(self) -> bool:
-        """Whether it can be cut along what does not reduce, or split into tiles of its channels, as
-        it is for smaller memories."""
-        return self.form is not None or self.splits
 
 
 @dataclass(frozen=True)
@@ -83,8 +80,7 @@ class _Firsts:
     @staticmethod
     def of(workload: Workload, groups: Sequence[Sequence[_Group]], mini_batches: int) -> _Firsts:
         """Those of networks whose jobs are, one after another, those of all mini-batches."""
-        described = [[group for group in own for _ in range(group.cut.tiles)] for own in groups]
-        sizes = np.array([len(own) for own in described])
+        sizes = np.array([len(own) for own in groups])
         before = np.cumsum(sizes) - sizes
         rows = ranges(before * mini_batches, sizes)
         like = np.concatenate(
@@ -95,7 +91,7 @@ class _Firsts:
         )
         return _Firsts(
             [workload.jobs[row] for row in rows.tolist()],
-            list(itertools.chain.from_iterable(described)),
+            list(itertools.chain.from_iterable(groups)),
             rows,
             like,
         )
@@ -103,7 +99,7 @@ class _Firsts:
     @property
     def divides(self) -> Mask:
         """Which of them can be cut."""
-        return np.array([group.divides for group in self.groups], dtype=np.bool_)
+        return np.array([group.form is not None for group in self.groups], dtype=np.bool_)
 
     @property
     def divides_sums(self) -> Mask:
@@ -145,21 +141,15 @@ def network_bounds(
     singles = [without_updates(graph) for graph in graphs]
     fused = [fuse(single) for single in singles]
     groups = [_groups(single, own, target) for single, own in zip(singles, fused, strict=True)]
-    if not any(group.divides for own in groups for group in own):
+    if not any(group.form for own in groups for group in own):
         return None
     workload = lower(
         graphs,
         target,
         mini_batches=mini_batches,
-        cuts=[Cuts([group.cut for group in own]) for own in groups],
+        cuts=[Cuts([WHOLE] * len(own)) for own in groups],
     )
-    number = [
-        n
-        for own in groups
-        for _ in range(mini_batches)
-        for n, group in enumerate(own)
-        for _ in range(group.cut.tiles)
-    ]
+    number = [n for own in groups for _ in range(mini_batches) for n in range(len(own))]
     firsts = _Firsts.of(workload, groups, mini_batches)
     table = _least_table(workload, target, firsts)
     turns = _Turns.of(workload, target, firsts, table)
@@ -243,23 +233,19 @@ class _Overheads:
     """What every piece of a job pays beside its share
     (:func:`~loadmaster.cost.analytical.divisible.piece_overheads`), and how it is cut.
 
-    ``splits``: only into tiles of its channels; ``single``: not at all.
+    ``single``: not at all.
     """
 
     number: dict[str, int]
     seconds: Floats
-    splits: Mask
     single: Mask
 
     @staticmethod
     def of(workload: Workload, target: Target, firsts: _Firsts) -> _Overheads:
         """Those of all jobs."""
         number = {job.name: j for j, job in enumerate(workload.jobs)}
-        splits = np.array([group.splits for group in firsts.groups], dtype=np.bool_)
         seconds = piece_overheads(firsts.jobs, target, firsts.divides_sums)
-        return _Overheads(
-            number, seconds[firsts.like], splits[firsts.like], ~firsts.divides[firsts.like]
-        )
+        return _Overheads(number, seconds[firsts.like], ~firsts.divides[firsts.like])
 
 
 @dataclass(frozen=True)
@@ -298,16 +284,12 @@ class _Chains:
             self.overheads.seconds[known],
             self.overheads.single[known],
         )
-        # Of what is always in several pieces, or of which it is not known what each of them makes,
-        # only what starting takes is counted.
-        alone = np.bincount(operator, minlength=count)[operator] == 1
-        known_work = alone & ~self.overheads.splits[known]
-        work = np.where(known_work, (self.table.compute[rows] - overhead).min(axis=1), 0.0)
+        work = (self.table.compute[rows] - overhead).min(axis=1)
 
         def by_operator(seconds: Floats) -> Floats:
-            return sums_by_operator(np.where(alone, seconds, 0.0) * PICOSECONDS, operator, count)
+            return sums_by_operator(seconds * PICOSECONDS, operator, count)
 
-        whole = sums_by_operator(single & alone, operator, count) > 0
+        whole = sums_by_operator(single.astype(np.float64), operator, count) > 0
         found = 0
         for weights in (self.needs.without_links.multipliers, self.needs.multipliers):
             prices = np.array(weights[:cores], dtype=np.float64) / max(1, sum(weights))
@@ -401,19 +383,10 @@ def _fitting(tensor: TensorInstance, room: int) -> TensorInstance:
 
 
 def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Group]:
-    room = target.fast.capacity if target.fast else None
-    found = []
-    for group in fused:
-        form = divisible(single, group, sums=divides_sums(target))
-        # A machine without fast memory has no smaller one that would split anything.
-        splits = form is None and target.fast is not None and can_split(group)
-        cut = (
-            choose_split(group, room, sizes_for(target))
-            if room and form is None and not splits
-            else WHOLE
-        )
-        found.append(_Group(form, splits, least_shares(single, group), cut))
-    return found
+    sums = divides_sums(target)
+    return [
+        _Group(divisible(single, group, sums=sums), least_shares(single, group)) for group in fused
+    ]
 
 
 def _least_pieces(
@@ -440,8 +413,8 @@ def _least_pieces(
 
 
 def _smallest(job: Job, group: _Group) -> Job:
-    """A job no larger than any piece of another: one element of its result, of what that sums over
-    too, or one channel."""
+    """A job no larger than any piece of another: one element of its result, and of what that sums
+    over."""
     form = group.form
     if form is not None:
         box = tuple(
@@ -452,12 +425,6 @@ def _smallest(job: Job, group: _Group) -> Job:
             # What follows the sum is the last piece's of a chain.
             return replace(job, nests=tuple(replace(nest, c=1) for nest in nests), elements=0)
         return replace(job, nests=nests, elements=job.elements // max(1, math.prod(form.shape)))
-    if group.splits:
-        return replace(
-            job,
-            nests=tuple(replace(nest, k=1) for nest in job.nests),
-            elements=job.elements // job.nests[0].k,
-        )
     return job
 
 

@@ -48,7 +48,7 @@ def pairings(
     for number, (group, form) in enumerate(zip(fused, forms, strict=True)):
         for access in group.reads:
             writer = home.get(access.tensor)
-            if writer is None or writer >= number or access.tensor in group.by_channel:
+            if writer is None or writer >= number:
                 continue
             every = [*found[number].values()] if writer in found[number] else []
             every += [
@@ -202,7 +202,7 @@ class Precedence:
                     or tensor.bytes < math.prod(tensor.shape)
                 ):
                     continue
-                need = _need(graph, group, form, access.tensor, access.bytes == tensor.bytes)
+                need = _need(graph, form, access.tensor)
                 needs[number][writer] = needs[number].get(writer, Need()) | need
         after, before = np.eye(len(fused), dtype=np.bool_), np.eye(len(fused), dtype=np.bool_)
         for number, own in enumerate(needs):
@@ -214,14 +214,11 @@ class Precedence:
         return Precedence(needs, after, before)
 
 
-def _need(
-    graph: Graph, group: FusedOp, form: Divisible | None, storage: str, complete: bool
-) -> Need:
+def _need(graph: Graph, form: Divisible | None, storage: str) -> Need:
     """What pieces of a group need of a storage; only of one that can be cut the pieces are not
     known."""
-    by_channel = storage in group.by_channel
     if form is None:
-        return Need(True, complete, False) if by_channel else _EVERYTHING
+        return _EVERYTHING
     found = Need()
     for name, windows in form.uses.get(storage, ()):
         use = _use(form, windows, graph.tensors[name].shape)
@@ -229,7 +226,7 @@ def _need(
             # Only the last piece of a chain needs what follows the sum.
             use = Need(False, use.all_parts, False)
         found |= use
-    return Need(found.some, found.all_parts, found.whole and not by_channel)
+    return found
 
 
 def _use(form: Divisible, windows: Sequence[Window], shape: Sequence[int]) -> Need:

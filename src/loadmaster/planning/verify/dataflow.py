@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from loadmaster.planning.plan_records import PlannedJob, PlannedOperand
-from loadmaster.planning.verify.boxes import Box, hull, taken, text, whole
+from loadmaster.planning.verify.boxes import hull, taken, text, whole
 from loadmaster.planning.verify.facts import Facts, quoted
 from loadmaster.workloads.job import NetworkInfo
 
@@ -148,11 +148,8 @@ Operands = dict[str, list[PlannedOperand]]
 
 
 def _incomplete(facts: Facts, job: PlannedJob, needed: Set[str], read: Operands) -> Iterator[str]:
-    """Whole jobs read all of a storage; tiles over channels do so, or read the channels that they
-    write."""
+    """Whole jobs read all of a storage."""
     label = f"job {quoted(job.name)}"
-    written = (facts.tensors[operand.tensor] for operand in job.writes) if job.tiles > 1 else ()
-    channels = {(t.shape[len(t.shape) // 2], _channels(t.ranges)) for t in written if t.ranges}
     for storage in sorted(needed):
         if storage not in read:
             yield f"{label} does not read {quoted(storage)}, which its operators need"
@@ -165,7 +162,7 @@ def _incomplete(facts: Facts, job: PlannedJob, needed: Set[str], read: Operands)
             # Other checks report that.
             continue
         box = hull(taken(operand, facts.tensors[operand.tensor]) for operand in read[storage])
-        if box == whole(shape) or (shape[len(shape) // 2], _channels(box)) in channels:
+        if box == whole(shape):
             continue
         lacking = {part.name for part in parts} - {operand.tensor for operand in read[storage]}
         yield from (
@@ -174,11 +171,6 @@ def _incomplete(facts: Facts, job: PlannedJob, needed: Set[str], read: Operands)
         )
         if not lacking:
             yield f"{label} reads {text(box)} of {quoted(storage)}, of which its operators need all"
-
-
-def _channels(box: Box) -> tuple[int, ...]:
-    """The channels of a box of outer x channels x inner elements, or of channels alone."""
-    return box[len(box) // 2] if len(box) in (1, 3) else ()
 
 
 def _results(facts: Facts, job: PlannedJob, part: _Part) -> Iterator[str]:

@@ -61,7 +61,7 @@ def _job_ranges(job: PlannedJob, operators: dict[tuple[str, str], OperatorInfo])
     if not job.ranges:
         if job.summed:
             yield f"{label} is said to sum a part of its result, and not which part it makes"
-        elif job.tiles > 1 and (shape or shapes - {None, ()}):
+        elif job.tiles > 1:
             yield f"{label} is a piece, and does not say which part of the result it makes"
     elif shape is None or job.tiles < 2:
         yield (
@@ -97,11 +97,8 @@ def pieces(facts: Facts) -> Iterator[str]:
     operators, extents = operators_of(facts), _extents(facts)
     groups: dict[Group, list[PlannedJob]] = defaultdict(list)
     for job in facts.plan.jobs:
-        written = [facts.tensors[operand.tensor] for operand in job.writes]
         if job.ranges:
             groups[_group(job)].append(job)
-        elif len({(tensor.shape, tensor.ranges) for tensor in written if tensor.ranges}) > 1:
-            yield f"job {quoted(job.name)} writes tensors that hold different channels"
     for (batch, network, names), jobs in groups.items():
         shape, terms = operators[network, names[0]].shape, extents.get((batch, network, names), ())
         yield from once(

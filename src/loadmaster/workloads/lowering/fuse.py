@@ -47,8 +47,7 @@ class FusedOp:
     resolved).
 
     ``reads`` come from outside, ``writes`` are the results that something outside needs; results
-    used only inside never leave the core. ``by_channel`` are the reads of which each output channel
-    of the loop nest needs its own part only.
+    used only inside never leave the core.
     """
 
     main: Op
@@ -56,7 +55,6 @@ class FusedOp:
     nests: tuple[LoopNest, ...] = ()
     reads: list[Access] = field(default_factory=list)
     writes: list[Access] = field(default_factory=list)
-    by_channel: frozenset[str] = frozenset()
 
     @property
     def elements(self) -> int:
@@ -137,38 +135,6 @@ def _find_operands(graph: Graph, groups: list[FusedOp]) -> None:
             if r.tensor not in inside and r.bytes
         ]
         group.nests = tuple(_on_storage(graph, nest, inside, group) for nest in group.main.nests)
-        group.by_channel = _by_channel(graph, group)
-
-
-def _by_channel(graph: Graph, group: FusedOp) -> frozenset[str]:
-    """Reads that divide by output channel: weights, and what is laid out along the channels of the
-    result."""
-    if len(group.nests) != 1:
-        return frozenset()
-    nest = group.main.nests[0]
-    result = graph.tensors[nest.output].shape if nest.output else ()
-    # Channels come second in a convolution's result and last in a matrix product's.
-    axis = 1 - len(result) if "Conv" in group.main.kind else -1
-    divided: set[str] = {group.nests[0].weight}
-    whole: set[str] = {group.nests[0].input}
-    for op in group.ops:
-        for read in op.reads:
-            tensor = graph.tensors[read.tensor]
-            along = (
-                len(tensor.shape) >= -axis
-                and tensor.shape[axis] == nest.k
-                and graph.tensors[op.writes[0].tensor].shape == result
-            )
-            is_bias = op is group.main and tensor.shape == (nest.k,)
-            # A part of a concatenated input has its own channels, which only happen to be as many
-            # as those of the result.
-            is_input = op is group.main and nest.input in read.part_of
-            (
-                divided
-                if (along or is_bias or read.tensor == nest.weight) and not is_input
-                else whole
-            ).add(tensor.storage)
-    return frozenset(divided - whole)
 
 
 def _merge(graph: Graph, accesses: Iterable[Access]) -> list[Access]:

@@ -89,6 +89,10 @@ class Grid:
         return amount * self._until[tile + 1] // total - amount * self._until[tile] // total
 
 
+WHOLE = Grid((), ())
+"""The only piece of an operator that cannot be cut."""
+
+
 @dataclass(frozen=True)
 class Chains:
     """The pieces of a result that is summed up in parts: a chain of pieces for each part of the
@@ -161,6 +165,13 @@ class Divisible:
                 )
             )
         return Grid(self.shape, tuple(ends))
+
+    def divides(self, storage: str, axis: int) -> bool:
+        """Whether each part of the result along a dimension needs a part of its own of an
+        operand."""
+        return all(
+            any(window.axis == axis for window in windows) for _, windows in self.uses[storage]
+        )
 
     def chains(self, parts: dict[int, int], links: int) -> Grid | Chains:
         """The grid of so many parts along some dimensions, each summed up by a chain of so many

@@ -25,9 +25,16 @@ from loadmaster.workloads.job import (
 )
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import Chains
-from loadmaster.workloads.lowering.pieces import Cuts, Part, Pieces, Read, label_of, result_cut
+from loadmaster.workloads.lowering.pieces import (
+    Cuts,
+    Part,
+    Pieces,
+    Read,
+    label_of,
+    plain_cuts,
+    result_cut,
+)
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import Split, plain_splits
 from loadmaster.workloads.window import volume
 
 
@@ -153,7 +160,7 @@ class _Builder:
                 f"{graph.source}: nothing to plan: every operator is a view or a constant"
             )
         chosen = self._chosen[len(self.networks)] if self._chosen else None
-        chosen = chosen or Cuts(plain_splits(fused, self._target))
+        chosen = chosen or Cuts(plain_cuts(graph, fused, self._target))
         begin, others = len(self.jobs), len(self.tensors)
         _MiniBatch(self, Pieces(graph, fused, chosen), name, mini_batches).add()
         first = FirstMiniBatch(
@@ -163,7 +170,7 @@ class _Builder:
         self.jobs += jobs
         self.tensors.update((tensor.name, tensor) for tensor in tensors)
         operators = tuple(
-            _operator_info(graph, op, not isinstance(cut, Split) and cut.tiles > 1)
+            _operator_info(graph, op, cut.tiles > 1)
             for f, cut in zip(fused, chosen.cuts, strict=True)
             for op in f.ops
         )
@@ -255,9 +262,12 @@ class _MiniBatch:
     def _add_part(
         self, name: str, storage: str, part: Part, kind: TensorKind, producer: int = -1
     ) -> None:
-        is_output = storage in self._pieces.outputs
+        is_output, shape = (
+            storage in self._pieces.outputs,
+            self._pieces.graph.tensors[storage].shape,
+        )
         own = (name, self._network, storage, 0, part.bytes, str(kind), is_output, producer)
-        self._builder.tensors[name] = TensorInstance(*own, *part.place)
+        self._builder.tensors[name] = TensorInstance(*own, shape, part.box if part.label else ())
 
     def _sums_name(self, number: int, tile: int) -> str:
         label = label_of(tile, self._pieces.cuts[number].tiles)
@@ -304,11 +314,10 @@ class _MiniBatch:
     def _job(self, number: int, tile: int, reads: list[Operand], writes: list[Operand]) -> Job:
         group, cut = self._pieces.fused[number], self._pieces.cuts[number]
         producers = {self._builder.tensors[operand.tensor].producer for operand in reads}
-        results = result_cut(cut)
         made: Ranges = ()
-        if not isinstance(results, Split) and cut.tiles > 1:
+        if cut.tiles > 1:
             part = cut.part(tile) if isinstance(cut, Chains) else tile
-            made = results.boxes[part]
+            made = result_cut(cut).boxes[part]
         return Job(
             name=f"{self._prefix}/{group.main.name}{label_of(tile, cut.tiles)}",
             network=self._network,

@@ -7,22 +7,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from loadmaster.targets.hardware import Target
+from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import Access, Graph, LoopNest, TensorKind
 from loadmaster.workloads.job import Ranges, Role
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import Chains, Divisible, Grid, divisible, piece_of
-from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import (
+from loadmaster.workloads.lowering.grid import (
+    CHANNELS,
     WHOLE,
-    Split,
-    operand_channels,
-    plain_splits,
-    result_channels,
+    Chains,
+    Divisible,
+    Grid,
+    divisible,
+    piece_of,
 )
-from loadmaster.workloads.window import Box, Range, shared, volume, whole
+from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.window import Box, shared, volume, whole
 
-Cut = Grid | Chains | Split
+Cut = Grid | Chains
 
 
 @dataclass(frozen=True)
@@ -46,19 +47,11 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a storage that is a tensor of its own: the box that it holds of an array of
-    ``shape``, and its bytes. That is the storage's shape but for parts over channels.
-    """
+    """A part of a storage that is a tensor of its own: the box that it holds, and its bytes."""
 
     label: str
-    shape: tuple[int, ...]
     box: Box
     bytes: int
-
-    @property
-    def place(self) -> tuple[tuple[int, ...], Ranges]:
-        """Shape and ranges as tensors state them."""
-        return self.shape, self.box if self.label else ()
 
     def taken(self, needed: Box) -> Ranges:
         """What is read of a part of which a box is needed; empty for all."""
@@ -88,10 +81,9 @@ class Pieces:
         self.graph, self.fused, self.cuts, self.steps = graph, fused, chosen.cuts, chosen.steps
         self.outputs = {graph.tensors[name].storage for name in graph.outputs}
         self._divisible = [
-            None if isinstance(cut, Split) else divisible(graph, f, sums=isinstance(cut, Chains))
-            for f, cut in zip(fused, self.cuts, strict=True)
+            divisible(graph, group, sums=isinstance(cut, Chains))
+            for group, cut in zip(fused, self.cuts, strict=True)
         ]
-        self._splits: dict[str, Split] = {}
         self._grids: dict[str, Grid] = {}
         self.parts: dict[str, list[Part]] = {}
         self._cut_results()
@@ -105,17 +97,10 @@ class Pieces:
                 size = self.graph.tensors[storage].bytes
                 if cut.tiles == 1:
                     self.parts_of(storage)
-                elif isinstance(cut, Split):
-                    self._cut_channels(storage, cut, size, result_channels(self.graph, group))
                 else:
                     self._grids[storage] = cut
                     self.parts[storage] = [
-                        Part(
-                            label_of(tile, cut.tiles),
-                            cut.shape,
-                            box,
-                            cut.amount_of_tile(size, tile),
-                        )
+                        Part(label_of(tile, cut.tiles), box, cut.amount_of_tile(size, tile))
                         for tile, box in enumerate(cut.boxes)
                     ]
 
@@ -124,41 +109,12 @@ class Pieces:
         their own."""
         for number, (group, cut) in enumerate(zip(self.fused, self.cuts, strict=True)):
             for access in group.reads if cut.tiles > 1 else ():
-                tensor = self.graph.tensors[access.tensor]
                 if (
-                    access.tensor in self.parts
-                    or access.tensor in self.outputs
-                    or access.bytes != tensor.bytes
+                    access.tensor not in self.parts
+                    and access.tensor not in self.outputs
+                    and access.bytes == self.graph.tensors[access.tensor].bytes
                 ):
-                    continue
-                if not isinstance(cut, Split):
                     self._cut_given(number, access.tensor)
-                elif (
-                    tensor.kind is TensorKind.WEIGHT
-                    and access.tensor in group.by_channel
-                    and access.bytes % cut.channels == 0
-                ):
-                    self._cut_channels(
-                        access.tensor,
-                        cut,
-                        tensor.bytes,
-                        operand_channels(self.graph, group, access.tensor),
-                    )
-
-    def _cut_channels(self, storage: str, cut: Split, size: int, channels: tuple[int, ...]) -> None:
-        """Cut a storage over channels; ``channels`` says as which array it holds them, if that is
-        known."""
-        self._splits[storage] = cut
-        shape = channels or (cut.channels,)
-        self.parts[storage] = [
-            Part(
-                label_of(tile, cut.tiles),
-                shape,
-                in_channels(shape, cut.range(tile)),
-                cut.amount_of_tile(size, tile),
-            )
-            for tile in range(cut.tiles)
-        ]
 
     def _cut_given(self, number: int, storage: str) -> None:
         tensor = self.graph.tensors[storage]
@@ -187,7 +143,7 @@ class Pieces:
             for first, last in itertools.pairwise(until)
         ]
         self.parts[storage] = [
-            Part(label_of(i, len(boxes)), tensor.shape, box, size)
+            Part(label_of(i, len(boxes)), box, size)
             for i, (box, size) in enumerate(zip(boxes, sizes, strict=True))
         ]
 
@@ -195,7 +151,6 @@ class Pieces:
         """The part of a storage that a piece needs."""
         form, cut = self._divisible[number], self.cuts[number]
         assert form is not None
-        assert not isinstance(cut, Split)
         if isinstance(cut, Grid):
             return form.needed(self.graph, storage, cut.boxes[tile])
         return form.needed(self.graph, storage, cut.grid.boxes[cut.part(tile)], cut.summed(tile))
@@ -211,7 +166,7 @@ class Pieces:
         """Parts of a storage; one that nothing cuts is one part."""
         if storage not in self.parts:
             tensor = self.graph.tensors[storage]
-            self.parts[storage] = [Part("", tensor.shape, whole(tensor.shape), tensor.bytes)]
+            self.parts[storage] = [Part("", whole(tensor.shape), tensor.bytes)]
         return self.parts[storage]
 
     def reads(self, group: int, tile: int) -> list[Read]:
@@ -223,16 +178,11 @@ class Pieces:
         return self._reads[group][tile]
 
     def _read(self, number: int, tile: int) -> list[Read]:
-        group, cut = self.fused[number], self.cuts[number]
-        # What is whole reads all that it touches, whatever dimensions it might be cut along.
-        cut = cut if cut.tiles > 1 else WHOLE
+        group, whole_job = self.fused[number], self.cuts[number].tiles == 1
         result: list[Read] = []
         for access in group.reads:
-            shares = (
-                self._channelled(group, cut, access, tile)
-                if isinstance(cut, Split)
-                else self._boxed(number, access, tile)
-            )
+            # What is whole reads all that it touches, whatever dimensions it might be cut along.
+            shares = self._touched(access) if whole_job else self._boxed(number, access, tile)
             for role, nest in operand_roles(group.nests, access):
                 result += [
                     Read(access.tensor, part, size, role, nest, ranges)
@@ -240,6 +190,12 @@ class Pieces:
                     if size
                 ]
         return result
+
+    def _touched(self, access: Access) -> list[tuple[int, int, Ranges]]:
+        """All parts of an operand, and the share of each in the bytes that are touched."""
+        parts = self.parts_of(access.tensor)
+        total = max(1, sum(part.bytes for part in parts))
+        return [(i, -(-access.bytes * part.bytes // total), ()) for i, part in enumerate(parts)]
 
     def _boxed(self, number: int, access: Access, tile: int) -> list[tuple[int, int, Ranges]]:
         """Parts of an operand that hold something of the box that a piece needs, the bytes of it,
@@ -249,39 +205,12 @@ class Pieces:
             return []
         found = list[tuple[int, int, Ranges]]()
         parts, grid = self.parts_of(access.tensor), self._grids.get(access.tensor)
-        shape = self.graph.tensors[access.tensor].shape
         for index in range(len(parts)) if grid is None or len(parts) == 1 else grid.meeting(needed):
             part = parts[index]
-            if part.shape != shape:
-                found.append((index, part.bytes, ()))
-            elif common := shared(part.box, needed):
+            if common := shared(part.box, needed):
                 size = -(-part.bytes * common // volume(part.box))
                 found.append((index, size, part.taken(needed)))
         return found
-
-    def _channelled(
-        self, group: FusedOp, cut: Split, access: Access, tile: int
-    ) -> list[tuple[int, int, Ranges]]:
-        """Parts of an operand that a tile over channels reads, and the bytes and box of each."""
-        parts = self.parts_of(access.tensor)
-        source = self._splits.get(access.tensor)
-        divides = cut.tiles > 1 and access.tensor in group.by_channel
-        if divides and source is not None and source.channels == cut.channels:
-            # Cut along the same channels: only the parts that hold the tile's own.
-            each, own = access.bytes // cut.channels, cut.range(tile)
-            return [
-                (
-                    i,
-                    each * cut.overlap(tile, source, i),
-                    parts[i].taken(in_channels(parts[i].shape, own)),
-                )
-                for i in cut.parts_met(tile, source)
-            ]
-        touched = (
-            cut.amount_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
-        )
-        total = max(1, sum(part.bytes for part in parts))
-        return [(i, -(-touched * part.bytes // total), ()) for i, part in enumerate(parts)]
 
     def nests(self, group: int, tile: int) -> tuple[LoopNest, ...]:
         """Loop nests of a piece."""
@@ -292,22 +221,12 @@ class Pieces:
             first, last = cut.summed(tile)
             own = (piece_of(nest, cut.grid.shape, cut.grid.boxes[cut.part(tile)]) for nest in nests)
             return tuple(replace(nest, c=last - first) for nest in own)
-        if isinstance(cut, Grid):
-            return tuple(piece_of(nest, cut.shape, cut.boxes[tile]) for nest in nests)
-        return tuple(replace(nest, k=cut.part(tile)) for nest in nests)
+        return tuple(piece_of(nest, cut.shape, cut.boxes[tile]) for nest in nests)
 
 
-def result_cut(cut: Cut) -> Grid | Split:
+def result_cut(cut: Cut) -> Grid:
     """How the result of an operator is cut: the sums of a chain are those of a part of it."""
     return cut.grid if isinstance(cut, Chains) else cut
-
-
-def in_channels(shape: Sequence[int], channels: Range) -> Box:
-    """The box of some channels of an array of outer x channels x inner elements, or of channels
-    alone."""
-    return tuple(
-        channels if axis == len(shape) // 2 else (0, extent) for axis, extent in enumerate(shape)
-    )
 
 
 def label_of(tile: int, tiles: int) -> str:
@@ -378,4 +297,108 @@ class DivisibleNetwork:
         graph = without_updates(source)
         fused = fuse(graph)
         forms = [divisible(graph, group, sums=sums) for group in fused]
-        return DivisibleNetwork(source, graph, fused, forms, [*plain_splits(fused, target)])
+        return DivisibleNetwork(source, graph, fused, forms, plain_cuts(graph, fused, target))
+
+
+_MOST_TILES = 256
+"""Tiles of one operator, at most."""
+_MOST_READ = 8
+"""Times the fast memory's bytes that all tiles may read of what they share, at most, for more than
+two to fit at once."""
+_SIDE_BY_SIDE = (16, 4, 3, 2, 1)
+"""Numbers of tiles that should fit at once, tried in this order, so that one is fetched while
+others are computed."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Output channels of tiles that suit a machine: multiples of ``step``, and if more than one is
+    at work ``least``.
+
+    ``balance`` is the number of multiply-accumulates that all cores do while the main link brings a
+    byte.
+    """
+
+    step: int = 1
+    least: int = 1
+    balance: float = 0.0
+
+
+def sizes_for(target: Target) -> Sizes:
+    """Tiles that fill the arrays of all cores, and that are not sooner done than all cores can read
+    the other operand once more.
+
+    A tile of ``k`` channels takes ``k`` multiply-accumulates for each element of what it reads as a
+    whole; the least ``k`` is the rate of all cores over the bandwidth of the memory that they read
+    it from.
+    """
+    extents = {Style.WEIGHT_STATIONARY: "rows", Style.OUTPUT_STATIONARY: "columns"}
+    step = max(
+        (
+            getattr(core, extents[core.style])
+            for core in target.cores
+            if core.style in extents and not core.flexible
+        ),
+        default=1,
+    )
+    rate = sum(
+        core.rows * core.columns * core.macs_per_cycle[8] * core.clock for core in target.cores
+    )
+    bandwidth = (target.fast or target.main).read_bandwidth
+    return Sizes(
+        step, max(1, math.ceil(rate / bandwidth / step)) * step, rate / target.main.read_bandwidth
+    )
+
+
+def plain_cuts(graph: Graph, groups: Sequence[FusedOp], target: Target) -> list[Cut]:
+    """How operators are cut that nothing else cuts: only as far as they exceed the fast memory."""
+    sizes = sizes_for(target)
+    return [
+        WHOLE if target.fast is None else _in_channels(graph, group, target.fast.capacity, sizes)
+        for group in groups
+    ]
+
+
+def _in_channels(graph: Graph, group: FusedOp, capacity: int, sizes: Sizes) -> Grid:
+    """The fewest pieces along an operator's output channels of which several fit into ``capacity``
+    bytes at once; whole if that is not needed or does not help.
+
+    A piece reads its share of what divides by channel and all of everything else. Only an operator
+    with a single ungrouped, non-recurrent loop nest is cut. Pieces have ``sizes``, unless none of
+    them would fit.
+    """
+    total, form = sum(access.bytes for access in (*group.reads, *group.writes)), None
+    if total > capacity and len(group.nests) == 1 and group.nests[0].groups == 1:
+        form = divisible(graph, group)
+    loops = group.nests[0].loops if form is not None else ()
+    if form is None or CHANNELS not in loops or loops.index(CHANNELS) not in form.axes:
+        return WHOLE
+    axis, nest = loops.index(CHANNELS), group.nests[0]
+    extent, unit = form.shape[axis], form.step[axis]
+    undivided = [each for each in group.reads if not form.divides(each.tensor, axis)]
+    shared_bytes = sum(access.bytes for access in undivided)
+    own_bytes = total - shared_bytes
+    if shared_bytes >= capacity:
+        return WHOLE
+    # Where the main link is what takes time, cores wait for bytes whatever the pieces are, and it
+    # should not carry anything twice.
+    computes = nest.macs >= own_bytes * sizes.balance > 0
+    for at_once in _SIDE_BY_SIDE if computes else _SIDE_BY_SIDE[1:]:
+        room = (capacity - shared_bytes) // at_once
+        for step in dict.fromkeys((-(-sizes.step // unit) * unit, unit)):
+            steps = -(-extent // step)
+            most = min(steps, _MOST_TILES)
+            if at_once > 1:
+                most = min(most, max(1, extent // sizes.least))
+            if at_once > 2 and not computes:
+                most = min(most, _MOST_READ * capacity // max(1, shared_bytes))
+            for tiles in range(-(-own_bytes // max(1, room)), most + 1):
+                if own_bytes * min(extent, -(-steps // tiles) * step) // extent <= room:
+                    ends = tuple(
+                        min(extent, steps * tile // tiles * step) for tile in range(1, tiles + 1)
+                    )
+                    return Grid(
+                        form.shape,
+                        tuple(ends if d == axis else (n,) for d, n in enumerate(form.shape)),
+                    )
+    return WHOLE

@@ -238,8 +238,13 @@ def _reads(step: Step, found: Division) -> Iterator[Access]:
             alike = len(own) == len(value.shape) and windows.get(value.name, own) == own
             windows[value.name] = own if alike and _is_needed(own, value, node) else ()
             touched[value.name] = min(value.bytes, touched.get(value.name, 0) + size)
+    orders = {value.name: value.order for _, value, _ in _operands(step, found)}
     for name, size in touched.items():
-        yield Access(name, size, windows[name])
+        own, order = windows[name], orders[name]
+        moved = order is not None and list(order) != sorted(order)
+        if order is not None and (moved or not order):
+            own = tuple(own[order.index(axis)] for axis in range(len(order))) if own else ()
+        yield Access(name, size, own, of_storage=bool(own) and moved)
 
 
 def _operands(step: Step, found: Division) -> Iterator[tuple[int, Value, tuple[Window, ...]]]:
