@@ -21,7 +21,7 @@ from typing import Any
 from unittest.mock import patch
 
 import loadmaster as lm
-from loadmaster.planning.joint import moves
+from loadmaster.planning.joint import search
 from loadmaster.planning.joint.state import policy_values
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -34,6 +34,8 @@ SQUEEZENET, SHUFFLENET, RESNET = "onnx:squeezenet", "onnx:shufflenet", "onnx:res
 def small(capacity: str, bandwidth: str = "34 GB/s") -> list[str]:
     return [f"scratchpad.capacity={capacity}", f"dram.bandwidth={bandwidth}"]
 
+
+_MOVES = search.moves
 
 CASES: dict[str, tuple[Sequence[Any], str, Sequence[str], Mapping[str, Any]]] = {
     "squeezenet": ([SQUEEZENET], "edge-npu", [], {}),
@@ -113,13 +115,13 @@ def _without_number(name: str) -> Callable[[], Any]:
     def others(problem: Any) -> dict[str, tuple[Any, ...]]:
         return {key: values for key, values in policy_values(problem).items() if key != name}
 
-    return replaced("joint.moves.policy_values", others)
+    return replaced("joint.search.policy_values", others)
 
 
 def _without_move(kind: type) -> Callable[[], Any]:
     return replaced(
         "joint.search.moves",
-        lambda *given: [move for move in moves.moves(*given) if not isinstance(move, kind)],
+        lambda *given: [move for move in _MOVES(*given) if not isinstance(move, kind)],
     )
 
 
@@ -134,11 +136,11 @@ NUMBERS = (
     "fetch_lead",
 )
 MOVES = (
-    moves.ChangePrice,
-    moves.ChangeBlocks,
-    moves.ChangeNetwork,
-    moves.ShiftJobs,
-    moves.StreamTensors,
+    search.ChangePrice,
+    search.ChangeBlocks,
+    search.ChangeNetwork,
+    search.ShiftJobs,
+    search.StreamTensors,
 )
 MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
     "halves": [replaced("cutting.candidates._halves", _nothing)],

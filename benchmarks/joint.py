@@ -24,8 +24,8 @@ import loadmaster as lm
 from loadmaster.core.effort import Effort
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.planning.bounds import makespan_bound
 from loadmaster.planning.goal import OBJECTIVES
-from loadmaster.planning.scheduling.makespan_bound import makespan_bound
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.instantiate import lower

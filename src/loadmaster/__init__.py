@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loadmaster.core.packages import package
+from loadmaster.core.errors import package
 
 if TYPE_CHECKING:
     from loadmaster.allocation.allocate import allocate as allocate
-    from loadmaster.allocation.answer import Allocation as Allocation
     from loadmaster.allocation.backtracking.learning import bundled as backtrack_trees  # noqa: F401
     from loadmaster.allocation.buffers_csv import read_buffers as read_buffers
     from loadmaster.allocation.buffers_csv import write_buffers as write_buffers
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from loadmaster.allocation.memories.problem import Bank as Bank
     from loadmaster.allocation.memories.problem import BankAllocation as BankAllocation
     from loadmaster.allocation.memories.verify import verify_banks as verify_banks
+    from loadmaster.allocation.problem import Allocation as Allocation
     from loadmaster.allocation.problem import Buffer as Buffer
     from loadmaster.allocation.problem import Problem as Problem
     from loadmaster.allocation.problem import conflicts_of_order as conflicts_of_order
@@ -117,7 +117,7 @@ _ERRORS = (
 
 _HOMES = {
     **dict.fromkeys(_ERRORS, "loadmaster.core.errors"),
-    "Allocation": "loadmaster.allocation.answer",
+    "Allocation": "loadmaster.allocation.problem",
     "Bank": "loadmaster.allocation.memories.problem",
     "BankAllocation": "loadmaster.allocation.memories.problem",
     "Buffer": "loadmaster.allocation.problem",

@@ -11,7 +11,7 @@ from tests.support.fuzzing import fuzz
 from tests.support.problems import buffers_of, columns, lowest_peak, orderly, records
 
 import loadmaster as lm
-from loadmaster.allocation.answer import EXHAUSTED, Load
+from loadmaster.allocation.problem import EXHAUSTED, Load
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError

@@ -11,8 +11,7 @@ from tests.support.fuzzing import fuzz
 from tests.support.problems import buffers_of
 
 import loadmaster as lm
-from loadmaster.allocation.answer import Infeasibility, Load
-from loadmaster.allocation.problem import Gap, conflicts_of_order
+from loadmaster.allocation.problem import Gap, Infeasibility, Load, conflicts_of_order
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.errors import AllocationError

@@ -7,7 +7,7 @@ from tests.support.fuzzing import fuzz
 from tests.support.problems import columns
 
 import loadmaster as lm
-from loadmaster.allocation.answer import Load
+from loadmaster.allocation.problem import Load
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
 

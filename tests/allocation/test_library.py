@@ -9,7 +9,7 @@ from tests.support.problems import demands, records
 
 import loadmaster as lm
 from loadmaster import _native
-from loadmaster.allocation.answer import EXHAUSTED, Load
+from loadmaster.allocation.problem import EXHAUSTED, Load
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
 

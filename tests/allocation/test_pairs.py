@@ -8,8 +8,8 @@ from tests.support.fuzzing import fuzz
 from tests.support.problems import clash, lowest_peak, records
 
 import loadmaster as lm
-from loadmaster.allocation.answer import Load
 from loadmaster.allocation.native import lower_bound, packing_problem
+from loadmaster.allocation.problem import Load
 from loadmaster.allocation.rules import problem_of
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import loadmaster as lm
-from loadmaster.core.errors import LoadmasterError, MissingPackageError
-from loadmaster.core.packages import _EXTRAS, package
+from loadmaster.core.errors import _EXTRAS, LoadmasterError, MissingPackageError, package
 
 ROOT = Path(__file__).parents[2]
 BARE = """

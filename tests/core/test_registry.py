@@ -178,7 +178,7 @@ def test_other_kinds_of_strategies_are_refused():
 
 
 ALONE = {
-    "core/packages.py": {"onnx", "tflite", "iree"},
+    "core/errors.py": {"onnx", "tflite", "iree"},
     "cost/registry.py": {"dataflow"},
     "integrations/execute/model.py": {"onnxruntime"},
     "workloads/frontends/load.py": {"onnx"},

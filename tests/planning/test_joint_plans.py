@@ -14,9 +14,8 @@ from tests.support.networks import npu, residual_chain
 import loadmaster as lm
 from loadmaster.core.errors import PlanError
 from loadmaster.planning import addresses
-from loadmaster.planning.joint.moves import StreamTensors
 from loadmaster.planning.joint.problem import JointOptions
-from loadmaster.planning.joint.search import JointSearch
+from loadmaster.planning.joint.search import JointSearch, StreamTensors
 from loadmaster.planning.joint.state import Chain, State, best_blocks, order_of
 from loadmaster.planning.packing import pack
 from loadmaster.workloads.lowering.instantiate import lower

@@ -20,10 +20,10 @@ from tests.support.tiny_plans import (
 import loadmaster as lm
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import least_table
+from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.cutting.precedence import Precedence
 from loadmaster.planning.goal import goal_of
-from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.workloads.lowering.grid import WHOLE, Chains
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts

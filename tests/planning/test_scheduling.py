@@ -13,9 +13,9 @@ from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.base import job_times
 from loadmaster.planning.assessor import replay
+from loadmaster.planning.bounds import makespan_bound
 from loadmaster.planning.decisions import Schedule
 from loadmaster.planning.residency import resident
-from loadmaster.planning.scheduling.makespan_bound import makespan_bound
 from loadmaster.planning.separate import map_jobs
 from loadmaster.workloads.lowering.instantiate import lower
 

@@ -17,9 +17,9 @@ import pytest
 from tests.support.efforts import SEPARATE
 
 import loadmaster as lm
-from loadmaster.core import packages
+from loadmaster.core import errors
 from loadmaster.core.errors import MissingPackageError, ModelError, UnitError
-from loadmaster.core.shown import DisplayMixin
+from loadmaster.core.registry import DisplayMixin
 from loadmaster.core.units import format_seconds
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.sweep.store import networks_key
@@ -158,7 +158,7 @@ def test_without_pandas_a_table_says_what_to_install(
     def absent(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(packages, "import_module", absent)
+    monkeypatch.setattr(errors, "import_module", absent)
     with pytest.raises(
         MissingPackageError, match=r"Plan\.to_pandas needs pandas.*loadmaster\[notebook\]"
     ):

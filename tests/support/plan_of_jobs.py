@@ -8,9 +8,9 @@ from loadmaster.core.progress import NO_DEADLINE, Interrupts, no_progress
 from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.assemble import assemble
+from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.plan import Plan
-from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.allocation.answer import EXHAUSTED, Allocation, Certificate, Infeasibility, Status
 from loadmaster.allocation.explain import explain
 from loadmaster.allocation.native import (
     limits,
@@ -23,7 +22,15 @@ from loadmaster.allocation.native import (
     packing_problem,
     problem_of_columns,
 )
-from loadmaster.allocation.problem import Buffer, Problem
+from loadmaster.allocation.problem import (
+    EXHAUSTED,
+    Allocation,
+    Buffer,
+    Certificate,
+    Infeasibility,
+    Problem,
+    Status,
+)
 from loadmaster.allocation.rules import check, problem_of
 from loadmaster.allocation.search_state import Search
 from loadmaster.allocation.strategies.registry import STRATEGIES, require_able

@@ -10,9 +10,16 @@ from itertools import combinations
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.allocation.answer import FRAGMENTATION, LOAD, UNDECIDED, Infeasibility
 from loadmaster.allocation.native import packing_problem
-from loadmaster.allocation.problem import FREE, Problem, joined
+from loadmaster.allocation.problem import (
+    FRAGMENTATION,
+    FREE,
+    LOAD,
+    UNDECIDED,
+    Infeasibility,
+    Problem,
+    joined,
+)
 
 _WORK = 0.5
 """Per cent of the usual nodes of exact search, for each test of whether some buffers fit."""

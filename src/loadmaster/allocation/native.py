@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.allocation.answer import Load
-from loadmaster.allocation.problem import Gaps, Problem, joined
+from loadmaster.allocation.problem import Gaps, Load, Problem, joined
 from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.progress import Deadline

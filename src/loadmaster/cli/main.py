@@ -30,9 +30,8 @@ from loadmaster.cli.commands.verify import verify_command
 from loadmaster.cli.options import grouped, option
 from loadmaster.cli.printing import say
 from loadmaster.cli.streams import ClosedPipe, check_streams
-from loadmaster.core.errors import LoadmasterError, OutputError
+from loadmaster.core.errors import LoadmasterError, OutputError, missing
 from loadmaster.core.files import protect
-from loadmaster.core.packages import missing
 from loadmaster.core.progress import gc_relaxed
 
 app = typer.Typer(

@@ -13,8 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
-from loadmaster.core.errors import LoadmasterError
-from loadmaster.core.packages import missing
+from loadmaster.core.errors import LoadmasterError, missing
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.core.arrays import Array, Floats, Int32s, Ints
-from loadmaster.core.packages import package
+from loadmaster.core.errors import package
 from loadmaster.core.progress import NO_DEADLINE, Deadline
 
 Values = float | Array

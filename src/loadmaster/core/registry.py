@@ -1,5 +1,5 @@
-"""What a package offers by name, one file each: found by looking at its files, imported when asked
-for."""
+"""What is imported only when it is asked for: strategies and the like by name, and how answers are
+shown."""
 
 from __future__ import annotations
 
@@ -9,11 +9,49 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from loadmaster.core.arguments import require_known
-from loadmaster.core.errors import LoadmasterError
-from loadmaster.core.packages import package
+from loadmaster.core.errors import LoadmasterError, package
+
+Status = Literal["optimal", "feasible"]
+"""How good an answer is: proven to be the best, or not."""
+
+
+class DisplayMixin:
+    """An answer with a short ``repr``, a summary, a picture for notebooks, and a table.
+
+    A dataclass that inherits from it is made with ``repr=False``. How each class is shown is in
+    :mod:`loadmaster.report.notebook`, which is imported when something is shown.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        # By name, because what is shown is drawn by a package that knows all answers.
+        return str(import_module("loadmaster.report.notebook").line(self))
+
+    def summary(self) -> str:
+        """Return the figures with their bounds as plain text, one a line."""
+        return str(import_module("loadmaster.report.notebook").text(self))
+
+    def _repr_html_(self) -> str:
+        """Return figures and a picture as HTML, which notebooks show."""
+        return str(import_module("loadmaster.report.notebook").html(self))
+
+    def to_pandas(self) -> Any:
+        """Return the parts of this answer as a pandas ``DataFrame``, one a row: jobs, buffers,
+        stays in the fast memory, or operators.
+
+        Times are seconds, energies joules, sizes bytes.
+
+        Raises
+        ------
+        MissingPackageError
+            If pandas is not installed.
+        """
+        return import_module("loadmaster.report.notebook").table(self)
+
 
 Entry = TypeVar("Entry")
 

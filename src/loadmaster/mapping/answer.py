@@ -17,7 +17,7 @@ from loadmaster.core.files import replace_file, why_unreadable
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.provenance import Costs, Provenance, costs_of
 from loadmaster.core.record_json import parse_object
-from loadmaster.core.shown import DisplayMixin, Status
+from loadmaster.core.registry import DisplayMixin, Status
 from loadmaster.workloads.job import MiniBatch
 
 _GIVE = "give what `loadmaster map --json` printed, or mapping.json of --out"

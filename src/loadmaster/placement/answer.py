@@ -13,7 +13,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.provenance import Costs, costs_of
-from loadmaster.core.shown import DisplayMixin, Status
+from loadmaster.core.registry import DisplayMixin, Status
 from loadmaster.placement.decisions import Division, Mode, TensorPlacement
 from loadmaster.placement.explain import Stretch
 from loadmaster.placement.sequence import KernelSequence

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loadmaster.core.provenance import Provenance
-from loadmaster.core.shown import DisplayMixin
+from loadmaster.core.registry import DisplayMixin
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import MiniBatch, NetworkInfo, NetworkTiming, Ranges
 

@@ -23,11 +23,11 @@ from loadmaster.cost.base import JobTable
 from loadmaster.planning.against.model import models_of
 from loadmaster.planning.against.networks import machine, networks, operators, tensors
 from loadmaster.planning.against.work import Rebuilt, Work
+from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.decisions import Bounds
 from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.plan_records import PlanRecord
-from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.verify.facts import ps, quoted
 from loadmaster.planning.verify.plan import tell, verify
 from loadmaster.targets.hardware import Target

@@ -18,13 +18,13 @@ from loadmaster.cost.analytical.job_costs import least_table, tiled_table
 from loadmaster.cost.base import JobTable
 from loadmaster.planning.addresses import Addresses, Draft
 from loadmaster.planning.assessor import Assessor
+from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.decisions import Bounds, Packing, Score, Solution
 from loadmaster.planning.goal import Goal, refusal, require_room
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.packing import PackingCache, Stays
 from loadmaster.planning.residency import evict, worth_of_stays
-from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.separate import SeparatePipeline
 from loadmaster.targets.hardware import Target, core_places
 from loadmaster.workloads.job import Workload

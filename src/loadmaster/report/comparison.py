@@ -9,7 +9,7 @@ from typing import Any
 
 from loadmaster.core.json_object import json_of
 from loadmaster.core.provenance import Costs, costs_of
-from loadmaster.core.shown import Status
+from loadmaster.core.registry import Status
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_seconds
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.report import figures

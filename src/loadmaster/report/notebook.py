@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from loadmaster.core.packages import package
+from loadmaster.core.errors import package
 from loadmaster.report.picture import draw
 from loadmaster.report.terminal import printed
 from loadmaster.report.text import NOTHING, printable, to_html

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.answer import Allocation, Infeasibility, Load
 from loadmaster.allocation.memories.problem import BankAllocation
 from loadmaster.allocation.peaks import peaks
-from loadmaster.allocation.problem import Problem
+from loadmaster.allocation.problem import Allocation, Infeasibility, Load, Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.report.arena import NOTHING_GAINED, reason_rows

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from loadmaster.core.json_object import json_of
 from loadmaster.core.provenance import Costs, costs_of
-from loadmaster.core.shown import Status
+from loadmaster.core.registry import Status
 from loadmaster.core.violation import Violation
 from loadmaster.planning.plan_records import Cost, MemoryUse, PlanRecord, Rate
 from loadmaster.planning.what_if import Change

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from loadmaster.core.shown import DisplayMixin
+from loadmaster.core.registry import DisplayMixin
 
 if TYPE_CHECKING:
     from loadmaster.workloads.window import Window

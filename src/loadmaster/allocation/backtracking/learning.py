@@ -27,8 +27,7 @@ from loadmaster.allocation.backtracking.trees import Trees, read_trees, write_tr
 from loadmaster.allocation.native import lower_bound, packing_problem
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.core.errors import AllocationError, LoadmasterError
-from loadmaster.core.packages import package
+from loadmaster.core.errors import AllocationError, LoadmasterError, package
 
 FEATURES = (
     "rank from the latest",

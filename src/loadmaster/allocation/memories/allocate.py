@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from loadmaster.allocation.allocate import aligned, check_limits, solve
-from loadmaster.allocation.answer import Allocation, Infeasibility, Status
 from loadmaster.allocation.memories.integer_program import Program, prove
 from loadmaster.allocation.memories.problem import (
     FORBIDDEN,
@@ -30,7 +29,7 @@ from loadmaster.allocation.memories.relaxation import Cut, Relaxation, relax
 from loadmaster.allocation.memories.spilling import spill
 from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.native import merged
-from loadmaster.allocation.problem import Buffer, Problem
+from loadmaster.allocation.problem import Allocation, Buffer, Infeasibility, Problem, Status
 from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Array, Ints

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.answer import Allocation, Infeasibility, Status
-from loadmaster.allocation.problem import Homes, Problem
+from loadmaster.allocation.problem import Allocation, Homes, Infeasibility, Problem, Status
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.json_object import ABSENT, json_of
-from loadmaster.core.shown import DisplayMixin
+from loadmaster.core.registry import DisplayMixin
 
 FORBIDDEN = -1
 """Stands for "must not live there" in costs."""

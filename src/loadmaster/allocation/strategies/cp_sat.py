@@ -10,8 +10,7 @@ import numpy as np
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.search_state import Search, Strategy
 from loadmaster.core.arrays import WHOLE_LIMIT
-from loadmaster.core.errors import AllocationError
-from loadmaster.core.packages import package
+from loadmaster.core.errors import AllocationError, package
 
 _WORK = 60.0
 """Units of CP-SAT's own deterministic time, roughly seconds: the default budget."""

@@ -28,9 +28,8 @@ from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.readers.registry import READERS
 
 if TYPE_CHECKING:
-    from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.memories.problem import BankAllocation
-    from loadmaster.allocation.problem import Problem
+    from loadmaster.allocation.problem import Allocation, Problem
     from loadmaster.integrations.dumps.arena import Arena
 
 DUMP = "Another planner's dump"
@@ -101,9 +100,9 @@ def allocate_command(
     sram=1MiB --memory dram`
     """
     from loadmaster.allocation.allocate import aligned, allocate
-    from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.buffers_csv import write_buffers
     from loadmaster.allocation.memories.problem import BankAllocationJson
+    from loadmaster.allocation.problem import Allocation
     from loadmaster.core.files import directory_if_asked
     from loadmaster.core.units import parse_bytes
     from loadmaster.integrations.tflite.export_json import AllocateJson

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadmaster.allocation.allocate import aligned, allocate
-from loadmaster.allocation.answer import Allocation, AllocationJson
-from loadmaster.allocation.problem import Problem
+from loadmaster.allocation.problem import Allocation, AllocationJson, Problem
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.json_object import json_of
 from loadmaster.core.violation import Violation

@@ -10,8 +10,7 @@ import torch
 from executorch.exir.memory_planning import MemoryAlgoResult, SpecAllocResult, greedy
 
 from loadmaster.allocation.allocate import allocate
-from loadmaster.allocation.answer import Allocation
-from loadmaster.allocation.problem import Buffer
+from loadmaster.allocation.problem import Allocation, Buffer
 from loadmaster.core.errors import AllocationError, CapacityError
 from loadmaster.integrations.executorch.in_place import in_place_pairs
 from loadmaster.integrations.executorch.requests import (

@@ -23,10 +23,15 @@ from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.arrays import Ints
-from loadmaster.core.errors import AllocationError, MissingPackageError, ModelError, OutputError
+from loadmaster.core.errors import (
+    AllocationError,
+    MissingPackageError,
+    ModelError,
+    OutputError,
+    package,
+)
 from loadmaster.core.files import output_directory
-from loadmaster.core.packages import package
-from loadmaster.core.shown import Status
+from loadmaster.core.registry import Status
 from loadmaster.integrations.iree.packs import ALIGNMENT, FUNCTION, find_packs
 from loadmaster.integrations.iree.printed import Dump, PlacedPack, find_dumps, placed_packs
 

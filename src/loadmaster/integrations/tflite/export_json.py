@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadmaster.allocation.answer import AllocationJson
+from loadmaster.allocation.problem import AllocationJson
 from loadmaster.core.json_object import ABSENT
-from loadmaster.core.shown import Status
+from loadmaster.core.registry import Status
 from loadmaster.integrations.tflite.interpreter import Measured
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from loadmaster.core.errors import ModelError
-from loadmaster.core.packages import missing
+from loadmaster.core.errors import ModelError, missing
 
 _MODULE = "loadmaster.integrations.tflite.interpreter_process"
 _PACKAGE = "tflite_micro"

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from loadmaster.core.packages import package
+from loadmaster.core.errors import package
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies.vectors import dimensions, values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadmaster.core.packages import package
+from loadmaster.core.errors import package
 from loadmaster.mapping.group_search import Search
 from loadmaster.mapping.strategies.vectors import dimensions, values
 

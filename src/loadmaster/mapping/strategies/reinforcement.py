@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.core.packages import package
+from loadmaster.core.errors import package
 from loadmaster.mapping.group_search import Search
 
 SAMPLES = 500

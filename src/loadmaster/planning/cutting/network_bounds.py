@@ -15,6 +15,15 @@ from loadmaster.cost.analytical.divisible import divisible_costs, last_turns, pi
 from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.cost.base import JobTable
+from loadmaster.planning.bounds import (
+    Needs,
+    divisible_bound,
+    divisible_needs,
+    evaluate,
+    goal_bounds,
+    inbound_bytes,
+    main_only,
+)
 from loadmaster.planning.cutting.precedence import (
     MOST_OPERATORS,
     Demands,
@@ -28,15 +37,6 @@ from loadmaster.planning.cutting.precedence import (
 )
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
-from loadmaster.planning.scheduling.goal_bounds import goal_bounds
-from loadmaster.planning.scheduling.makespan_bound import (
-    Needs,
-    divisible_bound,
-    divisible_needs,
-    evaluate,
-    inbound_bytes,
-    main_only,
-)
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job, TensorInstance, Workload

@@ -15,17 +15,245 @@ accepting, Dueck and Scheuer 1990), and draws a move the more often the more oft
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
-from loadmaster.planning.joint.moves import moves
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem, fingerprint
-from loadmaster.planning.joint.state import State, chains, given_states, order_by, starts
+from loadmaster.planning.joint.state import (
+    LAGS,
+    SHARES,
+    Block,
+    Chain,
+    State,
+    best_blocks,
+    chains,
+    given_states,
+    order_by,
+    policy_values,
+    starts,
+)
+
+_LAG_STEP = 0.01
+"""Standard deviation by which a distance changes: a hundredth of a network's work."""
+
+T = TypeVar("T")
+
+
+class Move(ABC):
+    """A way to change a state."""
+
+    useful = True
+    """Whether it can change a state of this problem."""
+
+    def changes(self) -> Iterator[Callable[[State], State]]:
+        """Give the changes that are all tried before any is drawn at random."""
+        return iter(())
+
+    @abstractmethod
+    def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
+        """Return a state that differs in one thing; ``kept`` are the tensors that stay in the fast
+        memory in the best one."""
+
+
+class ChangePolicy(Move):
+    """Another value of one number of the policy."""
+
+    def __init__(self, problem: JointProblem) -> None:
+        self._values = list(policy_values(problem).items())
+
+    def changes(self) -> Iterator[Callable[[State], State]]:
+        """Every value of every number."""
+        for name, values in self._values:
+            for value in values:
+                yield partial(_with_number, name=name, value=value)
+
+    def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
+        """Draw a number, and then one of its values."""
+        name, values = self._values[int(generator.integers(len(self._values)))]
+        value = values[int(generator.integers(len(values)))]
+        return _with_number(state, name, value)
+
+
+class ChangePrice(Move):
+    """Another price of a second of the cores of one kind, so that the busiest is left to those that
+    gain most by it."""
+
+    def __init__(self, problem: JointProblem) -> None:
+        compute = problem.table.compute
+        # Cores on which every job takes as long are of a kind.
+        self._kinds = np.unique(compute, axis=1, return_inverse=True)[1].reshape(-1)
+        self.useful = bool(self._kinds.any())
+
+    def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
+        """Multiply the price of a kind of cores."""
+        prices = np.array(state.policy.core_prices or (1.0,) * len(self._kinds))
+        kind = int(generator.integers(self._kinds.max() + 1))
+        prices[self._kinds == kind] *= float(np.exp(generator.normal() * 0.3))
+        return replace(state, policy=replace(state.policy, core_prices=tuple(prices.tolist())))
+
+
+class ChangeBlocks(Move):
+    """A block split, two joined, an end moved, or another number of mini-batches together; or all
+    mini-batches further apart. Of networks with one mini-batch all blocks are the same order."""
+
+    def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
+        assert problem.target.fast is not None
+        self._capacity = problem.target.fast.capacity
+        self._able = [n for n, chain in enumerate(chains) if chain.mini_batches > 1]
+        self._chains = chains
+        self.useful = bool(self._able)
+
+    def changes(self) -> Iterator[Callable[[State], State]]:
+        """A few distances; blocks for less and less of the fast memory; networks as one block with
+        every number of mini-batches together."""
+        for lag in (0.0, *LAGS) if len(self._chains) == 1 else ():
+            yield lambda state, lag=lag: replace(state, lag=lag)  # type: ignore[misc]
+        for n in self._able:
+            steps, batches = self._chains[n].steps, self._chains[n].mini_batches
+            every = [best_blocks(self._chains[n], int(self._capacity * s)) for s in SHARES]
+            every += [
+                (Block(steps, group),) for group in range(1, batches + 1) if batches % group == 0
+            ]
+            for blocks in dict.fromkeys(every):
+                yield partial(_with_blocks, n=n, blocks=blocks)
+
+    def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
+        """Change the blocks of a network, or the lag where there is only one network."""
+        if len(self._chains) == 1 and generator.random() < 0.3:
+            return replace(state, lag=abs(state.lag + float(generator.normal()) * _LAG_STEP))
+        n = self._able[int(generator.integers(len(self._able)))]
+        changed = _other_blocks(state.blocks[n], self._chains[n].mini_batches, generator)
+        return _with_blocks(state, n, changed)
+
+
+class ChangeNetwork(Move):
+    """A network that begins sooner or later and goes faster or slower."""
+
+    def __init__(self, chains: Sequence[Chain]) -> None:
+        self._networks = len(chains)
+        self.useful = len(chains) > 1
+
+    def changes(self) -> Iterator[Callable[[State], State]]:
+        """Each network at once, or at another pace, by a few steps."""
+        for n in range(self._networks):
+            for step in (-0.5, -0.2, 0.2, 0.5):
+                yield partial(_with_network, n=n, later=step)
+            for factor in (0.5, 0.75, 1.33, 2.0):
+                yield partial(_with_network, n=n, slower=factor)
+
+    def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
+        """Change one network."""
+        n = int(generator.integers(len(state.begin)))
+        later, slower = float(generator.normal() * 0.2), float(np.exp(generator.normal() * 0.3))
+        return _with_network(state, n, later, slower)
+
+
+class ShiftJobs(Move):
+    """A few steps of a mini-batch sooner or later, or many."""
+
+    def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
+        self._jobs, self._chains = len(problem.width), chains
+
+    def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
+        """Add the same to the keys of a range of steps."""
+        shift = np.zeros(self._jobs) if state.shift is None else state.shift.copy()
+        chain = self._chains[int(generator.integers(len(self._chains)))]
+        far = float(generator.choice([0.003, 0.01, 0.03, 0.1]))
+        batch = int(generator.integers(chain.mini_batches))
+        first, last = sorted(int(s) for s in generator.integers(0, chain.steps + 1, 2))
+        if generator.random() < 0.5:
+            last = min(chain.steps, first + int(generator.integers(1, 4)))
+        shift[chain.jobs[batch, first : last + 1]] += generator.normal() * far
+        return replace(state, shift=shift)
+
+
+class StreamTensors(Move):
+    """A tensor, or a few beside one another, that is only streamed from now on, or no more; large
+    ones are changed more often: as the root of their bytes.
+
+    The fast link carries what is fetched twice and what is streamed never, and rules for all
+    tensors hold up some jobs to relieve others.
+    """
+
+    def __init__(self, problem: JointProblem) -> None:
+        self.useful = problem.target.main.in_place and bool(problem.workload.tensors)
+        sizes = [tensor.bytes for tensor in problem.workload.tensors]
+        self._weight = np.sqrt(np.array(sizes, dtype=np.float64))
+
+    def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
+        """Change tensors that are kept, or were changed before: of others it would change
+        nothing."""
+        streamed = state.policy.streamed_tensors
+        changes = np.zeros(len(self._weight), dtype=np.bool_)
+        changes[kept] = changes[[*streamed]] = True
+        able = np.flatnonzero(changes)
+        if not len(able):
+            return state
+        until = np.cumsum(self._weight[able])
+        first = int(np.searchsorted(until, generator.random() * until[-1], side="right"))
+        changed = able[first : first + int(generator.choice((1, 1, 2, 4)))]
+        streamed = tuple(sorted({*streamed} ^ {*changed.tolist()}))
+        return replace(state, policy=replace(state.policy, streamed_tensors=streamed))
+
+
+def moves(problem: JointProblem, chains: Sequence[Chain]) -> list[Move]:
+    """The moves that can change a state of this problem."""
+    every: Sequence[Move] = (
+        ChangePolicy(problem),
+        ChangePrice(problem),
+        ChangeBlocks(problem, chains),
+        ChangeNetwork(chains),
+        ShiftJobs(problem, chains),
+        StreamTensors(problem),
+    )
+    return [move for move in every if move.useful]
+
+
+def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
+    return (*values[:at], value, *values[at + 1 :])
+
+
+def _with_number(state: State, name: str, value: Any) -> State:
+    return replace(state, policy=replace(state.policy, **{name: value}))
+
+
+def _with_blocks(state: State, n: int, blocks: tuple[Block, ...]) -> State:
+    return replace(state, blocks=_with(state.blocks, n, blocks))
+
+
+def _with_network(state: State, n: int, later: float = 0.0, slower: float = 1.0) -> State:
+    return replace(
+        state,
+        begin=_with(state.begin, n, state.begin[n] + later),
+        pace=_with(state.pace, n, state.pace[n] * slower),
+    )
+
+
+def _other_blocks(
+    blocks: tuple[Block, ...], mini_batches: int, generator: np.random.Generator
+) -> tuple[Block, ...]:
+    at = int(generator.integers(len(blocks)))
+    first, block = blocks[at - 1].end if at else 0, blocks[at]
+    kind = int(generator.integers(4))
+    if kind == 0 and block.end - first > 1:
+        middle = int(generator.integers(first + 1, block.end))
+        return (*blocks[:at], replace(block, end=middle), block, *blocks[at + 1 :])
+    if kind == 1 and at + 1 < len(blocks):
+        return (*blocks[:at], replace(blocks[at + 1], group=block.group), *blocks[at + 2 :])
+    if kind == 2 and at + 1 < len(blocks) and blocks[at + 1].end - first > 2:
+        middle = int(generator.integers(first + 1, blocks[at + 1].end))
+        return (*blocks[:at], replace(block, end=middle), *blocks[at + 1 :])
+    group = int(generator.integers(1, mini_batches + 1))
+    return (*blocks[:at], replace(block, group=group), *blocks[at + 1 :])
+
 
 _TOLERANCE = 0.002
 """Relative distance by which an accepted state may be worse than the one before, in the mean and at

@@ -17,12 +17,12 @@ from loadmaster.core.provenance import Costs, Provenance, costs_of
 from loadmaster.core.quantity import Quantity
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import least_table
+from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.decisions import Bounds
 from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.planner import plan
-from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.sweep.axes import Axis, machine, plain
 from loadmaster.planning.sweep.limits import Limits, LimitsJson
 from loadmaster.planning.sweep.orders import order_of

@@ -13,8 +13,7 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Process
 from contextlib import contextmanager
 from types import FrameType
 
-from loadmaster.core.errors import PlanError
-from loadmaster.core.packages import package
+from loadmaster.core.errors import PlanError, package
 
 _SCHEME = "dask://"
 _CONNECT_TIMEOUT = "10s"

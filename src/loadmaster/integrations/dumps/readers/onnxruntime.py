@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.core.arrays import WHOLE_LIMIT
-from loadmaster.core.errors import AllocationError
-from loadmaster.core.packages import package
+from loadmaster.core.errors import AllocationError, package
 from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
 from loadmaster.integrations.dumps.text import read_bytes
 

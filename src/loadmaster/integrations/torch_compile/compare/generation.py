@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from loadmaster.core.errors import ModelError, RuntimeUnavailable
-from loadmaster.core.packages import package
+from loadmaster.core.errors import ModelError, RuntimeUnavailable, package
 from loadmaster.integrations.torch_compile.compare.measurement import (
     HighWater,
     return_freed_memory,

@@ -1,1 +1,0 @@
-"""List scheduling for the planner, and times that no plan can beat."""
