@@ -166,7 +166,7 @@ BREAKS = {
     # Work.
     "missing tile": (
         without_job("aux/pool#1@0", "aux/y#1"),
-        "complete part work",
+        "complete part piece work",
         "operator 'pool' is not done once",
     ),
     "tile done twice": (job("aux/pool#1@0", tile=0), "complete", "the tiles 0 of 2, 0 of 2"),

@@ -111,7 +111,7 @@ def evaluated(machine, options):
     return work, placement, timeline, replayed, times, schedule
 
 
-@pytest.mark.parametrize("room", [10_000, 2**14])
+@pytest.mark.parametrize("room", [12_000, 2**14])
 @pytest.mark.parametrize("cores", [1, 3])
 def test_where_nothing_is_used_in_main_memory_what_leaves_is_copied_once_and_fetched_after_that(
     room, cores

@@ -49,7 +49,7 @@ def test_some_pieces_need_nothing_behind_the_piece_that_they_wait_for():
     ends = [
         option.cut.ends[2]
         for option in finer.networks[0].options[1]
-        if isinstance(option.cut, Grid)
+        if isinstance(option.cut, Grid) and option.cut.shape
     ]
     assert (6, 13, 20, 28) in ends
     assert (13, 28) in ends

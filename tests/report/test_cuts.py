@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
-from tests.planning.test_mutations import planned
 from tests.support.cut_networks import convolutions, cut_plan
 from tests.support.efforts import TEST
 from tests.support.networks import npu
@@ -102,12 +101,6 @@ def test_pieces_say_along_which_dimension_and_how_large_they_are() -> None:
             stated = [(low, high) for along, low, high in operator.along if along == name]
             assert stated in ([], [(min(sizes, default=0), max(sizes, default=0))])
         assert operator.along or not operator.jobs[0].ranges
-
-
-def test_tiles_without_ranges_are_told_apart() -> None:
-    cuts = cuts_of(planned("tiles"))
-    assert cuts.operators
-    assert all("exceed" in cuts.why(operator) for operator in cuts.operators)
 
 
 def test_a_stack_is_what_runs_band_by_band() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.onnx_builder import model
+from tests.support.onnx_builder import constant, graph_of, model
 from tests.support.plan_of_jobs import planned
 from tests.support.random_networks import (
     LAYERS,
@@ -16,7 +16,7 @@ import loadmaster as lm
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import WHOLE, divisible, needed_boxes
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts
+from loadmaster.workloads.lowering.pieces import Cuts, Pieces
 
 
 def grid_of(form, generator):
@@ -56,3 +56,28 @@ def test_what_is_whole_reads_all_that_it_touches_of_parts():
     job = lower([graph], lm.target("edge-npu"), cuts=cuts).jobs[-1]
     touched = graph.ops[-1].reads[0].bytes
     assert [operand.bytes for operand in job.reads] == [touched // 2, touched // 2]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape", "share"),
+    [
+        (["t = Transpose(w)"], (24, 16), 1 / 4),
+        (["i = Identity(w)", "t = Transpose<perm=[1, 0]>(i)"], (24, 16), 1 / 4),
+        (["u = Transpose(w)", "v = Transpose(u)", "t = Transpose(v)"], (24, 16), 1 / 4),
+        (["u = Transpose<perm=[1, 2, 0]>(w)", "t = Reshape(u, s)"], (24, 8, 2), 1),
+    ],
+)
+def test_a_piece_reads_its_own_rows_of_a_transposed_weight(nodes, shape, share):
+    """Columns of a product are rows of the embedding that has the same weights; where views are
+    transposed and reshaped, all of it is read."""
+    weights = [constant("w", np.zeros(shape), np.float32), constant("s", [16, 24])]
+    nodes = [*nodes, "e = Gather(w, ids)", "y = MatMul(x, t)"]
+    inputs = "float[4, 16] x, int64[1] ids"
+    single, fused, forms = parts_of(graph_of(nodes, inputs, "y, e", weights))
+    number = next(n for n, group in enumerate(fused) if group.main.kind == "MatMul")
+    cuts = [WHOLE] * len(fused)
+    cuts[number] = forms[number].grid({1: 4})
+    pieces = Pieces(single, fused, Cuts(cuts))
+    for tile in range(4):
+        own = [read.bytes for read in pieces.reads(number, tile) if read.storage == "w"]
+        assert sum(own) == 24 * 16 * 4 * share

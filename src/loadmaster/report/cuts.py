@@ -74,8 +74,6 @@ class CutOperator:
 
     def how(self) -> str:
         """Into what it is cut."""
-        if not self.along:
-            return "output channels"
         sizes = (
             (name, low if low == high else f"{low} to {high}") for name, low, high in self.along
         )
@@ -177,8 +175,6 @@ class Cuts:
                 "otherwise the operands of its pieces would exceed the fast memory, or be too"
                 f" many: {kept}"
             )
-        if not operator.along:
-            reasons.append("whole, its operands would exceed the fast memory")
         return "; ".join(reasons) or "piece after piece, as its neighbours are cut"
 
     def summary(self) -> str:
@@ -226,7 +222,7 @@ def piece(job: PlannedJob) -> str:
     """Which piece of its operators a job is; empty for whole ones."""
     if job.tiles == 1:
         return ""
-    made = f", [{_ranges(job.ranges)}] of the result" if job.ranges else ""
+    made = f", [{_ranges(job.ranges)}] of the result"
     terms = f", terms {job.summed[0]}:{job.summed[1]} of its sum" if job.summed else ""
     return f"{job.tile + 1} of {job.tiles}{made}{terms}"
 
