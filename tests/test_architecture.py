@@ -388,10 +388,10 @@ TOKENS = {
     "integrations": 105_793,
     "mapping": 24_234,
     "placement": 33_101,
-    "planning": 95_833,
-    "report": 38_563,
+    "planning": 96_305,
+    "report": 38_537,
     "targets": 5_437,
-    "workloads": 72_195,
+    "workloads": 72_619,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""

@@ -81,3 +81,30 @@ def test_a_piece_reads_its_own_rows_of_a_transposed_weight(nodes, shape, share):
     for tile in range(4):
         own = [read.bytes for read in pieces.reads(number, tile) if read.storage == "w"]
         assert sum(own) == 24 * 16 * 4 * share
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ([1, 4, 24], (0, 1)),
+        ([4, 1, 24], (0, 1)),
+        ([2, 2, 24], (1,)),
+        ([4, 24, 1], (0, 1)),
+        ([4, 4, 6], (0,)),
+        ([96], None),
+        ([8, 12], None),
+    ],
+)
+def test_what_is_fused_under_another_shape_leaves_the_dimensions_that_both_have(shape, axes):
+    nodes = ["p = MatMul(x, w)", "v = Reshape(p, s)", "y = Relu(v)"]
+    weights = [constant("w", np.zeros((16, 24)), np.float32), constant("s", shape)]
+    single, fused, (form,) = parts_of(graph_of(nodes, "float[4, 16] x", "y", weights))
+    assert len(fused) == 1
+    assert axes == (None if form is None else form.axes)
+    if form is not None:
+        grid = form.grid({form.axes[-1]: 3})
+        pieces = Pieces(single, fused, Cuts([grid]))
+        assert len(pieces.parts["y"]) == 3
+        assert sum(part.bytes for part in pieces.parts["y"]) == 4 * 24 * 4
+        read = sum(read.bytes for read in pieces.reads(0, 0) if read.storage == "w")
+        assert read == 16 * 24 * 4 / (3 if axes[-1] == 1 else 1)

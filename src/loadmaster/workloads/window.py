@@ -212,6 +212,17 @@ def _of_rounds(window: Window, size: int) -> Window:
     return ALL
 
 
+def matching_axes(shape: Sequence[int], other: Sequence[int]) -> dict[int, int]:
+    """Dimensions of a shape that are dimensions of another one of the same elements, but for those
+    of one element."""
+    found = {}
+    for left, right in _groups(tuple(shape), tuple(other)):
+        mine, theirs = [i for i in left if shape[i] > 1], [i for i in right if other[i] > 1]
+        if len(mine) == len(theirs) == 1:
+            found[mine[0]] = theirs[0]
+    return found
+
+
 @lru_cache(maxsize=1024)
 def _groups(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
     """Runs of dimensions of two shapes that hold the same number of elements, as short as can be;

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from loadmaster.planning.against.model import Model
-from loadmaster.planning.verify.boxes import Box, hull, volume
+from loadmaster.planning.verify.boxes import Box, hull, reshaped, volume
 from loadmaster.workloads.graph import Op
 from loadmaster.workloads.window import ALL, SUMMED, Window
 
@@ -54,11 +54,33 @@ class Group:
     def uses(self) -> dict[str, list[Use]]:
         """Every way in which the operators read each storage, their own results among them."""
         found: dict[str, list[Use]] = defaultdict(list)
-        for access in (access for op in self.ops for access in op.reads if access.bytes):
-            storage = self.model.storage(access.tensor)
-            seen = self.model.tensor(storage if access.of_storage else access.tensor).shape
-            found[storage].append((seen, access.windows or (ALL,) * len(seen)))
+        for op in self.ops:
+            for access in (access for access in op.reads if access.bytes):
+                storage = self.model.storage(access.tensor)
+                seen = self.model.tensor(storage if access.of_storage else access.tensor).shape
+                windows = self._by_axes(op, access.windows) or (ALL,) * len(seen)
+                found[storage].append((seen, windows))
         return found
+
+    def _by_axes(self, op: Op, windows: Sequence[Window]) -> tuple[Window, ...]:
+        """Windows of an operator by the dimensions of the first one's result: those of its own that
+        leave as many elements behind them, and have as many; of others all is needed."""
+        own = self.model.tensor(op.writes[0].tensor).shape
+        if own == self.shape:
+            return tuple(windows)
+        mine, theirs = (
+            {(extent, math.prod(shape[axis:])): axis for axis, extent in enumerate(shape)}
+            for shape in (own, self.shape)
+        )
+        at = {mine[key]: theirs[key] for key in mine.keys() & theirs.keys() if key[0] > 1}
+        return tuple(
+            replace(window, axis=at[window.axis])
+            if window.axis in at
+            else window
+            if window.axis < 0
+            else ALL
+            for window in windows
+        )
 
     def needed(self, storage: str, box: Box, terms: Sequence[int]) -> Box | None:
         """The box of a storage that a part of the result needs, or a piece that takes some terms of
@@ -147,25 +169,3 @@ def _range(window: Window, box: Box, extent: int) -> tuple[int, int]:
     begin = max(0, min((first * scale + window.low) // divide * unit, extent))
     end = (((last - 1) * scale + window.high) // divide + 1) * unit
     return begin, max(begin, min(end, extent))
-
-
-def reshaped(box: Box, old: Sequence[int], new: Sequence[int]) -> Box:
-    """The smallest part of an array of shape ``new`` that holds a part of shape ``old``, element
-    after element the same array.
-
-    Dimensions fall into runs of as many elements on both sides, as short as can be; in each run a
-    part lies between two positions.
-    """
-    inner, steps = ([math.prod(shape[d + 1 :]) for d in range(len(shape))] for shape in (old, new))
-    common = {math.prod(old), *inner} & {math.prod(new), *steps}
-    result = []
-    for step, extent in zip(steps, new, strict=True):
-        least = max(size for size in common if size <= step)
-        most = min(size for size in common if size >= step * extent)
-        run = [(ends, size) for ends, size in zip(box, inner, strict=True) if least <= size < most]
-        low = sum(first * size for (first, _), size in run)
-        high = sum((last - 1) * size for (_, last), size in run)
-        # Behind a dimension of which several are needed, all of every other is.
-        crossed = low // (step * extent) != high // (step * extent)
-        result.append((0, extent) if crossed else (low // step % extent, high // step % extent + 1))
-    return tuple(result)

@@ -15,7 +15,16 @@ from dataclasses import dataclass, replace
 from loadmaster.planning.against.group import Group
 from loadmaster.planning.against.model import Model
 from loadmaster.planning.plan_records import PlannedJob, PlanRecord
-from loadmaster.planning.verify.boxes import Box, held, hull, is_within, taken, text, volume
+from loadmaster.planning.verify.boxes import (
+    Box,
+    held,
+    hull,
+    is_within,
+    reshaped,
+    taken,
+    text,
+    volume,
+)
 from loadmaster.planning.verify.facts import quoted
 from loadmaster.workloads.graph import LoopNest, Op, OpClass
 from loadmaster.workloads.job import Job, Operand, Ranges, Role, TensorInstance, Workload
@@ -137,7 +146,10 @@ class Work:
         needed = group.needed(storage, job.ranges, job.summed)
         if storage in group.made:
             seen = group.model.tensor(storage).shape
-            if needed and (seen != group.shape or not is_within(needed, job.ranges)):
+            as_many = math.prod(seen) == math.prod(group.shape)
+            if needed and not (
+                as_many and is_within(needed, reshaped(job.ranges, group.shape, seen))
+            ):
                 yield (
                     f"job {quoted(job.name)} needs more of {quoted(storage)} than the part of it"
                     " that it makes"

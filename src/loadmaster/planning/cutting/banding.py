@@ -141,7 +141,10 @@ class Network:
         if form is None:
             return None
         axis = self._axis(form.shape)
-        return axis if axis in form.axes else None
+        if axis is None or axis not in form.axes:
+            return None
+        as_many = (self.rows_of(w.tensor) == form.shape[axis] for w in self.fused[number].writes)
+        return axis if all(as_many) else None
 
     def extent(self, number: int) -> int:
         """Rows of an operator's result; it must have some."""

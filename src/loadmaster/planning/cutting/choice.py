@@ -20,7 +20,7 @@ from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible, Grid, needed_boxes
 from loadmaster.workloads.lowering.pieces import Cut
-from loadmaster.workloads.window import Box, volumes, whole
+from loadmaster.workloads.window import Box, reshaped_boxes, volumes, whole
 
 _LEAST_ROUNDS = 3
 """The same, where there is no time for more: so few find next to nothing in large networks."""
@@ -171,7 +171,8 @@ class _Boxes:
         of a piece behind one another."""
         known, _ = self._boxes[number]
         parts = [
-            self._rows(known, self._needed(number, storage)) for storage, _ in self.sources(number)
+            self._rows(known, self._made_of(self._needed(number, storage), storage, home))
+            for storage, home in self.sources(number)
         ]
         return (
             np.stack(parts, axis=1).reshape(-1, 2 * self.rank)
@@ -218,6 +219,13 @@ class _Boxes:
             else needed_boxes(form, self.graph, storage, boxes)
         )
 
+    def _made_of(self, boxes: Ints, storage: str, home: int) -> Ints:
+        """Boxes of a storage as ones of the result of the operator that makes it."""
+        form, shape = self.forms[home], self.graph.tensors[storage].shape
+        if form is None or form.shape == shape:
+            return boxes
+        return reshaped_boxes(boxes, shape, form.shape)
+
     def _rows(self, known: Mask, boxes: Ints) -> Ints:
         """Boxes as native code takes them: all in dimensions that there are not, and of what is not
         known."""
@@ -246,15 +254,14 @@ def _arguments(
     mini_batches: int,
 ) -> dict[str, Any]:
     """What native code is told of the options."""
-    rank = max(
-        (
-            len(n.graph.tensors[access.tensor].shape)
-            for n in networks
-            for group in n.fused
-            for access in group.writes
-        ),
-        default=0,
-    )
+    shapes = [
+        n.graph.tensors[access.tensor].shape
+        for n in networks
+        for group in n.fused
+        for access in group.writes
+    ]
+    shapes += [form.shape for n in networks for form in n.forms if form is not None]
+    rank = max(map(len, shapes), default=0)
     boxes, at = (
         [_Boxes(network, rank) for network in networks],
         {pair: position for position, pair in enumerate(order)},

@@ -75,3 +75,33 @@ def held(tensor: PlannedTensor) -> Box:
 def taken(operand: PlannedOperand, tensor: PlannedTensor) -> Box:
     """The box that an operand is of its tensor."""
     return operand.ranges or held(tensor)
+
+
+def reshaped(box: Box, old: Sequence[int], new: Sequence[int]) -> Box:
+    """The smallest part of an array of shape ``new`` that holds a part of shape ``old``, element
+    after element the same array.
+
+    Dimensions fall into runs of as many elements on both sides, as short as can be; in each run a
+    part lies between two positions.
+    """
+    inner, steps = ([math.prod(shape[d + 1 :]) for d in range(len(shape))] for shape in (old, new))
+    common = {math.prod(old), *inner} & {math.prod(new), *steps}
+    result = []
+    for step, extent in zip(steps, new, strict=True):
+        least = max(size for size in common if size <= step)
+        most = min(size for size in common if size >= step * extent)
+        run = [(ends, size) for ends, size in zip(box, inner, strict=True) if least <= size < most]
+        low = sum(first * size for (first, _), size in run)
+        high = sum((last - 1) * size for (_, last), size in run)
+        # Behind a dimension of which several are needed, all of every other is.
+        crossed = low // (step * extent) != high // (step * extent)
+        result.append((0, extent) if crossed else (low // step % extent, high // step % extent + 1))
+    return tuple(result)
+
+
+def is_same_part(box: Box, shape: Sequence[int], other: Box, other_shape: Sequence[int]) -> bool:
+    """Whether two parts are the same elements, one after another, of arrays of as many."""
+    if tuple(shape) == tuple(other_shape):
+        return box == other
+    as_many = 0 < math.prod(shape) == math.prod(other_shape)
+    return as_many and volume(box) == volume(other) and reshaped(box, shape, other_shape) == other

@@ -3,6 +3,7 @@ job reads of a storage is one box, and sums are handed on."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from loadmaster.planning.verify.boxes import (
     held,
     hull,
     is_part,
+    is_same_part,
     once,
     taken,
     text,
@@ -28,7 +30,8 @@ _TERMS = ((0, 2**63 - 1),)
 
 
 def ranges(facts: Facts) -> Iterator[str]:
-    """Boxes lie inside what they are boxes of, and the operators of a piece have one shape."""
+    """Boxes lie inside what they are boxes of, and the operators of a piece have results of as many
+    elements."""
     unsound = list(_tensor_ranges(facts))
     yield from unsound
     if not unsound:
@@ -53,11 +56,10 @@ def _tensor_ranges(facts: Facts) -> Iterator[str]:
 
 def _job_ranges(job: PlannedJob, operators: dict[tuple[str, str], OperatorInfo]) -> Iterator[str]:
     label = f"job {quoted(job.name)}"
-    shapes = {
-        operators[job.network, name].shape if (job.network, name) in operators else None
-        for name in job.operators
-    }
-    shape = shapes.pop() if len(shapes) == 1 else None
+    known = [operators.get((job.network, name)) for name in job.operators]
+    shapes = [operator.shape for operator in known if operator is not None]
+    as_many = len({math.prod(shape) for shape in shapes}) == 1 and len(shapes) == len(known)
+    shape = shapes[0] if as_many else None
     if not job.ranges:
         if job.summed:
             yield f"{label} is said to sum a part of its result, and not which part it makes"
@@ -65,8 +67,8 @@ def _job_ranges(job: PlannedJob, operators: dict[tuple[str, str], OperatorInfo])
             yield f"{label} is a piece, and does not say which part of the result it makes"
     elif shape is None or job.tiles < 2:
         yield (
-            f"{label} makes a part of a result, but its operators are not known or do not have one"
-            " shape, or it is said to be whole"
+            f"{label} makes a part of a result, but its operators are not known or do not have as"
+            " many elements, or it is said to be whole"
         )
     elif not is_part(job.ranges, whole(shape)):
         yield _outside(label, shape)
@@ -110,7 +112,7 @@ def pieces(facts: Facts) -> Iterator[str]:
         for job in jobs:
             for name in {operand.tensor for operand in job.writes}:
                 tensor = facts.tensors[name]
-                if (tensor.shape, held(tensor)) != (shape, job.ranges):
+                if not is_same_part(job.ranges, shape, held(tensor), tensor.shape):
                     yield (
                         f"job {quoted(job.name)} writes {quoted(name)}, which holds another part"
                         " than the one that it makes"

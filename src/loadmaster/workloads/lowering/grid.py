@@ -22,6 +22,7 @@ from loadmaster.workloads.window import (
     Window,
     hull,
     hulls,
+    matching_axes,
     operand_box,
     operand_boxes,
     reshaped,
@@ -65,6 +66,13 @@ class Grid:
         for axis, ends in enumerate(self.ends):
             number = number * len(ends) + at.get(axis, 0)
         return number
+
+    def under(self, shape: tuple[int, ...]) -> Grid:
+        """The same pieces of the same elements under another shape, which has the dimensions that
+        are cut."""
+        at = matching_axes(shape, self.shape)
+        ends = (self.ends[at[a]] if a in at else (extent,) for a, extent in enumerate(shape))
+        return self if shape == self.shape else Grid(shape, tuple(ends))
 
     def meeting(self, box: Box) -> Iterator[int]:
         """Numbers of the pieces that make something of a box. O(those)"""
@@ -231,10 +239,10 @@ def needed_boxes(form: Divisible, graph: Graph, storage: str, boxes: Ints) -> In
 def divisible(graph: Graph, group: FusedOp, *, sums: bool = False) -> Divisible | None:
     """How a group can be cut, which it remembers; None if it cannot.
 
-    All operators of a group must make results of one shape, and along what is cut element by
-    element from one another, so that a piece of the last needs just that piece of the others. Of
-    several results only the first may be needed. With ``sums`` it may be cut along what it sums
-    over, too.
+    All operators of a group must make results of as many elements, and along what is cut element
+    by element from one another, so that a piece of the last needs just that piece of the others;
+    what is cut is a dimension of all results. Of several results only the first may be needed. With
+    ``sums`` it may be cut along what it sums over, too.
     """
     return remembered_by(
         group, f"_{__name__}.divisible[{sums}]", lambda: _divisible(graph, group, sums)
@@ -258,17 +266,25 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
     made: set[str] = set()
     uses: dict[str, list[tuple[str, tuple[Window, ...]]]] = {}
     for op in group.ops:
+        own = graph.tensors[op.writes[0].tensor].shape
+        at = matching_axes(own, shape)
+        axes &= {*at.values()}
         for read in op.reads:
             storage = graph.tensors[read.tensor].storage
             if storage in made:
-                axes &= _element_by_element(graph, read, shape)
+                axes &= _element_by_element(graph, read, own, at)
             elif read.bytes:
-                uses.setdefault(storage, []).append(
-                    (storage if read.of_storage else read.tensor, read.windows)
-                )
+                windows = read.windows if own == shape else _by_axes(read.windows, at)
+                name = storage if read.of_storage else read.tensor
+                uses.setdefault(storage, []).append((name, windows))
         for write in op.writes[:1] if op is main else op.writes:
             tensor = graph.tensors[write.tensor]
-            if tensor.shape != shape or tensor.alias_of is not None or tensor.storage in uses:
+            if (
+                tensor.shape != own
+                or math.prod(own) != math.prod(shape)
+                or tensor.alias_of is not None
+                or tensor.storage in uses
+            ):
                 return None
             made.add(write.tensor)
     if any(
@@ -282,6 +298,19 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
         Divisible(shape, tuple(sorted(axes)), _steps(main, len(shape)), uses, summed)
         if axes or summed
         else None
+    )
+
+
+def _by_axes(windows: Sequence[Window], at: Mapping[int, int]) -> tuple[Window, ...]:
+    """Windows by the dimensions of a result under another shape; what follows one that is none
+    there is needed as a whole."""
+    return tuple(
+        window
+        if window.axis < 0
+        else replace(window, axis=at[window.axis])
+        if window.axis in at
+        else ALL
+        for window in windows
     )
 
 
@@ -315,16 +344,20 @@ def _only_first(group: FusedOp) -> bool:
     )
 
 
-def _element_by_element(graph: Graph, read: Access, shape: tuple[int, ...]) -> set[int]:
-    """Dimensions of a result of which every element needs the one at the same place of an
-    operand."""
+def _element_by_element(
+    graph: Graph, read: Access, shape: tuple[int, ...], at: Mapping[int, int]
+) -> set[int]:
+    """Dimensions of a group's result, ``at`` those of an operator of some shape, of which every
+    element of the operator needs the one at the same place of an operand."""
     tensor = graph.tensors[read.tensor]
-    seen = graph.tensors[tensor.storage] if read.of_storage else tensor
-    if seen.shape != shape or len(read.windows) != len(shape):
+    seen = (graph.tensors[tensor.storage] if read.of_storage else tensor).shape
+    if len(read.windows) != len(seen) or math.prod(seen) != math.prod(shape):
         return set()
-    return {axis for axis, window in enumerate(read.windows) if window == Window(axis)} - {
-        window.axis for axis, window in enumerate(read.windows) if window.axis != axis
-    }
+    to = matching_axes(shape, seen)
+    back = {there: here for here, there in to.items()}
+    same = {back[d] for d, w in enumerate(read.windows) if d in back and w == Window(back[d])}
+    others = {w.axis for d, w in enumerate(read.windows) if d not in back or w.axis != back[d]}
+    return {at[axis] for axis in (same - others) & at.keys()}
 
 
 def _steps(main: Op, rank: int) -> tuple[int, ...]:

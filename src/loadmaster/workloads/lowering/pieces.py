@@ -98,10 +98,10 @@ class Pieces:
                 if cut.tiles == 1:
                     self.parts_of(storage)
                 else:
-                    self._grids[storage] = cut
+                    own = self._grids[storage] = cut.under(self.graph.tensors[storage].shape)
                     self.parts[storage] = [
-                        Part(label_of(tile, cut.tiles), box, cut.amount_of_tile(size, tile))
-                        for tile, box in enumerate(cut.boxes)
+                        Part(label_of(tile, own.tiles), box, own.amount_of_tile(size, tile))
+                        for tile, box in enumerate(own.boxes)
                     ]
 
     def _cut_weights(self) -> None:
