@@ -274,8 +274,12 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
             if storage in made:
                 axes &= _element_by_element(graph, read, own, at)
             elif read.bytes:
-                windows = read.windows if own == shape else _by_axes(read.windows, at)
                 name = storage if read.of_storage else read.tensor
+                windows: tuple[Window, ...] | None = read.windows
+                if own != shape:
+                    windows = _by_axes(read.windows, own, at, graph.tensors[name].shape)
+                if windows is None:
+                    return None
                 uses.setdefault(storage, []).append((name, windows))
         for write in op.writes[:1] if op is main else op.writes:
             tensor = graph.tensors[write.tensor]
@@ -301,17 +305,21 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
     )
 
 
-def _by_axes(windows: Sequence[Window], at: Mapping[int, int]) -> tuple[Window, ...]:
-    """Windows by the dimensions of a result under another shape; what follows one that is none
-    there is needed as a whole."""
-    return tuple(
-        window
-        if window.axis < 0
-        else replace(window, axis=at[window.axis])
-        if window.axis in at
-        else ALL
-        for window in windows
-    )
+def _by_axes(
+    windows: Sequence[Window], own: Sequence[int], at: Mapping[int, int], shape: Sequence[int]
+) -> tuple[Window, ...] | None:
+    """Windows of an operand of some shape by the dimensions ``at`` which those of a result are
+    under another shape; None if a dimension that is none there needs a part of the operand."""
+    found = []
+    for window, extent in zip(windows, shape, strict=bool(windows)):
+        if window.axis in at:
+            window = replace(window, axis=at[window.axis])
+        elif window.axis >= 0:
+            if window.of(whole(own), extent) != (0, extent):
+                return None
+            window = ALL
+        found.append(window)
+    return tuple(found)
 
 
 def _summed(
