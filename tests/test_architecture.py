@@ -381,17 +381,17 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 
 TOKENS = {
-    "allocation": 29_940,
+    "allocation": 29_929,
     "cli": 16_487,
-    "core": 11_976,
+    "core": 11_972,
     "cost": 31_187,
-    "integrations": 105_793,
+    "integrations": 105_781,
     "mapping": 24_234,
     "placement": 33_101,
-    "planning": 96_305,
+    "planning": 96_287,
     "report": 38_537,
     "targets": 5_437,
-    "workloads": 72_619,
+    "workloads": 72_714,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""

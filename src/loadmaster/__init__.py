@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from loadmaster.core.errors import SlowMemoryError as SlowMemoryError
     from loadmaster.core.errors import TargetError as TargetError
     from loadmaster.core.errors import UnitError as UnitError
-    from loadmaster.core.violation import Violation as Violation
+    from loadmaster.core.errors import Violation as Violation
     from loadmaster.cost.analyse import analyse as analyse
     from loadmaster.cost.analyse import read_job_analysis as read_job_analysis
     from loadmaster.cost.analytical.energy import area as area
@@ -135,7 +135,7 @@ _HOMES = {
     "Target": "loadmaster.targets.hardware",
     "TelaMalloc": "loadmaster.allocation.strategies.telamalloc",
     "TelaMallocOptions": "loadmaster.allocation.strategies.telamalloc:Options",
-    "Violation": "loadmaster.core.violation",
+    "Violation": "loadmaster.core.errors",
     "Workload": "loadmaster.workloads.job",
     "allocate": "loadmaster.allocation.allocate",
     "allocate_banks": "loadmaster.allocation.memories.allocate",

@@ -21,9 +21,8 @@ from tests.support.networks import residual_chain
 
 import loadmaster as lm
 from loadmaster import _native
-from loadmaster.core.errors import OutputError, PlanError, TargetError
+from loadmaster.core.errors import OutputError, PlanError, TargetError, Violation
 from loadmaster.core.quantity import Quantity
-from loadmaster.core.violation import Violation
 from loadmaster.planning.sweep.axes import Axis, parse_axes, plain
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
 from loadmaster.planning.sweep.limits import Limits

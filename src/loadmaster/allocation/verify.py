@@ -17,7 +17,7 @@ import numpy as np
 
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
-from loadmaster.core.violation import Violation, first_violations
+from loadmaster.core.errors import Violation, first_violations
 
 
 class Pieces(NamedTuple):

@@ -11,7 +11,7 @@ from loadmaster.core.json_object import json_of
 from loadmaster.core.names import printable_text
 
 if TYPE_CHECKING:
-    from loadmaster.core.violation import Violation
+    from loadmaster.core.errors import Violation
     from loadmaster.report.view import Part
 
 _NARROWEST = 80

@@ -1,8 +1,14 @@
-"""Errors a user can act on: each message is one line that names what is at fault and what to do."""
+"""Errors a user can act on: each message is one line that names what is at fault and what to do.
+
+And what verifiers say of an answer that does not hold.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
 from types import ModuleType
 
 
@@ -131,3 +137,22 @@ def missing(error: ModuleNotFoundError, purpose: str) -> ModuleNotFoundError | M
     return MissingPackageError(
         f"{purpose} needs {root}, which is not installed: pip install 'loadmaster[{_EXTRAS[root]}]'"
     )
+
+
+SHOWN = 20
+"""Violations of one rule that are told; then only how many more there are."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A rule that an answer breaks, and in one line who breaks it, where and when."""
+
+    rule: str
+    """Name of the rule."""
+    message: str
+    """What breaks it, in words."""
+
+
+def first_violations(broken: Iterable[tuple[str, str]]) -> tuple[Violation, ...]:
+    """The first 20 of (rule, message) pairs, as records."""
+    return tuple(Violation(rule, message) for rule, message in islice(broken, SHOWN))

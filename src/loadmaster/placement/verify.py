@@ -17,7 +17,7 @@ import numpy as np
 
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.verify import broken_rules
-from loadmaster.core.violation import Violation, first_violations
+from loadmaster.core.errors import Violation, first_violations
 from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import Kernel, KernelSequence, Operand, StoredKind
 

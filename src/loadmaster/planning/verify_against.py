@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from loadmaster.core.arguments import validate_arguments
-from loadmaster.core.errors import LoadmasterError, PlanError
+from loadmaster.core.errors import LoadmasterError, PlanError, Violation
 from loadmaster.core.units import (
     FEMTOJOULES,
     PICOSECONDS,
@@ -16,7 +16,6 @@ from loadmaster.core.units import (
     format_seconds,
     seconds_of,
 )
-from loadmaster.core.violation import Violation
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import least_table, table_as_planned
 from loadmaster.cost.base import JobTable

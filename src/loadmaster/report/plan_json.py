@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from loadmaster.core.errors import Violation
 from loadmaster.core.json_object import json_of
 from loadmaster.core.provenance import Costs, costs_of
 from loadmaster.core.registry import Status
-from loadmaster.core.violation import Violation
 from loadmaster.planning.plan_records import Cost, MemoryUse, PlanRecord, Rate
 from loadmaster.planning.what_if import Change
 from loadmaster.report.core_time import CoreTime, core_time

@@ -11,7 +11,7 @@ from loadmaster.allocation.memories.problem import Bank
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.arrays import Ints
-from loadmaster.core.violation import Violation, first_violations
+from loadmaster.core.errors import Violation, first_violations
 
 
 def verify_banks(

@@ -15,7 +15,7 @@ from loadmaster import _native
 from loadmaster.allocation import native
 from loadmaster.allocation.backtracking.trees import Trees
 from loadmaster.allocation.problem import Problem
-from loadmaster.allocation.search_state import NATIVE
+from loadmaster.allocation.strategies.registry import NATIVE
 from loadmaster.core.arrays import Ints
 
 

@@ -41,7 +41,7 @@ FOLDER = Path("loadmaster-plan")
 """Where files go unless told."""
 
 if TYPE_CHECKING:
-    from loadmaster.core.violation import Violation
+    from loadmaster.core.errors import Violation
     from loadmaster.planning.plan import Plan
     from loadmaster.planning.what_if import Change
     from loadmaster.targets.hardware import Target

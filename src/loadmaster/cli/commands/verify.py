@@ -27,7 +27,7 @@ from loadmaster.core.errors import AllocationError, PlanError
 PACKING = "Buffers"
 
 if TYPE_CHECKING:
-    from loadmaster.core.violation import Violation
+    from loadmaster.core.errors import Violation
     from loadmaster.integrations.execute.execution import Execution
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from loadmaster.allocation.allocate import aligned, allocate
 from loadmaster.allocation.problem import Allocation, AllocationJson, Problem
 from loadmaster.allocation.verify import verify_buffers
+from loadmaster.core.errors import Violation
 from loadmaster.core.json_object import json_of
-from loadmaster.core.violation import Violation
 from loadmaster.integrations.dumps.arena import Arena
 
 

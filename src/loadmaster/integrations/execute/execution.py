@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from loadmaster.core.errors import Violation
 from loadmaster.core.json_object import ABSENT
-from loadmaster.core.violation import Violation
 
 
 @dataclass(frozen=True)

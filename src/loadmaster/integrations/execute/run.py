@@ -12,8 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from loadmaster.core.arrays import Array
-from loadmaster.core.errors import ModelError, PlanError
-from loadmaster.core.violation import Violation
+from loadmaster.core.errors import ModelError, PlanError, Violation
 from loadmaster.integrations.execute.execution import Execution, OutputCheck
 from loadmaster.integrations.execute.layout import Layout, Memories
 from loadmaster.integrations.execute.model import SourceModel, read_model, runtime

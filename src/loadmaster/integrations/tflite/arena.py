@@ -17,9 +17,8 @@ from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.arrays import Ints
-from loadmaster.core.errors import AllocationError
+from loadmaster.core.errors import AllocationError, Violation
 from loadmaster.core.names import unique_names
-from loadmaster.core.violation import Violation
 from loadmaster.integrations.tflite.lifetimes import (
     LARGEST_OFFSET,
     UNIT,

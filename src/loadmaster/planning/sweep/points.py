@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from loadmaster.core.errors import CapacityError
+from loadmaster.core.errors import CapacityError, Violation
 from loadmaster.core.json_object import json_of
-from loadmaster.core.violation import Violation
 from loadmaster.cost.analytical.energy import area
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import Cost

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from loadmaster.core.arguments import validate_arguments
-from loadmaster.core.errors import PlanError
+from loadmaster.core.errors import SHOWN, PlanError, Violation
 from loadmaster.core.progress import gc_relaxed
-from loadmaster.core.violation import SHOWN, Violation
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.planning.verify import (
     dataflow,
