@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.allocation.explain import explain
 from loadmaster.allocation.native import (
     limits,
     load_of,
@@ -252,6 +251,9 @@ def solve(
 def _proof(problem: Problem, capacity: int | None, found: _native.Packed) -> Certificate | None:
     if found.status == "infeasible":
         assert capacity is not None
+        # Most problems fit.
+        from loadmaster.allocation.explain import explain
+
         return explain(problem, capacity)
     if found.status != "optimal":
         return None
