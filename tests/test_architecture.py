@@ -381,7 +381,7 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 
 TOKENS = {
-    "allocation": 29_929,
+    "allocation": 29_886,
     "cli": 16_487,
     "core": 11_972,
     "cost": 31_187,

@@ -33,7 +33,7 @@ REGISTRIES = {
 
 ALLOCATION = '''"""Stacked: every buffer above the one before. Wasteful."""
 import numpy as np
-from loadmaster.allocation.strategies.registry import Strategy
+from loadmaster.allocation.native import Strategy
 
 def run(search):
     search.offer(np.cumsum(search.problem.size) - search.problem.size)

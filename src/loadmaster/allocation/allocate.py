@@ -15,6 +15,7 @@ import numpy as np
 
 from loadmaster import _native
 from loadmaster.allocation.native import (
+    Search,
     limits,
     load_of,
     lower_bound,
@@ -31,7 +32,7 @@ from loadmaster.allocation.problem import (
     Status,
 )
 from loadmaster.allocation.rules import check, problem_of
-from loadmaster.allocation.strategies.registry import STRATEGIES, Search, require_able
+from loadmaster.allocation.strategies.registry import STRATEGIES, require_able
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints

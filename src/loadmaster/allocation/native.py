@@ -1,8 +1,10 @@
-"""Problems as the native core takes them, and its answers as records."""
+"""Problems as the native core takes them, its answers as records, and what a strategy in Python
+works on."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -100,3 +102,63 @@ def problem_of_columns(columns: tuple[Any, ...]) -> Problem:
     return Problem(
         lower, upper, size, alignment, pin, hint, gaps=gaps, in_place=in_place, conflicts=conflicts
     )
+
+
+@dataclass
+class Search:
+    """One attempt at a problem whose buffers all take space, without reserved ranges or aliases.
+
+    Strategies read the first group of fields, call `offer` for every packing that they find, and
+    raise ``floor`` to the bytes that any packing needs as far as an exhausted search has shown.
+    """
+
+    problem: Problem
+    bound: int
+    capacity: int | None
+    seed: int
+    threads: int
+    deadline: Deadline
+    effort: Effort
+    counters: dict[str, int]
+
+    offsets: Ints | None = None
+    peak: int | None = None
+    floor: int = 0
+    interrupted: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to gain."""
+        goal = max(self.bound, self.floor, self.capacity or 0)
+        return self.peak is not None and self.peak <= goal
+
+    def offer(self, offsets: Ints) -> None:
+        """Keep a packing if it is lower than the best so far."""
+        peak = int(np.max(offsets + self.problem.size, initial=0))
+        if self.peak is None or peak < self.peak:
+            self.offsets, self.peak = offsets, peak
+
+    def expired(self) -> bool:
+        """Whether the time limit has struck; the answer then depends on the machine, and says
+        so."""
+        self.interrupted |= self.deadline.passed()
+        return self.interrupted
+
+    def count(self, name: str, more: int = 1) -> None:
+        """Add to a counter."""
+        self.counters[name] = self.counters.get(name, 0) + more
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way to look for packings: what it honours beyond lifetimes and sizes, and how it goes about
+    it; without that, the native core knows it by its name."""
+
+    honours: frozenset[str]
+    run: Callable[[Search], None] | None = None
+
+
+NATIVE = Strategy(
+    frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"})
+)
+"""A strategy of the native core."""

@@ -5,6 +5,6 @@ It only ever accepts lower packings, so it is never worse than the simple orders
 ``native/allocation/portfolio.cpp``.
 """
 
-from loadmaster.allocation.strategies.registry import NATIVE
+from loadmaster.allocation.native import NATIVE
 
 STRATEGY = NATIVE

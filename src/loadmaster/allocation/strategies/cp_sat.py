@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.native import packing_problem
-from loadmaster.allocation.strategies.registry import Search, Strategy
+from loadmaster.allocation.native import Search, Strategy, packing_problem
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError, package
 

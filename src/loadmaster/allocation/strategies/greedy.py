@@ -5,6 +5,6 @@ One order, by size, is TensorFlow Lite's; the powers of the peak load in a buffe
 what lives through crowded instants.
 """
 
-from loadmaster.allocation.strategies.registry import NATIVE
+from loadmaster.allocation.native import NATIVE
 
 STRATEGY = NATIVE

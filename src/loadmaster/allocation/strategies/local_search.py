@@ -1,6 +1,6 @@
 """Local search over orders: buffers that reach the peak move forward in the order in which gaps are
 filled."""
 
-from loadmaster.allocation.strategies.registry import NATIVE
+from loadmaster.allocation.native import NATIVE
 
 STRATEGY = NATIVE

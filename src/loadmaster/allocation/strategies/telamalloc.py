@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from loadmaster import _native
 from loadmaster.allocation import native
 from loadmaster.allocation.backtracking.trees import Trees
+from loadmaster.allocation.native import NATIVE
 from loadmaster.allocation.problem import Problem
-from loadmaster.allocation.strategies.registry import NATIVE
 from loadmaster.core.arrays import Ints
 
 
