@@ -384,14 +384,14 @@ TOKENS = {
     "allocation": 29_886,
     "cli": 16_487,
     "core": 11_972,
-    "cost": 31_187,
+    "cost": 31_178,
     "integrations": 105_781,
     "mapping": 24_234,
     "placement": 33_101,
-    "planning": 96_287,
+    "planning": 96_228,
     "report": 38_537,
-    "targets": 5_437,
-    "workloads": 72_714,
+    "targets": 5_433,
+    "workloads": 72_710,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""

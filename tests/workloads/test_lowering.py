@@ -6,7 +6,7 @@ import pytest
 from tests.support.cut_networks import convolutions
 from tests.support.lowered import parts_of
 from tests.support.networks import GraphBuilder, npu, residual_chain
-from tests.support.onnx_builder import graph_of
+from tests.support.onnx_builder import int8_graph
 
 from loadmaster.core.errors import PlanError
 from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
@@ -21,10 +21,6 @@ def start(name="net"):
     build = GraphBuilder(name)
     build.tensor("x", (4, 8, 8), TensorKind.INPUT)
     return build
-
-
-def int8_graph_of(*parts):
-    return graph_of(*parts, opset=17, options={"precision": "int8", "name": "net"})
 
 
 def names(fused):
@@ -126,7 +122,7 @@ WIDE = "Conv<pads=[1, 1, 1, 1]>"
 
 def test_an_operator_larger_than_the_scratchpad_is_cut_over_its_output_channels():
     nodes = [f"[conv] c = {WIDE}(x, w)", "[relu] r = Relu(c)", f"[next] y = {WIDE}(r, v)"]
-    graph = int8_graph_of(nodes, IMAGE, ["y"], {"w": (64, 4, 3, 3), "v": (4, 64, 3, 3)})
+    graph = int8_graph(nodes, IMAGE, ["y"], {"w": (64, 4, 3, 3), "v": (4, 64, 3, 3)}, name="net")
     workload = lower([graph], npu(scratchpad=4096))
     tiles = [job for job in workload.jobs if job.operators[0] == "conv"]
     assert len(tiles) > 1
@@ -144,7 +140,7 @@ def test_an_operator_larger_than_the_scratchpad_is_cut_over_its_output_channels(
 def test_a_tile_reads_all_of_what_is_broadcast_over_channels_and_its_share_of_what_is_not():
     nodes = [f"c = {WIDE}(x, w)", "m = Mul(c, mask)", "y = Mul(m, scale)"]
     weights = {"w": (64, 4, 3, 3), "scale": (64, 1, 1)}
-    graph = int8_graph_of(nodes, IMAGE | {"mask": (1, 1, 8, 8)}, ["y"], weights)
+    graph = int8_graph(nodes, IMAGE | {"mask": (1, 1, 8, 8)}, ["y"], weights, name="net")
     tiles = lower([graph], npu(scratchpad=4096)).jobs
     assert len(tiles) > 1
     read = {
@@ -161,7 +157,7 @@ def test_a_tile_reads_all_of_what_is_broadcast_over_channels_and_its_share_of_wh
 def test_a_tile_reads_only_the_parts_of_a_cut_tensor_that_hold_its_channels():
     nodes = [f"[left] a = {WIDE}(x, w)", f"[right] b = {WIDE}(z, v)", "y = Add(b, a)"]
     weights = {"w": (64, 4, 3, 3), "v": (64, 4, 3, 3)}
-    graph = int8_graph_of(nodes, IMAGE | {"z": (1, 4, 8, 8)}, ["y"], weights)
+    graph = int8_graph(nodes, IMAGE | {"z": (1, 4, 8, 8)}, ["y"], weights, name="net")
     jobs = lower([graph], npu(scratchpad=6000)).jobs
     first = next(job for job in jobs if job.operators[0] == "right")
     assert first.tiles > 1

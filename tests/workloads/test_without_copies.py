@@ -4,7 +4,7 @@ else."""
 import pytest
 from tests.support.efforts import TEST
 from tests.support.networks import npu
-from tests.support.onnx_builder import constant, graph_of, node
+from tests.support.onnx_builder import constant, graph_of, int8_graph, node
 from tests.support.random_networks import random_network
 
 import loadmaster as lm
@@ -15,10 +15,6 @@ from loadmaster.workloads.lowering.pieces import plain_cuts, sizes_for
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
 HEADS, CACHED, WIDTH = 2, 40, 16
-
-
-def int8_graph_of(*parts):
-    return graph_of(*parts, opset=17, options={"precision": "int8", "name": "net"})
 
 
 def decoder(*, past_is_input=True, twice=False):
@@ -36,7 +32,7 @@ def decoder(*, past_is_input=True, twice=False):
     shape = (1, HEADS, CACHED, WIDTH)
     inputs = {"x": (1, HEADS, 1, WIDTH), "old": shape} | ({"past": shape} if past_is_input else {})
     outputs = ["y", "present", *(["unused"] if past_is_input else []), *(["z"] if twice else [])]
-    return int8_graph_of(nodes, inputs, outputs, {"w": (WIDTH, WIDTH)})
+    return int8_graph(nodes, inputs, outputs, {"w": (WIDTH, WIDTH)}, name="net")
 
 
 def kinds(graph):
@@ -93,7 +89,7 @@ def test_tiles_fill_the_arrays_and_are_as_wide_as_the_machine_is_balanced():
     last."""
     target = npu(2, 100_000)
     weights = {"w": (256, 1003)}
-    graph = int8_graph_of(["[wide] y = MatMul(x, w)"], {"x": (100, 256)}, ["y"], weights)
+    graph = int8_graph(["[wide] y = MatMul(x, w)"], {"x": (100, 256)}, ["y"], weights, name="net")
     single = without_updates(graph)
     (cut,) = plain_cuts(single, fuse(single), target)
     assert sizes_for(target).step == 8
@@ -110,7 +106,7 @@ def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have
         "[join] both = Concat<axis=1>(left, right)",
         "[convolve] y = Conv(both, w)",
     ]
-    graph = int8_graph_of(nodes, {"x": (1, 16, 4, 4)}, ["y"], {"w": (16, 32, 1, 1)})
+    graph = int8_graph(nodes, {"x": (1, 16, 4, 4)}, ["y"], {"w": (16, 32, 1, 1)}, name="net")
     workload = lower([graph], npu(1, 1_100))
     tiles = [job for job in workload.jobs if job.operators[0] == "convolve"]
     assert len(tiles) > 1

@@ -135,6 +135,10 @@ class Core:
         return self.noc_latency + self.job_overhead
 
 
+COPY_FIELDS = ("to_fast", "to_main", "asynchronous_to_fast", "asynchronous_to_main")
+"""Names of the bandwidths of a copy engine in hardware files."""
+
+
 @dataclass(frozen=True)
 class CopyEngine:
     """Bandwidths of copies into each memory, by its number, in bytes/s: of copies that block
@@ -153,13 +157,8 @@ class CopyEngine:
     @property
     def fields(self) -> dict[str, float]:
         """Return the bandwidths by their names in hardware files."""
-        (to_main, to_fast), (later_main, later_fast) = self.blocking, self.overlapping
-        return {
-            "to_fast": to_fast,
-            "to_main": to_main,
-            "asynchronous_to_fast": later_fast,
-            "asynchronous_to_main": later_main,
-        }
+        rates = (*self.blocking[::-1], *self.overlapping[::-1])
+        return dict(zip(COPY_FIELDS, rates, strict=True))
 
 
 @dataclass(frozen=True)
@@ -219,7 +218,7 @@ def core_places(smaller: Target, target: Target) -> list[int] | None:
     places, free = [], iter(enumerate(target.cores))
     for core in smaller.cores:
         place = next(
-            (number for number, other in free if next(_core_excess(core, other), None) is None),
+            (number for number, other in free if not any(_core_excess(core, other))),
             None,
         )
         if place is None:
@@ -230,7 +229,7 @@ def core_places(smaller: Target, target: Target) -> list[int] | None:
 
 def is_within(smaller: Target, target: Target) -> bool:
     """Say whether a machine has at least as much of everything as a smaller one."""
-    return next(excess_of(smaller, target), None) is None
+    return not any(excess_of(smaller, target))
 
 
 def excess_of(smaller: Target, target: Target) -> Iterator[str]:
@@ -261,10 +260,9 @@ def _core_excess(one: Core, other: Core) -> Iterator[str]:
         yield "macs_per_cycle"
     if one.efficiency != other.efficiency:
         yield "efficiency"
-    if (one.noc_bandwidth or float("inf")) > (other.noc_bandwidth or float("inf")):
-        yield "noc_bandwidth"
-    if (one.weight_loading or float("inf")) > (other.weight_loading or float("inf")):
-        yield "weight_loading"
+    for name in ("noc_bandwidth", "weight_loading"):
+        if (getattr(one, name) or float("inf")) > (getattr(other, name) or float("inf")):
+            yield name
     if one.start_up < other.start_up:
         yield "job_overhead"
 

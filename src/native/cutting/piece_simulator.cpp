@@ -9,7 +9,6 @@ namespace loadmaster::cutting {
 
 namespace {
 
-constexpr double slight = 1e-9; // what of a link's time is none
 constexpr double margin = 1e-6; // share by which a run may seem to end later than it does
 constexpr double rounding =
     1e-9; // share of a step by which what ends at once may seem to end later
@@ -301,7 +300,7 @@ std::size_t PieceSimulator::next_fetch(std::size_t op, std::size_t tile) const {
     const std::int64_t option = state_.option[op];
     const double *fetch = &network_.fetch[network_.piece_first[option]];
     while (tile < tiles(option) && !(fetch[tile] > 0.0)) ++tile;
-    return tile < tiles(option) ? tile : none;
+    return tile < tiles(option) ? tile : IndexSet::none;
 }
 
 // Whether the same is fetched for an operator in one option as in another, one time after the
@@ -341,7 +340,7 @@ void PieceSimulator::fetch_next() {
     for (; !state_.fetching && state_.fetch_op < network_.operators;
         ++state_.fetch_op, state_.fetch_tile = 0) {
         const std::size_t op = state_.fetch_op, tile = next_fetch(op, state_.fetch_tile);
-        if (tile == none) continue;
+        if (tile == IndexSet::none) continue;
         if (gate_[op] != op && state_.left[gate_[op]] > 0) return;
         const double seconds = network_.fetch[network_.piece_first[state_.option[op]] + tile];
         state_.fetch_tile = tile, state_.fetching = true;

@@ -57,8 +57,6 @@ class PieceSimulator {
     const std::vector<double> &passed() const { return state_.passed; }
 
   private:
-    static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
-
     // For an option of a reader and of its source: which of the reader's pieces need each of the
     // source's, and how many each needs.
     struct Edge {

@@ -16,14 +16,13 @@ from loadmaster.cost.analytical.job_costs import job_costs
 from loadmaster.cost.analytical.nests import kind_of, width_of
 from loadmaster.cost.calibration.observations import CopyTime, Observation, Observations
 from loadmaster.cost.tables.measured_times_csv import COPY, TimedKernel, TimedLayer
-from loadmaster.targets.hardware import Core, Memory, Style, Target
+from loadmaster.targets.hardware import COPY_FIELDS, Core, Memory, Style, Target
 from loadmaster.workloads.frontends.job_list import job_list_of
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
 
 _SLOWLY = 2.0**-20
-_COPIES = ("to_fast", "to_main", "asynchronous_to_fast", "asynchronous_to_main")
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,8 @@ def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str
 
 def _copy(kernel: TimedKernel, source: str) -> CopyTime:
     field = kernel.kernel.removeprefix("copy.")
-    if field not in _COPIES:
-        raise JobError(f"{source}: {kernel.kernel!r} is no copy: {instead(field, _COPIES)}")
+    if field not in COPY_FIELDS:
+        raise JobError(f"{source}: {kernel.kernel!r} is no copy: {instead(field, COPY_FIELDS)}")
     amounts = kernel.amounts
     return CopyTime(
         field,

@@ -99,10 +99,7 @@ def _alike(network: Choosable, cuts: Sequence[Cut], number: int) -> Iterator[Gri
             )
         )
         if 1 < len(ends) <= _MOST_PIECES:
-            yield Grid(
-                form.shape,
-                tuple(ends if d == axis else (size,) for d, size in enumerate(form.shape)),
-            )
+            yield form.along(axis, ends)
 
 
 def _axis(cut: Cut) -> tuple[int, tuple[int, ...]] | None:

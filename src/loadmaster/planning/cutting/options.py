@@ -255,8 +255,7 @@ def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterato
         made = [size for size in balanced_sizes(sizes, costs.alone, chosen) if size]
         if len(made) > 1:
             ends = tuple(np.cumsum(made).tolist())
-            shape = tuple(ends if d == axis else (extent,) for d, extent in enumerate(form.shape))
-            yield Option(Grid(form.shape, shape), costs[np.searchsorted(sizes, made).tolist()])
+            yield Option(form.along(axis, ends), costs[np.searchsorted(sizes, made).tolist()])
 
 
 def _counts(cores: int) -> Iterator[tuple[int, int]]:

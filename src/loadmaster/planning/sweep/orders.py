@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.planning.sweep.axes import Axis, machine
-from loadmaster.targets.hardware import Target, core_places, is_within
+from loadmaster.targets.hardware import COPY_FIELDS, Target, core_places, is_within
 
 _MEMORY = ("scratchpad", "bandwidth", "capacity", "read_bandwidth", "write_bandwidth")
 _CORE = (
@@ -23,8 +23,7 @@ _CORE = (
     "fp16",
     "fp32",
 )
-_COPY = ("to_fast", "to_main", "asynchronous_to_fast", "asynchronous_to_main")
-_ORDERED = frozenset((*_MEMORY, *_CORE, *_COPY))
+_ORDERED = frozenset((*_MEMORY, *_CORE, *COPY_FIELDS))
 """Fields that machines may be compared by; whether they may here,
 :func:`~loadmaster.targets.hardware.is_within` says."""
 

@@ -70,9 +70,11 @@ class Grid:
     def under(self, shape: tuple[int, ...]) -> Grid:
         """The same pieces of the same elements under another shape, which has the dimensions that
         are cut."""
+        if shape == self.shape:
+            return self
         at = matching_axes(shape, self.shape)
         ends = (self.ends[at[a]] if a in at else (extent,) for a, extent in enumerate(shape))
-        return self if shape == self.shape else Grid(shape, tuple(ends))
+        return Grid(shape, tuple(ends))
 
     def meeting(self, box: Box) -> Iterator[int]:
         """Numbers of the pieces that make something of a box. O(those)"""
@@ -180,6 +182,11 @@ class Divisible:
         return all(
             any(window.axis == axis for window in windows) for _, windows in self.uses[storage]
         )
+
+    def along(self, axis: int, ends: tuple[int, ...]) -> Grid:
+        """The grid of parts along one dimension that end where it is said."""
+        extents = (ends if d == axis else (extent,) for d, extent in enumerate(self.shape))
+        return Grid(self.shape, tuple(extents))
 
     def chains(self, parts: dict[int, int], links: int) -> Grid | Chains:
         """The grid of so many parts along some dimensions, each summed up by a chain of so many

@@ -262,10 +262,8 @@ class _MiniBatch:
     def _add_part(
         self, name: str, storage: str, part: Part, kind: TensorKind, producer: int = -1
     ) -> None:
-        is_output, shape = (
-            storage in self._pieces.outputs,
-            self._pieces.graph.tensors[storage].shape,
-        )
+        is_output = storage in self._pieces.outputs
+        shape = self._pieces.graph.tensors[storage].shape
         own = (name, self._network, storage, 0, part.bytes, str(kind), is_output, producer)
         self._builder.tensors[name] = TensorInstance(*own, shape, part.box if part.label else ())
 

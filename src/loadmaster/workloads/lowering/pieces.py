@@ -375,8 +375,9 @@ def _in_channels(graph: Graph, group: FusedOp, capacity: int, sizes: Sizes) -> G
         return WHOLE
     axis, nest = loops.index(CHANNELS), group.nests[0]
     extent, unit = form.shape[axis], form.step[axis]
-    undivided = [each for each in group.reads if not form.divides(each.tensor, axis)]
-    shared_bytes = sum(access.bytes for access in undivided)
+    shared_bytes = sum(
+        access.bytes for access in group.reads if not form.divides(access.tensor, axis)
+    )
     own_bytes = total - shared_bytes
     if shared_bytes >= capacity:
         return WHOLE
@@ -397,8 +398,5 @@ def _in_channels(graph: Graph, group: FusedOp, capacity: int, sizes: Sizes) -> G
                     ends = tuple(
                         min(extent, steps * tile // tiles * step) for tile in range(1, tiles + 1)
                     )
-                    return Grid(
-                        form.shape,
-                        tuple(ends if d == axis else (n,) for d, n in enumerate(form.shape)),
-                    )
+                    return form.along(axis, ends)
     return WHOLE

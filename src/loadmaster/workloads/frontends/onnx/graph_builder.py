@@ -228,6 +228,7 @@ def _reads(step: Step, found: Division) -> Iterator[Access]:
     named = {name for nest in work.nests for name in (nest.input, nest.weight)}
     touched: dict[str, int] = {}
     windows: dict[str, tuple[Window, ...]] = {}
+    orders: dict[str, tuple[int, ...] | None] = {}
     for index, value, own in _operands(step, found):
         if value.name not in named and _is_parameter(value, index in planning):
             continue
@@ -238,12 +239,13 @@ def _reads(step: Step, found: Division) -> Iterator[Access]:
             alike = len(own) == len(value.shape) and windows.get(value.name, own) == own
             windows[value.name] = own if alike and _is_needed(own, value, node) else ()
             touched[value.name] = min(value.bytes, touched.get(value.name, 0) + size)
-    orders = {value.name: value.order for _, value, _ in _operands(step, found)}
+            orders[value.name] = value.order
     for name, size in touched.items():
         own, order = windows[name], orders[name]
+        if own and order is not None:
+            # By the owner's dimensions, and as a whole where these are not known.
+            own = tuple(own[order.index(axis)] for axis in range(len(order)))
         moved = order is not None and list(order) != sorted(order)
-        if order is not None and (moved or not order):
-            own = tuple(own[order.index(axis)] for axis in range(len(order))) if own else ()
         yield Access(name, size, own, of_storage=bool(own) and moved)
 
 

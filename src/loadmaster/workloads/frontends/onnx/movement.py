@@ -51,16 +51,13 @@ def _everywhere(node: Node, windows: Windows) -> Division:
 
 
 def _transposed(node: Node) -> Division:
-    rank = len(node.result.shape)
-    order = node.integers("perm") or list(range(rank))[::-1]
-    return divided({0: tuple(Window(order.index(axis)) for axis in range(rank))}, copies=True)
+    order, _ = node.permutation(node.shape(0))
+    return divided({0: tuple(Window(order.index(axis)) for axis in range(len(order)))}, copies=True)
 
 
 def _keeps_order(node: Node, source: Value) -> bool:
     """Only axes of size one move. Weights can be laid out either way before the first inference."""
-    order = node.integers("perm") or list(range(len(source.shape)))[::-1]
-    moved = [axis for axis in order if source.shape[axis] > 1]
-    return source.constant or moved == sorted(moved)
+    return source.constant or not node.permutation(source.shape)[1]
 
 
 def _concatenated(node: Node) -> Division:

@@ -204,6 +204,13 @@ class Node:
         value = self.optional(operand) if operand is not None else None
         return value.integers() if value else None
 
+    def permutation(self, shape: Shape) -> tuple[list[int], bool]:
+        """Return the dimension of an operand of some shape that each of a transposition's result
+        is, and whether any moves that has several elements."""
+        order = self.integers("perm") or list(range(len(shape)))[::-1]
+        long = [axis for axis in order if shape[axis] > 1]
+        return order, long != sorted(long)
+
 
 @dataclass(frozen=True, slots=True)
 class Work:

@@ -434,16 +434,15 @@ def _alias(node: Node) -> Value:
 
 def _order(node: Node, source: Value) -> tuple[int, ...] | None:
     """Which dimension of the owner's each of a view is."""
-    rank = len(source.shape)
-    order = source.order if source.alias_of else tuple(range(rank))
+    order = source.order if source.alias_of else tuple(range(len(source.shape)))
     if node.kind == "Transpose":
-        perm = node.integers("perm") or list(range(rank))[::-1]
-        moved = [axis for axis in perm if source.shape[axis] > 1]
-        kept = order is None and moved == sorted(moved)
-        return None if kept else tuple(order[axis] for axis in perm) if order else ()
+        permutation, moves = node.permutation(source.shape)
+        if order is None and not moves:
+            return None
+        return tuple(order[axis] for axis in permutation) if order else ()
     if node.result.shape == source.shape:
         return order
-    return None if order is None or (list(order) == sorted(order) and order) else ()
+    return None if order is None or (order and list(order) == sorted(order)) else ()
 
 
 def _moved(node: Node, value: Value | None) -> Value | None:
