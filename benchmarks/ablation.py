@@ -145,9 +145,6 @@ MOVES = (
 MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
     "halves": [replaced("cutting.candidates._halves", _nothing)],
     "retiling": [replaced("cut_selection.retiled", lambda planner, solution: (planner, solution))],
-    "separate plans with residents": [
-        replaced("separate.SeparatePipeline.with_residents", _nothing)
-    ],
     "column tiles": [replaced("cutting.band_cuts.has_wide_bands", lambda *_: False)],
     "bands for half and a quarter": [replaced("cutting.band_cuts._SHARES", (1.0,))],
     "bands for a quarter": [replaced("cutting.band_cuts._SHARES", (1.0, 0.5))],

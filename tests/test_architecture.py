@@ -388,7 +388,7 @@ TOKENS = {
     "integrations": 105_781,
     "mapping": 24_234,
     "placement": 33_101,
-    "planning": 96_228,
+    "planning": 92_078,
     "report": 38_537,
     "targets": 5_433,
     "workloads": 72_710,

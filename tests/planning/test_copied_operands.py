@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.cut_networks import convolutions
-from tests.support.efforts import SEPARATE, TEST
+from tests.support.efforts import TEST
 from tests.support.fuzzing import fuzz
 from tests.support.lowered import joint_problem
-from tests.support.networks import residual_chain
+from tests.support.networks import GraphBuilder, residual_chain, staged_machine, workload
 from tests.support.summed_networks import copying, product
 
 import loadmaster as lm
@@ -17,7 +17,10 @@ from loadmaster.core.errors import CapacityError
 from loadmaster.cost.base import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.cutting.fitting import fitted
+from loadmaster.planning.goal import require_room
 from loadmaster.planning.joint.problem import JointOptions
+from loadmaster.planning.packing import Stays, most_alive
+from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
@@ -65,10 +68,50 @@ def test_two_cores_are_faster_than_one_and_inputs_that_come_later_are_awaited():
     assert plan.mini_batches[1].release == pytest.approx(1e-3)
 
 
-def test_without_a_joint_search_jobs_run_in_turn_on_the_core_that_is_soonest_done():
-    plan = lm.plan([residual_chain(2)], copying(3), effort=SEPARATE, cut="none")
+@st.composite
+def orders(draw):
+    tasks = draw(st.integers(1, 10))
+    return workload(
+        [tuple(a for a in range(b) if draw(st.integers(0, 2)) == 0) for b in range(tasks)]
+    )
+
+
+@given(orders(), st.integers(1, 12))
+@fuzz(150)
+def test_operands_are_there_when_needed_and_fit(jobs, lines):
+    machine = staged_machine(64 * lines)
+    if max(64 * (len(job.reads) + 1) for job in jobs.jobs) > 64 * lines:
+        with pytest.raises(CapacityError, match=r"required.*available.*in excess"):
+            require_room(jobs, machine)
+        return
+    require_room(jobs, machine)
+    problem = joint_problem(jobs, machine)
+    found = problem.evaluate(np.arange(len(jobs.jobs), dtype=np.int64), JointOptions())
+    schedule, placement, timeline = problem.decisions(found)
+    stays = Stays.of(jobs, placement, timeline, 1)
+    assert most_alive(stays.start, stays.end, stays.sizes) <= 64 * lines
+    for index, job in enumerate(jobs.jobs):
+        for operand in job.reads:
+            tensor = jobs.tensor_index[operand.tensor]
+            assert any(
+                stay.tensor == tensor and stay.memory == 1 and index in stay.users
+                for stay in placement.residences
+            )
+    replay(jobs, job_times(problem.table, machine, placement.used), machine, schedule, placement)
+
+
+def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room():
+    """Two jobs read one input and write an output each; with room for one output at a time, the
+    second waits for the first's copy."""
+    build = GraphBuilder()
+    build.tensor("x", (100,), TensorKind.INPUT)
+    for name in ("a", "b"):
+        build.tensor(name, (1920,))
+        build.op("Widen", OpClass.MOVEMENT, ["x"], name)
+    plan = lm.plan([build.graph("a", "b")], staged_machine(2048), effort=TEST)
     assert lm.verify(plan) == ()
-    assert len({job.core for job in plan.jobs}) == 1
+    with pytest.raises(CapacityError):
+        lm.plan([build.graph("a", "b")], staged_machine(1984), effort=TEST)
 
 
 @pytest.mark.parametrize("room", [1900, 2048, 2500])

@@ -9,7 +9,7 @@ from loadmaster.planning import addresses
 from loadmaster.planning.packing import pack
 
 
-def test_the_search_does_not_end_before_a_packing_leaves_nothing_out(monkeypatch):
+def test_the_search_goes_on_with_less_room_where_a_packing_leaves_something_out(monkeypatch):
     """The packer is given a memory that is smaller than the search thinks, as gaps between buffers
     make it."""
     left_out = []
@@ -28,4 +28,4 @@ def test_the_search_does_not_end_before_a_packing_leaves_nothing_out(monkeypatch
     )
     assert lm.verify(plan) == ()
     assert left_out[0] > 0
-    assert 0 in left_out
+    assert left_out[-1] < left_out[0]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.networks import npu, workload
+from tests.support.networks import npu, resident, workload
 
 from loadmaster import _native
 from loadmaster.core.errors import PlanError
@@ -17,7 +17,6 @@ from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.base import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.decisions import Schedule
-from loadmaster.planning.residency import resident
 
 
 def run(duration, demand, resource, order, edges, links=None):
@@ -117,7 +116,7 @@ def test_an_order_against_the_dependencies_is_refused_not_waited_for():
     table = job_table(jobs, machine)
     placement = resident(jobs, table, np.zeros(2, dtype=bool))
     times = job_times(table, machine, placement.used)
-    schedule = Schedule(np.zeros(2, dtype=np.int32), np.array([1, 0]), 0.0, 1)
+    schedule = Schedule(np.zeros(2, dtype=np.int32), np.array([1, 0]))
     with pytest.raises(PlanError, match="can never start"):
         replay(jobs, times, machine, schedule, placement)
 

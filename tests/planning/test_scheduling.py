@@ -1,4 +1,4 @@
-"""List scheduling, the search on top of it, and bounds that nothing may beat."""
+"""List scheduling, and bounds that nothing may beat."""
 
 import itertools
 
@@ -6,17 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.networks import npu, residual_chain
+from tests.support.networks import npu, resident, residual_chain
 
-from loadmaster.core.progress import Deadline
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.base import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.bounds import makespan_bound
 from loadmaster.planning.decisions import Schedule
-from loadmaster.planning.residency import resident
-from loadmaster.planning.separate import map_jobs
 from loadmaster.workloads.lowering.instantiate import lower
 
 
@@ -35,7 +32,7 @@ def test_no_assignment_order_or_placement_beats_the_bound(blocks, cores, extra, 
     bound = makespan_bound(jobs.jobs, jobs.tensors, job_table(jobs, machine), machine)
     order = np.arange(len(jobs.jobs))
     for assignment in itertools.product(range(cores), repeat=len(jobs.jobs)):
-        schedule = Schedule(np.array(assignment, dtype=np.int32), order, 0, 1)
+        schedule = Schedule(np.array(assignment, dtype=np.int32), order)
         for everywhere in (False, True) if scratchpad else (False,):
             in_fast = np.array([everywhere and t.kind == "activation" for t in jobs.tensors])
             placement = resident(jobs, job_table(jobs, machine), in_fast)
@@ -62,18 +59,3 @@ def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner():
     )
     assert found.core.tolist() == [0, 0]
     assert found.makespan == 2
-
-
-def test_a_time_limit_and_an_interrupt_return_the_best_so_far():
-    machine = npu(2)
-    jobs = lower([residual_chain(3)], machine)
-    times = times_of(jobs, machine)
-    late = map_jobs(jobs.jobs, times, samples=10**9, seed=0, deadline=Deadline.within(0.05))
-
-    def interrupt(stage, share):
-        raise KeyboardInterrupt
-
-    stopped = map_jobs(jobs.jobs, times, samples=10**9, seed=0, progress=interrupt)
-    for schedule in (late, stopped):
-        assert schedule.interrupted
-        assert len(schedule.order) == len(jobs.jobs)

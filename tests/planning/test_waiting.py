@@ -15,7 +15,7 @@ def job(number, *after):
 
 
 def schedule(*cores):
-    return Schedule(np.array(cores, dtype=np.int32), np.arange(len(cores)), 0, 0)
+    return Schedule(np.array(cores, dtype=np.int32), np.arange(len(cores)))
 
 
 def placement(*copies):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.cost.base import JobTable
+from loadmaster.planning.decisions import Placement, Residence
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.job import (
@@ -106,6 +111,22 @@ def npu(
     engine = CopyEngine((8e9, 8e9), (8e9, 8e9)) if fast and copies else None
     dram = Memory("dram", 2**24, 1e9, 1e9)
     return Target("npu", "for tests", own, (dram, fast) if fast else (dram,), engine)
+
+
+def resident(workload: Workload, table: JobTable, in_fast: NDArray[np.bool_]) -> Placement:
+    """The placement that keeps ``in_fast`` activations in the fast memory from producer to last
+    reader, and everything else in main memory."""
+    residences = []
+    for t, (tensor, users) in enumerate(zip(workload.tensors, workload.readers, strict=True)):
+        if in_fast[t]:
+            residences.append(Residence(t, 1, tensor.producer, users))
+        if tensor.is_output or not in_fast[t]:
+            stays = tensor.is_output or tensor.kind == "weight"
+            residences.append(Residence(t, 0, tensor.producer, () if in_fast[t] else users, stays))
+    output = np.array([tensor.is_output for tensor in workload.tensors])
+    rows = table.operand_tensor
+    main = ~in_fast[rows] | (table.operand_write & output[rows])
+    return Placement(np.stack([main, in_fast[rows]]), (), tuple(residences))
 
 
 def staged_machine(hbm: int) -> Target:

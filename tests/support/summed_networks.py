@@ -95,7 +95,7 @@ def in_chains(graph: Graph, generator: np.random.Generator) -> Cuts:
 def summed_plan() -> Plan:
     """A plan of matrix products and convolutions in chains of pieces."""
     _, graph = network(4)
-    target = copying()
+    target = copying(1)
     return planned(
         lower([graph], target, cuts=[in_chains(graph, np.random.default_rng(4))]), target
     )

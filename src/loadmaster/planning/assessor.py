@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Int32s, Ints, edges_of
+from loadmaster.core.arrays import Floats, Ints, edges_of
 from loadmaster.core.errors import PlanError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
@@ -129,33 +128,6 @@ class Assessor:
             [self.target.main.padded(tensor.bytes) for tensor in self.workload.tensors],
             dtype=np.int64,
         )
-
-    def search_options(self, placement: Placement) -> dict[str, Any]:
-        """What the mapper is told of the goal: how to score, what is urgent, and which cores are
-        frugal."""
-        if self.goal.objective == "throughput" and not self.goal.is_timed:
-            return {}
-        energy = self.energy.of_jobs(placement.used)
-        each = np.arange(len(energy))
-
-        def score(core: Int32s, end: Ints, makespan: int) -> Score:
-            def joules() -> int:
-                return round(float(energy[each, core].sum())) + self.energy.rates.static(makespan)
-
-            return self.goal.score(end, makespan, joules)
-
-        least = energy.min(axis=1, keepdims=True)
-        frugal = (
-            [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
-        )
-        search_options: dict[str, Any] = {
-            "score_of": score,
-            "release": self.goal.job_release,
-            "allowed": frugal,
-        }
-        if self.goal.is_timed or self.goal.latency_network:
-            search_options["urgency"] = self.goal.urgency
-        return search_options
 
     def times(self, placement: Placement) -> JobTimes:
         """How long every job takes on every core, and what it asks of the links."""

@@ -27,15 +27,11 @@ class Schedule:
     """Which core runs each job and in which order.
 
     ``core[j]`` is the core of job ``j``; each core runs its jobs in the order in which they appear
-    in ``order``. ``makespan`` in picoseconds is the mapper's own estimate; ``interrupted`` says
-    that a time limit or Ctrl-C ended the search early.
+    in ``order``.
     """
 
     core: Int32s
     order: Ints
-    makespan: int
-    samples: int
-    interrupted: bool = False
 
 
 @dataclass(frozen=True)

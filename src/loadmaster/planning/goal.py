@@ -15,17 +15,34 @@ from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.units import PICOSECONDS, format_bytes
 from loadmaster.planning.decisions import Copy, Score
 from loadmaster.targets.hardware import Memory, Target
-from loadmaster.workloads.job import Workload, network_timings, require_network
+from loadmaster.workloads.job import Job, Workload, network_timings, require_network
 
 
-def require_room(workload: Workload, main: Memory) -> None:
-    """Raise `CapacityError` for networks that no plan can fit into main memory."""
-    least = _least(workload)
+def require_room(workload: Workload, target: Target) -> None:
+    """Raise `CapacityError` for networks that no plan can fit into main memory; where all operands
+    must be copied, also for a job whose operands do not fit into the fast one."""
+    main, least = target.main, _least(workload)
     if least > main.capacity:
         raise CapacityError(
             f"{main.name} cannot hold the networks: weights with inputs or outputs take"
             f" {format_bytes(least)}, {format_bytes(main.capacity)} available,"
             f" {format_bytes(least - main.capacity)} in excess: {_advice(main)}"
+        )
+    if main.in_place or not workload.jobs:
+        return
+    fast = target.memories[1]
+    size = {tensor.name: fast.padded(tensor.bytes) for tensor in workload.tensors}
+
+    def operands(job: Job) -> int:
+        return sum(size[name] for name in {operand.tensor for operand in (*job.reads, *job.writes)})
+
+    job = max(workload.jobs, key=operands)
+    if (required := operands(job)) > fast.capacity:
+        raise CapacityError(
+            f"job {job.name} needs all its operands in {fast.name}: {format_bytes(required)}"
+            f" required, {format_bytes(fast.capacity)} available,"
+            f" {format_bytes(required - fast.capacity)} in excess: use a smaller batch, a lower"
+            f" precision, or a larger {fast.name}.capacity"
         )
 
 

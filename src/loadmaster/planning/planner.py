@@ -87,8 +87,8 @@ def plan(
     operators, unless time runs out.
 
     A full plan lowers networks to jobs, costs every job on every core, then maps, places, allocates
-    and simulates: first with everything in main memory, then with activations kept in the fast
-    memory. From the best of these the joint search goes on, over cores, order, residency and
+    and simulates: first with everything in main memory, then with what the fast memory holds along
+    that order. From the better of these the joint search goes on, over cores, order, residency and
     transfers together: weights are fetched once for all mini-batches that are near one another in
     the order, and ahead of their use. The best plan is returned, so it is never worse than the best
     separate one. Best is the one whose mini-batches are late least, all together, then the one with

@@ -3,29 +3,30 @@ mapping, placement and allocation."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from loadmaster.core.arrays import Ints
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import CapacityError
-from loadmaster.core.progress import Deadline, Interrupts, Progress
+from loadmaster.core.progress import Deadline, Interrupts, Progress, no_progress
 from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import least_table, tiled_table
 from loadmaster.cost.base import JobTable
+from loadmaster.mapping.local_search import upward_rank
 from loadmaster.planning.addresses import Addresses, Draft
 from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.decisions import Bounds, Packing, Score, Solution
 from loadmaster.planning.goal import Goal, refusal, require_room
-from loadmaster.planning.joint.problem import JointProblem
-from loadmaster.planning.joint.search import Found, JointSearch
+from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
+from loadmaster.planning.joint.search import JointSearch
+from loadmaster.planning.joint.state import ENERGY_ONLY
 from loadmaster.planning.packing import PackingCache, Stays
 from loadmaster.planning.residency import evict, worth_of_stays
-from loadmaster.planning.separate import SeparatePipeline
 from loadmaster.targets.hardware import Target, core_places
 from loadmaster.workloads.job import Workload
 
@@ -64,7 +65,6 @@ class WorkloadPlanner:
     _bounds: Bounds | None = field(init=False, default=None)
     _assess: Assessor = field(init=False)
     _addresses: Addresses = field(init=False)
-    _separate: SeparatePipeline = field(init=False)
 
     def __post_init__(self) -> None:
         if not len(self.tilings):
@@ -76,47 +76,48 @@ class WorkloadPlanner:
             self.packings,
             self.effort,
         )
-        stops = (self.deadline, self.report, self.interrupts, self.is_late)
-        self._separate = SeparatePipeline(
-            self._assess, self._addresses, self.seed, self.effort, *stops
-        )
 
     def best(self) -> Solution:
-        """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends
-        the search once there is one."""
-        require_room(self.workload, self.target.main)
-        if not self.target.main.in_place:
-            return self._copied()
-        best = self._separate.without_fast_memory()
-        try:
-            with self.interrupts.breakable():
-                best = self._separate.with_residents(best) or best
-        except KeyboardInterrupt:
-            self.interrupted = True
-        if self._joins() and self.deadline.passed():
-            return self._hurried(best)
-        separate = None if best.score.overflow else self._addresses.complete(best)
-        if not self._joins() or (self.interrupted and separate is not None):
-            return self._fitting(separate, best.score)
-        return self._jointly(best, separate)
+        """The best complete plan. Ctrl-C or the deadline ends the search once there is one."""
+        require_room(self.workload, self.target)
+        problem, begun = self._joint_problem(), self._separate()
+        least = begun.final_score
+        # Where every operand needs an address in the fast memory, there may be none for the first.
+        holds = self.target.main.in_place and not least.overflow
+        found, nearest, history = self._searched(begun.run.start, holds=holds)
+        if found is None or least < self.score_of(found):
+            draft, _ = self._packed(problem, begun)
+            first = None if draft is None or least.overflow else self._addresses.complete(draft)
+            complete = [each for each in (found, first) if each is not None]
+            found = min(complete, key=self.score_of, default=None)
+        if found is None:
+            excess = min(nearest, least).overflow
+            raise refusal(self.workload, self.target, excess, stopped=self.interrupted)
+        return replace(found, search=((0, least), *history))
 
-    def _hurried(self, begun: Draft) -> Solution:
-        """What the first orders of the joint search come to, where no time is left for more; what
-        was begun if that is better."""
-        found = None
-        with suppress(CapacityError):
-            found = self._jointly(begun, None)
-        if found is not None and (begun.score.overflow or self.score_of(found) <= begun.score):
-            return found
-        separate = None if begun.score.overflow else self._addresses.complete(begun)
-        return self._fitting(
-            min(
-                (each for each in (found, separate) if each is not None),
-                key=self.score_of,
-                default=None,
-            ),
-            begun.score,
+    def _separate(self) -> Evaluation:
+        """Jobs mapped with everything in main memory, then what stays in the fast one along the
+        order of that map; where all operands must be copied, both at once."""
+        problem, table, goal = self._joint_problem(), self.table, self.goal
+        rank = upward_rank(
+            [job.after for job in self.workload.jobs], table.compute.min(axis=1).tolist()
         )
+        ranked = -np.array(rank, dtype=np.float64)
+        keys = [np.arange(len(rank)), ranked]
+        if goal.is_timed or goal.latency_network:
+            keys.append(np.lexsort((ranked, -goal.urgency)).argsort())
+        orders = [np.argsort(key, kind="stable").astype(np.int64) for key in keys]
+        policies = [JointOptions()]
+        if self.target.main.in_place:
+            policies = [JointOptions(filled_fraction=(1.0, 0.0))]
+        if goal.needs_energy:
+            policies += [replace(policy, energy_weight=ENERGY_ONLY) for policy in policies]
+        every = itertools.product(orders, policies)
+        best = min((problem.evaluate(*each) for each in every), key=lambda each: each.final_score)
+        if not self.target.main.in_place:
+            return best
+        kept = problem.evaluate(_by_start(best.run.start, len(rank)), JointOptions())
+        return min(best, kept, key=lambda each: each.final_score)
 
     def retargeted(self, solution: Solution, target: Target) -> tuple[WorkloadPlanner, Solution]:
         """The same jobs, order, stays and addresses on a machine that has at least as much of
@@ -146,46 +147,22 @@ class WorkloadPlanner:
         return planner
 
     def quick_score(self) -> Score:
-        """An estimate of the score of :meth:`best`: few schedules and orders, and no addresses in
-        main memory."""
-        few = replace(self, effort=self.effort.screening)
-        begun = (
-            few._separate.without_fast_memory()
-            if self.target.main.in_place
-            else few._separate.staged()
-        )
-        if not self._joins():
-            if not self.target.main.in_place:
-                return begun.score
-            return (few._separate.with_residents(begun) or begun).score
-        search = JointSearch(
-            self._joint_problem(),
-            self._orders_of(begun),
-            samples=few.effort.evaluations,
-            seed=self.seed,
-            late=self.is_late,
-        )
-        return min(begun.score, search.run(few.effort.evaluations).evaluation.final_score)
+        """An estimate of the score of :meth:`best`: few orders, and no addresses."""
+        require_room(self.workload, self.target)
+        begun, samples = self._separate(), self.effort.screening.evaluations
+        search = self._search(begun.run.start, samples, no_progress)
+        return min(begun.final_score, search.run(samples).evaluation.final_score)
 
     def resumed(self, solution: Solution) -> Solution:
         """A plan no worse than a complete one, by a round of the joint search from its order."""
-        if not self._joins():
-            return solution
-        begun = Draft(
-            solution.schedule, solution.placement, solution.timeline, None, self.score_of(solution)
-        )
         few = replace(self, effort=self.effort.one_packing)
-        found = few._jointly(begun, solution)
+        found, _, steps = few._searched(
+            solution.timeline.start, self.score_of(solution), holds=True
+        )
         self.interrupted |= few.interrupted
         made = max((step[0] for step in solution.search), default=0)
-        return replace(
-            found,
-            search=(*solution.search, *((made + more, score) for more, score in found.search[1:])),
-        )
-
-    def _joins(self) -> bool:
-        fast = self.target.fast
-        return fast is not None and fast.capacity > 0 and self.effort.evaluations > 0
+        history = (*solution.search, *((made + more, score) for more, score in steps))
+        return replace(found or solution, search=history)
 
     def _joint_problem(self) -> JointProblem:
         for known in self.joint:
@@ -200,12 +177,18 @@ class WorkloadPlanner:
         )
         return self.joint[-1]
 
-    def _orders_of(self, candidate: Draft) -> list[Ints]:
-        """Orders that the joint search begins with: the separate plan's, and that of the jobs,
-        which runs bands depth first."""
-        start = candidate.timeline.start[: len(self.workload.jobs)]
-        own = np.arange(len(start), dtype=np.int64)
-        return [np.lexsort((own, start)).astype(np.int64), own]
+    def _search(self, start: Ints, samples: int, progress: Progress) -> JointSearch:
+        """The joint search from the order in which jobs start, and from that of the jobs, which
+        runs bands depth first."""
+        jobs = len(self.workload.jobs)
+        return JointSearch(
+            self._joint_problem(),
+            [_by_start(start, jobs), np.arange(jobs, dtype=np.int64)],
+            samples=samples,
+            seed=self.seed,
+            late=self.is_late,
+            progress=progress,
+        )
 
     def score_of(self, solution: Solution) -> Score:
         """What a complete plan is compared by."""
@@ -215,42 +198,40 @@ class WorkloadPlanner:
         """What was decided for another machine or other tilings, timed with these."""
         return self._addresses.timed(solution)
 
-    def _jointly(self, begun: Draft, separate: Solution | None) -> Solution:
-        """Go on from the separate plan, whether main memory can hold it or not, to the best one
-        that has addresses."""
-        best, nearest = separate, begun.score
-        history = [] if separate is None else [(0, self.score_of(separate))]
-        problem = self._joint_problem()
-        samples = self.effort.evaluations
-        search = JointSearch(
-            problem,
-            self._orders_of(begun),
-            samples=samples,
-            seed=self.seed,
-            late=self.is_late,
-            progress=self.report,
-        )
+    def _searched(
+        self, start: Ints, least: Score | None = None, *, holds: bool
+    ) -> tuple[Solution | None, Score, tuple[tuple[int, Score], ...]]:
+        """What the joint search finds that has addresses and is better than ``least``, the best
+        score that it saw, and its improvements.
+
+        It begins with the order in which jobs start. Where another plan ``holds``, Ctrl-C ends it
+        at once.
+        """
+        best: Solution | None = None
+        history = []
+        search = self._search(start, self.effort.evaluations, self.report)
+        nearest = Score(WHOLE_LIMIT, 0, 0, 0)
         try:
-            with self.interrupts.breakable() if separate is not None else nullcontext():
-                for evaluations, score, solution in self._improvements(problem, search, separate):
+            with self.interrupts.breakable() if holds else nullcontext():
+                for evaluations, score, solution in self._improvements(search, least, holds):
                     nearest = min(nearest, score)
                     if solution is not None:
                         best = solution
                         history.append((evaluations, self.score_of(solution)))
         except KeyboardInterrupt:
             self.interrupted = True
-        return replace(self._fitting(best, nearest), search=tuple(history))
+        return best, nearest, tuple(history)
 
     def _improvements(
-        self, problem: JointProblem, search: JointSearch, separate: Solution | None
+        self, search: JointSearch, least: Score | None, holds: bool
     ) -> Iterator[tuple[int, Score, Solution | None]]:
         """What every round of the joint search finds: evaluations so far, the score, and the plan,
         if it has addresses and is better.
 
         Where no addresses are found, the search goes on with less room.
         """
-        least, failures, packs = None if separate is None else self.score_of(separate), 0, False
-        rounds = tries = 0
+        problem, packs = self._joint_problem(), False
+        rounds = tries = failures = 0
         while True:
             over = rounds >= self.effort.packings or search.interrupted
             self.interrupted |= search.interrupted
@@ -267,11 +248,11 @@ class WorkloadPlanner:
                 # Packing it would be in vain: with even less room nothing better is found.
                 packs = least is not None and not score.overflow
                 continue
-            candidate, whole = self._packed(problem, found)
+            candidate, whole = self._packed(problem, found.evaluation)
             solution = (
                 None
                 if candidate is None
-                else self._addresses.complete(candidate, needed=least is None)
+                else self._addresses.complete(candidate, needed=least is None and not holds)
             )
             # Once it is late, what has found no address may stay in main memory.
             packs = solution is not None and (whole or self.is_late())
@@ -287,14 +268,16 @@ class WorkloadPlanner:
                 least = score
                 yield found.evaluations, score, solution
 
-    def _packed(self, problem: JointProblem, found: Found) -> tuple[Draft | None, bool]:
-        """What was found, with addresses in the fast memory, and whether all of it: what finds none
+    def _packed(self, problem: JointProblem, found: Evaluation) -> tuple[Draft | None, bool]:
+        """An evaluation with addresses in the fast memory, and whether all of it: what finds none
         goes back to main memory.
 
         None where it cannot.
         """
-        schedule, placement, timeline = problem.decisions(found.evaluation)
+        schedule, placement, timeline = problem.decisions(found)
         tensors, jobs = self.workload.tensors, len(self.workload.jobs)
+        if self.target.fast is None:
+            return Draft(schedule, placement, timeline, None, found.final_score), True
         worth = worth_of_stays(
             [r for r in placement.residences if r.memory == 1], tensors, self.table, schedule
         )
@@ -310,28 +293,14 @@ class WorkloadPlanner:
             packed = Stays.of(self.workload, placement, timeline, 1).packed(
                 Packing(np.array(placed, dtype=np.int64), 0, packed.load)
             )
-        return Draft(
-            schedule, placement, timeline, packed, found.evaluation.final_score
-        ), not unplaced
+        return Draft(schedule, placement, timeline, packed, found.final_score), not unplaced
 
     def is_late(self) -> bool:
         """Whether the search should end where it is."""
         self.interrupted |= self.interrupts.requested or self.deadline.passed()
         return self.interrupted
 
-    def _copied(self) -> Solution:
-        """The best plan on a machine that must copy all operands: with each copied as early as
-        space allows, or found jointly."""
-        begun, found = self._separate.staged(), next(self._separate.staged_and_packed(), None)
-        separate = (
-            None if found is None or found.score.overflow else self._addresses.complete(found)
-        )
-        if not self._joins() or (self.interrupted and separate is not None):
-            return self._fitting(separate, begun.score)
-        return self._jointly(begun, separate)
 
-    def _fitting(self, solution: Solution | None, nearest: Score) -> Solution:
-        """A solution, if there is one; else say how near to fitting into main memory any came."""
-        if solution is None:
-            raise refusal(self.workload, self.target, nearest.overflow, stopped=self.interrupted)
-        return solution
+def _by_start(start: Ints, jobs: int) -> Ints:
+    """Jobs in the order in which they start."""
+    return np.lexsort((np.arange(jobs), start[:jobs])).astype(np.int64)

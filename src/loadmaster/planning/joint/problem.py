@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import blake2b
 
@@ -16,11 +16,11 @@ from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.energy import EnergyModel
-from loadmaster.cost.base import JobTable
+from loadmaster.cost.base import JobTable, job_times
 from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Score, Timeline
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.packing import most_alive
-from loadmaster.targets.hardware import Target
+from loadmaster.targets.hardware import Memory, Target
 from loadmaster.workloads.job import Workload
 
 _LIMITING = 0.5
@@ -107,13 +107,15 @@ def fingerprint(order: Ints) -> bytes:
 
 
 class JointProblem:
-    """Jobs on a machine with a fast memory, checked and handed to native code once, to be evaluated
-    for many orders towards a goal."""
+    """Jobs on a machine, checked and handed to native code once, to be evaluated for many orders
+    towards a goal.
+
+    Without a fast memory, or where none of it may be filled, an evaluation is list scheduling.
+    """
 
     def __init__(
         self, workload: Workload, table: JobTable, target: Target, goal: Goal, energy: EnergyModel
     ) -> None:
-        assert target.fast is not None
         self.workload, self.table, self.target, self.goal, self.energy = (
             workload,
             table,
@@ -121,6 +123,11 @@ class JointProblem:
             goal,
             energy,
         )
+        self.memories = _memories(target)
+        self.capacity = self.memories[1].capacity
+        every = np.ones((len(target.memories), len(table.operand_job)), dtype=np.bool_)
+        # Raises `PlanError` where times are too long to be counted.
+        job_times(table, target, every)
         self._scores: dict[tuple[bytes, JointOptions], Score | None] = {}
         self.width = _widths(workload, table, target)
         self._native = _native_problem(workload, table, target, goal, energy, self.width)
@@ -133,11 +140,11 @@ class JointProblem:
         self._stays = self._output | np.array(
             [tensor.kind == "weight" for tensor in workload.tensors], dtype=np.bool_
         )
-        main, fast, rates = target.main, target.fast, energy.rates.memories
+        (main, fast), rates = self.memories, energy.rates.memories
         # Per second of its link a byte takes energy too: with this price, stays are chosen by the
         # energy that they save.
         self.energy_price = (
-            rates[1] * fast.read_bandwidth / (rates[0] * main.read_bandwidth) if rates[0] else 0.0
+            rates[-1] * fast.read_bandwidth / (rates[0] * main.read_bandwidth) if rates[0] else 0.0
         )
 
     @cached_property
@@ -167,8 +174,7 @@ class JointProblem:
     def _least_seconds(self) -> tuple[float, float, float]:
         """Seconds of all operands over the fast link, of arithmetic on all cores, and of what must
         cross the main link."""
-        main, fast, table = self.target.main, self.target.fast, self.table
-        assert fast is not None
+        (main, fast), table = self.memories, self.table
         moved, write = table.moved.min(axis=1), table.operand_write
         near = fast.link_seconds(int(moved[~write].sum()), int(moved[write].sum()))
         arithmetic = float(table.compute.min(axis=1).sum()) / table.compute.shape[1]
@@ -270,14 +276,14 @@ class JointProblem:
         """Whether each row of the job table moves bytes of each memory, shape (memories, rows)."""
         in_fast, written = run.row_stay >= 0, self._in_main(run) & self.target.main.in_place
         main = np.where(self.table.operand_write, written[self.table.operand_tensor], ~in_fast)
-        return np.stack([main, in_fast])
+        return np.stack([main, in_fast])[: len(self.target.memories)]
 
     def decisions(self, found: Evaluation) -> tuple[Schedule, Placement, Timeline]:
         """An evaluation as schedule, placement, and the timeline that it was simulated to have
         (without the use of links)."""
         jobs, run = len(self.workload.jobs), found.run
         order = np.lexsort((np.arange(jobs), run.core, run.start[:jobs]))
-        schedule = Schedule(run.core, order.astype(np.int64), run.makespan, 1)
+        schedule = Schedule(run.core, order.astype(np.int64))
         nothing = np.empty((0, 0))
         return (
             schedule,
@@ -360,6 +366,11 @@ class JointProblem:
         )
 
 
+def _memories(target: Target) -> tuple[Memory, Memory]:
+    """The main memory, and the fast one: of a machine without, one that holds nothing."""
+    return target.main, target.fast or replace(target.main, capacity=0)
+
+
 def _native_problem(
     workload: Workload,
     table: JobTable,
@@ -368,8 +379,8 @@ def _native_problem(
     energy: EnergyModel,
     width: Floats,
 ) -> _native.JointProblem:
-    assert target.fast is not None
-    main, fast, tensors = target.main, target.fast, workload.tensors
+    memories, tensors = _memories(target), workload.tensors
+    main, fast = memories
     # An input that comes later could only be fetched then: it is streamed where that can be.
     available = goal.released_tensors(workload)
     late = (available > 0) & main.in_place
@@ -393,9 +404,9 @@ def _native_problem(
         energy_penalty=_energy_penalty(table, energy),
         width=width,
         urgent=np.array([job.network in goal.urgent for job in workload.jobs], dtype=np.uint8),
-        read=np.array([memory.read_bandwidth for memory in target.memories]),
-        write=np.array([memory.write_bandwidth for memory in target.memories]),
-        engine=np.array(target.copy.overlapping if target.copy else [0.0] * len(target.memories)),
+        read=np.array([memory.read_bandwidth for memory in memories]),
+        write=np.array([memory.write_bandwidth for memory in memories]),
+        engine=np.array(target.copy.overlapping if target.copy else [0.0] * len(memories)),
         capacity=fast.capacity,
         in_place=main.in_place,
     )
@@ -404,8 +415,9 @@ def _native_problem(
 def _energy_penalty(table: JobTable, energy: EnergyModel) -> Floats:
     """Energy of each job on each core above its least, as picoseconds at the rate at which all jobs
     together take energy and time."""
-    every = np.ones(len(table.operand_job), dtype=np.bool_)
-    joules = energy.of_jobs(np.stack([~every, every]))
+    nearest = np.zeros((len(energy.rates.memories), len(table.operand_job)), dtype=np.bool_)
+    nearest[-1] = True
+    joules = energy.of_jobs(nearest)
     least, seconds = float(joules.min(axis=1).sum()), float(table.compute.min(axis=1).sum())
     return np.ascontiguousarray(
         (joules - joules.min(axis=1, keepdims=True))

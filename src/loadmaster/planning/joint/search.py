@@ -105,8 +105,7 @@ class ChangeBlocks(Move):
     mini-batches further apart. Of networks with one mini-batch all blocks are the same order."""
 
     def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
-        assert problem.target.fast is not None
-        self._capacity = problem.target.fast.capacity
+        self._capacity = problem.capacity
         self._able = [n for n, chain in enumerate(chains) if chain.mini_batches > 1]
         self._chains = chains
         self.useful = bool(self._able)
@@ -294,14 +293,15 @@ class JointSearch:
         progress: Progress = no_progress,
     ) -> None:
         self.interrupted = False
-        self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
+        self._problem, self._late, self._progress = problem, late, progress
+        self._samples = max(1, samples)
         self._chains = chains(problem.workload)
         self._given = list(given_states(problem, self._chains, given))
         self._best: tuple[Evaluation, Ints, State] | None = None
         self._at: State | None = None
         self._score: Score | None = None
         self._done = 0
-        self._filled: tuple[float, ...] = (1.0,) * len(problem.target.memories)
+        self._filled: tuple[float, ...] = (1.0,) * len(problem.memories)
         self._unhurried = len(self._given)
         self._steps = self._explore(np.random.default_rng(seed))
 

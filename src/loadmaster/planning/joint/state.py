@@ -359,12 +359,11 @@ def _plain(chains: Sequence[Chain]) -> State:
 
 def _in_blocks(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
     """Blocks that bring the fewest bytes into a share of the fast memory."""
-    assert problem.target.fast is not None
     networks, turn = len(chains), _turn(problem)
     side_by_side, in_turn = plain.begin, tuple(float(turn.index(n)) for n in range(networks))
     seen = set()
     for begin, share in itertools.product(dict.fromkeys((side_by_side, in_turn)), SHARES):
-        room = int(problem.target.fast.capacity * share)
+        room = int(problem.capacity * share)
         room //= networks if begin == side_by_side else 1
         blocks = tuple(best_blocks(chain, room) for chain in chains)
         if (blocks, begin) not in seen:
@@ -388,14 +387,13 @@ def _turn(problem: JointProblem) -> list[int]:
 
 def _timed(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
     """States that follow the times at which mini-batches come and are due."""
-    goal, fast = problem.goal, problem.target.fast
-    assert fast is not None
+    goal = problem.goal
     periodic = {name for name, period, _ in goal.timings() if period}
     for share in (SHARES[0], SHARES[-1]):
         blocks = tuple(
             (Block(chain.steps, 1),)
             if info.name in periodic
-            else best_blocks(chain, int(fast.capacity * share) // len(chains))
+            else best_blocks(chain, int(problem.capacity * share) // len(chains))
             for chain, info in zip(chains, problem.workload.networks, strict=True)
         )
         state = replace(plain, blocks=blocks)
