@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from loadmaster.core.units import format_bytes
-from loadmaster.report.text import shortened
-from loadmaster.report.view import Notes, Part, Table
+from loadmaster.report.text import exact_bytes, shortened
+from loadmaster.report.view import Notes, Part, Table, pairs
 
 _SOURCES = {
     "probed": "probed with TFLM's interpreter: its reference kernels",
@@ -35,9 +34,9 @@ def arena_summary(figures: Mapping[str, Any]) -> list[Part]:
     rows = [
         ("Status", figures["status"]),
         ("Planned", _count(figures)),
-        ("Head before", _bytes(before)),
-        ("Head", f"{_bytes(head)}{less}"),
-        ("Lower bound", _bytes(figures["lower_bound"])),
+        ("Head before", exact_bytes(before)),
+        ("Head", f"{exact_bytes(head)}{less}"),
+        ("Lower bound", exact_bytes(figures["lower_bound"])),
         ("Scratch", _scratch(figures)),
     ]
     if figures["bands"]:
@@ -51,10 +50,10 @@ def arena_summary(figures: Mapping[str, Any]) -> list[Part]:
     if after is not None:
         own = figures["measured_before"]
         heads = f"head {own['head']} before, {after['head']} with the plan; tail {after['tail']}"
-        least = f"{_bytes(own['least'])} before, {_bytes(after['least'])} with the plan"
+        least = f"{exact_bytes(own['least'])} before, {exact_bytes(after['least'])} with the plan"
         rows += [("Measured", heads), ("Arena", f"{least}: the least that runs")]
     fronts = [front_table(figures["front"])] if figures["front"] else []
-    return [Table(("", "~"), rows), Notes(list(_notes(figures))), *fronts]
+    return [pairs(dict(rows)), Notes(list(_notes(figures))), *fronts]
 
 
 def reason_rows(figures: Mapping[str, Any], head: int) -> list[tuple[str, str]]:
@@ -81,16 +80,17 @@ def reason_rows(figures: Mapping[str, Any], head: int) -> list[tuple[str, str]]:
 
 def front_table(front: Sequence[Mapping[str, Any]]) -> Table:
     """Make a table of all heads that bands reach."""
-    rows = [
-        (
-            _bytes(each["head_at_least"]),
-            f"{each['work'] - 1:.1%}",
-            f"{each['time'] - 1:.1%}",
-            f"{each['bands']}",
-        )
-        for each in front
-    ]
-    return Table((">Head at least", ">More work", ">More time, estimated", ">Bands"), rows)
+    return Table(
+        [
+            {
+                ">Head at least": exact_bytes(each["head_at_least"]),
+                ">More work": f"{each['work'] - 1:.1%}",
+                ">More time, estimated": f"{each['time'] - 1:.1%}",
+                ">Bands": f"{each['bands']}",
+            }
+            for each in front
+        ]
+    )
 
 
 def _notes(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -111,8 +111,8 @@ def _notes(figures: Mapping[str, Any]) -> Iterator[str]:
     if figures["scratch"] == "unknown":
         yield (
             "Scratch buffers are not known: TFLM puts them around the plan, and the arena may take"
-            f" up to {_bytes(figures['growth_at_most'])} more than without a plan. Give --scratch"
-            " to plan with them."
+            f" up to {exact_bytes(figures['growth_at_most'])} more than without a plan. Give"
+            " --scratch to plan with them."
         )
 
 
@@ -129,7 +129,3 @@ def _scratch(figures: Mapping[str, Any]) -> str:
     else:
         found = "" if source == "unknown" else "none, "
     return found + _SOURCES[source]
-
-
-def _bytes(size: int) -> str:
-    return f"{size} bytes ({format_bytes(size)})" if size >= 1024 else f"{size} bytes"

@@ -26,7 +26,7 @@ from loadmaster.report.view import (
     Path,
     Scatter,
     Section,
-    Table,
+    pairs,
 )
 
 Placed = tuple[Problem, Ints]
@@ -54,14 +54,13 @@ def arena_page(figures: Mapping[str, Any], before: Placed, after: Placed) -> Pag
     sections = [
         Section("", [Figures(cards), Line(refused, "hint")]),
         Section("Memory over the operators", [Line(instants, "hint"), *maps]),
-        Section("Why", [Table(("What", "Found"), reason_rows(figures, head))]),
+        Section("Why", [pairs(dict(reason_rows(figures, head)))]),
         Section("In bands", bands),
     ]
     last = max(int(placed[0].upper.max(initial=1)) for placed in (before, after))
     title = f"The arena of {figures['model']}"
-    return Page(
-        title, "What lies where while each operator runs", sections, Axis(last, label="instant")
-    )
+    axis = Axis(last, label="instant")
+    return Page(title, "What lies where while each operator runs", lambda: sections, axis)
 
 
 def _memory(placed: Placed, name: str, peak: int) -> MemoryMap:
@@ -88,4 +87,4 @@ def _front(choices: Sequence[Mapping[str, Any]]) -> Scatter:
     for (_, level), (x, y) in itertools.pairwise(points):
         steps += [(x, level), (x, y)]
     labels = "extra multiply-accumulates (share)", "head (bytes)"
-    return Scatter("Head at least, over extra work", *labels, marks, [Path(steps)], height=320)
+    return Scatter("Head at least, over extra work", *labels, marks, [Path(steps)])

@@ -16,7 +16,6 @@ from loadmaster.cli.options import (
     SEARCH,
     Deadline,
     MiniBatches,
-    NoReport,
     OptionalTarget,
     Period,
     Reading,
@@ -29,7 +28,7 @@ from loadmaster.cli.options import (
     strategy_of,
     times_of,
 )
-from loadmaster.cli.output import Output, publish
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
     from loadmaster.cost.job_pool import JobPool
     from loadmaster.mapping.answer import JobMapping
-    from loadmaster.report.view import Part
     from loadmaster.targets.hardware import Target
     from loadmaster.workloads.job import NetworkTiming
 
@@ -138,8 +136,7 @@ def map_command(
     out: Annotated[
         Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")
     ] = None,
-    no_report: NoReport = False,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Map jobs of many networks onto cores that share one bandwidth.
 
@@ -156,16 +153,10 @@ def map_command(
     --cut`
     """
     from loadmaster.core.json_object import json_of
-    from loadmaster.core.units import rate_unit
     from loadmaster.cost.job_pool import read_pool
     from loadmaster.mapping.answer import FrontJson, MapJson, MappedBatch, read_warm_start
     from loadmaster.mapping.network_timing import mini_batches_of
-    from loadmaster.report.mapping import (
-        front_summary,
-        latency_summary,
-        mapping_page,
-        mapping_summary,
-    )
+    from loadmaster.report.mapping import mapping_page
     from loadmaster.targets.load import target as read_target
 
     fields, settings = _strategy_settings(overrides or [], strategy)
@@ -227,8 +218,8 @@ def map_command(
             for number, mapping in enumerate(found):
                 name = "mapping.json" if len(found) == 1 else f"mapping-{number}.json"
                 mapping.save(place.draft / name)
-        page = None if no_report else partial(mapping_page, found, pool, rate, allocator)
-        files = publish(place, {}, page)
+        page = partial(mapping_page, found, pool, rate, allocator, served, timings)
+        files = output.publish(place, {}, page)
     several = len(objectives) > 1
     if several:
         mapped = [each.as_json() for each in found]
@@ -239,13 +230,7 @@ def map_command(
         shown["mini_batches"] = [
             json_of(each, MappedBatch, deadline=timings[each.network].deadline) for each in served
         ]
-    unit = rate_unit(pool.precisions)
-
-    def tables() -> list[Part]:
-        found_in = front_summary(found, unit) if several else mapping_summary(found[0], unit)
-        return [*found_in, *latency_summary(served, timings)]
-
-    output.show(shown, tables, files)
+    output.show(shown, page, files)
 
 
 class _Times(NamedTuple):

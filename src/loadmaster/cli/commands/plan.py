@@ -21,7 +21,6 @@ from loadmaster.cli.options import (
     MachineTarget,
     MiniBatches,
     Models,
-    NoReport,
     Overrides,
     Period,
     Reading,
@@ -31,7 +30,7 @@ from loadmaster.cli.options import (
     out_to,
     times_of,
 )
-from loadmaster.cli.output import Output
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import print_violations, say, versioned
 from loadmaster.cli.run_in_fork import run_in_fork
 from loadmaster.core.errors import PlanError
@@ -118,8 +117,7 @@ def plan_command(
             " `--json` nowhere."
         ),
     ] = None,
-    no_report: NoReport = False,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Plan networks on a target, check the plan, write a report.
 
@@ -140,7 +138,7 @@ def plan_command(
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --mini-batches 4 --objective
     energy --period resnet50=5ms --deadline resnet50=8ms`
     """
-    from loadmaster.report.plan import plan_summary
+    from loadmaster.report.plan import plan_page
     from loadmaster.report.plan_json import PlanJson, plan_json
     from loadmaster.targets.load import target as read_target
 
@@ -166,7 +164,6 @@ def plan_command(
             cluster=cluster,
             workers=workers,
             folder=folder,
-            page=not no_report,
             output=output,
         )
         return
@@ -186,14 +183,11 @@ def plan_command(
         options,
         folder,
         output,
-        report=not no_report,
         asks=what_if,
     )
     output.show(
         versioned(PlanJson, plan_json(**done._asdict())),
-        lambda: plan_summary(
-            done.plan, seconds=done.seconds, cpu_seconds=done.cpu_seconds, changes=done.changes
-        ),
+        lambda: plan_page(done.plan, done.changes, (done.seconds, done.cpu_seconds)),
         done.files,
     )
     if done.violations:
@@ -225,9 +219,8 @@ def _planned(
     machine: Target,
     options: dict[str, Any],
     folder: Path | None,
-    output: Output,
+    output: PageOutput,
     *,
-    report: bool,
     asks: bool,
 ) -> _Done:
     """Plan, check and, if there is a folder for it, write."""
@@ -252,7 +245,7 @@ def _planned(
                 if place is None:
                     return _Done(result, violations(), seconds, cpu_seconds, [], changes)
                 progress("writing", 0.0)
-                draw = partial(result.report, place.draft) if report else list
+                draw = partial(result.report, place.draft) if not output.no_report else list
                 drawn = others.enter_context(run_in_fork(draw, result))
                 result.save(place.draft / "plan.json")
                 drawn()

@@ -15,7 +15,6 @@ from loadmaster.cli.options import (
     MachineTarget,
     MiniBatches,
     Models,
-    NoReport,
     Overrides,
     Period,
     Reading,
@@ -25,7 +24,7 @@ from loadmaster.cli.options import (
     out_to,
     times_of,
 )
-from loadmaster.cli.output import Output, publish
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import PlanError
 
@@ -60,8 +59,7 @@ def size_command(
             " that suffices. Default: nowhere."
         ),
     ] = None,
-    no_report: NoReport = False,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Find the least scratchpad, bandwidth or other figure with which networks run fast enough.
 
@@ -99,9 +97,9 @@ def size_command(
         shown = versioned(SizeJson, found.as_json(), seconds=seconds, cpu_seconds=cpu_seconds)
         if place is not None and found.plan is not None:
             found.plan.save(place.draft / "plan.json")
-            if not no_report:
+            if not output.no_report:
                 found.plan.report(place.draft)
-        files = publish(place, {"size.json": shown})
+        files = output.publish(place, {"size.json": shown})
     output.show(shown, lambda: size_summary(found, effort), files)
     if found.least is None:
         raise typer.Exit(1)
