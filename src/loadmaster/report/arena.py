@@ -1,4 +1,4 @@
-"""The summary of a plan of TFLM's arena in the terminal."""
+"""What is said of a plan of TFLM's arena, as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from loadmaster.report.text import exact_bytes, shortened
-from loadmaster.report.view import Notes, Part, Table, pairs
+from loadmaster.report.view import Table
 
 _SOURCES = {
     "probed": "probed with TFLM's interpreter: its reference kernels",
@@ -26,56 +26,52 @@ _REQUIREMENTS = (
 """What a network in bands needs of its target."""
 
 
-def arena_summary(figures: Mapping[str, Any]) -> list[Part]:
-    """Make a table of the arena's head with and without the plan, its bound, and what was measured;
-    ``figures`` as in ``--json``."""
+def arena_rows(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Iterate over what is planned, what it takes with and without the plan, and what was
+    measured; ``figures`` as in ``--json``."""
     before, head, after = figures["head_before"], figures["head"], figures["measured"]
     less = f", {1 - head / before:.1%} less" if head < before else ""
-    rows = [
-        ("Status", figures["status"]),
-        ("Planned", _count(figures)),
-        ("Head before", exact_bytes(before)),
-        ("Head", f"{exact_bytes(head)}{less}"),
-        ("Lower bound", exact_bytes(figures["lower_bound"])),
-        ("Scratch", _scratch(figures)),
-    ]
+    yield "Status", figures["status"]
+    yield "Planned", _count(figures)
+    yield "Head before", exact_bytes(before)
+    yield "Head", f"{exact_bytes(head)}{less}"
+    yield "Lower bound", exact_bytes(figures["lower_bound"])
+    yield "Scratch", _scratch(figures)
     if figures["bands"]:
         runs = "; ".join(
             f"operators {each['first']} to {each['last']} in {each['bands']}"
             for each in figures["bands"]
         )
-        rows.append(("Bands", f"{runs}: {figures['work'] - 1:.1%} more multiply-accumulates"))
-        rows.append(("Time", f"{figures['time'] - 1:.1%} more, estimated for reference kernels"))
-    rows += reason_rows(figures, head)
+        yield "Bands", f"{runs}: {figures['work'] - 1:.1%} more multiply-accumulates"
+        yield "Time", f"{figures['time'] - 1:.1%} more, estimated for reference kernels"
+    yield from reason_rows(figures, head)
     if after is not None:
         own = figures["measured_before"]
         heads = f"head {own['head']} before, {after['head']} with the plan; tail {after['tail']}"
         least = f"{exact_bytes(own['least'])} before, {exact_bytes(after['least'])} with the plan"
-        rows += [("Measured", heads), ("Arena", f"{least}: the least that runs")]
-    fronts = [front_table(figures["front"])] if figures["front"] else []
-    return [pairs(dict(rows)), Notes(list(_notes(figures))), *fronts]
+        yield "Measured", heads
+        yield "Arena", f"{least}: the least that runs"
 
 
-def reason_rows(figures: Mapping[str, Any], head: int) -> list[tuple[str, str]]:
-    """Rows on what makes the peak of an arena, and on what was tried against it; ``head`` is what
+def reason_rows(figures: Mapping[str, Any], head: int) -> Iterator[tuple[str, str]]:
+    """Iterate over what makes the peak of an arena, and what was tried against it; ``head`` is what
     the plan takes."""
-    rows = []
     for number, peak in enumerate(figures["peaks"]):
         tensors = [f"{each['name']} {each['bytes']}" for each in peak["tensors"]]
         text = f"{peak['operator']}, {peak['bytes']} bytes: {shortened(tensors)}"
-        rows.append(("Next peak at" if number else "Peak at", text))
-    better = [each for each in figures["remedies"] if each["head"] < head]
-    for each in better:
-        work = f" for {each['work'] - 1:.1%} more work" if each["work"] > 1 else ""
-        saved = f"{1 - each['head'] / head:.1%} less{work} ({each['option']})"
-        rows.append(("Would help", f"{each['what']}: {each['head']} bytes, {saved}"))
-    useless = [each["what"] for each in figures["remedies"] if each not in better]
-    useless = [each for each in dict.fromkeys(useless) if each != "bands"]
+        yield "Next peak at" if number else "Peak at", text
+    useless: dict[str, None] = {}
+    for each in figures["remedies"]:
+        if each["head"] < head:
+            work = f" for {each['work'] - 1:.1%} more work" if each["work"] > 1 else ""
+            saved = f"{1 - each['head'] / head:.1%} less{work} ({each['option']})"
+            yield "Would help", f"{each['what']}: {each['head']} bytes, {saved}"
+        elif each["what"] != "bands":
+            useless[each["what"]] = None
     if useless:
-        rows.append(("No gain from", ", ".join(useless)))
+        yield "No gain from", ", ".join(useless)
     if figures["no_bands"]:
-        rows.append(("In bands", f"not possible: {figures['no_bands']}"))
-    return rows
+        yield "In bands", f"not possible: {figures['no_bands']}"
 
 
 def front_table(front: Sequence[Mapping[str, Any]]) -> Table:
@@ -93,7 +89,8 @@ def front_table(front: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def _notes(figures: Mapping[str, Any]) -> Iterator[str]:
+def arena_notes(figures: Mapping[str, Any]) -> Iterator[str]:
+    """Iterate over remarks."""
     measured = figures["measured"] is not None
     if figures["bands"]:
         yield _REQUIREMENTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from loadmaster.core.units import format_bandwidth, format_seconds
 from loadmaster.cost.calibration.answer import Calibration, Figure, Standing
-from loadmaster.report.text import NOTHING, percent
+from loadmaster.report.text import NOTHING, percent, signed
 from loadmaster.report.view import Line, Notes, Part, Row, Table
 
 _MEANING = {
@@ -28,10 +28,6 @@ def calibration_summary(found: Calibration) -> list[Part]:
     errors: list[Row] = []
     for kind in found.kinds:
         unseen = NOTHING if kind.held_out is None else percent(kind.held_out.mean)
-        before, after = (
-            f"{'+' if each.total >= 0 else '-'}{percent(abs(each.total))}"
-            for each in (kind.before, kind.after)
-        )
         errors.append(
             {
                 "~operators": kind.kind,
@@ -39,8 +35,8 @@ def calibration_summary(found: Calibration) -> list[Part]:
                 ">before": percent(kind.before.mean),
                 ">after": percent(kind.after.mean),
                 ">unseen": unseen,
-                ">sum before": before,
-                ">sum after": after,
+                ">sum before": signed(kind.before.total),
+                ">sum after": signed(kind.after.total),
             }
         )
     figures: list[Row] = [

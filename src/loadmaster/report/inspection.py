@@ -70,7 +70,8 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
         )
         points = _points(graph, ranked, machine)
         roofline = [_roofline(points, machine, rate_unit([graph.precision]))] if points else []
-        ends = pairs({"inputs": _ends(graph, graph.inputs), "outputs": _ends(graph, graph.outputs)})
+        inputs, outputs = _ends(graph, graph.inputs), _ends(graph, graph.outputs)
+        ends = pairs([("inputs", inputs), ("outputs", outputs)])
         return [
             Section("", [Line(warning, "strong")], BOTH),
             Section("", [Line(f"{graph.name} ({graph.source})"), ends], (TERMINAL,)),

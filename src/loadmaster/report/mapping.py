@@ -99,9 +99,8 @@ def mapping_page(
         batches = replace(mini_batches(served, (timings or {}).values()), rest=missed, limit=40)
         link = [_link(first, pool, bandwidth, allocator)] if pool else []
         return [
-            Section(
-                "", [figures, Line(first.limit and f"What limits: {first.limit}.")], everywhere
-            ),
+            Section("", [figures], everywhere),
+            Section("", [Line(first.limit and f"What limits: {first.limit}.")], DRAWN),
             Section("", [Line(_AGAINST_PLANS)], both),
             Section("", [Line(figures_rest_on(first.costs), "strong")]),
             Section("Pareto front", fronts, BOTH),
@@ -129,14 +128,13 @@ def mapping_page(
 
 
 def _figures(mapping: JobMapping, unit: str) -> list[Figure]:
-    """List the objective with its bound, times, rates and energy, and the status."""
+    """List the objective with its bound, times, rates and energy."""
     unit_of = {"energy": "J", "edp": "J s"}.get(mapping.objective)
 
     def shown(value: float) -> str:
         return format_seconds(value) if unit_of is None else f"{value:.4g} {unit_of}"
 
     cycles = "" if mapping.cycles is None else f"{mapping.cycles:,} cycles"
-    how = f"{mapping.strategy}, seed {mapping.seed}, {plural(mapping.samples, 'sample')}"
     found = [
         bounded(f"Objective ({mapping.objective})", mapping.value, mapping.lower_bound, shown),
         Figure("Makespan", format_seconds(mapping.makespan), "", cycles),
@@ -146,7 +144,7 @@ def _figures(mapping: JobMapping, unit: str) -> list[Figure]:
         found.append(Figure("Throughput", rate, distance=plural(len(mapping.jobs), "job")))
     if mapping.energy is not None:
         found.append(Figure("Energy", format_joules(mapping.energy)))
-    return [*found, Figure("Status", mapping.status, distance=how)]
+    return found
 
 
 def _schedule(mapping: JobMapping, pool: JobPool | None, axis: Axis) -> Timeline:
@@ -253,12 +251,10 @@ def _cores(mapping: JobMapping) -> Table:
 def _totals(mapping: JobMapping) -> Table:
     groups = int(mapping.group.max(initial=0)) + 1
     jobs = f"{len(mapping.jobs)} on {len(mapping.cores)} cores"
-    return pairs(
-        {
-            **search_rows(mapping, mapping.seconds),
-            "Jobs": jobs + (f", in {groups} groups" if groups > 1 else ""),
-            "Costs": described(mapping.costs),
-            "Lower bound": f"{mapping.limit}, gap {mapping.gap:.3%}",
-            "Samples": f"{mapping.samples:,}",
-        }
-    )
+    rows = search_rows(mapping, mapping.seconds) | {
+        "Jobs": jobs + (f", in {groups} groups" if groups > 1 else ""),
+        "Costs": described(mapping.costs),
+        "Lower bound": f"{mapping.limit}, gap {mapping.gap:.3%}",
+        "Samples": f"{mapping.samples:,}",
+    }
+    return pairs(rows.items())

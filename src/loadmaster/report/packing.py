@@ -95,7 +95,7 @@ def packing_page(
 
     def sections() -> list[Section]:
         rows = search_rows(answer, answer.seconds)
-        rows |= {"Buffers": f"{count}", "Proof": f"{proof}." if proof else NOTHING}
+        rows |= {"Buffers": f"{count}", "Proof": proof or NOTHING}
         maps: list[Chart] = [_bars(shown)]
         fullest = []
         if problem is not None and problem.conflicts is None and offsets is not None:
@@ -104,7 +104,7 @@ def packing_page(
             fullest = [_fullest(problem, offsets, each) for each in memories]
         return [
             Section("", [Figures(_figures(shown))], ALL),
-            Section("How it was found", [pairs(rows)], BOTH),
+            Section("How it was found", [pairs(rows.items())], BOTH),
             Section("Memory over time", [Line(_HINT, "hint"), *maps], DRAWN),
             *fullest,
             Section("What makes the peak", _reasons(answer, arena or {}), BOTH),
@@ -191,7 +191,7 @@ def _reasons(answer: Allocation | BankAllocation, arena: Mapping[str, Any]) -> l
     """Say what makes the peak of an arena of TFLM's."""
     if isinstance(answer, BankAllocation) or "peaks" not in arena:
         return []
-    reasons = pairs(dict(reason_rows(arena, answer.peak or answer.lower_bound)))
+    reasons = pairs(reason_rows(arena, answer.peak or answer.lower_bound))
     gained = answer.peak != arena["head_before"]
     return [reasons, Line("" if gained else NOTHING_GAINED[answer.status])]
 

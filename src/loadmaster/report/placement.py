@@ -156,18 +156,15 @@ def totals(plan: MemoryPlan) -> Table:
         if plan.price_per_gib <= saved
         else f" (everything fast: {format_seconds(saved)}, as only one memory is read then)"
     )
-    return pairs(
-        {
-            **search_rows(plan, plan.search_seconds),
-            "Network": f"{sequence.name}: {len(sequence.kernels)} kernels, {count}",
-            "Costs of kernels": described(sequence.costs),
-            "Another GiB would save": (
-                f"at most {format_seconds(plan.price_per_gib)}, by the price of the first"
-                f" byte{beyond}"
-            ),
-            "Mode": f"{plan.mode}, packed in round {plan.rounds}",
-        }
-    )
+    rows = search_rows(plan, plan.search_seconds) | {
+        "Network": f"{sequence.name}: {len(sequence.kernels)} kernels, {count}",
+        "Costs of kernels": described(sequence.costs),
+        "Another GiB would save": (
+            f"at most {format_seconds(plan.price_per_gib)}, by the price of the first byte{beyond}"
+        ),
+        "Mode": f"{plan.mode}, packed in round {plan.rounds}",
+    }
+    return pairs(rows.items())
 
 
 def _rivals(plan: MemoryPlan) -> Table:

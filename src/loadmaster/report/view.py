@@ -102,9 +102,14 @@ def first_rows(rows: Sequence[Row], limit: int, noun: str) -> Table:
     return Table(rows[:limit], f"and {plural(left_out, noun)}" * (left_out > 0))
 
 
-def pairs(rows: Mapping[str, str]) -> Table:
+def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+    """Make a table of rows without heads."""
+    return Table([dict(zip(heads, row, strict=True)) for row in rows])
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> Table:
     """Make a table of names and what is said of each."""
-    return Table([{"": name, "~": text} for name, text in rows.items()])
+    return table(("", "~"), rows)
 
 
 def text_of(cell: Cell) -> str:

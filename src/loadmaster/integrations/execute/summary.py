@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple
 
 from loadmaster.integrations.execute.execution import Execution
-from loadmaster.report.view import Line, Notes, Part, Table
+from loadmaster.report.view import Line, Notes, Part, table
 
 
 def execution_summary(found: Execution) -> list[Part]:
@@ -14,13 +14,11 @@ def execution_summary(found: Execution) -> list[Part]:
         f"{found.jobs} jobs and {found.copies} copies in {found.orders} orders (seed {found.seed}),"
         f" operators of {found.runtime}; outputs against the model run in one go:"
     )
-    heads = ("network", ">mini-batch", "output", "type", ">elements", ">difference", ">at most")
-    rows = []
-    for output in found.outputs:
-        cells = (
-            f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in astuple(output)
-        )
-        rows.append(dict(zip(heads, cells, strict=True)))
+    rows = [
+        [f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in astuple(row)]
+        for row in found.outputs
+    ]
+    columns = ("network", ">mini-batch", "output", "type", ">elements", ">difference", ">at most")
     notes = []
     if found.width > 1:
         notes.append(
@@ -29,4 +27,4 @@ def execution_summary(found: Execution) -> list[Part]:
         )
     if found.drawn:
         notes.append(f"Random values stand for {found.drawn} weights that the files lack.")
-    return [Line(title), Table(rows), Notes(notes)]
+    return [Line(title), table(columns, rows), Notes(notes)]
