@@ -9,13 +9,12 @@ from typing import Annotated
 import typer
 
 from loadmaster.cli.options import (
-    MACHINE,
     NETWORKS,
     Overrides,
     Reading,
     machine_of,
-    option,
     out_to,
+    target_of,
 )
 from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
@@ -25,11 +24,7 @@ def inspect_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=NETWORKS)],
     target: Annotated[
         str | None,
-        option(
-            "NAME|FILE.toml",
-            MACHINE,
-            "The machine of the page's roofline. Default: a page without one.",
-        ),
+        target_of("The machine of the page's roofline. Default: a page without one."),
     ] = None,
     overrides: Overrides = None,
     *,

@@ -12,12 +12,9 @@ from loadmaster.cli.options import (
     MACHINE,
     NETWORK,
     SEARCH,
-    Batch,
-    Dim,
-    Precision,
+    Reading,
     option,
     out_to,
-    sizes_of,
 )
 from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import say, versioned
@@ -43,18 +40,8 @@ def run_command(
             "Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.",
         ),
     ],
-    batch: Batch = None,
-    dim: Dim = None,
-    precision: Precision = None,
-    training: Annotated[
-        bool,
-        option(
-            None,
-            NETWORK,
-            "Run training steps: forward, loss, backward. Default: inference.",
-            "--training",
-        ),
-    ] = False,
+    *,
+    reading: Reading,
     optimizer: Annotated[
         str | None,
         option(
@@ -97,7 +84,6 @@ def run_command(
     out: Annotated[
         Path | None, out_to("Where run.json, kernels.json and report.html go. Default: nowhere.")
     ] = None,
-    *,
     output: PageOutput,
 ) -> None:
     """Run steps of a PyTorch module under a budget of fast memory, and measure whether plan and
@@ -113,7 +99,7 @@ def run_command(
     """
     from loadmaster.workloads.frontends.torch.factory import as_made
 
-    as_made(model, precision)
+    as_made(model, reading.precision)
     if not model.startswith("torch:"):
         raise ModelError(
             f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50"
@@ -135,14 +121,14 @@ def run_command(
         tell = (lambda _: None) if output.quiet else partial(say, err=True)
         result, kernels = run(
             spot,
-            batch,
-            training,
+            reading.batch,
+            reading.training,
             device,
             options,
             steps,
             compare,
             optimizer,
-            dims=sizes_of(dim or []),
+            dims=reading.arguments()["dims"],
             progress=progress,
             tell=tell,
         )
