@@ -99,7 +99,7 @@ def arena_notes(figures: Mapping[str, Any]) -> Iterator[str]:
     if figures["head"] == figures["head_before"]:
         yield NOTHING_GAINED[figures["status"]]
     if figures["reason"]:
-        yield f"Nothing is written: {figures['reason']}."
+        yield f"No model is written: {figures['reason']}."
     if measured:
         yield (
             "Measured on this machine; the tail holds structures, which are smaller where pointers"

@@ -151,7 +151,6 @@ def map_command(
     from loadmaster.core.json_object import json_of
     from loadmaster.cost.job_pool import read_pool
     from loadmaster.mapping.answer import FrontJson, MapJson, MappedBatch, read_warm_start
-    from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
     from loadmaster.mapping.network_timing import job_times_of, mini_batches_of
     from loadmaster.report.mapping import mapping_page
     from loadmaster.workloads.job import network_timings, require_network
@@ -187,10 +186,6 @@ def map_command(
             found, pool = _map_divided(jobs, machine, rate, objectives[0], read, options)
         else:
             pool = read_pool(jobs, machine, cost, **read)
-            if timed:
-                for name in priorities:
-                    require_network("priority", name, dict.fromkeys(pool.network), MappingError)
-                timings = network_timings(pool.network, **due, error=MappingError)
             if not dependencies and not timed:
                 options |= free_only | {"threads": threads}
                 found = _map_free(pool, rate, objectives, options)
@@ -198,17 +193,14 @@ def map_command(
                 raise MappingError(
                     f"map: {_WAITING} go with neither --group-size nor --warm-start nor settings"
                 )
-            elif len(objectives) > 1:
-                raise MappingError(f"map: {_WAITING} go with one objective")
             else:
-                after = pool.after if dependencies else [()] * len(pool.after)
-                release, due_by, weight = job_times_of(pool, timings, priorities)
-                options |= {"release": release, "due": due_by, "weight": weight}
-                found = (
-                    map_dependent_jobs(
-                        pool.analysis, rate, after, objective=objectives[0], **options
-                    ),
-                )
+                for name in priorities:
+                    require_network("priority", name, dict.fromkeys(pool.network), MappingError)
+                every = network_timings(pool.network, **due, error=MappingError)
+                timings = every if timed else {}
+                release, ends, weight = job_times_of(pool, every, priorities)
+                options |= {"release": release, "due": ends, "weight": weight}
+                found = _map_waiting(pool, rate, objectives, options, dependencies=dependencies)
         served = mini_batches_of(pool, timings, found[0]) if timings else ()
         if place is not None:
             for number, mapping in enumerate(found):
@@ -286,6 +278,22 @@ def _map_divided(
     divided = divide_jobs(jobs, machine, rate, **read)
     found = map_divided_jobs(divided, rate, objective=objective, **options)
     return (found,), next(way for way in divided.ways if way.analysis.jobs == found.jobs)
+
+
+def _map_waiting(
+    pool: JobPool,
+    rate: float,
+    objectives: list[str],
+    options: dict[str, Any],
+    *,
+    dependencies: bool,
+) -> tuple[JobMapping, ...]:
+    from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
+
+    if len(objectives) > 1:
+        raise MappingError(f"map: {_WAITING} go with one objective")
+    after = pool.after if dependencies else [()] * len(pool.after)
+    return (map_dependent_jobs(pool.analysis, rate, after, objective=objectives[0], **options),)
 
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:
