@@ -72,8 +72,8 @@ def _html(part: Part) -> str:
     match part:
         case Chart():
             return draw(part)
-        case Line():
-            return f"<div><small>{to_html(part.text)}</small></div>"
+        case Line(text, style) if style != "hint":
+            return f"<div><small>{to_html(text)}</small></div>"
         case Notes():
             return "".join(_html(Line(line)) for line in part.lines)
         case Figures():

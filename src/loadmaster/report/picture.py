@@ -72,7 +72,7 @@ def _regions(chart: MemoryMap) -> str:
     """Draw the largest regions of a memory map, with dashed lines at its peak, its lower bound and
     its capacity. O(regions log regions)."""
     largest = sorted(chart.shapes, key=lambda s: (s.start - s.end) * (s.high - s.low))
-    texts: dict[float, str] = {}
+    texts = {135.0: clipped(chart.title, 20)}
     levels = [size for size in chart.levels.values() if size <= chart.top]
     for name, size in chart.levels.items():
         height = 140 * (1 - size / chart.top) + 10

@@ -32,6 +32,7 @@ from loadmaster.report.view import (
     ALL,
     BOTH,
     DRAWN,
+    TERMINAL,
     Axis,
     Curve,
     Figure,
@@ -93,7 +94,7 @@ def placement_page(
             for part in _explanation(tensor, explained.get(tensor.name, ()))
         ]
         curve = shown.get("curve", ())
-        slowdowns: list[Part] = [_slowdowns(plan, curve), _curve_table(curve)] if curve else []
+        slowdowns = [_slowdowns(plan, curve)] if curve else []
         nothing = Line("" if plan.placement.moves else "Nothing moves.")
         return [
             Section("", [Notes(sequence.notes), figures], ALL),
@@ -107,7 +108,8 @@ def placement_page(
             Section("How it was found", [totals(plan)], BOTH),
             Section("Why tensors are where they are", why, BOTH),
             Section("", [_sizing(plan, shown)], BOTH),
-            Section("Slowdown over fast memory", slowdowns, BOTH),
+            Section("Slowdown over fast memory", slowdowns),
+            Section("", [_curve_table(curve)], (TERMINAL,)),
         ]
 
     def rows() -> Iterable[Mapping[str, Any]]:

@@ -20,6 +20,7 @@ from loadmaster.report.view import (
     NOTEBOOK,
     TERMINAL,
     Beside,
+    Figure,
     Figures,
     Legend,
     Line,
@@ -107,7 +108,7 @@ def _sections(
     longest = first_rows(
         plan_tables.job_times(plan, plan_tables.by_operator), LONGEST_ROWS, "operator"
     )
-    count, took = plural(len(plan.jobs), "job"), ""
+    shown, count, took = figures.figures(plan), plural(len(plan.jobs), "job"), ""
     if spent is not None:
         seconds, cpu_seconds = map(format_seconds, spent)
         took = f" Planned in {seconds} ({cpu_seconds} of processor time)."
@@ -129,7 +130,8 @@ def _sections(
     head = [_warning(plan), Line(figures.machine_text(plan))]
     return [
         Section("", head, BOTH),
-        Section("", [Figures(figures.figures(plan), "Estimate")], ALL),
+        Section("", [Figures(shown, "Estimate")], (TERMINAL, NOTEBOOK)),
+        Section("", [Figures([*shown, Figure("Status", plan.status)])]),
         Section("", [*said, costs, Notes(plan.notes)]),
         Section("What limits it", limits, BOTH),
         Section("", [longest]),

@@ -23,6 +23,8 @@ from loadmaster.report.view import (
     text_of,
 )
 
+_NARROW = 80
+"""Characters of a line; headings of wider tables are broken."""
 _WRAPPED = 16
 """Characters of a column at least, where its text may be wrapped."""
 
@@ -77,6 +79,13 @@ def _table(table: Table) -> RichTable:
     if left_out:
         rows.append([_text(f"{left_out} more"), *[Text()] * (len(columns) - 1)])
     heads = [column.lstrip("+>~") for column in columns]
+    widths = [max(cell_len(row[at].plain) for row in rows) for at in range(len(columns))]
+    if sum(max(len(head), width) + 2 for head, width in zip(heads, widths, strict=True)) > _NARROW:
+        # A heading may be broken between words, a figure may not.
+        heads = [
+            head.replace(" ", "\n").replace(".", ".\n") if len(head) > width else head
+            for head, width in zip(heads, widths, strict=True)
+        ]
     shown = RichTable(
         box=None,
         pad_edge=False,
