@@ -138,9 +138,7 @@ EffortLevel = Annotated[
         "quick|normal|thorough",
         SEARCH,
         "How much the searches may do: a third of the time, or eight times as much, as usual.",
-        autocompletion=lambda incomplete: [
-            name for name in ("quick", "normal", "thorough") if name.startswith(incomplete)
-        ],
+        autocompletion=lambda: ["quick", "normal", "thorough"],
     ),
 ]
 TimeLimit = Annotated[

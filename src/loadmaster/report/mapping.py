@@ -112,14 +112,11 @@ def mapping_page(
         ]
 
     jobs, cores = plural(len(first.jobs), "job"), plural(len(first.cores), "core")
-    far, time = (
-        reached(first.status, first.value, first.lower_bound),
-        format_seconds(first.makespan),
-    )
-    shared = f"all share {format_bandwidth(bandwidth)}"
+    far = reached(first.status, first.value, first.lower_bound)
+    time, shared = format_seconds(first.makespan), format_bandwidth(bandwidth)
     return Page(
         f"Mapping of {shortened(networks) or jobs} to {cores}",
-        f"Which core runs each job, and in which order, when {shared}",
+        f"Which core runs each job, and in which order, when all share {shared}",
         sections,
         axis,
         f"{first.status}, makespan {time}, {first.objective} {far}",

@@ -64,7 +64,11 @@ def _amounts(chart: Curve) -> str:
     limit = chart.limit or 0.0
     top = max([limit, *(shape.high for shape in shapes)])
     return _picture(
-        shapes, top, 60, [(13.0, clipped(chart.title, 20))], levels=[limit][: limit > 0]
+        shapes,
+        top,
+        60,
+        [(13.0, clipped(chart.title or chart.label, 20))],
+        levels=[limit][: limit > 0],
     )
 
 

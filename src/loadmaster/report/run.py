@@ -71,7 +71,7 @@ def run_page(model: str, result: Mapping[str, Any], kernels: Sequence[Mapping[st
     about = _ABOUT + (_RIVALS if result["rivals"] else "")
     sections = [
         Section("", [Figures(figures), Line(outcome, "strong")]),
-        Section("", [Line(budget)], (TERMINAL,)),
+        Section("", [Line(budget if result["budget"] else "")], (TERMINAL,)),
         Section("Ways to run the step", [ways(result), Line(about, "hint")], BOTH),
         Section("", [Line(_outcome(result))], (TERMINAL,)),
         Section("Fast memory, by kernel", [_memory(result, kernels)] if kernels else []),
