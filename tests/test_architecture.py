@@ -389,7 +389,7 @@ TOKENS = {
     "mapping": 24_234,
     "placement": 33_101,
     "planning": 96_228,
-    "report": 36_750,
+    "report": 36_772,
     "targets": 5_433,
     "workloads": 72_710,
 }

@@ -80,7 +80,11 @@ def _table(table: Table) -> RichTable:
         rows.append([_text(f"{left_out} more"), *[Text()] * (len(columns) - 1)])
     heads = [column.lstrip("+>~") for column in columns]
     widths = [max(cell_len(row[at].plain) for row in rows) for at in range(len(columns))]
-    if sum(max(len(head), width) + 2 for head, width in zip(heads, widths, strict=True)) > _NARROW:
+    least = [
+        _WRAPPED if column.startswith("~") else max(len(head), width)
+        for column, head, width in zip(columns, heads, widths, strict=True)
+    ]
+    if sum(width + 2 for width in least) > _NARROW:
         # A heading may be broken between words, a figure may not.
         heads = [
             head.replace(" ", "\n").replace(".", ".\n") if len(head) > width else head
