@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from loadmaster.cli.commands.map import _Times
+from loadmaster.cli.commands.map import _priorities
+from loadmaster.cli.options import Times
 from loadmaster.core.errors import MappingError, UnitError
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.network_timing import job_times_of, mini_batches_of
@@ -29,11 +30,12 @@ def ending(*ends):
 
 
 def test_figures_are_written_by_network():
-    times = _Times.of(["net=10ms", "a=b=1s"], ["net=900us"], ["aux=0", "net=2.5"])
-    assert times.periods == {"net": pytest.approx(0.01), "a=b": 1.0}
-    assert times.deadlines == {"net": pytest.approx(0.0009)}
-    assert times.priorities == {"aux": 0.0, "net": 2.5}
-    assert not any(_Times.of(None, None, None))
+    times = Times(["net=900us"], ["net=10ms", "a=b=1s"]).arguments(MappingError)
+    assert times["periods"] == {"net": pytest.approx(0.01), "a=b": 1.0}
+    assert times["deadlines"] == {"net": pytest.approx(0.0009)}
+    assert _priorities(["aux=0", "net=2.5"]) == {"aux": 0.0, "net": 2.5}
+    assert not any(Times().arguments(MappingError).values())
+    assert not _priorities(None)
 
 
 @pytest.mark.parametrize(
@@ -50,20 +52,21 @@ def test_figures_are_written_by_network():
     ],
 )
 def test_what_does_not_read_so_is_refused(option, texts):
-    given = {"period": None, "deadline": None, "priority": None} | {option: texts}
-    with pytest.raises(
-        MappingError,
-        match=(
-            r"--\w+ '.+': write NAME=[SX]|--priority '.+': write NAME=X with a number of at least 0"
-        ),
-    ):
-        _Times.of(**given)
+    told = r"--\w+ '.+': write NAME=[SX]|--priority '.+': write NAME=X with a number of at least 0"
+
+    def read():
+        times = {} if option == "priority" else {option: texts}
+        Times(**times).arguments(MappingError)
+        _priorities(texts if option == "priority" else None)
+
+    with pytest.raises(MappingError, match=told):
+        read()
 
 
 @pytest.mark.parametrize("text", ["net=", "net=soon"])
 def test_a_time_without_a_number_is_refused(text):
     with pytest.raises(UnitError, match="is not a time: write a number and a unit"):
-        _Times.of([text], None, None)
+        Times([text]).arguments(MappingError)
 
 
 @pytest.mark.parametrize(

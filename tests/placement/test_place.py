@@ -25,7 +25,7 @@ from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, Operand
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
 from loadmaster.placement.strategies.result import least_bytes
 from loadmaster.placement.verify import broken_placement_rules
-from loadmaster.report.placement import placement_summary
+from loadmaster.report.placement import placement_page
 from loadmaster.targets.load import target
 
 MODES = ("static", "sync")
@@ -313,12 +313,12 @@ def test_less_time_than_with_everything_fast_is_explained():
     sequence = read_sequence("onnx:squeezenet", target("optane-server"), batch=64)
     plan = place(sequence, "70%")
     assert plan.slowdown < 1
-    shown = str(placement_summary(plan))
+    shown = str(placement_page(plan).sections())
     assert "over everything fast, as both memories are read at once" in shown
     assert "everything fast: 0 ns, as only one memory is read then" in shown
     tight = place(sequence, "40%", mode="static")
     assert tight.slowdown > 1
-    shown = str(placement_summary(tight))
+    shown = str(placement_page(tight).sections())
     assert "at once" not in shown
     assert "(everything fast: " in shown
 

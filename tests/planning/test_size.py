@@ -113,7 +113,7 @@ def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown(
     assert "was found to suffice." in " ".join(answer(found))
     notes, table, _ = size_summary(found, "quick")
     assert "was found to suffice with --effort quick." in " ".join(notes.lines)
-    assert table.rows[-1][1] == "not found with --effort quick"
+    assert table.rows[-1][""] == "not found with --effort quick"
 
 
 def test_energy_is_minimised_within_the_time_that_is_allowed():

@@ -402,8 +402,9 @@ def test_the_smallest_machine_within_limits():
 
 
 def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_told_apart():
-    page = render(sweep_page(swept((), (2**20, 2**20 + 1))))
-    assert "2 points not planned" in page
+    assert "2 points not planned" in render(sweep_page(swept((), (2**20, 2**20 + 1))))
+    sizes = (2**20, 2**20 + 1)
+    page = render(sweep_page(swept(tuple(point(size, 5.0) for size in sizes), sizes)))
     assert "1048576 B" in page
     assert "1048577 B" in page
 
@@ -509,6 +510,6 @@ def test_rates_of_integer_networks_are_operations(precisions, unit):
     found = replace(
         swept((replace(point(2**20, 2e-3), throughput=5e9),), (2**20,)), networks=networks
     )
-    assert [row[5] for row in points(found).rows] == [f"5.00 {unit}"]
+    assert [row[">throughput"] for row in points(found).rows] == [f"5.00 {unit}"]
     assert f"5.00 {unit}" in render(sweep_page(found))
     assert found.as_json()["precisions"] == list(precisions)

@@ -98,7 +98,7 @@ def test_pieces_say_along_which_dimension_and_how_large_they_are() -> None:
             sizes = {
                 job.ranges[axis][1] - job.ranges[axis][0] for job in operator.jobs if job.ranges
             }
-            stated = [(low, high) for along, low, high in operator.along if along == name]
+            stated = [(each.least, each.most) for each in operator.along if each.dimension == name]
             assert stated in ([], [(min(sizes, default=0), max(sizes, default=0))])
         assert operator.along or not operator.jobs[0].ranges
 

@@ -23,9 +23,10 @@ from loadmaster.core.registry import DisplayMixin
 from loadmaster.core.units import format_seconds
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.sweep.store import networks_key
+from loadmaster.report.colours import PALETTE
 from loadmaster.report.picture import draw
 from loadmaster.report.text import percent
-from loadmaster.report.view import Curve, Span, Timeline
+from loadmaster.report.view import Curve, Shape, Timeline, steps
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "first-plan.ipynb"
 TARGET = lm.target("m3e-s1")
@@ -145,11 +146,12 @@ def test_an_allocation_is_drawn_as_a_map_of_its_memory() -> None:
     assert "peak 192 B" in page
     many = np.arange(5_000)
     assert (
-        "4,600 regions of the smallest not drawn"
+        "4,850 regions of the smallest not drawn"
         in lm.allocate((many, many + 3, many + 1))._repr_html_()
     )
     ordered = lm.allocate(([0, 0], [1, 1], [5, 7]), conflicts=[(0, 1)])
-    assert not re.search(r"M[\d.]+ [\d.]+h", ordered._repr_html_())
+    bars = re.findall(r"<text[^>]*>([^<]*)</text>", ordered._repr_html_())
+    assert bars == ["Peak 12 B", "Lower bound 12 B"]
 
 
 def test_without_pandas_a_table_says_what_to_install(
@@ -179,20 +181,32 @@ def test_pictures_of_large_plans_stay_small(large_plan: Plan) -> None:
     assert len(large_plan._repr_html_()) < 20_000
 
 
-def test_a_lane_shows_what_takes_most_of_each_column() -> None:
-    spans = [Span(0, 0.0, 75.0, 0), Span(0, 75.1, 150.0, 1)]
-    root = ElementTree.fromstring(draw(Timeline("", ["a"], spans, lambda _: {})))
-    paths = {
-        path.get("fill"): path.get("d")
-        for path in root.findall(".//{http://www.w3.org/2000/svg}path")
-    }
-    assert list(paths.values()) == ["M120.0 2h260.0v14h-260.0z", "M380.0 2h260.0v14h-260.0z"]
-    assert len(paths) == 2
+def paths_of(svg: str) -> dict[str, str]:
+    """The outlines of a picture by their colour."""
+    paths = ElementTree.fromstring(svg).findall(".//{http://www.w3.org/2000/svg}path")
+    return {path.attrib["fill"]: path.attrib["d"] for path in paths}
+
+
+def test_lanes_have_a_shape_for_each_job_as_long_as_there_are_few() -> None:
+    shapes = [Shape(0.0, 75.0, 0, 1), Shape(75.0, 150.0, 0, 1, colour=1)]
+    assert list(paths_of(draw(Timeline("", ["a"], shapes))).values()) == [
+        "M120.0 16.2h260.0v-14.4h-260.0z",
+        "M380.0 16.2h260.0v-14.4h-260.0z",
+    ]
+
+
+def test_joined_jobs_have_the_colour_of_the_longest() -> None:
+    shapes = [Shape(at, at + (0.9 if at % 3 else 0.1), 0, 1, colour=at % 3) for at in range(999)]
+    shapes += [Shape(2000.0, 3000.0, 1, 2, colour=5)]
+    paths = paths_of(draw(Timeline("", ["a", "b"], shapes)))
+    assert sum(path.count("z") for path in paths.values()) <= 300
+    assert PALETTE[5] in paths
+    assert PALETTE[0] not in paths
 
 
 def test_amounts_keep_their_peak_however_short() -> None:
-    steps = [(at, at + 1, 9.0 if at == 5_000 else 1.0) for at in range(10_000)]
-    assert draw(Curve("bytes", "", steps)).count("V0.0") == 1
+    shapes = steps((at, at + 1, 9.0 if at == 5_000 else 1.0) for at in range(10_000))
+    assert draw(Curve("bytes", "", shapes)).count("v-60.0") == 1
     assert draw(Curve("none", "", [])).startswith("<svg")
 
 

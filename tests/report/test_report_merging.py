@@ -6,18 +6,16 @@ import random
 
 import pytest
 
-from loadmaster.report.merging import merge_neighbours
+from loadmaster.report.merging import near, neighbours
 from loadmaster.report.text import clipped, percent, shortened
-from loadmaster.report.timeline import time_unit, total_over_time
+from loadmaster.report.timeline import largest, outline, time_unit, total_over_time
+from loadmaster.report.view import Shape
 
 
 def test_the_shortest_pair_goes_first() -> None:
     """Of lengths 5, 1, 1, 5 the two in the middle are joined."""
-    assert merge_neighbours([(0, 0, 5), (0, 5, 6), (0, 6, 7), (0, 7, 12)], 3) == [
-        range(1),
-        range(1, 3),
-        range(3, 4),
-    ]
+    shapes = [Shape(*ends, 0, 1) for ends in ((0, 5), (5, 6), (6, 7), (7, 12))]
+    assert neighbours(shapes, 3) == [shapes[:1], shapes[1:3], shapes[3:]]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 50, 199, 200, 500])
@@ -27,11 +25,23 @@ def test_groups_cover_everything_once(limit: int) -> None:
     dice = random.Random(limit)
     lanes = sorted(dice.randrange(4) for _ in range(200))
     starts = [float(i) for i in range(200)]
-    ends = [s + dice.random() for s in starts]
-    groups = merge_neighbours(list(zip(lanes, starts, ends, strict=True)), limit)
-    assert [i for group in groups for i in group] == list(range(200))
+    shapes = [
+        Shape(start, start + dice.random(), lane, lane + 1)
+        for lane, start in zip(lanes, starts, strict=True)
+    ]
+    groups = neighbours(shapes, limit)
+    assert [shape for group in groups for shape in group] == shapes
     assert len(groups) == max(min(limit, 200), len(set(lanes)))
-    assert all(len({lanes[i] for i in group}) == 1 for group in groups)
+    assert all(len({shape.low for shape in group}) == 1 for group in groups)
+
+
+def test_the_largest_shapes_stay_alone_and_none_is_lost() -> None:
+    shapes = [Shape(at, at + 1, at % 7, at % 7 + 1 + at) for at in range(6_000)]
+    groups = near(shapes, 5_000)
+    assert len(groups) <= 5_000
+    assert sorted(shape.start for group in groups for shape in group) == list(range(6_000))
+    alone = {group[0].start for group in groups[-904:]}
+    assert alone == set(range(6_000 - 904, 6_000))
 
 
 def test_time_unit_fits_the_makespan() -> None:
@@ -49,9 +59,9 @@ def test_time_unit_fits_the_makespan() -> None:
 def test_bytes_alive_counts_half_open_lifetimes() -> None:
     """What ends at an instant makes room for what starts there."""
     alive = total_over_time([(0, 2, 5), (2, 3, 7)])
-    assert (list(alive.times), list(alive.values)) == ([0, 2, 3], [5, 7, 0])
-    assert alive.peak_instant() == 2
-    assert alive.mean(4) == pytest.approx(17 / 4)
+    assert alive == [(0, 2, 5), (2, 3, 7)]
+    assert largest(alive) == (2, 3, 7)
+    assert outline([*alive, (4, 5, 1)]) == [(0, 5), (2, 7), (3, 0), (4, 1), (5, 0)]
 
 
 def test_text_helpers() -> None:

@@ -82,7 +82,7 @@ def test_counters_follow_the_plan(plan: Plan) -> None:
     """The counter of bytes in use reaches the plan's own figure and ends at zero; that of the link
     never passes its limit."""
     tracks, events = read(plan)
-    used = [event.counter_value for _, event in events[tracks["scratchpad in use"]]]
+    used = [event.double_counter_value for _, event in events[tracks["scratchpad in use"]]]
     assert max(used) == plan.metrics.memory["scratchpad"].lower_bound
     assert used[-1] == 0
     rates = [event.double_counter_value for _, event in events[tracks["dram link"]]]

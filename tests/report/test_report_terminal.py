@@ -12,7 +12,7 @@ from tests.support.drawn_plan import empty
 
 from loadmaster.core.units import format_seconds
 from loadmaster.planning.plan import Plan
-from loadmaster.report.plan import plan_summary
+from loadmaster.report.plan import plan_page
 from loadmaster.report.terminal import printed as shown
 from loadmaster.report.text import percent
 
@@ -20,7 +20,7 @@ from loadmaster.report.text import percent
 def printed(plan: Plan, width: int = 80, **options: object) -> str:
     """What the summary looks like in a log file."""
     out = io.StringIO()
-    parts = plan_summary(plan, seconds=1.5, cpu_seconds=2.25)
+    parts = plan_page(plan, spent=(1.5, 2.25))
     Console(file=out, width=width, **options).print(shown(parts))  # type: ignore[arg-type]
     return out.getvalue()
 
@@ -39,7 +39,8 @@ def test_says_it_all_on_one_screen(plan: Plan) -> None:
         "scratchpad",
     ):
         assert said in text
-    assert f"Planned {len(plan.jobs)} jobs in 1.50 s (2.25 s of processor time), seed 7." in text
+    assert f"{len(plan.jobs)} jobs, seed 7, {plan.producer}." in text
+    assert "Planned in 1.50 s (2.25 s of processor time)." in text
     assert "Note: " in text
     assert "estimates of an analytical model" in text
 

@@ -84,24 +84,18 @@ MiniBatches = Annotated[
     int,
     option("N", NETWORK, "Instances of every network; they share its weights.", min=1),
 ]
-MachineTarget = Annotated[
-    str,
-    option(
-        "NAME|FILE.toml",
-        MACHINE,
-        "A bundled target (`loadmaster targets` lists them) or a file.",
-        autocompletion=_target_names,
-    ),
-]
+
+
+def target_of(about: str) -> Any:
+    """The option ``--target`` of a command; ``about`` says what it is for."""
+    return option("NAME|FILE.toml", MACHINE, about, autocompletion=_target_names)
+
+
+_TARGET = "A bundled target (`loadmaster targets` lists them) or a file."
+MachineTarget = Annotated[str, target_of(_TARGET)]
 OptionalTarget = Annotated[
     str | None,
-    option(
-        "NAME|FILE.toml",
-        MACHINE,
-        "A bundled target (`loadmaster targets` lists them) or a file. Default: none; the input"
-        " must then say what everything costs.",
-        autocompletion=_target_names,
-    ),
+    target_of(f"{_TARGET} Default: none; the input must then say what everything costs."),
 ]
 
 
@@ -144,9 +138,7 @@ EffortLevel = Annotated[
         "quick|normal|thorough",
         SEARCH,
         "How much the searches may do: a third of the time, or eight times as much, as usual.",
-        autocompletion=lambda incomplete: [
-            name for name in ("quick", "normal", "thorough") if name.startswith(incomplete)
-        ],
+        autocompletion=lambda: ["quick", "normal", "thorough"],
     ),
 ]
 TimeLimit = Annotated[
@@ -223,8 +215,8 @@ class Reading:
         option(
             None,
             NETWORK,
-            "Take a torch module's whole training step: forward, loss, backward, optimiser."
-            " Default: inference.",
+            "Take a torch module's training step: forward, loss, backward, and the optimiser if it"
+            " has one. Default: inference.",
             "--training",
         ),
     ] = False
@@ -244,6 +236,39 @@ class Reading:
 
         arguments = self.arguments()
         return [load(model, **arguments) for model in models]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The options of the machine that is planned for."""
+
+    target: MachineTarget
+    overrides: Overrides = None
+
+    def read(self) -> Target:
+        """Read it; raises `TargetError`."""
+        from loadmaster.targets.load import target
+
+        return target(self.target, self.overrides or ())
+
+
+@dataclass(frozen=True)
+class Times:
+    """The options of when mini-batches are released and due."""
+
+    deadline: Deadline = None
+    period: Period = None
+
+    def arguments(self, error: type[LoadmasterError]) -> dict[str, dict[str, float]]:
+        """Those of the functions that keep to them, such as `loadmaster.plan`: seconds by
+        network."""
+        from loadmaster.core.units import parse_seconds
+
+        form = "NAME=S, such as resnet50=5ms"
+        return {
+            f"{name}s": by_network(name, texts, parse_seconds, form, error)
+            for name, texts in vars(self).items()
+        }
 
 
 @dataclass(frozen=True)
@@ -313,15 +338,6 @@ def machine_of(target: str | None, overrides: list[str] | None) -> Target | None
     if target is None and overrides:
         raise TargetError("--set overrides a field of a target: give --target too")
     return None if target is None else read_target(target, overrides or ())
-
-
-def times_of(
-    option: str, texts: list[str] | None, error: type[LoadmasterError]
-) -> dict[str, float]:
-    """Seconds by network, from `NAME=S`."""
-    from loadmaster.core.units import parse_seconds
-
-    return by_network(option, texts, parse_seconds, "NAME=S, such as resnet50=5ms", error)
 
 
 def by_network(

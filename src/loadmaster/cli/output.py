@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from loadmaster.cli.options import OUTPUT, option
+from loadmaster.cli.options import OUTPUT, NoReport, option
 from loadmaster.cli.printing import print_tables, say
 from loadmaster.cli.progress_line import LateProgress
 from loadmaster.core.files import OutputDirectory, directory_if_asked
@@ -43,7 +43,7 @@ class Output:
     def show(
         self,
         shown: dict[str, Any],
-        tables: Callable[[], Iterable[Part]],
+        page: Callable[[], Page | Iterable[Part]],
         files: Sequence[Path] = (),
     ) -> None:
         """Print what came of a command: its JSON object with the paths of its files, or tables and
@@ -52,25 +52,32 @@ class Output:
             named = shown | {"files": [str(file) for file in files]}
             say(json.dumps(named, indent=2, allow_nan=False))
         elif not self.quiet:
-            print_tables(tables())
+            print_tables(page())
             for file in files:
                 say(f"wrote {file}")
 
 
-def publish(
-    place: OutputDirectory | None,
-    data: Mapping[str, Any],
-    page: Callable[[], Page] | None = None,
-    name: str = "report.html",
-) -> list[Path]:
-    """Write JSON by the names of files, and a page, beside what is in the folder already; return
-    the paths of all. Without a folder nothing is written."""
-    if place is None:
-        return []
-    for file, value in data.items():
-        place.write(file, json.dumps(value, indent=1, allow_nan=False) + "\n")
-    if page is not None:
-        from loadmaster.report.page import render
+@dataclass(frozen=True)
+class PageOutput(Output):
+    """The options of commands that can write a page, too."""
 
-        place.write(name, render(page()))
-    return place.publish()
+    no_report: NoReport = False
+
+    def publish(
+        self,
+        place: OutputDirectory | None,
+        data: Mapping[str, Any],
+        page: Callable[[], Page] | None = None,
+        name: str = "report.html",
+    ) -> list[Path]:
+        """Write JSON by the names of files, and a page if it is wanted, beside what is in the
+        folder already; return the paths of all. Without a folder nothing is written."""
+        if place is None:
+            return []
+        for file, value in data.items():
+            place.write(file, json.dumps(value, indent=1, allow_nan=False) + "\n")
+        if page is not None and not self.no_report:
+            from loadmaster.report.page import render
+
+            place.write(name, render(page()))
+        return place.publish()

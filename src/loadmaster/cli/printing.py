@@ -12,7 +12,7 @@ from loadmaster.core.names import printable_text
 
 if TYPE_CHECKING:
     from loadmaster.core.errors import Violation
-    from loadmaster.report.view import Part
+    from loadmaster.report.view import Page, Part
 
 _NARROWEST = 80
 """Columns for which tables are laid out at least, so that no figure is cut; a narrower terminal
@@ -34,7 +34,7 @@ def say(text: str, *, err: bool = False, newline: bool = True) -> None:
     typer.echo(printable_text(text), err=err, nl=newline)
 
 
-def print_tables(parts: Iterable[Part]) -> None:
+def print_tables(shown: Page | Iterable[Part]) -> None:
     """Print tables and text on standard output, as wide as the terminal but never so narrow that
     figures would be cut."""
     from rich.console import Console
@@ -42,12 +42,12 @@ def print_tables(parts: Iterable[Part]) -> None:
 
     from loadmaster.report.terminal import printed
 
-    shown, console = printed(parts), Console()
+    made, console = printed(shown), Console()
     unlimited = console.options.update(width=_WIDEST)
-    needed = max(_NARROWEST, Measurement.get(console, unlimited, shown).minimum)
+    needed = max(_NARROWEST, Measurement.get(console, unlimited, made).minimum)
     if console.width < needed:
         console = Console(width=needed, soft_wrap=True)
-    console.print(shown)
+    console.print(made)
 
 
 def print_violations(violations: tuple[Violation, ...], what: str) -> None:

@@ -1,13 +1,12 @@
-"""The summary of a plan of TFLM's arena in the terminal."""
+"""What is said of a plan of TFLM's arena, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from loadmaster.core.units import format_bytes
-from loadmaster.report.text import shortened
-from loadmaster.report.view import Notes, Part, Table
+from loadmaster.report.text import exact_bytes, shortened
+from loadmaster.report.view import Table
 
 _SOURCES = {
     "probed": "probed with TFLM's interpreter: its reference kernels",
@@ -27,73 +26,71 @@ _REQUIREMENTS = (
 """What a network in bands needs of its target."""
 
 
-def arena_summary(figures: Mapping[str, Any]) -> list[Part]:
-    """Make a table of the arena's head with and without the plan, its bound, and what was measured;
-    ``figures`` as in ``--json``."""
+def arena_rows(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Iterate over what is planned, what it takes with and without the plan, and what was
+    measured; ``figures`` as in ``--json``."""
     before, head, after = figures["head_before"], figures["head"], figures["measured"]
     less = f", {1 - head / before:.1%} less" if head < before else ""
-    rows = [
-        ("Status", figures["status"]),
-        ("Planned", _count(figures)),
-        ("Head before", _bytes(before)),
-        ("Head", f"{_bytes(head)}{less}"),
-        ("Lower bound", _bytes(figures["lower_bound"])),
-        ("Scratch", _scratch(figures)),
-    ]
+    yield "Status", figures["status"]
+    yield "Planned", _count(figures)
+    yield "Head before", exact_bytes(before)
+    yield "Head", f"{exact_bytes(head)}{less}"
+    yield "Lower bound", exact_bytes(figures["lower_bound"])
+    yield "Scratch", _scratch(figures)
     if figures["bands"]:
         runs = "; ".join(
             f"operators {each['first']} to {each['last']} in {each['bands']}"
             for each in figures["bands"]
         )
-        rows.append(("Bands", f"{runs}: {figures['work'] - 1:.1%} more multiply-accumulates"))
-        rows.append(("Time", f"{figures['time'] - 1:.1%} more, estimated for reference kernels"))
-    rows += reason_rows(figures, head)
+        yield "Bands", f"{runs}: {figures['work'] - 1:.1%} more multiply-accumulates"
+        yield "Time", f"{figures['time'] - 1:.1%} more, estimated for reference kernels"
+    yield from reason_rows(figures, head)
     if after is not None:
         own = figures["measured_before"]
         heads = f"head {own['head']} before, {after['head']} with the plan; tail {after['tail']}"
-        least = f"{_bytes(own['least'])} before, {_bytes(after['least'])} with the plan"
-        rows += [("Measured", heads), ("Arena", f"{least}: the least that runs")]
-    fronts = [front_table(figures["front"])] if figures["front"] else []
-    return [Table(("", "~"), rows), Notes(list(_notes(figures))), *fronts]
+        least = f"{exact_bytes(own['least'])} before, {exact_bytes(after['least'])} with the plan"
+        yield "Measured", heads
+        yield "Arena", f"{least}: the least that runs"
 
 
-def reason_rows(figures: Mapping[str, Any], head: int) -> list[tuple[str, str]]:
-    """Rows on what makes the peak of an arena, and on what was tried against it; ``head`` is what
+def reason_rows(figures: Mapping[str, Any], head: int) -> Iterator[tuple[str, str]]:
+    """Iterate over what makes the peak of an arena, and what was tried against it; ``head`` is what
     the plan takes."""
-    rows = []
     for number, peak in enumerate(figures["peaks"]):
         tensors = [f"{each['name']} {each['bytes']}" for each in peak["tensors"]]
         text = f"{peak['operator']}, {peak['bytes']} bytes: {shortened(tensors)}"
-        rows.append(("Next peak at" if number else "Peak at", text))
-    better = [each for each in figures["remedies"] if each["head"] < head]
-    for each in better:
-        work = f" for {each['work'] - 1:.1%} more work" if each["work"] > 1 else ""
-        saved = f"{1 - each['head'] / head:.1%} less{work} ({each['option']})"
-        rows.append(("Would help", f"{each['what']}: {each['head']} bytes, {saved}"))
-    useless = [each["what"] for each in figures["remedies"] if each not in better]
-    useless = [each for each in dict.fromkeys(useless) if each != "bands"]
+        yield "Next peak at" if number else "Peak at", text
+    useless: dict[str, None] = {}
+    for each in figures["remedies"]:
+        if each["head"] < head:
+            work = f" for {each['work'] - 1:.1%} more work" if each["work"] > 1 else ""
+            saved = f"{1 - each['head'] / head:.1%} less{work} ({each['option']})"
+            yield "Would help", f"{each['what']}: {each['head']} bytes, {saved}"
+        elif each["what"] != "bands":
+            useless[each["what"]] = None
     if useless:
-        rows.append(("No gain from", ", ".join(useless)))
+        yield "No gain from", ", ".join(useless)
     if figures["no_bands"]:
-        rows.append(("In bands", f"not possible: {figures['no_bands']}"))
-    return rows
+        yield "In bands", f"not possible: {figures['no_bands']}"
 
 
 def front_table(front: Sequence[Mapping[str, Any]]) -> Table:
     """Make a table of all heads that bands reach."""
-    rows = [
-        (
-            _bytes(each["head_at_least"]),
-            f"{each['work'] - 1:.1%}",
-            f"{each['time'] - 1:.1%}",
-            f"{each['bands']}",
-        )
-        for each in front
-    ]
-    return Table((">Head at least", ">More work", ">More time, estimated", ">Bands"), rows)
+    return Table(
+        [
+            {
+                ">Head at least": exact_bytes(each["head_at_least"]),
+                ">More work": f"{each['work'] - 1:.1%}",
+                ">More time, estimated": f"{each['time'] - 1:.1%}",
+                ">Bands": f"{each['bands']}",
+            }
+            for each in front
+        ]
+    )
 
 
-def _notes(figures: Mapping[str, Any]) -> Iterator[str]:
+def arena_notes(figures: Mapping[str, Any]) -> Iterator[str]:
+    """Iterate over remarks."""
     measured = figures["measured"] is not None
     if figures["bands"]:
         yield _REQUIREMENTS
@@ -102,7 +99,7 @@ def _notes(figures: Mapping[str, Any]) -> Iterator[str]:
     if figures["head"] == figures["head_before"]:
         yield NOTHING_GAINED[figures["status"]]
     if figures["reason"]:
-        yield f"Nothing is written: {figures['reason']}."
+        yield f"No model is written: {figures['reason']}."
     if measured:
         yield (
             "Measured on this machine; the tail holds structures, which are smaller where pointers"
@@ -111,8 +108,8 @@ def _notes(figures: Mapping[str, Any]) -> Iterator[str]:
     if figures["scratch"] == "unknown":
         yield (
             "Scratch buffers are not known: TFLM puts them around the plan, and the arena may take"
-            f" up to {_bytes(figures['growth_at_most'])} more than without a plan. Give --scratch"
-            " to plan with them."
+            f" up to {exact_bytes(figures['growth_at_most'])} more than without a plan. Give"
+            " --scratch to plan with them."
         )
 
 
@@ -129,7 +126,3 @@ def _scratch(figures: Mapping[str, Any]) -> str:
     else:
         found = "" if source == "unknown" else "none, "
     return found + _SOURCES[source]
-
-
-def _bytes(size: int) -> str:
-    return f"{size} bytes ({format_bytes(size)})" if size >= 1024 else f"{size} bytes"

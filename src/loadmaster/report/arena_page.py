@@ -12,21 +12,22 @@ import numpy as np
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes
-from loadmaster.report.arena import front_table, reason_rows
+from loadmaster.report.arena import arena_notes, arena_rows, front_table
 from loadmaster.report.packing import Memory, memory_map
 from loadmaster.report.text import percent
 from loadmaster.report.view import (
+    BOTH,
     Axis,
     Figure,
     Figures,
     Line,
     Mark,
-    MemoryMap,
+    Notes,
     Page,
     Path,
     Scatter,
     Section,
-    Table,
+    pairs,
 )
 
 Placed = tuple[Problem, Ints]
@@ -37,36 +38,44 @@ _TIME = (
 )
 
 
-def arena_page(figures: Mapping[str, Any], before: Placed, after: Placed) -> Page:
-    """Make the page; ``figures`` are those of ``--json``."""
-    head, whole = figures["head"], figures["head_before"]
+def arena_page(figures: Mapping[str, Any], *placed: Placed) -> Page:
+    """Make the page of a plan of TFLM's arena.
+
+    Parameters
+    ----------
+    figures
+        As in ``--json``.
+    placed
+        Buffers before and with the plan, which are drawn.
+    """
     cards = [
-        Figure("Head before", format_bytes(whole), distance="as TFLM places it"),
-        Figure("Head", format_bytes(head), distance=f"{figures['status']} for these buffers"),
+        Figure("Head before", format_bytes(figures["head_before"]), distance="as TFLM places it"),
+        Figure(
+            "Head",
+            format_bytes(figures["head"]),
+            distance=f"{figures['status']} for these buffers",
+        ),
         Figure("Multiply-accumulates", f"x {figures['work']:.3f}", distance="of those before"),
     ]
-    maps = [_memory(before, "before", whole), _memory(after, "with the plan", head)]
-    refused = f"No model is written: {figures['reason']}." if figures["reason"] else ""
+    peaks = (("before", figures["head_before"]), ("with the plan", figures["head"]))
+    maps = [
+        memory_map(problem, addresses, Memory(name, np.arange(len(problem)), peak, None, None))
+        for (problem, addresses), (name, peak) in zip(placed, peaks, strict=False)
+    ]
     halves = " With bands two instants are an operator." if figures["bands"] else ""
     instants = f"An instant is an operator, those of a subgraph each time that it runs.{halves}"
     front = figures["front"]
-    bands = [_front(front), Line(_TIME, "hint"), front_table(front)] if front else []
+    curve = [_front(front), Line(_TIME, "hint")] if front else []
     sections = [
-        Section("", [Figures(cards), Line(refused, "hint")]),
+        Section("", [Figures(cards)]),
         Section("Memory over the operators", [Line(instants, "hint"), *maps]),
-        Section("Why", [Table(("What", "Found"), reason_rows(figures, head))]),
-        Section("In bands", bands),
+        Section("The plan", [pairs(arena_rows(figures)), Notes(list(arena_notes(figures)))], BOTH),
+        Section("In bands", curve),
+        Section("", [front_table(front)], BOTH),
     ]
-    last = max(int(placed[0].upper.max(initial=1)) for placed in (before, after))
-    title = f"The arena of {figures['model']}"
-    return Page(
-        title, "What lies where while each operator runs", sections, Axis(last, label="instant")
-    )
-
-
-def _memory(placed: Placed, name: str, peak: int) -> MemoryMap:
-    problem, addresses = placed
-    return memory_map(problem, addresses, Memory(name, np.arange(len(problem)), peak, None, None))
+    last = max((int(problem.upper.max(initial=1)) for problem, _ in placed), default=1)
+    title, axis = f"The arena of {figures['model']}", Axis(last, label="instant")
+    return Page(title, "What lies where while each operator runs", lambda: sections, axis)
 
 
 def _front(choices: Sequence[Mapping[str, Any]]) -> Scatter:
@@ -88,4 +97,4 @@ def _front(choices: Sequence[Mapping[str, Any]]) -> Scatter:
     for (_, level), (x, y) in itertools.pairwise(points):
         steps += [(x, level), (x, y)]
     labels = "extra multiply-accumulates (share)", "head (bytes)"
-    return Scatter("Head at least, over extra work", *labels, marks, [Path(steps)], height=320)
+    return Scatter("Head at least, over extra work", *labels, marks, [Path(steps)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from loadmaster.core.units import format_bandwidth, format_seconds
 from loadmaster.cost.calibration.answer import Calibration, Figure, Standing
-from loadmaster.report.text import NOTHING, percent
-from loadmaster.report.view import Line, Notes, Part, Table
+from loadmaster.report.text import NOTHING, percent, signed
+from loadmaster.report.view import Line, Notes, Part, Row, Table
 
 _MEANING = {
     Standing.FITTED: "calibrated",
@@ -25,30 +25,36 @@ _LEGEND = (
 
 def calibration_summary(found: Calibration) -> list[Part]:
     """Make tables of errors and of figures."""
-    errors = []
+    errors: list[Row] = []
     for kind in found.kinds:
-        means = [each.mean for each in (kind.before, kind.after, kind.held_out) if each is not None]
-        sums = (
-            f"{'+' if each.total >= 0 else '-'}{percent(abs(each.total))}"
-            for each in (kind.before, kind.after)
+        unseen = NOTHING if kind.held_out is None else percent(kind.held_out.mean)
+        errors.append(
+            {
+                "~operators": kind.kind,
+                ">rows": str(kind.rows),
+                ">before": percent(kind.before.mean),
+                ">after": percent(kind.after.mean),
+                ">unseen": unseen,
+                ">sum before": signed(kind.before.total),
+                ">sum after": signed(kind.after.total),
+            }
         )
-        unseen = [NOTHING] * (kind.held_out is None)
-        errors.append((kind.kind, str(kind.rows), *map(percent, means), *unseen, *sums))
-    figures = [
-        (
-            figure.field,
-            _shown(figure, figure.before),
-            NOTHING if figure.standing is Standing.KEPT else _shown(figure, figure.after),
-            str(figure.layers),
-            _MEANING[figure.standing],
-        )
+    figures: list[Row] = [
+        {
+            "~figure": figure.field,
+            ">before": _shown(figure, figure.before),
+            ">after": (
+                NOTHING if figure.standing is Standing.KEPT else _shown(figure, figure.after)
+            ),
+            ">layers": str(figure.layers),
+            "": _MEANING[figure.standing],
+        }
         for figure in found.figures
     ]
-    before = (">before", ">after", ">unseen", ">sum before", ">sum after")
     return [
         Line(f"{found.base} against {found.rows} measured times of {found.measured}"),
-        Table(("~operators", ">rows", *before), errors, _ERRORS),
-        Table(("~figure", ">before", ">after", ">layers", ""), figures, _LEGEND),
+        Table(errors, _ERRORS),
+        Table(figures, _LEGEND),
         Notes([f"Not used: {text}" for text in found.skipped]),
     ]
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any
 
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.report.colours import MERGED, colour, shade
-from loadmaster.report.merging import MAX_SHAPES, merge_neighbours, split
+from loadmaster.report.merging import MAX_SHAPES, near, neighbours
 from loadmaster.report.text import (
     SIZES,
     chart_text,
@@ -34,6 +35,7 @@ from loadmaster.report.view import (
     Curve,
     MemoryMap,
     Scatter,
+    Shape,
     Timeline,
 )
 
@@ -41,12 +43,15 @@ INK = "#1f2933"
 FAINT = "#697586"
 PAPER = "#ffffff"
 CURVE = "#334e68"
-CAPACITY, BOUND = "#b42318", "#067647"
+CAPACITY = "#b42318"
+_LEVELS = {
+    "peak": (INK, "dashed"),
+    "lower bound": ("#067647", "dotted"),
+    "capacity": (CAPACITY, "solid"),
+}
+"""Colour and dash of the lines across a memory map."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
-LANE_FILL = 0.76
-TALL = 1.6
-"""Ratio of capacity to peak above which the capacity is named in the title and has no line, which
-would compress the map."""
+LANE_MARGIN = 0.12
 OUTLINED = 0.015
 """Least height of a buffer with an outline, as a share of the map's; on a thinner one the outline
 would hide the colour."""
@@ -115,144 +120,106 @@ def draw(chart: Chart, on: Canvas) -> tuple[Model, str]:
     raise TypeError(chart)
 
 
-def _row(
-    on: Canvas,
-    times: tuple[float, float],
-    heights: tuple[float, float],
-    paint: tuple[str, float, float],
-    tip: Row,
-) -> Row:
-    """Make the columns of a rectangle; ``paint`` is its colour and the opacity of its area and of
-    its outline."""
-    left, right = map(on.unit.of, times)
-    sides = zip(_SIDES, (left, right, *heights, *paint), strict=True)
-    return {**dict(sides), on.axis.label or "time": on.unit.span(*times), **tip}
-
-
 def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
     """Draw a lane for each name; the shortest neighbours are merged if there are too many."""
-    numbered = sorted(enumerate(chart.spans), key=lambda item: (item[1].lane, item[1].start))
-    spans = [span for _, span in numbered]
-    intervals = [(span.lane, span.start, span.end) for span in spans]
-    lines, count_of = first_free_lines(intervals) if chart.stacked else ([0] * len(spans), {})
-    if chart.stacked and spans:
-        start, end = min(span.start for span in spans), max(span.end for span in spans)
+    shapes = sorted(chart.shapes, key=attrgetter("low", "start"))
+    if chart.stacked and shapes:
+        start, end = min(shape.start for shape in shapes), max(shape.end for shape in shapes)
         on = replace(on, x_range=canvas(Axis(end, on.axis.scale, start)).x_range)
-    groups = merge_neighbours(intervals, MAX_SHAPES)
-    rows, merged = [], 0
-    for group in groups:
-        mine = spans[group.start : group.stop]
-        first, end = mine[0], max(span.end for span in mine)
-        height = LANE_FILL / count_of.get(first.lane, 1)
-        bottom = first.lane - LANE_FILL / 2 + height * lines[group.start]
-        number, paint = first.colour, shade(colour(first.colour), first.tint)
-        if len(group) == 1:
-            alpha, tip = first.alpha, chart.tip(numbered[group.start][0])
-        else:
-            busy = format_seconds(sum(span.end - span.start for span in mine))
-            tip = {"name": f"{len(group):,} {chart.noun} merged", "busy": busy}
-            number, paint, alpha, merged = _MERGED_GROUP, MERGED, 1.0, merged + len(group)
-        place = (first.start, end), (bottom, bottom + height)
-        rows.append((number, _row(on, *place, (paint, alpha, alpha), tip)))
+        lines, count_of = first_free_lines((int(s.low), s.start, s.end) for s in shapes)
+        for at, (shape, line) in enumerate(zip(shapes, lines, strict=True)):
+            height = 1 / count_of[int(shape.low)]
+            low = shape.low + line * height
+            shapes[at] = replace(shape, low=low, high=low + height)
+        shapes.sort(key=attrgetter("low", "start"))
+    groups = neighbours(shapes, MAX_SHAPES)
     count = len(chart.lanes)
     height = 92 + count * max(16, min(40, 640 // max(1, count)))
-    plot = _over_time(chart.title, int(height), on, _range(count - 0.5, -0.5), "")
+    plot = _over_time(chart.title, height, on, _range(count, 0), "")
     plot["left"][0].update(
-        ticker=Model("FixedTicker", ticks=list(range(count))),
+        ticker=Model("FixedTicker", ticks=[lane + 0.5 for lane in range(count)]),
         major_label_overrides={
-            lane: chart_text(clipped(name, 19)) for lane, name in enumerate(chart.lanes)
+            lane + 0.5: chart_text(clipped(name, 19)) for lane, name in enumerate(chart.lanes)
         },
         major_tick_line_color=None,
         axis_line_color=None,
     )
     plot["center"][1]["grid_line_color"] = None
-    _rectangles(plot, on, rows)
-    if not merged:
-        return plot, ""
-    shapes = plural(len(groups) - len(spans) + merged, "grey rectangle")
-    return plot, (
-        f"More than {MAX_SHAPES:,} rectangles would make this chart unusable: the {merged:,}"
-        f" shortest {chart.noun} are drawn as {shapes}."
-    )
+
+    def columns(group: Sequence[Shape]) -> Row:
+        margin = LANE_MARGIN * (group[0].high - group[0].low)
+        place = {"bottom": group[0].low + margin, "top": group[0].high - margin}
+        if len(group) == 1:
+            return place
+        return place | {"busy": format_seconds(sum(shape.end - shape.start for shape in group))}
+
+    _rectangles(plot, on, groups, chart.noun, columns)
+    return plot, _merged(groups, f"shortest {chart.noun}")
 
 
 def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
     """Draw address against time; the smallest buffers are merged if there are too many."""
-    peak, bound, capacity = chart.peak, chart.bound, chart.capacity
-    tall = capacity is None or capacity > TALL * max(1, peak)
-    most = 1.08 * max(1, peak, 0 if tall else capacity or 0)
+    most = 1.08 * chart.top
     size, unit = largest_unit(most / 2.16, SIZES)
-    levels = (
-        ("peak", peak, INK, "dashed"),
-        ("lower bound", bound, BOUND, "dotted"),
-        ("capacity", capacity, CAPACITY, "solid"),
-    )
-    known = [
-        (f"{name} {format_bytes(n)}", n, tint, dash)
-        for name, n, tint, dash in levels
-        if n is not None
-    ]
-    title = f"{chart.title}: {', '.join(level[0] for level in known)}"
+    levels = {f"{name} {format_bytes(n)}": (name, n) for name, n in chart.levels.items()}
     y_range = _range(0, most / size)
+    title = f"{chart.title}: {', '.join(levels)}"
     plot = _over_time(title, 380, on, y_range, f"address ({unit})", box="both")
-    shown, small = split(chart.boxes, MAX_SHAPES)
-    rows = []
-    for group in [*small, *([i] for i in shown)]:
-        boxes = [chart.boxes[i] for i in group]
-        low, high = min(box.low for box in boxes), max(box.high for box in boxes)
-        times = min(box.start for box in boxes), max(box.end for box in boxes)
-        length = format_bytes(sum(box.high - box.low for box in boxes))
-        tip = {"size": length, "address": f"{low:,} to {high:,}"}
-        if len(group) == 1:
-            number, edge = boxes[0].colour, float(high - low >= OUTLINED * most)
-            paint, tip = (colour(number), boxes[0].alpha, edge), tip | chart.tip(group[0])
-        else:
-            number, paint = _MERGED_GROUP, (MERGED, 0.5, 1.0)
-            tip |= {"name": f"{plural(len(group), 'buffer')} merged"}
-        rows.append((number, _row(on, times, (low / size, high / size), paint, tip)))
-    _rectangles(plot, on, rows)
-    for text, n, tint, dash in known:
-        is_bound = dash == "dotted"
-        if (dash == "solid" and tall) or (is_bound and bound == peak):
-            continue
-        same = ", which is the lower bound" if dash == "dashed" and bound == peak else ""
-        _level(plot, n / size, text + same, tint, dash, below=is_bound or n > 0.88 * most)
-    if not small:
-        return plot, ""
-    return plot, (
-        f"{chart.title} holds more than {MAX_SHAPES:,} buffers over time: the"
-        f" {plural(sum(map(len, small)), 'smallest buffer')} (bytes x time) are drawn as"
-        f" {plural(len(small), 'grey rectangle')} around them, behind the others."
-    )
+    groups = near(chart.shapes, MAX_SHAPES)
+
+    def columns(group: Sequence[Shape]) -> Row:
+        low, high = min(shape.low for shape in group), max(shape.high for shape in group)
+        return {
+            "bottom": low / size,
+            "top": high / size,
+            "edge": float(high - low >= OUTLINED * most),
+            "size": format_bytes(sum(shape.high - shape.low for shape in group)),
+            "address": f"{low:,} to {high:,}",
+        }
+
+    _rectangles(plot, on, groups, "buffers", columns)
+    for text, (name, n) in levels.items():
+        if n <= chart.top and (name == "peak" or n != chart.peak):
+            below = name == "lower bound" or n > 0.88 * most
+            _level(plot, n / size, text, *_LEVELS[name], below=below)
+    return plot, _merged(groups, "smallest buffers (bytes x time)")
 
 
 def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     """Draw an amount and its limit; the shortest steps are averaged if there are too many."""
     if chart.along:
-        on = canvas(Axis(chart.steps[-1][1], label=chart.along))
-    shown, rows = [], []
-    for group in merge_neighbours([(0, start, end) for start, end, _ in chart.steps], MAX_SHAPES):
-        mine = chart.steps[group.start : group.stop]
-        (start, _, mean), end = mine[0], mine[-1][1]
-        if len(mine) > 1 and end > start:
-            mean = sum(value * (until - begin) for begin, until, value in mine) / (end - start)
-        shown.append((start, end, mean))
-        tip = {"name": f"{mean:.4g}"} if chart.tip is None else chart.tip(group)
-        rows.append((0, _row(on, (start, end), (0, mean), (CURVE, 0.18, 0.0), tip)))
-    top = 1.22 * max([chart.limit or 0.0, *(mean for *_, mean in shown)]) or 1.0
+        on = canvas(Axis(chart.shapes[-1].end, label=chart.along))
+    shown = list(map(_mean, neighbours(chart.shapes, MAX_SHAPES)))
+    top = 1.22 * max([chart.limit or 0.0, *(step.high for step in shown)]) or 1.0
     plot = _over_time(chart.title, 176, on, _range(0, top), chart.label)
     plot["left"][0]["ticker"] = Model("BasicTicker", desired_num_ticks=3)
-    _rectangles(plot, on, rows, mode="vline")
+
+    def columns(group: Sequence[Shape]) -> Row:
+        name = f"{group[0].high:.4g}"
+        return {"colour": CURVE, "alpha": 0.18, "edge": 0.0, "name": name}
+
+    _rectangles(plot, on, [[step] for step in shown], "steps", columns, mode="vline")
     if shown:
-        curve = outline(shown)
-        points = zip(map(on.unit.of, curve.times), curve.values, strict=True)
-        _glyph(plot, _points(points), "Step", line_color=CURVE)
+        points = outline([(step.start, step.end, step.high) for step in shown])
+        _glyph(plot, _points((on.unit.of(x), y) for x, y in points), "Step", line_color=CURVE)
     if chart.limit is not None:
         _level(plot, chart.limit, chart.limit_name, CAPACITY, "dashed")
-    if len(shown) == len(chart.steps):
+    if len(shown) == len(chart.shapes):
         return plot, chart.remark
-    count = plural(len(chart.steps), "step")
+    count = plural(len(chart.shapes), "step")
     return plot, f"The curve has {count}; the shortest are averaged to {len(shown):,}."
+
+
+def _mean(group: Sequence[Shape]) -> Shape:
+    """Make one step of several, with their mean amount and the tooltip of the highest."""
+    if len(group) == 1:
+        return group[0]
+    highest = max(group, key=attrgetter("high"))
+    start, end = group[0].start, group[-1].end
+    if end > start:
+        mean = sum(step.high * (step.end - step.start) for step in group) / (end - start)
+        highest = replace(highest, high=mean)
+    return replace(highest, start=start, end=end)
 
 
 def _scatter(chart: Scatter) -> tuple[Model, str]:
@@ -381,19 +348,52 @@ def _glyph(plot: Model, source: Model, kind: str, **attributes: Any) -> Model:
 
 
 def _rectangles(
-    plot: Model, on: Canvas, rows: Sequence[tuple[int, Row]], mode: str = "mouse"
+    plot: Model,
+    on: Canvas,
+    groups: Iterable[Sequence[Shape]],
+    noun: str,
+    more: Callable[[Sequence[Shape]], Row],
+    mode: str = "mouse",
 ) -> None:
-    """Draw rectangles; on a page with a legend, those of each network can be hidden."""
+    """Draw a rectangle for each group of shapes, grey where there are several, with ``more``
+    columns; on a page with a legend, those of each network can be hidden."""
     networks = len(on.axis.groups) if mode == "mouse" else 0
-    groups: dict[int, list[Row]] = defaultdict(list)
-    for number, row in rows:
-        groups[number if networks else min(number, 0)].append(row)
-    for number in sorted(groups, key=lambda each: (each != _MERGED_GROUP, each < 0, each)):
-        mine = groups[number]
+    rows: dict[int, list[Row]] = defaultdict(list)
+    for group in groups:
+        first, alone = group[0], len(group) == 1
+        start, end = min(shape.start for shape in group), max(shape.end for shape in group)
+        number = first.colour if networks else min(first.colour, 0)
+        row = {
+            "left": on.unit.of(start),
+            "right": on.unit.of(end),
+            "colour": shade(colour(first.colour), first.tint) if alone else MERGED,
+            "alpha": first.alpha,
+            "edge": first.alpha,
+            "bottom": first.low,
+            "top": first.high,
+            on.axis.label or "time": on.unit.span(start, end),
+            "name": f"{len(group):,} {noun} merged",
+        }
+        tip = first.tip() if alone else {}
+        rows[number if alone else _MERGED_GROUP].append({**row, **more(group), **tip})
+    for number in sorted(rows, key=lambda each: (each != _MERGED_GROUP, each < 0, each)):
+        mine = rows[number]
         drawn = _glyph(plot, _source(mine), "Quad")
         if 0 <= number < networks:
             drawn["name"] = legend_name(number)
         _hover(plot, drawn, [name for name in mine[0] if name not in _SIDES], mode)
+
+
+def _merged(groups: Sequence[Sequence[Shape]], what: str) -> str:
+    """Say how many shapes are drawn together."""
+    several = [group for group in groups if len(group) > 1]
+    if not several:
+        return ""
+    return (
+        f"More than {MAX_SHAPES:,} rectangles would make this chart unusable: the"
+        f" {sum(map(len, several)):,} {what} are drawn as"
+        f" {plural(len(several), 'grey rectangle')}."
+    )
 
 
 def _hover(plot: Model, drawn: Model, labels: Sequence[str], mode: str = "mouse") -> None:

@@ -16,6 +16,7 @@ from loadmaster.report import figures
 from loadmaster.report.plan_charts import link, memory_map, schedule, time_axis
 from loadmaster.report.text import NOTHING, signed
 from loadmaster.report.view import (
+    BOTH,
     Chart,
     Figure,
     Figures,
@@ -23,12 +24,10 @@ from loadmaster.report.view import (
     Line,
     Notes,
     Page,
-    Part,
     Section,
     Table,
 )
 
-_COLUMNS = ("", ">first", ">second", ">change")
 _KINDS = 20
 _HINT = (
     "The first plan above the second, over one time axis. Drag to pan, hold Ctrl and scroll to"
@@ -87,21 +86,22 @@ class Row:
 
     key: str
     name: str
+    text: Callable[[float], str]
     first: float | None
     second: float | None
-    text: Callable[[float], str]
 
     @property
     def change(self) -> float | None:
         """How much more the second is, as a share of the first; None where that has no meaning."""
         return self.second / self.first - 1 if self.first and self.second is not None else None
 
-    def cells(self) -> tuple[str, str, str, str]:
-        """The row as text: name, first, second, change."""
+    def cells(self) -> dict[str, str]:
+        """The row as text."""
         first, second = (
             NOTHING if value is None else self.text(value) for value in (self.first, self.second)
         )
-        return self.name, first, second, NOTHING if self.change is None else signed(self.change)
+        change = NOTHING if self.change is None else signed(self.change)
+        return {"": self.name, ">first": first, ">second": second, ">change": change}
 
 
 _FIGURES: tuple[tuple[str, str, Callable[[PlanRecord], float], Callable[[float], str]], ...] = (
@@ -123,22 +123,14 @@ def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
     """Iterate over the figures of two plans: times, rates, energy, and bytes and peaks of every
     memory."""
     for key, name, of, text in _FIGURES:
-        yield Row(key, name, of(first), of(second), text)
+        yield Row(key, name, text, of(first), of(second))
     for memory in _memories(first, second):
-        for key, of_memory in (("traffic", _traffic), ("peak", _peak)):
-            name = f"{key.capitalize()} of {memory}"
-            ends = of_memory(first, memory), of_memory(second, memory)
-            yield Row(f"{key}.{memory}", name, *ends, format_bytes)
-
-
-def _traffic(plan: PlanRecord, memory: str) -> float | None:
-    cost = plan.metrics.traffic.get(memory)
-    return None if cost is None else cost.value
-
-
-def _peak(plan: PlanRecord, memory: str) -> float | None:
-    use = plan.metrics.memory.get(memory)
-    return None if use is None else float(use.peak)
+        traffic = [plan.metrics.traffic.get(memory) for plan in (first, second)]
+        ends = [None if cost is None else cost.value for cost in traffic]
+        yield Row(f"traffic.{memory}", f"Traffic of {memory}", format_bytes, *ends)
+        uses = [plan.metrics.memory.get(memory) for plan in (first, second)]
+        peaks = [None if use is None else use.peak for use in uses]
+        yield Row(f"peak.{memory}", f"Peak of {memory}", format_bytes, *peaks)
 
 
 def _memories(*plans: PlanRecord) -> list[str]:
@@ -147,12 +139,12 @@ def _memories(*plans: PlanRecord) -> list[str]:
 
 def kinds(first: PlanRecord, second: PlanRecord) -> list[Row]:
     """Sum the seconds of cores by kind of operator, the largest differences first."""
-    one, other = (defaultdict[str, float](float) for _ in range(2))
-    for plan, spent in ((first, one), (second, other)):
+    spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for which, plan in enumerate((first, second)):
         for job in plan.jobs:
-            spent[job.kind] += job.end - job.start
-    ranked = sorted({*one, *other}, key=lambda kind: (-abs(other[kind] - one[kind]), kind))
-    return [Row(kind, kind, one[kind], other[kind], format_seconds) for kind in ranked]
+            spent[job.kind][which] += job.end - job.start
+    ranked = sorted(spent.items(), key=lambda item: (-abs(item[1][1] - item[1][0]), item[0]))
+    return [Row(kind, kind, format_seconds, *both) for kind, both in ranked]
 
 
 def comparison_json(first: PlanRecord, second: PlanRecord) -> dict[str, Any]:
@@ -167,51 +159,37 @@ def comparison_json(first: PlanRecord, second: PlanRecord) -> dict[str, Any]:
     )
 
 
-def comparison_summary(first: PlanRecord, second: PlanRecord) -> list[Part]:
-    """Make a table of the figures of both plans."""
-    return [_about(first, second), _figures(first, second), _costs(first)]
-
-
-def _about(first: PlanRecord, second: PlanRecord) -> Notes:
-    lines = (("First", first), ("Second", second))
-    return Notes(
-        [f"{which}: {figures.title(plan)}; {figures.verdict(plan)}" for which, plan in lines]
-    )
-
-
-def _figures(first: PlanRecord, second: PlanRecord) -> Table:
-    return Table(_COLUMNS, [row.cells() for row in rows(first, second)])
-
-
-def _costs(plan: PlanRecord) -> Line:
-    return Line(figures.figures_rest_on(plan.costs), "strong")
-
-
 def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
     """Make the page of two plans: their figures side by side, and their schedules, links and
     memories over one time axis."""
     plans = first, second
-    axis, spent = time_axis(first, second), "Time of cores by kind of operator"
+    axis, spent = time_axis(*plans), "Time of cores by kind of operator"
+    compared = list(rows(*plans))
     cards = []
-    for row in rows(first, second):
+    for row in compared:
         if row.key in ("makespan", "inferences_per_second", "energy"):
-            name, one, other, change = row.cells()
-            cards.append(Figure(name, change, distance=f"first {one}, second {other}"))
-    hint, legend = Line(_HINT, "hint"), Legend()
-    charts = [_titled(plan, schedule(plan, axis)) for plan in plans]
-    sections = [
-        Section("", [Figures(cards), _about(first, second), _costs(first)]),
-        Section("Figures", [_figures(first, second)]),
-        Section("Schedules", [hint, legend, *charts]),
+            cells = row.cells()
+            beside = f"first {cells['>first']}, second {cells['>second']}"
+            cards.append(Figure(row.name, cells[">change"], distance=beside))
+    about = [
+        f"{which}: {figures.title(plan)}; {figures.verdict(plan)}"
+        for which, plan in zip(("First", "Second"), plans, strict=True)
     ]
-    for name in _memories(first, second):
+    charts = [_titled(plan, schedule(plan, axis)) for plan in plans]
+    costs = Line(figures.figures_rest_on(first.costs), "strong")
+    sections = [
+        Section("", [Figures(cards)]),
+        Section("", [Notes(about)], BOTH),
+        Section("Figures", [Table([row.cells() for row in compared]), costs], BOTH),
+        Section("Schedules", [Line(_HINT, "hint"), Legend(), *charts]),
+    ]
+    for name in _memories(*plans):
         having = [(plan, m) for plan in plans for m in plan.target.memories if m.name == name]
         links = [_titled(plan, link(plan, memory)) for plan, memory in having]
         maps = [_titled(plan, memory_map(plan, memory, axis)) for plan, memory in having]
         sections.append(Section(f"Memory {name}", [*links, *maps]))
-    by_kind = [row.cells() for row in kinds(first, second)[:_KINDS]]
-    sections.append(Section(spent, [Table(_COLUMNS, by_kind)]))
-    return Page("Two plans", " and ".join(map(figures.title, plans)), sections, axis)
+    sections.append(Section(spent, [Table([row.cells() for row in kinds(*plans)[:_KINDS]])]))
+    return Page("Two plans", " and ".join(map(figures.title, plans)), lambda: sections, axis)
 
 
 def _titled(plan: PlanRecord, chart: Chart) -> Chart:

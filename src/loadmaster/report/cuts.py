@@ -8,19 +8,18 @@ jobs).
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from loadmaster.core.json_object import json_of
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
 from loadmaster.report.text import comma, plural, printable
-from loadmaster.report.timeline import total_over_time
-from loadmaster.workloads.job import Ranges
+from loadmaster.report.timeline import largest, total_over_time
 
-_ROWS, _COLUMNS, _TERMS = "rows", "columns", "terms of the sum"
 _IMAGES = ("Conv", "Pool", "Resize", "Upsample", "Normalization", "LRN")
 """Parts of the kinds of operators whose results have channels before rows and columns."""
 
@@ -37,19 +36,25 @@ class Band:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """A dimension."""
+
+    dimension: str
+    """Name of the dimension."""
+    least: int
+    """Extent of the smallest piece, in elements of the dimension."""
+    most: int
+    """Extent of the largest piece, in elements of the dimension."""
+
+
+@dataclass(frozen=True)
 class CutOperator:
     """An operator, with those fused into it, that runs in pieces: ``along`` which dimensions of its
-    result, and in pieces of which sizes.
-
-    ``at_once`` is how many pieces run at one time at most, ``most_alive`` how many bytes of its
-    results are waiting for readers at most, and ``stack`` the number of its stack, if it is in one.
-    """
+    result, and ``stack``, the number of its stack, if it is in one."""
 
     jobs: tuple[PlannedJob, ...]
     bands: tuple[Band, ...]
-    along: tuple[tuple[str, int, int], ...]
-    at_once: int
-    most_alive: int
+    along: tuple[Extent, ...]
     stack: int | None = None
 
     @property
@@ -58,7 +63,7 @@ class CutOperator:
         return self.jobs[0].network
 
     @property
-    def name(self) -> str:
+    def operator(self) -> str:
         """The operator that others are fused into."""
         return self.jobs[0].operators[0]
 
@@ -72,24 +77,26 @@ class CutOperator:
         """Bytes of its results."""
         return sum(band.tensor.bytes for band in self.bands if not band.tensor.summed)
 
+    @cached_property
+    def at_once(self) -> int:
+        """How many pieces run at one time at most."""
+        running = total_over_time((job.start, job.end, 1) for job in self.jobs)
+        return int(largest(running)[2])
+
+    @cached_property
+    def most_alive(self) -> int:
+        """How many bytes of its results are waiting for readers at most."""
+        results = [band for band in self.bands if not band.tensor.summed]
+        waiting = total_over_time((band.start, band.end, band.tensor.bytes) for band in results)
+        return int(largest(waiting)[2])
+
     def how(self) -> str:
         """Into what it is cut."""
-        sizes = (
-            (name, low if low == high else f"{low} to {high}") for name, low, high in self.along
+        return comma(
+            f"{each.dimension}, {each.least}"
+            f"{f' to {each.most}' if each.most > each.least else ''} each"
+            for each in self.along
         )
-        return comma(f"{name}, {size} each" for name, size in sizes)
-
-
-@dataclass(frozen=True)
-class Extent:
-    """A dimension."""
-
-    dimension: str
-    """Name of the dimension."""
-    least: int
-    """Extent of the smallest piece, in elements of the dimension."""
-    most: int
-    """Extent of the largest piece, in elements of the dimension."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,9 @@ class Stack:
     def title(self) -> str:
         """What charts call it."""
         first, last = self.operators[0], self.operators[-1]
-        return f"{printable(first.network)}: {printable(first.name)} to {printable(last.name)}"
+        return (
+            f"{printable(first.network)}: {printable(first.operator)} to {printable(last.operator)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -202,10 +211,8 @@ class Cuts:
             json_of(
                 operator,
                 CutJson,
-                operator=operator.name,
                 operators=operator.jobs[0].operators,
                 pieces=len(operator.jobs),
-                along=[Extent(*each) for each in operator.along],
                 why=self.why(operator),
             )
             for operator in self.operators
@@ -222,23 +229,15 @@ def piece(job: PlannedJob) -> str:
     """Which piece of its operators a job is; empty for whole ones."""
     if job.tiles == 1:
         return ""
-    made = f", [{_ranges(job.ranges)}] of the result"
+    ranges = ", ".join(f"{first}:{last}" for first, last in job.ranges)
     terms = f", terms {job.summed[0]}:{job.summed[1]} of its sum" if job.summed else ""
-    return f"{job.tile + 1} of {job.tiles}{made}{terms}"
-
-
-def _ranges(box: Ranges) -> str:
-    return ", ".join(f"{first}:{last}" for first, last in box)
-
-
-def _elements(box: Ranges) -> int:
-    return math.prod(last - first for first, last in box)
+    return f"{job.tile + 1} of {job.tiles}, [{ranges}] of the result{terms}"
 
 
 def cuts_of(plan: PlanRecord) -> Cuts:
     """Find what a plan cuts."""
     groups: dict[tuple[str, tuple[str, ...]], list[PlannedJob]] = defaultdict(list)
-    for job in plan.jobs:
+    for job in sorted(plan.jobs, key=lambda job: (job.start, job.name)):
         if job.tiles > 1 and job.mini_batch == 0:
             groups[job.network, job.operators].append(job)
     if not groups:
@@ -254,43 +253,30 @@ def cuts_of(plan: PlanRecord) -> Cuts:
         for operator in network.operators
     }
     found = []
-    for jobs in sorted(
-        groups.values(), key=lambda jobs: (min(job.start for job in jobs), jobs[0].name)
-    ):
+    for (network, operators), jobs in groups.items():
         jobs.sort(key=lambda job: job.tile)
-        bands = tuple(
-            Band(
-                job, tensors[name], job.start, max((r.end for r in readers[name]), default=job.end)
-            )
-            for job in jobs
-            for name in sorted({x.tensor for x in job.writes})
-        )
-        at_once = _most((job.start, job.end, 1) for job in jobs)
-        alive = _most(
-            (band.start, band.end, band.tensor.bytes) for band in bands if not band.tensor.summed
-        )
-        found.append(
-            CutOperator(
-                tuple(jobs),
-                bands,
-                _along(jobs, shapes[jobs[0].network, jobs[0].operators[0]]),
-                at_once,
-                alive,
-            )
-        )
+        bands = []
+        for job in jobs:
+            for name in sorted({operand.tensor for operand in job.writes}):
+                end = max((reader.end for reader in readers[name]), default=job.end)
+                bands.append(Band(job, tensors[name], job.start, end))
+        along = _along(jobs, shapes[network, operators[0]])
+        found.append(CutOperator(tuple(jobs), tuple(bands), along))
     return _with_stacks(found, readers)
 
 
-def _along(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[tuple[str, int, int], ...]:
+def _along(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[Extent, ...]:
     """Dimensions that pieces cut, or sums, with the least and the most elements of a piece along
     each."""
     names, found = _dimensions(jobs[0].kind, len(shape)), []
     for axis, extent in enumerate(shape if jobs[0].ranges else ()):
         sizes = [job.ranges[axis][1] - job.ranges[axis][0] for job in jobs]
         if min(sizes) < extent:
-            found.append((names[axis], min(sizes), max(sizes)))
+            found.append(Extent(names[axis], min(sizes), max(sizes)))
     terms = [job.summed[1] - job.summed[0] for job in jobs if job.summed]
-    return (*found, (_TERMS, min(terms), max(terms))) if terms else tuple(found)
+    if terms:
+        found.append(Extent("terms of the sum", min(terms), max(terms)))
+    return tuple(found)
 
 
 def _dimensions(kind: str, rank: int) -> list[str]:
@@ -299,34 +285,26 @@ def _dimensions(kind: str, rank: int) -> list[str]:
     images = rank > 4 or any(part in kind for part in _IMAGES)
     leading = ["batch", "channels" if images else "channels or heads"] if rank > 3 else []
     between = [f"dimension {axis}" for axis in range(len(leading), rank - 2)]
-    return [*leading, *between, *(_ROWS, _COLUMNS)[2 - min(2, rank) :]]
-
-
-def _most(amounts: Iterable[tuple[float, float, int]]) -> int:
-    """The most of amounts over [start, end) at one time."""
-    return int(max(total_over_time(amounts).values, default=0))
+    return [*leading, *between, *("rows", "columns")[2 - min(2, rank) :]]
 
 
 def _with_stacks(operators: Sequence[CutOperator], readers: dict[str, list[PlannedJob]]) -> Cuts:
     """Join operators of which one reads a band of the other before the last of its bands has
     begun."""
     home = {job.name: number for number, operator in enumerate(operators) for job in operator.jobs}
-    joined = [{number} for number in range(len(operators))]
+    group = list(range(len(operators)))
     for number, operator in enumerate(operators):
         last = max(job.start for job in operator.jobs)
         for reader in (r for band in operator.bands for r in readers[band.tensor.name]):
             if reader.name in home and reader.start < last:
-                group, other = joined[number], joined[home[reader.name]]
-                if group is not other:
-                    group |= other
-                    for member in other:
-                        joined[member] = group
-    large = [
-        sorted(group) for at, group in enumerate(joined) if len(group) > 1 and at == min(group)
+                first, other = sorted((group[number], group[home[reader.name]]))
+                if first != other:
+                    group = [first if each == other else each for each in group]
+    members = Counter(group)
+    large = [each for each in dict.fromkeys(group) if members[each] > 1]
+    marked = [
+        replace(operator, stack=large.index(mine) if mine in large else None)
+        for operator, mine in zip(operators, group, strict=True)
     ]
-    marked = list(operators)
-    for place, members in enumerate(large):
-        for number in members:
-            marked[number] = replace(operators[number], stack=place)
-    stacks = [Stack(at, tuple(marked[n] for n in each)) for at, each in enumerate(large)]
+    stacks = [Stack(at, tuple(o for o in marked if o.stack == at)) for at in range(len(large))]
     return Cuts(tuple(marked), tuple(stacks))

@@ -20,7 +20,6 @@ from loadmaster.planning.plan_records import (
     PlannedAllocation,
     PlannedTransfer,
     PlanRecord,
-    Rate,
 )
 from loadmaster.report.text import (
     ENERGIES,
@@ -140,13 +139,6 @@ def figures(plan: PlanRecord) -> list[Figure]:
     ]
 
 
-def utilisation(plan: PlanRecord, core: str) -> Rate:
-    """Return the share of the makespan in which a core computes, and its upper bound."""
-    computing = sum(job.compute for job in plan.jobs if job.core == core)
-    share = computing / (plan.metrics.makespan.value or 1.0)
-    return plan.metrics.utilisation.get(core, Rate(share, 1.0))
-
-
 def allocations_of(plan: PlanRecord, memory: str) -> list[PlannedAllocation]:
     """Return the allocations of a memory, or of the private buffer of the core of that name."""
     return [a for a in plan.allocations if a.memory == memory]
@@ -158,13 +150,8 @@ def bytes_alive(allocations: Iterable[PlannedAllocation]) -> Steps:
 
 
 def memory_use(plan: PlanRecord, memory: str, capacity: int) -> MemoryUse:
-    """Return the plan's own figures of a memory; if it has none, count them from the
-    allocations."""
-    if memory in plan.metrics.memory:
-        return plan.metrics.memory[memory]
-    mine = allocations_of(plan, memory)
-    peak = max((a.offset + a.bytes for a in mine), default=0)
-    return MemoryUse(peak, int(max(bytes_alive(mine).values, default=0)), capacity)
+    """Return the plan's figures of a memory; nothing is in use of one that it does not name."""
+    return plan.metrics.memory.get(memory, MemoryUse(0, 0, capacity))
 
 
 def copies(plan: PlanRecord) -> list[PlannedTransfer]:

@@ -11,10 +11,17 @@ from loadmaster.report.view import Notes, Part, Table
 def floor_table(arenas: Sequence[Mapping[str, Any]]) -> list[Part]:
     """Make a row of each arena, and lines for what is wrong with a plan; ``arenas`` as in
     ``--json``, figures in bytes."""
-    heads = ("Arena", ">Buffers", ">Theirs", ">Loadmaster", ">Bound", "Status", "~")
-    keys = ("name", "buffers", "theirs", "peak", "lower_bound", "status", "verdict")
+    heads = {
+        "Arena": "name",
+        ">Buffers": "buffers",
+        ">Theirs": "theirs",
+        ">Loadmaster": "peak",
+        ">Bound": "lower_bound",
+        "Status": "status",
+        "~": "verdict",
+    }
     notes = [f"{arena['name']}: {note}" for arena in arenas for note in _notes(arena)]
-    return [_table(heads, keys, arenas), Notes(notes)]
+    return [_table(heads, arenas), Notes(notes)]
 
 
 def _notes(arena: Mapping[str, Any]) -> Iterable[str]:
@@ -34,12 +41,19 @@ def _notes(arena: Mapping[str, Any]) -> Iterable[str]:
 def transients_table(packs: Sequence[Mapping[str, Any]]) -> Table:
     """Make a row of each transient resource of an IREE program; ``packs`` as in ``--json``, figures
     in bytes."""
-    heads = ("~Function", ">Slices", ">IREE", ">Loadmaster", ">Bound", "Status")
-    return _table(heads, ("function", "slices", "before", "bytes", "lower_bound", "status"), packs)
+    heads = {
+        "~Function": "function",
+        ">Slices": "slices",
+        ">IREE": "before",
+        ">Loadmaster": "bytes",
+        ">Bound": "lower_bound",
+        "Status": "status",
+    }
+    return _table(heads, packs)
 
 
-def _table(heads: Sequence[str], keys: Sequence[str], found: Iterable[Mapping[str, Any]]) -> Table:
-    return Table(heads, [[_figure(each[key]) for key in keys] for each in found])
+def _table(heads: Mapping[str, str], found: Iterable[Mapping[str, Any]]) -> Table:
+    return Table([{head: _figure(each[key]) for head, key in heads.items()} for each in found])
 
 
 def _figure(value: str | int | None) -> str:

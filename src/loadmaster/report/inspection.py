@@ -1,10 +1,11 @@
-"""A network's page, its summary in the terminal and as plain data, and its view in notebooks."""
+"""What is shown of a network."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from loadmaster.core.json_object import json_of
@@ -17,9 +18,13 @@ from loadmaster.core.units import (
     rate_unit,
 )
 from loadmaster.report.colours import PALETTE
-from loadmaster.report.text import clipped, comma, plural, printable
-from loadmaster.report.timeline import curve_of_bytes, total_over_time
+from loadmaster.report.text import clipped, plural, printable, shortened
+from loadmaster.report.timeline import Steps, curve_of_bytes, largest, total_over_time
 from loadmaster.report.view import (
+    ALL,
+    BOTH,
+    DRAWN,
+    TERMINAL,
     Curve,
     Figure,
     Figures,
@@ -27,14 +32,14 @@ from loadmaster.report.view import (
     Mark,
     Notes,
     Page,
-    Part,
     Path,
+    Row,
     Scatter,
     Section,
     Share,
     Table,
-    View,
     first_rows,
+    pairs,
 )
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, Op, OpClass, TensorKind, uncounted
@@ -44,6 +49,7 @@ _LISTED = 100
 _DRAWN = 5000
 _KINDS = len(PALETTE) - 1
 """Kinds of operators with a colour of their own; all others share the last."""
+_FREE = (OpClass.VIEW, OpClass.SHAPE)
 
 
 def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
@@ -53,22 +59,52 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     bandwidth of its main memory. O(operators log operators), and the costs of every job on every
     core.
     """
-    ops = [op for op in graph.ops if op.op_class not in (OpClass.VIEW, OpClass.SHAPE)]
-    ranked = sorted(ops, key=lambda op: (-work_of(op), -bytes_of(op), op.name))
-    points = _points(graph, ranked, machine)
-    unit = rate_unit([graph.precision])
-    warning = Line(uncounted(graph.unknown_kinds), "strong")
-    alive = Alive.of(graph)
-    sections = [
-        Section("", [warning, Figures(_figures(graph, alive)), Notes(_notes(graph))]),
-        Section("Memory over the operators", [alive.chart()] if alive.steps else []),
-        Section("Roofline", [_roofline(points, machine, unit)] if points else []),
-        Section("Operators by time", [_by_time(points)] if machine is not None else []),
-        Section("Operators by kind", [_kinds(graph)]),
-        Section("Operators by cost", [_operators(graph, ranked)]),
-    ]
+    warning, alive = uncounted(graph.unknown_kinds), Alive.of(graph)
+    names = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items()))
+    inside = [f"Inside control flow, counted and not planned: {names}"] if names else []
+
+    def sections() -> list[Section]:
+        ranked = sorted(
+            (op for op in graph.ops if op.op_class not in _FREE),
+            key=lambda op: (-work_of(op), -bytes_of(op), op.name),
+        )
+        points = _points(graph, ranked, machine)
+        roofline = [_roofline(points, machine, rate_unit([graph.precision]))] if points else []
+        inputs, outputs = _ends(graph, graph.inputs), _ends(graph, graph.outputs)
+        ends = pairs([("inputs", inputs), ("outputs", outputs)])
+        return [
+            Section("", [Line(warning, "strong")], BOTH),
+            Section("", [Line(f"{graph.name} ({graph.source})"), ends], (TERMINAL,)),
+            Section("", [Figures(_figures(graph, alive)), Notes([*inside, *graph.notes])], ALL),
+            Section("Memory over the operators", [alive.chart()] if alive.steps else [], DRAWN),
+            Section("Roofline", roofline),
+            Section("Operators by time", [_by_time(points)] if machine is not None else []),
+            Section("Operators by kind", [_kinds(graph)], BOTH),
+            Section("Operators by cost", [_operators(graph, ranked)]),
+        ]
+
+    def rows() -> Iterable[Mapping[str, Any]]:
+        for op in graph.ops:
+            yield {
+                "name": op.name,
+                "kind": op.kind,
+                "class": op.op_class.value,
+                "macs": op.macs,
+                "elements": op.elements,
+                "read": sum(access.bytes for access in op.reads),
+                "written": sum(access.bytes for access in op.writes),
+            }
+
     where = "" if machine is None else f" on {machine.name}"
-    return Page(f"{graph.name}{where}", f"What was read of {graph.source}", sections)
+    count, macs = plural(len(graph.ops), "operator"), format_count(graph.macs)
+    weights = format_bytes(graph.bytes_of(TensorKind.WEIGHT))
+    return Page(
+        f"Network {clipped(printable(graph.name), 60)} at {graph.precision}{where}",
+        f"What was read of {graph.source}",
+        sections,
+        headline=f"{warning and f'{warning}. '}{count}, {macs} MACs, {weights} of weights",
+        rows=rows,
+    )
 
 
 @dataclass(frozen=True)
@@ -121,25 +157,16 @@ def _points(graph: Graph, ops: Sequence[Op], machine: Target | None) -> list[Poi
 
 def _figures(graph: Graph, alive: Alive) -> list[Figure]:
     """List operators, multiply-accumulates, and bytes by kind of tensor."""
-    count, macs = f"{len(graph.ops):,}", format_count(graph.macs)
     how = f"{graph.precision}, batch {graph.batch}"
-    beside = {TensorKind.ACTIVATION: f"at most {alive.at_peak}" if alive.steps else ""}
-    return [
-        Figure("Operators", count, "", how),
-        Figure("Multiply-accumulates", macs),
-        *(
-            Figure(
-                f"Bytes of {kind}s", format_bytes(graph.bytes_of(kind)), "", beside.get(kind, "")
-            )
-            for kind in TensorKind
-        ),
+    figures = [
+        Figure("Operators", f"{len(graph.ops):,}", distance=how),
+        Figure("Multiply-accumulates", format_count(graph.macs)),
     ]
-
-
-def _notes(graph: Graph) -> list[str]:
-    names = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items()))
-    inside = [f"Inside control flow, counted and not planned: {names}"] if names else []
-    return [*inside, *graph.notes]
+    for kind in TensorKind:
+        most = alive.at_peak if kind is TensorKind.ACTIVATION else ""
+        size = format_bytes(graph.bytes_of(kind))
+        figures.append(Figure(f"Bytes of {kind}s", size, distance=most and f"at most {most}"))
+    return figures
 
 
 def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Scatter:
@@ -207,73 +234,63 @@ def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Sca
 
 def _kinds(graph: Graph) -> Table:
     total = sum(map(work_of, graph.ops)) or 1
-    rows = []
+    rows: list[Row] = []
     for (kind, op_class), row in _totals_by_kind(graph).items():
-        free = op_class in (OpClass.VIEW, OpClass.SHAPE)
+        free = op_class in _FREE
         rows.append(
-            (
-                kind,
-                f"{op_class} (free)" if free else str(op_class),
-                f"{row['count']:,}",
-                format_count(row["macs"]) if row["macs"] else "",
-                format_count(row["elements"]) if row["elements"] else "",
-                format_bytes(row["bytes"]) if row["bytes"] and not free else "",
-                Share((2 * row["macs"] + row["elements"]) / total),
-            )
+            {
+                "~Operator": kind,
+                "Planned as": f"{op_class} (free)" if free else str(op_class),
+                ">Count": f"{row['count']:,}",
+                ">MACs": format_count(row["macs"]) if row["macs"] else "",
+                ">Scalar ops": format_count(row["elements"]) if row["elements"] else "",
+                ">Bytes": format_bytes(row["bytes"]) if row["bytes"] and not free else "",
+                ">Of arithmetic": Share((2 * row["macs"] + row["elements"]) / total),
+            }
         )
-    figures = (">Count", ">MACs", ">Scalar ops", ">Bytes", ">Of arithmetic")
-    return Table(("~Operator", "Planned as", *figures), rows)
+    return Table(rows)
 
 
 def _by_time(points: Sequence[Point]) -> Table:
     """List jobs by their time on the core that is fastest for each, if it has the link alone."""
-    rows = [
-        (p.name, p.kind, format_count(p.work), format_bytes(p.bytes), format_seconds(p.seconds))
+    rows: list[Row] = [
+        {
+            "Operator": p.name,
+            "Kind": p.kind,
+            ">Operations": format_count(p.work),
+            ">Bytes": format_bytes(p.bytes),
+            ">Time on its fastest core": format_seconds(p.seconds),
+        }
         for p in sorted(points, key=lambda point: (-point.seconds, point.name))
     ]
-    columns = ("Operator", "Kind", ">Operations", ">Bytes", ">Time on its fastest core")
-    return first_rows(columns, rows, _LISTED, "faster operator")
+    return first_rows(rows, _LISTED, "faster operator")
 
 
 def _operators(graph: Graph, ranked: Sequence[Op]) -> Table:
-    rows = [
-        (
-            op.name,
-            op.kind,
-            format_count(op.macs),
-            format_bytes(bytes_of(op)),
-            f"{work_of(op) / bytes_of(op):.3g}" if bytes_of(op) else "",
-            comma(_shape(graph, access.tensor) for access in op.writes),
-        )
+    rows: list[Row] = [
+        {
+            "Operator": op.name,
+            "Kind": op.kind,
+            ">MACs": format_count(op.macs),
+            ">Bytes": format_bytes(bytes_of(op)),
+            ">Operations for each byte": (
+                f"{work_of(op) / bytes_of(op):.3g}" if bytes_of(op) else ""
+            ),
+            "Result": ", ".join(_shape(graph, access.tensor) for access in op.writes),
+        }
         for op in ranked
     ]
-    columns = ("Operator", "Kind", ">MACs", ">Bytes", ">Operations for each byte", "Result")
-    return first_rows(columns, rows, _LISTED, "smaller operator")
+    return first_rows(rows, _LISTED, "smaller operator")
 
 
 def _shape(graph: Graph, name: str) -> str:
     return "x".join(map(str, graph.tensors[name].shape)) or "scalar"
 
 
-def inspection_summary(graph: Graph) -> list[Part]:
-    """Make tables of totals and of operators by kind, and name unknown operators."""
-    ends = [
-        (
-            label,
-            "\n".join(
-                f"{name} {graph.tensors[name].dtype} {_shape(graph, name)}" for name in names[:8]
-            ),
-        )
-        for label, names in (("inputs", graph.inputs), ("outputs", graph.outputs))
-    ]
-    return [
-        Line(uncounted(graph.unknown_kinds), "strong"),
-        Line(f"{graph.name} ({graph.source})"),
-        Figures(_figures(graph, Alive.of(graph))),
-        Table(("", "~"), ends),
-        _kinds(graph),
-        Notes(_notes(graph)),
-    ]
+def _ends(graph: Graph, names: Sequence[str]) -> str:
+    """List inputs or outputs, one a line."""
+    tensors = (f"{name} {graph.tensors[name].dtype} {_shape(graph, name)}" for name in names[:8])
+    return "\n".join(tensors)
 
 
 @dataclass(frozen=True)
@@ -372,36 +389,6 @@ def _totals_by_kind(graph: Graph) -> dict[tuple[str, OpClass], Counter[str]]:
     )
 
 
-def view(graph: Graph) -> View:
-    """Make the view of a network in notebooks."""
-    count, macs = plural(len(graph.ops), "operator"), format_count(graph.macs)
-    weights = format_bytes(graph.bytes_of(TensorKind.WEIGHT))
-    warning = f"{line}. " if (line := uncounted(graph.unknown_kinds)) else ""
-
-    def pictures() -> Iterable[Curve]:
-        yield Curve("activations", "", alive.steps)
-
-    def rows() -> Iterable[Mapping[str, Any]]:
-        for op in graph.ops:
-            yield {
-                "name": op.name,
-                "kind": op.kind,
-                "class": op.op_class.value,
-                "macs": op.macs,
-                "elements": op.elements,
-                "read": sum(access.bytes for access in op.reads),
-                "written": sum(access.bytes for access in op.writes),
-            }
-
-    about = (
-        "The picture shows bytes of activations that are alive while each operator runs, in the"
-        " order of the file."
-    )
-    title = f"Network {clipped(printable(graph.name), 60)} at {graph.precision}"
-    headline, alive = f"{warning}{count}, {macs} MACs, {weights} of weights", Alive.of(graph)
-    return View(title, headline, _figures(graph, alive), pictures, rows, (about, *graph.notes))
-
-
 @dataclass(frozen=True)
 class Alive:
     """Bytes of activations that are alive while each operator runs, in the order of the file: from
@@ -409,64 +396,56 @@ class Alive:
 
     graph: Graph
     spans: Mapping[str, tuple[int, int]]
-    steps: Sequence[tuple[float, float, float]]
+    steps: Steps
 
     @staticmethod
     def of(graph: Graph) -> Alive:
         """Sum the bytes. O(operands)."""
-        end = len(graph.ops)
         touched = [
             (access.tensor, at)
             for at, op in enumerate(graph.ops)
             for access in (*op.reads, *op.writes)
         ]
         spans: dict[str, tuple[int, int]] = {}
-        for name, at in [*touched, *((name, end - 1) for name in graph.outputs)]:
+        for name, at in [*touched, *((name, len(graph.ops) - 1) for name in graph.outputs)]:
             storage = graph.tensors[name].storage
             if graph.tensors[storage].kind is TensorKind.ACTIVATION:
                 spans[storage] = spans.get(storage, (at, at))[0], at
-        over_time = total_over_time(
+        steps = total_over_time(
             (first, last + 1, graph.tensors[name].bytes) for name, (first, last) in spans.items()
         )
-        return Alive(graph, spans, [step for step in over_time.triples(end) if step[0] < end])
-
-    def during(self, operator: int) -> list[str]:
-        """Names of the activations that are alive while an operator runs, the largest first."""
-        alive = [name for name, (first, last) in self.spans.items() if first <= operator <= last]
-        return sorted(alive, key=lambda name: (-self.graph.tensors[name].bytes, name))
-
-    @property
-    def _peak(self) -> tuple[int, int]:
-        """The most bytes alive at once, and the first operator at which they are."""
-        first, _, most = max(self.steps, key=lambda step: (step[2], -step[0]))
-        return int(most), int(first)
-
-    @property
-    def at_peak(self) -> str:
-        """The peak in words, with the largest activations that make it."""
-        most, operator = self._peak
-        return f"{format_bytes(most)} at once, {self._of(operator)}"
+        return Alive(graph, spans, steps)
 
     @property
     def peak(self) -> PeakJson | None:
-        """The peak; None without activations."""
-        if not self.steps:
-            return None
-        most, operator = self._peak
-        return PeakJson(most, self.graph.ops[operator].name, self.during(operator))
+        """The peak, at the first operator that has it; None without activations."""
+        return self._during(largest(self.steps)) if self.steps else None
 
-    def _of(self, operator: int) -> str:
-        names = self.during(operator)
-        each = (f"{name} {format_bytes(self.graph.tensors[name].bytes)}" for name in names[:3])
-        rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        return f"at {self.graph.ops[operator].name}: {comma(each)}{rest}"
+    def _during(self, step: tuple[float, float, float]) -> PeakJson:
+        operator, _, size = step
+        alive = [name for name, (first, last) in self.spans.items() if first <= operator <= last]
+        alive.sort(key=lambda name: (-self.graph.tensors[name].bytes, name))
+        return PeakJson(int(size), self.graph.ops[int(operator)].name, alive)
+
+    def _of(self, found: PeakJson) -> str:
+        """Name an operator with the largest activations that are alive."""
+        each = [
+            f"{name} {format_bytes(self.graph.tensors[name].bytes)}" for name in found.activations
+        ]
+        return f"at {found.operator}: {shortened(each, 3)}"
+
+    @cached_property
+    def at_peak(self) -> str:
+        """The peak in words, with the largest activations that make it."""
+        peak = self.peak
+        return f"{format_bytes(peak.bytes)} at once, {self._of(peak)}" if peak else ""
 
     def chart(self) -> Curve:
         """Draw the bytes over the operators."""
         return curve_of_bytes(
             "activations",
             self.steps,
-            lambda step: {"operator": self._of(int(self.steps[step][0]))},
+            lambda step: {"operator": self._of(self._during(self.steps[step]))},
             "operator, in the order of the file",
             remark=f"At most {self.at_peak}. Another order, or operators in bands, may need less.",
         )

@@ -1,4 +1,4 @@
-"""Merges shapes of charts, so that browsers can redraw them fast enough while panning."""
+"""Groups shapes of charts, so that browsers can redraw them fast enough while panning."""
 
 from __future__ import annotations
 
@@ -8,63 +8,60 @@ from itertools import pairwise
 
 import numpy as np
 
-from loadmaster.report.view import Box
+from loadmaster.report.view import Shape
 
 MAX_SHAPES = 3_000
 """The most rectangles in one chart; a screen has only a few thousand columns."""
 _CELLS = 64
-"""Columns, and rows, of the grid in which small boxes are grouped."""
+"""Columns, and rows, of the grid in which small shapes are grouped."""
 _BISECTIONS = 32
 """Halvings of the time axis: 1 / 2^32 of it."""
 
 
-def merge_neighbours(intervals: Sequence[tuple[int, float, float]], limit: int) -> list[range]:
+def neighbours(shapes: Sequence[Shape], limit: int) -> list[Sequence[Shape]]:
     """Join neighbours on a lane into at most ``limit`` groups.
 
-    The longest group that had to be joined is as short as possible, found by bisection: O(items x
-    32). The intervals (lane, start, end) are sorted by lane and start; each group is a range of
-    their indices. Lanes are never joined: with more lanes than ``limit`` as many groups as lanes
-    remain.
+    The longest group that had to be joined is as short as possible, found by bisection: O(shapes x
+    32). The shapes are sorted by lane, which is their lower end, and start. Lanes are never joined:
+    with more lanes than ``limit`` as many groups as lanes remain.
     """
-    if len(intervals) <= limit:
-        return [range(at, at + 1) for at in range(len(intervals))]
+    if len(shapes) <= limit:
+        return [[shape] for shape in shapes]
     low = 0.0
-    high = max(end for *_, end in intervals) - min(start for _, start, _ in intervals)
+    high = max(shape.end for shape in shapes) - min(shape.start for shape in shapes)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        if len(_joined(intervals, middle)) <= limit:
+        if len(_joined(shapes, middle)) <= limit:
             high = middle
         else:
             low = middle
-    firsts = _joined(intervals, high)
-    return [range(first, last) for first, last in pairwise([*firsts, len(intervals)])]
+    firsts = _joined(shapes, high)
+    return [shapes[first:last] for first, last in pairwise([*firsts, len(shapes)])]
 
 
-def _joined(intervals: Sequence[tuple[int, float, float]], longest: float) -> list[int]:
-    """Return the first item of each group where groups of several items last at most ``longest``.
-    O(items)."""
-    firsts, lane, latest = [], -1, 0.0
-    for at, (own, start, end) in enumerate(intervals):
-        if own != lane or end - latest > longest:
+def _joined(shapes: Sequence[Shape], longest: float) -> list[int]:
+    """Return the first shape of each group where groups of several last at most ``longest``.
+    O(shapes)."""
+    firsts, lane, latest = [], -1.0, 0.0
+    for at, shape in enumerate(shapes):
+        if shape.low != lane or shape.end - latest > longest:
             firsts.append(at)
-            lane, latest = own, start
+            lane, latest = shape.low, shape.start
     return firsts
 
 
-def split(boxes: Sequence[Box], limit: int) -> tuple[list[int], list[list[int]]]:
-    """Choose the boxes with the most bytes x time; group the others with near ones, in a grid.
-
-    Both parts together are at most ``limit`` shapes; the results are indices of boxes.
-    """
-    if len(boxes) <= limit:
-        return list(range(len(boxes))), []
-    start, end, low, high = np.array([(b.start, b.end, b.low, b.high) for b in boxes]).T
+def near(shapes: Sequence[Shape], limit: int) -> list[Sequence[Shape]]:
+    """Leave the shapes with the largest areas alone, and group the others with near ones, in a
+    grid; return at most ``limit`` groups, the largest shapes last."""
+    if len(shapes) <= limit:
+        return [[shape] for shape in shapes]
+    start, end, low, high = np.array([(s.start, s.end, s.low, s.high) for s in shapes]).T
     ranked = np.argsort((start - end) * (high - low), kind="stable").tolist()
     keep = max(0, limit - _CELLS**2)
     first, top = start.min(), high.max() or 1
     across = ((start + end) / 2 - first) / (end.max() - first or 1)
     cells = (_CELLS * np.array((across, (low + high) / (2 * top)))).astype(int).T.tolist()
-    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    groups: dict[tuple[int, int], list[Shape]] = defaultdict(list)
     for i in ranked[keep:]:
-        groups[tuple(cells[i])].append(i)
-    return ranked[:keep], [groups[cell] for cell in sorted(groups)]
+        groups[tuple(cells[i])].append(shapes[i])
+    return [*(groups[cell] for cell in sorted(groups)), *([shapes[i]] for i in ranked[:keep])]

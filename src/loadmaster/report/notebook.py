@@ -1,5 +1,4 @@
-"""The printer of views for notebooks: an answer in one line, as text, as HTML, and as a table of
-pandas."""
+"""The printer of answers for notebooks: in one line, as text, as HTML, and as a table of pandas."""
 
 from __future__ import annotations
 
@@ -13,61 +12,78 @@ from loadmaster.core.errors import package
 from loadmaster.report.picture import draw
 from loadmaster.report.terminal import printed
 from loadmaster.report.text import NOTHING, printable, to_html
-from loadmaster.report.view import Figures, Line, Notes, View
+from loadmaster.report.view import NOTEBOOK, Chart, Figures, Line, Notes, Page, Part, Table, text_of
 
 _BUILDERS = {
-    "PlanRecord": "plan",
-    "Allocation": "packing",
-    "BankAllocation": "packing",
-    "JobMapping": "mapping",
-    "MemoryPlan": "placement",
-    "Graph": "inspection",
+    "PlanRecord": ("plan", "plan_page"),
+    "Allocation": ("packing", "packing_page"),
+    "BankAllocation": ("packing", "packing_page"),
+    "JobMapping": ("mapping", "mapping_page"),
+    "MemoryPlan": ("placement", "placement_page"),
+    "Graph": ("inspection", "inspection_page"),
 }
-"""The module whose ``view`` shows an answer, by class name: showing one answer does not import the
-packages of all others."""
+"""The module and the function that make the page of an answer, by class name: showing one answer
+does not import the packages of all others."""
 
 
 def line(answer: object) -> str:
     """Return an answer in one line, such as ``<Plan of squeezenet on edge-npu: feasible, 1.23 ms,
     4.5 % above the bound>``."""
-    return f"<{_headline(_view(answer))}>"
+    return f"<{_headline(_page(answer))}>"
 
 
 def text(answer: object) -> str:
     """Return title, figures and notes of an answer as plain text."""
-    view, file = _view(answer), StringIO()
-    parts = [Line(_headline(view)), Figures(view.figures, ""), Notes(view.notes)]
-    Console(file=file, width=1000, force_terminal=False).print(printed(parts))
+    page, file = _page(answer), StringIO()
+    shown = [Line(_headline(page)), *_parts(page)]
+    Console(file=file, width=1000, force_terminal=False).print(printed(shown))
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines() if line.strip())
 
 
 def html(answer: object) -> str:
     """Return title, figures, pictures and notes of an answer as HTML."""
-    view = _view(answer)
-    rows = [(each.name, each.value, each.bound, each.distance) for each in view.figures]
-    body = "".join(
-        f"<tr>{''.join(f'<td>{to_html(cell) or NOTHING}</td>' for cell in row)}</tr>"
-        for row in [("", "Value", "Bound", "Distance"), *rows]
-    )
-    notes = "".join(f"<div><small>{to_html(note)}</small></div>" for note in view.notes)
-    title = f"<div><b>{to_html(view.title)}</b>: {to_html(view.headline)}</div>"
-    pictures = "".join(map(draw, view.pictures()))
-    return f"<div>{title}<table>{body}</table>{pictures}{notes}</div>"
+    page = _page(answer)
+    title = f"<b>{to_html(page.title)}</b>: {to_html(page.headline)}"
+    return f"<div><div>{title}</div>{''.join(map(_html, _parts(page)))}</div>"
 
 
 def table(answer: object) -> Any:
     """Return the rows of an answer as a pandas ``DataFrame``."""
     pandas = package("pandas", f"{type(answer).__name__}.to_pandas")
-    return pandas.DataFrame(list(_view(answer).rows()))
+    return pandas.DataFrame(list(_page(answer).rows()))
 
 
-def _view(answer: object) -> View:
-    name = next(
-        _BUILDERS[kind.__name__] for kind in type(answer).__mro__ if kind.__name__ in _BUILDERS
-    )
-    made: View = import_module(f"loadmaster.report.{name}").view(answer)
+def _page(answer: object) -> Page:
+    kinds = (kind.__name__ for kind in type(answer).__mro__)
+    module, function = next(_BUILDERS[kind] for kind in kinds if kind in _BUILDERS)
+    made: Page = getattr(import_module(f"loadmaster.report.{module}"), function)(answer)
     return made
 
 
-def _headline(view: View) -> str:
-    return printable(f"{view.title}: {view.headline}")
+def _headline(page: Page) -> str:
+    return printable(f"{page.title}: {page.headline}")
+
+
+def _parts(page: Page) -> list[Part]:
+    return [part for section in page.on(NOTEBOOK) for part in section.parts]
+
+
+def _html(part: Part) -> str:
+    match part:
+        case Chart():
+            return draw(part)
+        case Line(text, style) if style != "hint":
+            return f"<div><small>{to_html(text)}</small></div>"
+        case Notes():
+            return "".join(_html(Line(line)) for line in part.lines)
+        case Figures():
+            return _html(part.table())
+        case Table():
+            heads = [head.lstrip("+>~") for head in part.rows[0]]
+            cells = [[text_of(cell) for cell in row.values()] for row in part.rows]
+            body = "".join(
+                f"<tr>{''.join(f'<td>{to_html(cell) or NOTHING}</td>' for cell in row)}</tr>"
+                for row in [heads, *cells]
+            )
+            return f"<table>{body}</table>"
+    return ""

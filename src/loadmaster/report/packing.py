@@ -1,9 +1,10 @@
-"""A packing's page, its summary in the terminal, and its view in notebooks."""
+"""What is shown of a packing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,24 +13,36 @@ from loadmaster.allocation.memories.problem import BankAllocation
 from loadmaster.allocation.peaks import peaks
 from loadmaster.allocation.problem import Allocation, Infeasibility, Load, Problem
 from loadmaster.core.arrays import Ints
-from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.core.units import format_bytes
 from loadmaster.report.arena import NOTHING_GAINED, reason_rows
-from loadmaster.report.text import NOTHING, clipped, plural, printable, reached, search_rows
+from loadmaster.report.text import (
+    NOTHING,
+    clipped,
+    exact_bytes,
+    plural,
+    printable,
+    reached,
+    search_rows,
+)
 from loadmaster.report.view import (
+    ALL,
+    BOTH,
+    DRAWN,
     Axis,
-    Bar,
-    Box,
+    Chart,
     Figure,
     Figures,
     Line,
     MemoryMap,
     Page,
     Part,
+    Row,
     Section,
-    Table,
-    View,
+    Shape,
+    Timeline,
     bounded,
     first_rows,
+    pairs,
 )
 
 _HINT = (
@@ -51,34 +64,73 @@ class Memory:
 
 
 def packing_page(
-    problem: Problem, answer: Allocation | BankAllocation, beyond: Allocation | None = None
+    answer: Allocation | BankAllocation,
+    problem: Problem | None = None,
+    beyond: Allocation | None = None,
+    arena: Mapping[str, Any] | None = None,
 ) -> Page:
     """Make the page of a packing in one memory or in several.
 
-    ``answer`` has offsets; if it has none, ``beyond`` is a packing that exceeds the capacity.
+    Parameters
+    ----------
+    answer, problem
+        The packing, and its buffers where the packing does not have them.
+    beyond
+        If nothing fits, a packing that exceeds the capacity, which is drawn.
+    arena
+        Of a file of TFLM's, what makes its peak.
     """
-    shown, proof = answer, _proof(answer)
-    if beyond is not None and isinstance(answer, Allocation):
-        shown = replace(beyond, capacity=answer.capacity)
-        proof += ". Drawn is a packing that exceeds the capacity"
-    offsets = shown.offsets
-    assert offsets is not None
-    memories, count = _memories(problem, shown), plural(len(problem), "buffer")
-    spent = f"{count}; {format_seconds(answer.seconds)}, {answer.strategy}, seed {answer.seed}"
-    status = Figure("Status", answer.status, distance=spent)
-    maps = [memory_map(problem, offsets, each) for each in memories]
-    axis = Axis(
-        int(problem.upper.max(initial=1)),
-        start=int(problem.lower.min(initial=0)),
-        label="time (as in the file)",
+    shown, proof, banks = answer, _proof(answer), None
+    if isinstance(answer, Allocation):
+        value, found = answer.peak, f"peak {format_bytes(answer.peak or 0)}"
+        problem = answer.problem if problem is None else problem
+        if beyond is not None:
+            shown = replace(beyond, capacity=answer.capacity)
+            proof += ". Drawn is a packing that exceeds the capacity"
+    else:
+        value, found, banks = answer.cost, f"cost {answer.cost or 0:,}", answer.banks
+    offsets, homes = shown.offsets, getattr(answer, "memory", None)
+    count = 0 if offsets is None else len(offsets)
+    count = count if problem is None else len(problem)
+
+    def sections() -> list[Section]:
+        rows = search_rows(answer, answer.seconds)
+        rows |= {"Buffers": f"{count}", "Proof": proof or NOTHING}
+        maps: list[Chart] = [_bars(shown)]
+        fullest = []
+        if problem is not None and problem.conflicts is None and offsets is not None:
+            memories = _memories(problem, shown)
+            maps = [memory_map(problem, offsets, each) for each in memories]
+            fullest = [_fullest(problem, offsets, each) for each in memories]
+        return [
+            Section("", [Figures(_figures(shown))], ALL),
+            Section("How it was found", [pairs(rows.items())], BOTH),
+            Section("Memory over time", [Line(_HINT, "hint"), *maps], DRAWN),
+            *fullest,
+            Section("What makes the peak", _reasons(answer, arena or {}), BOTH),
+        ]
+
+    def rows() -> Iterable[Mapping[str, Any]]:
+        for at, offset in enumerate([] if answer.offsets is None else answer.offsets.tolist()):
+            home = {} if homes is None else {"memory": homes[at]}
+            yield {"buffer": at, **home, "offset": offset}
+
+    title = f"Allocation of {plural(count, 'buffer')}"
+    if banks is not None:
+        title += f" in {', '.join(bank.name for bank in banks)}"
+    far = "" if value is None else f", {reached(answer.status, value, answer.lower_bound)}"
+    axis = Axis(1.0)
+    if problem is not None:
+        first, last = int(problem.lower.min(initial=0)), int(problem.upper.max(initial=1))
+        axis = Axis(last, start=first, label="time (as in the file)")
+    return Page(
+        clipped(printable(title), 60),
+        "Where each buffer lies in memory while it is alive",
+        sections,
+        axis,
+        f"{answer.status}, {'no packing' if value is None else found}{far}",
+        rows,
     )
-    head = [Figures([*_figures(shown, format_bytes), status]), Line(f"{proof}." if proof else "")]
-    sections = [
-        Section("", head),
-        Section("Memory over time", [Line(_HINT, "hint"), *maps]),
-        *(_fullest(problem, offsets, each) for each in memories),
-    ]
-    return Page(count, "Where each buffer lies in memory while it is alive", sections, axis)
 
 
 def _memories(problem: Problem, answer: Allocation | BankAllocation) -> list[Memory]:
@@ -107,17 +159,17 @@ def _sizes(answer: Allocation | BankAllocation) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size is not None}
 
 
-def _figures(answer: Allocation | BankAllocation, shown: Callable[[float], str]) -> list[Figure]:
-    """List peaks, bounds and capacities; ``shown`` formats bytes."""
-    figures = {name: Figure(name, shown(size)) for name, size in _sizes(answer).items()}
+def _figures(answer: Allocation | BankAllocation) -> list[Figure]:
+    """List peaks, bounds and capacities."""
+    figures = {name: Figure(name, exact_bytes(size)) for name, size in _sizes(answer).items()}
     if isinstance(answer, Allocation):
         if answer.peak is not None:
-            figures["Peak"] = bounded("Peak", answer.peak, answer.lower_bound, shown)
+            figures["Peak"] = bounded("Peak", answer.peak, answer.lower_bound, exact_bytes)
         return list(figures.values())
     for bank in answer.banks:
         if figure := figures.get(f"Peak of {bank.name}"):
             packed = answer.packings[bank.name].offsets
-            room = "" if bank.capacity is None else f"of {shown(bank.capacity)}, "
+            room = "" if bank.capacity is None else f"of {format_bytes(bank.capacity)}, "
             holds = room + plural(0 if packed is None else len(packed), "buffer")
             figures[figure.name] = replace(figure, distance=holds)
     name, bound, digits = "Cost of spilling", answer.lower_bound, "{:,.0f}".format
@@ -125,6 +177,23 @@ def _figures(answer: Allocation | BankAllocation, shown: Callable[[float], str])
     if answer.cost is not None:
         cost = bounded(name, answer.cost, bound, digits)
     return [cost, *figures.values()]
+
+
+def _bars(answer: Allocation | BankAllocation) -> Timeline:
+    """Make a bar for each size: nothing was packed, or there is no time to draw it over."""
+    sizes = _sizes(answer)
+    names = [f"{name.removeprefix('Peak of ')} {format_bytes(n)}" for name, n in sizes.items()]
+    shapes = [Shape(0, size, lane, lane + 1) for lane, size in enumerate(sizes.values())]
+    return Timeline("", names, shapes)
+
+
+def _reasons(answer: Allocation | BankAllocation, arena: Mapping[str, Any]) -> list[Part]:
+    """Say what makes the peak of an arena of TFLM's."""
+    if isinstance(answer, BankAllocation) or "peaks" not in arena:
+        return []
+    reasons = pairs(reason_rows(arena, answer.peak or answer.lower_bound))
+    gained = answer.peak != arena["head_before"]
+    return [reasons, Line("" if gained else NOTHING_GAINED[answer.status])]
 
 
 def _proof(answer: Allocation | BankAllocation) -> str:
@@ -145,12 +214,15 @@ def memory_map(problem: Problem, offsets: Ints, memory: Memory) -> MemoryMap:
     owners = parts.owner[mine]
     low, high = offsets[owners] + parts.low[mine], offsets[owners] + parts.high[mine]
     columns = (parts.lower[mine], parts.upper[mine], low, high, owners)
-    boxes = [Box(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
-    def tip(item: int) -> dict[str, str]:
-        return {"name": problem.name(int(owners[item]))}
+    def tip(buffer: int) -> dict[str, str]:
+        return {"name": problem.name(buffer)}
 
-    return MemoryMap(memory.name, boxes, tip, memory.peak, memory.bound, memory.capacity)
+    shapes = [
+        Shape(start, end, bottom, top, partial(tip, buffer), buffer)
+        for start, end, bottom, top, buffer in zip(*map(np.ndarray.tolist, columns), strict=True)
+    ]
+    return MemoryMap(memory.name, shapes, memory.peak, memory.bound, memory.capacity)
 
 
 def _fullest(problem: Problem, offsets: Ints, memory: Memory) -> Section:
@@ -160,68 +232,17 @@ def _fullest(problem: Problem, offsets: Ints, memory: Memory) -> Section:
     if not len(mine):
         return Section(heading, [Line(f"Nothing is in {memory.name}.")])
     (peak,) = peaks(problem, mine)
-    rows = [
-        (
-            problem.name(b),
-            format_bytes(int(problem.size[b])),
-            f"{offsets[b]:,}",
-            f"{problem.lower[b]} to {problem.upper[b]}",
-        )
+    rows: list[Row] = [
+        {
+            "Buffer": problem.name(b),
+            ">Size": format_bytes(int(problem.size[b])),
+            ">Address": f"{offsets[b]:,}",
+            ">Alive": f"{problem.lower[b]} to {problem.upper[b]}",
+        }
         for b in peak.buffers
     ]
     said = (
         f"At instant {peak.instant}: {plural(len(peak.buffers), 'buffer')} with"
         f" {format_bytes(peak.bytes)}, gaps in them included."
     )
-    columns = ("Buffer", ">Size", ">Address", ">Alive")
-    table = first_rows(columns, rows, _LISTED, "smaller buffer")
-    return Section(heading, [Line(said, "hint"), table])
-
-
-def packing_summary(
-    problem: Problem, answer: Allocation | BankAllocation, arena: Mapping[str, Any]
-) -> Iterable[Part]:
-    """Iterate over tables of the answer and its bounds; ``arena`` says of a file of TFLM's what
-    makes its peak."""
-    rows = {
-        **search_rows(answer, answer.seconds),
-        "Buffers": f"{len(problem)}",
-        "Proof": _proof(answer) or NOTHING,
-    }
-    yield Table(("", "~"), list(rows.items()))
-    yield Figures(_figures(answer, lambda size: f"{size:.0f} ({format_bytes(size)})"))
-    if isinstance(answer, Allocation) and "peaks" in arena:
-        yield Table(("", "~"), reason_rows(arena, answer.peak or answer.lower_bound))
-        if answer.peak == arena["head_before"]:
-            yield Line(NOTHING_GAINED[answer.status])
-
-
-def view(answer: Allocation | BankAllocation) -> View:
-    """Make the view of a packing in notebooks."""
-    one = isinstance(answer, Allocation)
-    value = answer.peak if isinstance(answer, Allocation) else answer.cost
-    homes = None if isinstance(answer, Allocation) else answer.memory
-    offsets = [] if answer.offsets is None else answer.offsets.tolist()
-    found = "no packing"
-    if value is not None:
-        what = f"peak {format_bytes(value)}" if one else f"cost {value:,}"
-        found = f"{what}, {reached(answer.status, value, answer.lower_bound)}"
-
-    def pictures() -> Iterable[MemoryMap | Sequence[Bar]]:
-        problem = answer.problem if isinstance(answer, Allocation) else None
-        if answer.offsets is None or problem is None or problem.conflicts is not None:
-            # Nothing was packed, or there is no time to draw it over.
-            yield [Bar(name, size, format_bytes(size)) for name, size in _sizes(answer).items()]
-        else:
-            yield memory_map(problem, answer.offsets, _memories(problem, answer)[0])
-
-    def rows() -> Iterable[Mapping[str, Any]]:
-        for at, offset in enumerate(offsets):
-            home = {} if homes is None else {"memory": homes[at]}
-            yield {"buffer": at, **home, "offset": offset}
-
-    title = f"Allocation of {plural(len(offsets), 'buffer')}"
-    if isinstance(answer, BankAllocation):
-        title += f" in {', '.join(bank.name for bank in answer.banks)}"
-    figures = _figures(answer, format_bytes)
-    return View(clipped(printable(title), 60), f"{answer.status}, {found}", figures, pictures, rows)
+    return Section(heading, [Line(said, "hint"), first_rows(rows, _LISTED, "smaller buffer")])

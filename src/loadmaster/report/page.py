@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from loadmaster.report.charts import Model, canvas, draw, legend_name
 from loadmaster.report.colours import colour
 from loadmaster.report.text import NOTHING, clipped, to_html
-from loadmaster.report.view import Chart, Page, Part
+from loadmaster.report.view import PAGE, Chart, Page, Part
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -47,9 +47,7 @@ def render(page: Page) -> str:
         return Drawn(_element(len(plots) - 1), _name(plot), remark)
 
     sections = [
-        replace(section, parts=list(map(placed, section.parts)))
-        for section in page.sections
-        if section.parts
+        replace(section, parts=list(map(placed, section.parts))) for section in page.on(PAGE)
     ]
     packed = {}
     if plots:

@@ -6,9 +6,8 @@ Perfetto counts in whole nanoseconds: times are rounded to the nearest one, whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     CounterDescriptor,
@@ -31,105 +30,92 @@ MACHINE = 1
 _ANNOTATIONS = {str: "string_value", int: "int_value", float: "double_value"}
 """The field of an annotation that holds a value, by type."""
 
-
-@dataclass(frozen=True)
-class Slice:
-    """A job or a copy as a named interval, with details."""
-
-    of: PlannedJob | PlannedTransfer
-    name: str
-    facts: dict[str, Any]
-
-
-@dataclass
-class Writer:
-    """Appends to a trace, and numbers its tracks."""
-
-    trace: Trace = field(default_factory=Trace)
-    tracks: int = MACHINE
-
-    def packet(self, **fields: Any) -> None:
-        """Add a packet to the sequence; the first one resets the reader's state."""
-        reset = None if self.trace.packet else TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-        self.trace.packet.add(trusted_packet_sequence_id=MACHINE, sequence_flags=reset, **fields)
-
-    def machine(self, name: str) -> None:
-        """Add the process above all tracks, which stay in the order in which they are written."""
-        process = ProcessDescriptor(pid=MACHINE, process_name=name)
-        order = TrackDescriptor.EXPLICIT
-        track = TrackDescriptor(uuid=MACHINE, process=process, child_ordering=order)
-        self.packet(track_descriptor=track)
-
-    def track(self, name: str, **fields: Any) -> int:
-        """Add a track to the machine, and return its number."""
-        self.tracks += 1
-        places = {"uuid": self.tracks, "parent_uuid": MACHINE, "sibling_order_rank": self.tracks}
-        self.packet(track_descriptor=TrackDescriptor(name=name, **places, **fields))
-        return self.tracks
-
-    def slices(self, name: str, slices: Iterable[Slice]) -> None:
-        """Add a track of slices; slices that would overlap get further tracks of the same name."""
-        ordered = sorted(slices, key=lambda each: (each.of.start, each.of.end))
-        spans = ((0, nanoseconds(each.of.start), nanoseconds(each.of.end)) for each in ordered)
-        lines, count_of = first_free_lines(spans)
-        for number in range(count_of.get(0, 1)):
-            track = self.track(name if number == 0 else f"{name} ({number + 1})")
-            for each, line in zip(ordered, lines, strict=True):
-                if line == number:
-                    self._slice(track, each)
-
-    def counter(self, name: str, unit: str, steps: Steps) -> None:
-        """Add a track with an amount over time."""
-        track = self.track(name, counter=CounterDescriptor(unit_name=unit))
-        for instant, value in zip(steps.times, steps.values, strict=True):
-            kind = "counter_value" if isinstance(value, int) else "double_counter_value"
-            self._event(track, instant, TrackEvent.TYPE_COUNTER, **{kind: value})
-
-    def _slice(self, track: int, item: Slice) -> None:
-        facts = [
-            DebugAnnotation(name=name, **{_ANNOTATIONS[type(value)]: value})
-            for name, value in item.facts.items()
-        ]
-        begin, end = TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END
-        self._event(track, item.of.start, begin, name=item.name, debug_annotations=facts)
-        self._event(track, item.of.end, end)
-
-    def _event(self, track: int, seconds: float, kind: int, **fields: Any) -> None:
-        event = TrackEvent(type=kind, track_uuid=track, **fields)
-        self.packet(timestamp=nanoseconds(seconds), track_event=event)
+Item = TypeVar("Item", PlannedJob, PlannedTransfer)
 
 
 def render_trace(plan: PlanRecord) -> bytes:
     """Render the bytes of a ``.pftrace`` file; the same plan gives the same bytes."""
-    writer = Writer()
-    writer.machine(printable(figures.title(plan)))
+    trace = Trace()
+    process = ProcessDescriptor(pid=MACHINE, process_name=printable(figures.title(plan)))
+    # Tracks stay in the order in which they are written.
+    machine = TrackDescriptor(
+        uuid=MACHINE, process=process, child_ordering=TrackDescriptor.EXPLICIT
+    )
+    _packet(trace, track_descriptor=machine)
     for core in plan.target.cores:
-        writer.slices(core.name, (job_slice(job) for job in plan.jobs if job.core == core.name))
+        jobs = (job for job in plan.jobs if job.core == core.name)
+        _slices(trace, core.name, jobs, family, _job_facts)
     if moves := figures.copies(plan):
-        writer.slices("copies", map(copy_slice, moves))
+        _slices(trace, "copies", moves, _copy_name, _copy_facts)
     for memory in plan.target.memories:
-        rate = outline(
-            (segment.start, segment.end, segment.bytes_per_second / 1e9)
-            for segment in plan.links.get(memory.name, ())
-        )
-        writer.counter(f"{memory.name} link", "GB/s", rate)
+        segments = plan.links.get(memory.name, ())
+        rates = [(s.start, s.end, s.bytes_per_second / 1e9) for s in segments]
+        _counter(trace, f"{memory.name} link", "GB/s", rates)
     for memory in plan.target.memories:
         alive = figures.bytes_alive(figures.allocations_of(plan, memory.name))
-        writer.counter(f"{memory.name} in use", "B", alive)
-    return bytes(writer.trace.SerializeToString(deterministic=True))
+        _counter(trace, f"{memory.name} in use", "B", alive)
+    return bytes(trace.SerializeToString(deterministic=True))
 
 
-def nanoseconds(seconds: float) -> int:
-    """Round to the nearest whole nanosecond, which keeps the order of times."""
+def _packet(trace: Trace, **fields: Any) -> None:
+    """Add a packet to the sequence; the first one resets the reader's state."""
+    reset = None if trace.packet else TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+    trace.packet.add(trusted_packet_sequence_id=MACHINE, sequence_flags=reset, **fields)
+
+
+def _track(trace: Trace, name: str, **fields: Any) -> int:
+    """Add a track to the machine, and return its number, which is that of its packet."""
+    number = len(trace.packet) + 1
+    places = {"uuid": number, "parent_uuid": MACHINE, "sibling_order_rank": number}
+    _packet(trace, track_descriptor=TrackDescriptor(name=name, **places, **fields))
+    return number
+
+
+def _slices(
+    trace: Trace,
+    name: str,
+    items: Iterable[Item],
+    name_of: Callable[[Item], str],
+    facts_of: Callable[[Item], dict[str, Any]],
+) -> None:
+    """Add a track of jobs or copies, with details; those that would overlap get further tracks of
+    the same name."""
+    ordered = sorted(items, key=lambda item: (item.start, item.end))
+    spans = ((0, _nanoseconds(item.start), _nanoseconds(item.end)) for item in ordered)
+    lines, count_of = first_free_lines(spans)
+    for number in range(count_of.get(0, 1)):
+        track = _track(trace, name if number == 0 else f"{name} ({number + 1})")
+        for item, line in zip(ordered, lines, strict=True):
+            if line == number:
+                facts = [
+                    DebugAnnotation(name=fact, **{_ANNOTATIONS[type(value)]: value})
+                    for fact, value in facts_of(item).items()
+                ]
+                begin, end = TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END
+                named = {"name": name_of(item), "debug_annotations": facts}
+                _event(trace, track, item.start, begin, **named)
+                _event(trace, track, item.end, end)
+
+
+def _counter(trace: Trace, name: str, unit: str, steps: Steps) -> None:
+    """Add a track with an amount over time."""
+    track = _track(trace, name, counter=CounterDescriptor(unit_name=unit))
+    for instant, value in outline(steps):
+        _event(trace, track, instant, TrackEvent.TYPE_COUNTER, double_counter_value=value)
+
+
+def _event(trace: Trace, track: int, seconds: float, kind: int, **fields: Any) -> None:
+    event = TrackEvent(type=kind, track_uuid=track, **fields)
+    _packet(trace, timestamp=_nanoseconds(seconds), track_event=event)
+
+
+def _nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def job_slice(job: PlannedJob) -> Slice:
-    """Make the slice of a job, with its most important details.
-
-    Pieces of an operator have one name, because Perfetto colours slices by their names.
-    """
-    facts = {
+def _job_facts(job: PlannedJob) -> dict[str, Any]:
+    # Perfetto colours slices by their names: pieces of an operator have one, and differ here.
+    return {
         "network": job.network,
         "mini_batch": job.mini_batch,
         "kind": job.kind,
@@ -141,16 +127,16 @@ def job_slice(job: PlannedJob) -> Slice:
         "read_bytes": sum(operand.bytes for operand in job.reads),
         "written_bytes": sum(operand.bytes for operand in job.writes),
     }
-    return Slice(job, family(job), facts)
 
 
-def copy_slice(move: PlannedTransfer) -> Slice:
-    """Make the slice of a copy between memories."""
-    way = f"{move.source} to {move.destination}: {move.tensor}"
-    facts = {
+def _copy_name(move: PlannedTransfer) -> str:
+    return f"{move.source} to {move.destination}: {move.tensor}"
+
+
+def _copy_facts(move: PlannedTransfer) -> dict[str, Any]:
+    return {
         "tensor": move.tensor,
         "from": move.source,
         "to": move.destination,
         "bytes": move.bytes,
     }
-    return Slice(move, way, facts)

@@ -1,10 +1,12 @@
-"""A tensor placement's page, its summary in the terminal, and its view in notebooks."""
+"""What is shown of a tensor placement."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy as np
 from loadmaster.core.provenance import described, weakest
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.placement.answer import MemoryPlan, Rival
+from loadmaster.placement.decisions import Stay
 from loadmaster.placement.explain import Stretch
 from loadmaster.placement.sequence import StoredKind, StoredTensor
 from loadmaster.report.figures import figures_rest_on
@@ -25,10 +28,12 @@ from loadmaster.report.text import (
     reached,
     search_rows,
 )
-from loadmaster.report.timeline import total_over_time
 from loadmaster.report.view import (
+    ALL,
+    BOTH,
+    DRAWN,
+    TERMINAL,
     Axis,
-    Box,
     Curve,
     Figure,
     Figures,
@@ -40,14 +45,15 @@ from loadmaster.report.view import (
     Page,
     Part,
     Path,
+    Row,
     Scatter,
     Section,
-    Span,
+    Shape,
     Table,
     Timeline,
-    View,
     bounded,
     first_rows,
+    pairs,
 )
 
 KINDS = (StoredKind.INPUT, StoredKind.WEIGHT, StoredKind.INTERMEDIATE, StoredKind.OUTPUT)
@@ -61,46 +67,82 @@ _HINT = (
 )
 
 
-def placement_page(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) -> Page:
-    """Make the page of a placement, with the slowdown curve if there is one."""
-    sequence = plan.sequence
-    costs = Line(figures_rest_on(sequence.costs), "strong")
-    axis = Axis(plan.seconds, plan.seconds, groups=[kind.value for kind in KINDS])
-    charts = [
-        Line(_HINT, "hint"),
-        Legend(),
-        _memory_map(plan),
-        _prices(plan),
-        _copies(plan),
-    ]
-    moves = _movers(plan, _MOVERS_ON_PAGE)
-    sections = [
-        Section("", [Figures(_figures(plan)), costs, Notes(sequence.notes)]),
-        Section("Fast memory over time", charts),
-        Section("Simpler strategies, same kernels and limit", [_rivals(plan)]),
-        Section("Slowdown over fast memory", [_slowdowns(plan, curve)] if curve else []),
-        Section("Moves", [moves] if moves.rows else [Line("Nothing moves.", "hint")]),
-        Section("How it was found", [totals(plan)]),
-    ]
-    about = "Which memory each tensor is in, and when it moves"
-    return Page(f"{sequence.name}, {plan.mode}", about, sections, axis)
+def placement_page(
+    plan: MemoryPlan,
+    shown: Mapping[str, Any] = MappingProxyType({}),
+    explained: Mapping[str, Sequence[Stretch]] = MappingProxyType({}),
+) -> Page:
+    """Make the page of a placement.
+
+    Parameters
+    ----------
+    plan
+        The placement.
+    shown
+        As in ``--json``: the slowdown curve, and what was found of the size of the fast memory, if
+        that was asked for.
+    explained
+        By tensor, why it is where it is, by stretches of its lifetime.
+    """
+    sequence, costs = plan.sequence, plan.sequence.costs
+
+    def sections() -> list[Section]:
+        figures = Figures(_figures(plan), weakest(costs).capitalize())
+        why = [
+            part
+            for tensor in sequence.tensors
+            for part in _explanation(tensor, explained.get(tensor.name, ()))
+        ]
+        curve = shown.get("curve", ())
+        slowdowns = [_slowdowns(plan, curve)] if curve else []
+        nothing = Line("" if plan.placement.moves else "Nothing moves.")
+        return [
+            Section("", [Notes(sequence.notes), figures], ALL),
+            Section("", [Line(figures_rest_on(costs), "strong")]),
+            Section(
+                "Fast memory over time", [Line(_HINT, "hint"), Legend(), _memory_map(plan)], DRAWN
+            ),
+            Section("", [_prices(plan), _copies(plan)]),
+            Section("Simpler strategies, same kernels and limit", [_rivals(plan)], BOTH),
+            Section("Moves", [_movers(plan), nothing], BOTH),
+            Section("How it was found", [totals(plan)], BOTH),
+            Section("Why tensors are where they are", why, BOTH),
+            Section("", [_sizing(plan, shown)], BOTH),
+            Section("Slowdown over fast memory", slowdowns),
+            Section("", [_curve_table(curve)], (TERMINAL,)),
+        ]
+
+    def rows() -> Iterable[Mapping[str, Any]]:
+        for tensor in plan.as_json()["tensors"]:
+            named = {key: tensor[key] for key in ("name", "kind", "bytes")}
+            for stay in tensor["fast"] or [{"start": None, "end": None, "offset": None}]:
+                yield named | stay
+
+    far = reached(plan.status, plan.seconds, plan.lower_bound)
+    peak = f"{format_bytes(plan.peak_fast)} of fast memory"
+    return Page(
+        f"Placement of {clipped(printable(sequence.name), 60)} ({plan.mode.value})",
+        "Which memory each tensor is in, and when it moves",
+        sections,
+        Axis(plan.seconds, plan.seconds, groups=[kind.value for kind in KINDS]),
+        f"{plan.status}, {format_seconds(plan.seconds)}, {far}, {peak}",
+        rows,
+    )
 
 
 def _figures(plan: MemoryPlan) -> list[Figure]:
     moves, fast, slow = plan.placement.moves, plan.all_fast_seconds, plan.all_slow_seconds
     # Both memories are read at once, so that a placement can beat everything fast.
     faster = ", as both memories are read at once" if plan.slowdown < 1 else ""
-    rest = {
-        "Slowdown": (f"{plan.slowdown:.3f} x", f"over everything fast{faster}"),
-        "All fast": (format_seconds(fast), f"takes {format_bytes(plan.sequence.peak_bytes)}"),
-        "All slow": (format_seconds(slow) if np.isfinite(slow) else "not possible", ""),
-        "Fast memory": (
-            format_bytes(plan.peak_fast),
-            f"in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)",
-        ),
-        "Moved": (format_bytes(plan.moved_bytes), plural(len(moves), "move")),
-    }
-    figures = [Figure(name, value, "", said) for name, (value, said) in rest.items()]
+    most = f"in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)"
+    rest = (
+        ("Slowdown", f"{plan.slowdown:.3f} x", f"over everything fast{faster}"),
+        ("All fast", format_seconds(fast), f"takes {format_bytes(plan.sequence.peak_bytes)}"),
+        ("All slow", format_seconds(slow) if np.isfinite(slow) else "not possible", ""),
+        ("Fast memory", format_bytes(plan.peak_fast), most),
+        ("Moved", format_bytes(plan.moved_bytes), plural(len(moves), "move")),
+    )
+    figures = [Figure(name, value, distance=said) for name, value, said in rest]
     return [bounded("Time", plan.seconds, plan.lower_bound, format_seconds), *figures]
 
 
@@ -116,8 +158,7 @@ def totals(plan: MemoryPlan) -> Table:
         if plan.price_per_gib <= saved
         else f" (everything fast: {format_seconds(saved)}, as only one memory is read then)"
     )
-    rows = {
-        **search_rows(plan, plan.search_seconds),
+    rows = search_rows(plan, plan.search_seconds) | {
         "Network": f"{sequence.name}: {len(sequence.kernels)} kernels, {count}",
         "Costs of kernels": described(sequence.costs),
         "Another GiB would save": (
@@ -125,7 +166,7 @@ def totals(plan: MemoryPlan) -> Table:
         ),
         "Mode": f"{plan.mode}, packed in round {plan.rounds}",
     }
-    return Table(("", "~"), list(rows.items()))
+    return pairs(rows.items())
 
 
 def _rivals(plan: MemoryPlan) -> Table:
@@ -133,16 +174,18 @@ def _rivals(plan: MemoryPlan) -> Table:
     own = Rival(f"this ({plan.strategy})", plan.seconds, plan.moved_bytes)
     rows = []
     for rival in (own, *plan.rivals):
-        if rival.makespan is None:
-            rows.append((rival.name, "does not fit", NOTHING, NOTHING))
-            continue
-        relative = rival.makespan / plan.all_fast_seconds if plan.all_fast_seconds > 0 else 1.0
-        moved = format_bytes(rival.moved_bytes)
-        rows.append((rival.name, format_seconds(rival.makespan), f"{relative:.3f} x", moved))
-    return Table(("strategy", ">time", ">of all fast", ">moved"), rows)
+        time, relative, moved = "does not fit", NOTHING, NOTHING
+        if rival.makespan is not None:
+            share = rival.makespan / plan.all_fast_seconds if plan.all_fast_seconds > 0 else 1.0
+            time, relative = format_seconds(rival.makespan), f"{share:.3f} x"
+            moved = format_bytes(rival.moved_bytes)
+        rows.append(
+            {"strategy": rival.name, ">time": time, ">of all fast": relative, ">moved": moved}
+        )
+    return Table(rows)
 
 
-def _movers(plan: MemoryPlan, limit: int) -> Table:
+def _movers(plan: MemoryPlan) -> Table:
     """List the tensors of which most bytes are copied, the pieces of each together."""
     moves, division = plan.placement.moves, plan.division
     whole = (plan.sequence if division is None else division.whole).tensors
@@ -153,188 +196,161 @@ def _movers(plan: MemoryPlan, limit: int) -> Table:
         tensor = move.tensor if division is None else division.of[move.tensor]
         copied[tensor][move.to_fast] += plan.sequence.sizes[move.tensor]
         copying[tensor] += span
-    rows = [
-        (
-            whole[t].name,
-            whole[t].kind.value,
-            *(format_bytes(size) if size else NOTHING for size in (whole[t].bytes, *both)),
-            format_seconds(min(copying[t])),
-            format_seconds(max(copying[t])),
+    rows: list[Row] = []
+    for t, both in sorted(copied.items(), key=lambda item: (-sum(item[1]), item[0])):
+        slow, fast = (format_bytes(size) if size else NOTHING for size in both)
+        rows.append(
+            {
+                "moves most": whole[t].name,
+                "kind": whole[t].kind.value,
+                ">size": format_bytes(whole[t].bytes),
+                ">to slow": slow,
+                ">to fast": fast,
+                ">first copy": format_seconds(min(copying[t])),
+                ">all done": format_seconds(max(copying[t])),
+            }
         )
-        for t, both in sorted(copied.items(), key=lambda item: (-sum(item[1]), item[0]))
-    ]
-    columns = ("moves most", "kind", ">size", ">to slow", ">to fast", ">first copy", ">all done")
-    return first_rows(columns, rows, limit, "tensor")
+    return replace(first_rows(rows, _MOVERS_ON_PAGE, "tensor"), limit=_MOVERS, width=44)
 
 
 def _memory_map(plan: MemoryPlan) -> MemoryMap:
     """Make the map of the fast memory, with a colour for each kind of tensor."""
     at = [*plan.timeline.kernel_start.tolist(), plan.seconds]
-    stays, tensors = plan.placement.stays, plan.sequence.tensors
-    boxes = [
-        Box(
+    tensors = plan.sequence.tensors
+
+    def tip(stay: Stay) -> dict[str, str]:
+        tensor, kernels = tensors[stay.tensor], f"{stay.start} to {stay.end - 1}"
+        return {"name": tensor.name, "kind": tensor.kind.value, "kernels": kernels}
+
+    shapes = [
+        Shape(
             at[stay.start],
             at[stay.end],
             offset,
             offset + tensors[stay.tensor].bytes,
+            partial(tip, stay),
             KINDS.index(tensors[stay.tensor].kind),
         )
-        for stay, offset in zip(stays, plan.offsets, strict=False)
+        for stay, offset in zip(plan.placement.stays, plan.offsets, strict=False)
     ]
-
-    def tip(item: int) -> dict[str, str]:
-        stay = stays[item]
-        tensor = tensors[stay.tensor]
-        kernels = f"{stay.start} to {stay.end - 1}"
-        return {"name": tensor.name, "kind": tensor.kind.value, "kernels": kernels}
-
-    return MemoryMap("fast memory", boxes, tip, plan.peak_fast, None, plan.limit)
+    return MemoryMap("fast memory", shapes, plan.peak_fast, None, plan.limit)
 
 
 def _prices(plan: MemoryPlan) -> Curve:
     """Make the curve of seconds that a GiB more of fast memory would save, per second of each
     kernel."""
     at = [*plan.timeline.kernel_start.tolist(), plan.seconds]
-    prices = (plan.prices * 2**30).tolist()
-    scarce = [k for k, price in enumerate(prices) if price > 0]
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        kernels = [scarce[i] for i in items]
-        most = format_seconds(max(prices[k] for k in kernels))
-        return {"name": plan.sequence.kernels[kernels[0]].name, "a GiB saves": most}
+    def tip(kernel: str, price: float) -> dict[str, str]:
+        return {"name": kernel, "a GiB saves": format_seconds(price)}
 
-    steps = [(at[k], at[k + 1], prices[k]) for k in scarce]
-    remark = "" if scarce else "Fast memory is nowhere scarce."
+    shapes = [
+        Shape(at[k], at[k + 1], 0, price, partial(tip, plan.sequence.kernels[k].name, price))
+        for k, price in enumerate((plan.prices * 2**30).tolist())
+        if price > 0
+    ]
+    remark = "" if shapes else "Fast memory is nowhere scarce."
     title = "Price of fast memory (the multipliers of the lower bound)"
-    return Curve(title, "seconds saved per GiB", steps, tip=tip, remark=remark)
+    return Curve(title, "seconds saved per GiB", shapes, remark=remark)
 
 
 def _copies(plan: MemoryPlan) -> Timeline:
     """Make a lane of copies for each direction, blocking or overlapped."""
-    moves, tensors = plan.placement.moves, plan.sequence.tensors
-    lane = [2 * move.to_fast + (move.start != move.end) for move in moves]
-    columns = lane, plan.timeline.move_start.tolist(), plan.timeline.move_end.tolist()
+    moves, shapes = plan.placement.moves, []
+    columns = moves, plan.timeline.move_start.tolist(), plan.timeline.move_end.tolist()
 
-    def tip(item: int) -> dict[str, str]:
-        tensor = tensors[moves[item].tensor]
+    def tip(tensor: StoredTensor) -> dict[str, str]:
         return {"name": tensor.name, "bytes": format_bytes(tensor.bytes)}
 
-    colours = [KINDS.index(tensors[move.tensor].kind) for move in moves]
-    spans = [Span(*span, alpha=1.0) for span in zip(*columns, colours, strict=True)]
-    return Timeline("Copies" if moves else "No copies", _LANES, spans, tip, "copies")
+    for move, start, end in zip(*columns, strict=True):
+        tensor, lane = plan.sequence.tensors[move.tensor], 2 * move.to_fast
+        lane += move.start != move.end
+        colour = KINDS.index(tensor.kind)
+        shapes.append(Shape(start, end, lane, lane + 1, partial(tip, tensor), colour, alpha=1.0))
+    return Timeline("Copies" if moves else "No copies", _LANES, shapes, "copies")
 
 
 def _slowdowns(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]]) -> Scatter:
     """Draw time relative to everything fast against the limit, with the lower bound."""
-    met = [point for point in curve if point["makespan"] is not None]
-    scale, unit = largest_unit(max((p["capacity"] for p in curve), default=1) / 2, SIZES)
+    scale, unit = largest_unit(max(point["capacity"] for point in curve) / 2, SIZES)
     fast = plan.all_fast_seconds
-    marks = [
-        Mark(
-            point["capacity"] / scale,
-            point["slowdown"],
-            format_bytes(point["capacity"]),
-            {
-                "time": format_seconds(point["makespan"]),
-                "of all fast": f"{point['slowdown']:.3f} x",
-            },
-            KINDS.index(StoredKind.INTERMEDIATE),
-        )
-        for point in met
-    ]
-    bounds = [(p["capacity"] / scale, p["lower_bound"] / fast if fast > 0 else 1.0) for p in met]
+    marks, bounds = [], []
+    for point in curve:
+        if point["makespan"] is not None:
+            x, slowdown = point["capacity"] / scale, point["slowdown"]
+            time = format_seconds(point["makespan"])
+            facts = {"time": time, "of all fast": f"{slowdown:.3f} x"}
+            marks.append(Mark(x, slowdown, format_bytes(point["capacity"]), facts, 2))
+            bounds.append((x, point["lower_bound"] / fast if fast > 0 else 1.0))
     paths = [Path([(mark.x, mark.y) for mark in marks], 2), Path(bounds, dash="dotted")]
-    missing = len(curve) - len(met)
+    missing = len(curve) - len(marks)
     more = f" At {plural(missing, 'limit')} nothing fits." if missing else ""
     label, remark = f"fast memory ({unit})", f"Dotted: the lower bound.{more}"
-    return Scatter("Time of all fast", label, "slowdown", marks, paths, remark=remark, height=300)
+    return Scatter("Time of all fast", label, "slowdown", marks, paths, remark=remark)
 
 
-def placement_summary(plan: MemoryPlan) -> list[Part]:
-    """Make tables of totals, of simpler strategies, and of the tensors that move most."""
-    figures = Figures(_figures(plan), weakest(plan.sequence.costs).capitalize())
-    parts: list[Part] = [Notes(plan.sequence.notes), totals(plan), figures, _rivals(plan)]
-    moves = _movers(plan, _MOVERS)
-    if moves.rows:
-        parts.append(replace(moves.brief(width=44), rest=moves.rest))
-    return parts
-
-
-def explanation(stored: StoredTensor, stretches: Iterable[Stretch]) -> list[Part]:
-    """Explain in a table why a tensor is where it is, by stretches of its lifetime."""
+def _curve_table(points: Sequence[Mapping[str, Any]]) -> Table:
+    """Make a table of slowdown over fast memory, with a bar for each limit."""
+    most = max((point["slowdown"] or 0.0 for point in points), default=0.0)
     rows = []
+    for point in points:
+        time, slowdown, bound, bar = "does not fit", NOTHING, NOTHING, ""
+        if point["makespan"] is not None:
+            time, bound = map(format_seconds, (point["makespan"], point["lower_bound"]))
+            slowdown = f"{point['slowdown']:.3f} x"
+            bar = "#" * max(1, round(_BAR * point["slowdown"] / most))
+        rows.append(
+            {
+                ">fast memory": format_bytes(point["capacity"]),
+                ">time": time,
+                ">of all fast": slowdown,
+                ">lower bound": bound,
+                "": bar,
+            }
+        )
+    return Table(rows)
+
+
+def _explanation(stored: StoredTensor, stretches: Iterable[Stretch]) -> list[Part]:
+    """Explain in a table why a tensor is where it is, by stretches of its lifetime."""
+    rows: list[Row] = []
     for s in stretches:
         saved = s.rent - s.copies - s.slower
         saves = (
             f"{'saves' if saved > 0 else 'costs'} {format_seconds(abs(saved))} against staying in"
             " the fast memory"
         )
-        costs = tuple(_signed(value) for value in (s.rent, s.copies, s.slower))
-        kernels, why = f"{s.start} to {s.end - 1}", saves if s.where == "slow" else ""
-        rows.append((s.where, kernels, str(s.uses), *costs, why))
-    columns = ("memory", "kernels", ">uses", ">rent", ">copies", ">slower kernels", "~")
+        rent, copies, slower = (
+            f"{'-' * (seconds < 0)}{format_seconds(abs(seconds))}" if seconds else NOTHING
+            for seconds in (s.rent, s.copies, s.slower)
+        )
+        rows.append(
+            {
+                "memory": s.where,
+                "kernels": f"{s.start} to {s.end - 1}",
+                ">uses": str(s.uses),
+                ">rent": rent,
+                ">copies": copies,
+                ">slower kernels": slower,
+                "~": saves if s.where == "slow" else "",
+            }
+        )
     rent = (
         "Rent is what its bytes are worth in the fast memory meanwhile, by the multipliers of the"
         " lower bound: paid there, saved elsewhere."
     )
     name = f"{stored.name}: {stored.kind}, {format_bytes(stored.bytes)}"
-    return [Line(name), Table(columns, rows, rent)]
+    return [Line(name), Table(rows, rent)] if rows else []
 
 
-def sizing(plan: MemoryPlan, max_slowdown: float, too_small: int | None) -> Line:
+def _sizing(plan: MemoryPlan, shown: Mapping[str, Any]) -> Line:
     """Describe the smallest fast memory that is enough, and the size that is proven too small."""
-    proven = (
-        "no smaller limit was ruled out"
-        if too_small is None
-        else f"proven: {format_bytes(too_small)} or less cannot do"
-    )
+    if "max_slowdown" not in shown:
+        return Line("")
+    proven, too_small = "no smaller limit was ruled out", shown["too_small"]
+    if too_small is not None:
+        proven = f"proven: {format_bytes(too_small)} or less cannot do"
     return Line(
-        f"Smallest fast memory found for a slowdown of {max_slowdown}: {format_bytes(plan.limit)}"
-        f" ({plan.limit} bytes); {proven}."
+        f"Smallest fast memory found for a slowdown of {shown['max_slowdown']}:"
+        f" {format_bytes(plan.limit)} ({plan.limit} bytes); {proven}."
     )
-
-
-def curve_table(points: Sequence[Mapping[str, Any]]) -> Table:
-    """Make a table of slowdown over fast memory, with a bar for each limit."""
-    slowdowns = [point["slowdown"] for point in points if point["slowdown"] is not None]
-    rows = []
-    for point in points:
-        size, slowdown = format_bytes(point["capacity"]), point["slowdown"]
-        if point["makespan"] is None:
-            rows.append((size, "does not fit", NOTHING, NOTHING, ""))
-            continue
-        bar = "#" * max(1, round(_BAR * slowdown / max(slowdowns)))
-        bound = format_seconds(point["lower_bound"])
-        rows.append((size, format_seconds(point["makespan"]), f"{slowdown:.3f} x", bound, bar))
-    columns = (">fast memory", ">time", ">of all fast", ">lower bound", "")
-    return Table(columns, rows)
-
-
-def _signed(seconds: float) -> str:
-    sign = "-" if seconds < 0 else ""
-    return f"{sign}{format_seconds(abs(seconds))}" if seconds else NOTHING
-
-
-def view(plan: MemoryPlan) -> View:
-    """Make the view of a placement in notebooks."""
-    sequence, stays = plan.sequence, plan.placement.stays
-
-    def pictures() -> Iterable[Curve]:
-        alive = total_over_time((s.start, s.end, sequence.sizes[s.tensor]) for s in stays)
-        yield Curve("fast memory", "", alive.triples(len(sequence.kernels)), plan.limit)
-
-    def rows() -> Iterable[Mapping[str, Any]]:
-        for tensor in plan.as_json()["tensors"]:
-            named = {key: tensor[key] for key in ("name", "kind", "bytes")}
-            for stay in tensor["fast"] or [{"start": None, "end": None, "offset": None}]:
-                yield named | stay
-
-    far = reached(plan.status, plan.seconds, plan.lower_bound)
-    peak = f"{format_bytes(plan.peak_fast)} of fast memory"
-    headline = f"{plan.status}, {format_seconds(plan.seconds)}, {far}, {peak}"
-    title = f"Placement of {clipped(printable(sequence.name), 60)} ({plan.mode.value})"
-    notes = (
-        "Times are estimates; the picture shows bytes in the fast memory kernel by kernel, without"
-        " workspaces.",
-    )
-    return View(title, headline, _figures(plan), pictures, rows, notes)

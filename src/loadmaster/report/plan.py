@@ -1,34 +1,33 @@
-"""A plan's page, its summary in the terminal, and its view in notebooks."""
+"""What is shown of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.core.units import format_seconds
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.report import figures, plan_charts, plan_tables
 from loadmaster.report.cuts import cuts_of
 from loadmaster.report.text import plural, reached
 from loadmaster.report.timeline import time_unit
 from loadmaster.report.view import (
-    Axis,
+    ALL,
+    BOTH,
+    DRAWN,
+    NOTEBOOK,
+    TERMINAL,
     Beside,
-    Curve,
     Figure,
     Figures,
     Legend,
     Line,
-    MemoryMap,
     Notes,
     Page,
-    Part,
     Section,
     Table,
-    Timeline,
-    View,
-    bounded,
     first_rows,
 )
 from loadmaster.workloads.graph import uncounted
@@ -59,178 +58,111 @@ MAP_HINT = (
     "What jobs produce is drawn in full colour, weights and inputs are pale. Colours are those of"
     " the networks above."
 )
-KINDS_SHOWN, CORES_SHOWN, BATCHES_SHOWN, LIMITS_SHOWN, STACKS_DRAWN = 8, 16, 8, 4, 3
-HALF_WIDTH = 16
-"""The most characters of a name in one of two tables side by side in 80 columns."""
-_BUFFERS = (
+BUFFERS_HINT = (
     "A core's buffer holds the tiles of one job at a time. No tensor stays in it between jobs."
 )
+LONGEST_ROWS, STACKS_DRAWN = 20, 3
 
 
-def plan_page(plan: PlanRecord) -> Page:
-    """Make the page of a plan."""
-    axis, memories = plan_charts.time_axis(plan), plan.target.memories
-    detail = f"seed {plan.seed}, {plural(len(plan.jobs), 'job')}, {plan.producer}"
-    shown = [*figures.figures(plan), Figure("Status", plan.status, distance=detail)]
-    verdict = figures.verdict(plan)
-    about = f"{verdict[:1].upper()}{verdict[1:]}. {figures.figures_rest_on(plan.costs)}"
-    gain = Line(figures.gain(plan), "strong")
-    head = [_warning(plan), Figures(shown), gain, Line(about), Notes(plan.notes)]
-    times = plan_tables.job_times(plan, plan_tables.by_operator)
-    longest = first_rows(times.columns, times.rows, plan_tables.LONGEST_ROWS, "operator")
-    limits = [Line(LIMITS_HINT, "hint"), plan_tables.limits(plan), longest]
-    remarks = Notes([f"{n.name}: {note}" for n in plan.networks for note in n.notes])
-    batches, unit = plan_tables.mini_batches(plan.mini_batches, plan.timings), time_unit(axis.scale)
-    schedule = [
-        Line(SCHEDULE_HINT, "hint"),
-        Legend(),
-        plan_charts.schedule(plan, axis),
-        *(plan_charts.link(plan, memory) for memory in memories),
-    ]
-    maps = [plan_charts.memory_map(plan, memory, axis) for memory in memories]
-    buffers = plan_tables.buffers(plan)
-    sections = [
-        Section("", head),
-        Section("What limits it", limits),
-        Section("Networks", [plan_tables.networks(plan), remarks]),
-        Section("Mini-batches", [batches] if batches.rows else []),
-        Section("Memories", [plan_tables.memories(plan)]),
-        Section("Cores", [plan_tables.cores(plan)]),
-        Section("Schedule and bandwidth", schedule),
-        Section("Cut operators", _cuts(plan, axis)),
-        Section("Memory over time", [Line(MAP_HINT, "hint"), *maps]),
-        Section("Search", plan_charts.search_charts(plan)),
-        Section("Private buffers", [Line(_BUFFERS, "hint"), buffers] if buffers.rows else []),
-        Section("Traffic", [plan_tables.traffic(plan)]),
-        Section("Energy", [plan_tables.energy(plan)]),
-        *(Section(f"At the peak of {m.name}", plan_tables.peak(plan, m, unit)) for m in memories),
-    ]
-    return Page(figures.title(plan), plan.target.description, sections, axis)
+def plan_page(
+    plan: PlanRecord, changes: Sequence[Change] = (), spent: tuple[float, float] | None = None
+) -> Page:
+    """Make the page of a plan, whose part for the terminal fits one screen.
+
+    Parameters
+    ----------
+    plan
+        The finished plan.
+    changes
+        What :func:`loadmaster.what_if` found.
+    spent
+        Seconds that planning took, by the clock and in processor time, if it was just planned.
+    """
+    objective = plan.objective
+    value = figures.objective_text(plan, objective.value)
+    far = reached(plan.status, objective.value, objective.lower_bound)
+    late = f", {plural(plan.missed, 'deadline')} missed" if plan.missed else ""
+    warning = f"{line.text}. " if (line := _warning(plan)) else ""
+    fields = (
+        *("name", "network", "mini_batch", "kind", "core"),
+        *("start", "end", "compute", "energy", "macs", "elements"),
+    )
+    return Page(
+        f"Plan of {figures.title(plan)}",
+        plan.target.description,
+        partial(_sections, plan, changes, spent),
+        plan_charts.time_axis(plan),
+        f"{warning}{plan.status}, {figures.objective_name(plan)} {value}, {far}{late}",
+        lambda: ({field: getattr(job, field) for field in fields} for job in plan.jobs),
+    )
 
 
 def _warning(plan: PlanRecord) -> Line:
     return Line(uncounted(kind for n in plan.networks for kind in n.unknown), "strong")
 
 
-def _cuts(plan: PlanRecord, axis: Axis) -> list[Part]:
-    """List the operators in pieces, with a chart for each of the stacks that hold most."""
-    cuts = cuts_of(plan)
-    if not cuts.operators:
-        return []
-    largest = sorted(cuts.stacks, key=lambda stack: (-stack.bytes, stack.number))[:STACKS_DRAWN]
-    charts = [plan_charts.stack_chart(stack, axis) for stack in largest]
-    hint = Line(STACK_HINT if charts else "", "hint")
-    return [Line(cuts.summary(), "hint"), hint, *charts, plan_tables.cut_operators(cuts)]
-
-
-def plan_summary(
-    plan: PlanRecord,
-    *,
-    seconds: float | None = None,
-    cpu_seconds: float | None = None,
-    changes: Sequence[Change] = (),
-) -> Iterable[Part]:
-    """Iterate over the parts of the summary, which fits one screen.
-
-    Parameters
-    ----------
-    plan : PlanRecord
-        The finished plan.
-    seconds, cpu_seconds : float, optional
-        Seconds that planning took, by the clock and in processor time, if it was just planned.
-    changes : sequence of Change
-        What :func:`loadmaster.what_if` found.
-    """
-    networks, limits = plan_tables.networks(plan), plan_tables.limits(plan)
-    shown = ("Network", ">Operators", ">MACs", "Precision", ">Batch", ">Mini-batches")
-    yield _warning(plan)
-    yield Line(figures.machine_text(plan))
-    yield networks.brief(*shown)
-    yield Figures(figures.figures(plan), "Estimate")
-    yield Table(limits.columns, limits.rows[:LIMITS_SHOWN])
-    if changes:
-        yield what_if_table(plan, changes)
-    batches = plan_tables.mini_batches(plan.mini_batches, plan.timings)
-    if batches.rows:
-        late_first = sorted(batches.rows, key=lambda row: row[-1] != "missed")
-        late = Table(batches.columns, late_first)
-        yield late.brief(limit=BATCHES_SHOWN)
-    yield plan_tables.memories(plan).brief("Memory", ">Peak", ">Lower bound", ">Capacity", ">Used")
-    cores, kinds = plan_tables.cores(plan), plan_tables.job_times(plan, attrgetter("kind"))
-    yield Beside(
-        [
-            cores.brief(
-                "Core", ">Jobs", ">Busy", ">Computing", limit=CORES_SHOWN, width=HALF_WIDTH
-            ),
-            kinds.brief(
-                "Operator", ">Jobs", ">Of time", ">Of peak", limit=KINDS_SHOWN, width=HALF_WIDTH
-            ),
-        ]
+def _sections(
+    plan: PlanRecord, changes: Sequence[Change], spent: tuple[float, float] | None
+) -> list[Section]:
+    axis, memories, cuts = plan_charts.time_axis(plan), plan.target.memories, cuts_of(plan)
+    longest = first_rows(
+        plan_tables.job_times(plan, plan_tables.by_operator), LONGEST_ROWS, "operator"
     )
-    yield Notes([f"Note: {note}" for note in plan.notes])
-    yield Line(cuts_of(plan).summary())
-    yield Line(figures.gain(plan))
-    yield Line(f"Status {figures.verdict(plan)}.")
-    took = f"{plural(len(plan.jobs), 'job')}, seed {plan.seed}."
-    if seconds is not None and cpu_seconds is not None:
-        spent = f"{format_seconds(seconds)} ({format_seconds(cpu_seconds)} of processor time)"
-        took = f"Planned {plural(len(plan.jobs), 'job')} in {spent}, seed {plan.seed}."
-    yield Line(took)
-    yield Line(figures.figures_rest_on(plan.costs))
+    shown, count, took = figures.figures(plan), plural(len(plan.jobs), "job"), ""
+    if spent is not None:
+        seconds, cpu_seconds = map(format_seconds, spent)
+        took = f" Planned in {seconds} ({cpu_seconds} of processor time)."
+    remarks = [f"{n.name}: {note}" for n in plan.networks for note in n.notes]
+    said = [
+        Line(figures.gain(plan), "strong"),
+        Line(f"Status {figures.verdict(plan)}."),
+        Line(f"{count}, seed {plan.seed}, {plan.producer}.{took}"),
+    ]
+    costs = Line(figures.figures_rest_on(plan.costs))
+    links = [plan_charts.link(plan, memory) for memory in memories]
+    maps = [plan_charts.memory_map(plan, memory, axis) for memory in memories]
+    largest = sorted(cuts.stacks, key=lambda stack: (-stack.bytes, stack.number))[:STACKS_DRAWN]
+    stacks = [Line(STACK_HINT, "hint"), *(plan_charts.stack_chart(s, axis) for s in largest)]
+    limits = [Line(LIMITS_HINT, "hint"), plan_tables.limits(plan), _what_if(plan, changes)]
+    by_kind = Table(plan_tables.job_times(plan, attrgetter("kind")), limit=8, width=16)
+    schedule = [Line(SCHEDULE_HINT, "hint"), Legend(), plan_charts.schedule(plan, axis)]
+    batches, unit = plan_tables.mini_batches(plan.mini_batches, plan.timings), time_unit(axis.scale)
+    head = [_warning(plan), Line(figures.machine_text(plan))]
+    return [
+        Section("", head, BOTH),
+        Section("", [Figures(shown, "Estimate")], (TERMINAL, NOTEBOOK)),
+        Section("", [Figures([*shown, Figure("Status", plan.status)])]),
+        Section("", [*said, costs, Notes(plan.notes)]),
+        Section("What limits it", limits, BOTH),
+        Section("", [longest]),
+        Section("Networks", [plan_tables.networks(plan)], BOTH),
+        Section("", [Notes(remarks)]),
+        Section("Mini-batches", [batches], BOTH),
+        Section("Memories", [plan_tables.memories(plan)], ALL),
+        Section("Cores", [Beside([plan_tables.cores(plan), by_kind])], BOTH),
+        Section("Schedule and bandwidth", schedule, DRAWN),
+        Section("", links),
+        Section("Memory over time", [Line(MAP_HINT, "hint"), *maps], DRAWN),
+        Section("Cut operators", [Line(cuts.summary()), plan_tables.cut_operators(cuts), *stacks]),
+        Section("Search", plan_charts.search_charts(plan)),
+        Section("Private buffers", [Line(BUFFERS_HINT, "hint"), plan_tables.buffers(plan)]),
+        Section("Traffic", [plan_tables.traffic(plan)]),
+        Section("Energy", [plan_tables.energy(plan)]),
+        *(Section(f"At the peak of {m.name}", plan_tables.peak(plan, m, unit)) for m in memories),
+        Section("", [Notes([f"Note: {note}" for note in plan.notes])], (TERMINAL,)),
+        Section("", [Line(cuts.summary()), *said], (TERMINAL,)),
+        Section("", [costs], (TERMINAL, NOTEBOOK)),
+    ]
 
 
-def what_if_table(plan: PlanRecord, changes: Sequence[Change]) -> Table:
+def _what_if(plan: PlanRecord, changes: Sequence[Change]) -> Table:
     """What changes of the machine would bring, beside a plan of the same effort without."""
-    base = changes[0].value
     rows = []
     for change in changes:
-        if change.value is None:
-            rows.append((change.name, "does not fit", ""))
-            continue
-        beside = f"{change.value / base - 1:+.1%}" if base else ""
-        rows.append((change.name, figures.objective_text(plan, change.value), beside))
-    name = figures.objective_name(plan).capitalize()
-    return Table(("What if: quick plans", f">{name}", ">Change"), rows)
-
-
-def view(plan: PlanRecord) -> View:
-    """Make the view of a plan in notebooks."""
-    shared = {memory.name for memory in plan.target.memories}
-    peaks = [
-        bounded(f"Peak {name}", use.peak, use.lower_bound, format_bytes)
-        for name, use in plan.metrics.memory.items()
-        if name in shared
-    ]
-    objective = plan.objective
-    value = figures.objective_text(plan, objective.value)
-    far = reached(plan.status, objective.value, objective.lower_bound)
-    late = f", {plural(plan.missed, 'deadline')} missed" if plan.missed else ""
-    warning = f"{line}. " if (line := _warning(plan).text) else ""
-    headline = f"{warning}{plan.status}, {figures.objective_name(plan)} {value}, {far}{late}"
-    fields = [
-        "name",
-        "network",
-        "mini_batch",
-        "kind",
-        "core",
-        "start",
-        "end",
-        "compute",
-        "energy",
-        "macs",
-        "elements",
-    ]
-
-    def pictures() -> Iterable[Timeline | Curve | MemoryMap]:
-        axis, fast = plan_charts.time_axis(plan), plan.target.fast
-        yield plan_charts.schedule(plan, axis)
-        if fast is not None:
-            alive = figures.bytes_alive(figures.allocations_of(plan, fast.name))
-            yield Curve(fast.name, "", alive.triples(axis.end), fast.capacity)
-
-    def rows() -> Iterable[Mapping[str, Any]]:
-        return ({field: getattr(job, field) for field in fields} for job in plan.jobs)
-
-    notes = (figures.figures_rest_on(plan.costs),)
-    title = f"Plan of {figures.title(plan)}"
-    return View(title, headline, [*figures.figures(plan), *peaks], pictures, rows, notes)
+        found, beside, base = "does not fit", "", changes[0].value
+        if change.value is not None:
+            found = figures.objective_text(plan, change.value)
+            beside = f"{change.value / base - 1:+.1%}" if base else ""
+        name = figures.objective_name(plan).capitalize()
+        rows.append({"What if: quick plans": change.name, f">{name}": found, ">Change": beside})
+    return Table(rows)

@@ -1,5 +1,5 @@
-"""A run's page and its summary in the terminal: the plan's steps beside other ways to save memory,
-and predicted against measured seconds of kernels."""
+"""What is shown of a run: the plan's steps beside other ways to save memory, and predicted against
+measured seconds of kernels."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.report.text import NOTHING
 from loadmaster.report.timeline import curve_of_bytes
 from loadmaster.report.view import (
+    BOTH,
+    TERMINAL,
     Curve,
     Figure,
     Figures,
     Line,
     Mark,
     Page,
-    Part,
     Path,
+    Row,
     Scatter,
     Section,
     Table,
@@ -40,28 +42,27 @@ def run_page(model: str, result: Mapping[str, Any], kernels: Sequence[Mapping[st
         The contents of run.json and kernels.json.
     """
     timed = [row for row in kernels if row["measured_seconds"] > 0 and row["predicted_seconds"] > 0]
-    figures = [
-        Figure(
+    budget = f"budget {_bytes(result['budget'])}"
+    unmoved = result["unmoved_step_seconds"], result["unmoved_measured_peak"]
+    cards = (
+        (
             "Step",
             _seconds(result["step_seconds"]),
-            distance=f"predicted {_seconds(result['predicted_step_seconds'])}",
+            f"predicted {_seconds(result['predicted_step_seconds'])}",
         ),
-        Figure(
-            "Nothing moved",
-            _seconds(result["unmoved_step_seconds"]),
-            distance=f"peak {_bytes(result['unmoved_measured_peak'])}",
-        ),
-        Figure(
+        ("Nothing moved", _seconds(unmoved[0]), f"peak {_bytes(unmoved[1])}"),
+        (
             "Peak",
             _bytes(result["measured_peak"]),
-            distance=f"planned {_bytes(result['planned_peak'])}, budget {_bytes(result['budget'])}",
+            f"planned {_bytes(result['planned_peak'])}, {budget}",
         ),
-        Figure(
+        (
             "Moved in a step",
             _bytes(result["moved_bytes"]),
-            distance=f"waiting {_seconds(result['waiting_seconds'])}",
+            f"waiting {_seconds(result['waiting_seconds'])}",
         ),
-    ]
+    )
+    figures = [Figure(name, value, distance=said) for name, value, said in cards]
     kept = "kept" if result["budget_kept"] else "EXCEEDED"
     outcome = (
         f"Results {_equality(result)}; the budget was {kept}. Times and peaks are measured,"
@@ -70,12 +71,15 @@ def run_page(model: str, result: Mapping[str, Any], kernels: Sequence[Mapping[st
     about = _ABOUT + (_RIVALS if result["rivals"] else "")
     sections = [
         Section("", [Figures(figures), Line(outcome, "strong")]),
-        Section("Ways to run the step", [ways(result), Line(about, "hint")]),
+        Section("", [Line(budget if result["budget"] else "")], (TERMINAL,)),
+        Section("Ways to run the step", [ways(result), Line(about, "hint")], BOTH),
+        Section("", [Line(_outcome(result))], (TERMINAL,)),
         Section("Fast memory, by kernel", [_memory(result, kernels)] if kernels else []),
         Section("Predicted against measured, by kernel", [_kernel_chart(timed)] if timed else []),
         Section("Longest kernels", [_kernels(kernels)]),
     ]
-    return Page(model, "Steps under a budget of fast memory, measured on this machine", sections)
+    description = "Steps under a budget of fast memory, measured on this machine"
+    return Page(model, description, lambda: sections)
 
 
 def _equality(result: Mapping[str, Any]) -> str:
@@ -126,49 +130,58 @@ def _kernel_chart(rows: Sequence[Mapping[str, Any]]) -> Scatter:
 
 
 def _kernels(kernels: Sequence[Mapping[str, Any]]) -> Table:
-    rows = [
-        (
-            row["kernel"],
-            row["operator"],
-            _seconds(row["predicted_seconds"]),
-            _seconds(row["measured_seconds"]),
-        )
+    rows: list[Row] = [
+        {
+            "Kernel": row["kernel"],
+            "Operator": row["operator"],
+            ">Predicted": _seconds(row["predicted_seconds"]),
+            ">Measured": _seconds(row["measured_seconds"]),
+        }
         for row in sorted(kernels, key=lambda row: -row["measured_seconds"])
     ]
-    columns = ("Kernel", "Operator", ">Predicted", ">Measured")
-    return first_rows(columns, rows, _LISTED, "shorter kernel")
+    return first_rows(rows, _LISTED, "shorter kernel")
 
 
 def ways(result: Mapping[str, Any]) -> Table:
     """Make a table with a row for each way to run the step."""
-
-    def row(
-        name: str, seconds: str, peak: str | None, planned: str | None = None
-    ) -> tuple[str, ...]:
-        peaks = (_bytes(result[key] if key else None) for key in (peak, planned))
-        return name, _seconds(result[seconds]), *peaks, "", ""
-
     predicted = f"  predicted from {result['costs']['label']} kernels"
-    rows = [
-        row("loadmaster", "step_seconds", "measured_peak", "planned_peak"),
-        row(predicted, "predicted_step_seconds", None),
-        row(
+    named = [
+        ("loadmaster", "step_seconds", "measured_peak", "planned_peak"),
+        (predicted, "predicted_step_seconds", "", ""),
+        (
             "same graphs, nothing moved",
             "unmoved_step_seconds",
             "unmoved_measured_peak",
             "unmoved_peak",
         ),
+        ("  by the executor", "executor_step_seconds", "", ""),
     ]
-    if "executor_step_seconds" in result:
-        rows.append(row("  by the executor", "executor_step_seconds", None))
+    rows: list[Row] = []
+    for name, step, measured, planned in named:
+        if step in result:
+            peaks = _bytes(result.get(measured)), _bytes(result.get(planned))
+            rows.append(_way(name, _seconds(result[step]), *peaks, result))
     for name, rival in result["rivals"].items():
         mine = rival.get("loadmaster_at_its_peak", {})
         shown = "refused" if mine.get("failed") else _seconds(mine.get("step_seconds"))
         found = _seconds(rival["step_seconds"]), _bytes(rival["measured_peak"]), NOTHING
-        rows.append((name, *found, shown, rival.get("failed") or _verdict(rival)))
-    columns = (">step", ">measured peak", ">planned", ">loadmaster at this peak", "~against it")
-    count = 6 if result["rivals"] else 4
-    return Table(("", *columns)[:count], [cells[:count] for cells in rows])
+        rows.append(_way(name, *found, result, shown, rival.get("failed") or _verdict(rival)))
+    return Table(rows)
+
+
+def _way(
+    name: str,
+    step: str,
+    peak: str,
+    planned: str,
+    result: Mapping[str, Any],
+    mine: str = "",
+    verdict: str = "",
+) -> Row:
+    """Make a row; what belongs to rivals is there if there are any."""
+    row = {"": name, ">step": step, ">measured peak": peak, ">planned": planned}
+    against = {">loadmaster at this peak": mine, "~against it": verdict}
+    return row | (against if result["rivals"] else {})
 
 
 def _verdict(rival: Mapping[str, Any]) -> str:
@@ -184,21 +197,15 @@ def _verdict(rival: Mapping[str, Any]) -> str:
     return f"{found['verdict']} ({found['low']:.2f} to {found['high']:.2f} of its time)"
 
 
-def run_summary(result: Mapping[str, Any]) -> list[Part]:
-    """Make a table with a row for each way to run the step, and say whether results were equal."""
-    budget, found = result["budget"], result["measured_over_predicted"]
-    close = ""
+def _outcome(result: Mapping[str, Any]) -> str:
+    """Say in a line whether results were equal, and times as predicted."""
+    found, close = result["measured_over_predicted"], ""
     if found is not None:
         low, high = found["low"], found["high"]
         interval = "" if low is None else f" ({low:.2f} to {high:.2f})"
         close = f"; they took {found['ratio']:.2f}{interval} of what was predicted before each"
     stopped = f"; stopped after {result['steps']} timed steps" if result["interrupted"] else ""
-    said = (
+    return (
         f"{format_bytes(result['moved_bytes'])} moved in a step; results {_equality(result)}; steps"
         f" and peaks are {result['label']}{close}{stopped}"
     )
-    return [
-        Line("" if budget is None else f"budget {format_bytes(budget)}"),
-        ways(result),
-        Line(said),
-    ]

@@ -9,26 +9,29 @@ from loadmaster.core.units import format_joules, format_seconds
 from loadmaster.planning.sweep.size import Sizing, Verdict
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.text import NOTHING, plural
-from loadmaster.report.view import Line, Notes, Part, Table
+from loadmaster.report.view import Line, Notes, Part, Row, Table
 
 
 def size_summary(found: Sizing, effort: str = "normal") -> list[Part]:
     """Make the answer, what was tried, and what figures rest on; with less than normal ``effort``,
     what was not found is marked so."""
     less = " with --effort quick" if effort == "quick" else ""
-    rows = []
+    rows: list[Row] = []
     for trial in found.trials:
-        point, figures = trial.point, (NOTHING,) * 3
+        point, verdict = (
+            trial.point,
+            f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}",
+        )
+        times, energy = (NOTHING, NOTHING), NOTHING
         if point is not None and point.makespan is not None:
             times = format_seconds(point.makespan), format_seconds(point.lower_bound or 0.0)
-            figures = (*times, format_joules(point.energy or 0.0))
-        verdict = f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}"
-        rows.append((str(trial.value), verdict, *figures))
+            energy = format_joules(point.energy or 0.0)
+        row = {f">{found.axis}": str(trial.value), "": verdict}
+        rows.append({**row, ">makespan": times[0], ">lower bound": times[1], ">energy": energy})
     heading = f"{', '.join(found.networks)} on {found.target.name}, {found.limits}"
-    columns = (f">{found.axis}", "", ">makespan", ">lower bound", ">energy")
     return [
         Notes([heading, *answer(found, less)]),
-        Table(columns, rows),
+        Table(rows),
         Line(figures_rest_on(found.costs)),
     ]
 

@@ -1,9 +1,8 @@
-"""A sweep's page and its summary in the terminal."""
+"""What is shown of a sweep."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from loadmaster.core.units import (
     format_bandwidth,
@@ -21,6 +20,8 @@ from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.text import ENERGIES, NOTHING, TIMES, largest_unit, percent, plural
 from loadmaster.report.view import (
+    BOTH,
+    TERMINAL,
     Cell,
     Figure,
     Figures,
@@ -28,18 +29,15 @@ from loadmaster.report.view import (
     Mark,
     Notes,
     Page,
-    Part,
     Path,
+    Row,
     Scatter,
     Section,
     Shaded,
     Table,
-    text_of,
 )
-from loadmaster.targets.hardware import Core, Style, Target
+from loadmaster.targets.hardware import Style, Target
 
-_ON_PAGE_ONLY = (">lower bound", ">traffic")
-"""Columns for which a terminal has no room."""
 _PICO_PER_FEMTO = 1e-3
 _FAR = 4.0
 """A limit so many times above the slowest point is not drawn: it would press all points to the
@@ -55,6 +53,9 @@ _OPTIONS = {
     "deadlines": "deadlines in seconds",
 }
 """What is told of how points were planned."""
+_FIGURES = (">area", ">makespan", "+>lower bound", ">gap", ">throughput", "+>traffic", ">energy")
+_TOLD = (">makespan", "+>lower bound", ">throughput", ">energy", ">area")
+"""Columns of the figures of a point, and those that its tooltip has."""
 _FRONT_HINT = (
     "Each point is a whole plan; the bar below it ends at its proven lower bound, which no plan"
     " for that machine can go below."
@@ -64,31 +65,39 @@ _FRONT_HINT = (
 def sweep_page(sweep: Sweep) -> Page:
     """Make the page of a sweep: what to build, Pareto fronts, throughput over the axes, and what it
     all rests on."""
-    figures = Figures(_chosen(sweep))
-    costs = Line(figures_rest_on(sweep.costs), "strong")
-    networks = [
-        (n.name, n.precision, str(n.batch), format_count(n.macs), format_bytes(n.weight_bytes))
+    networks: list[Row] = [
+        {
+            "Network": n.name,
+            "Precision": n.precision,
+            ">Batch": str(n.batch),
+            ">MACs": format_count(n.macs),
+            ">Weights": format_bytes(n.weight_bytes),
+        }
         for n in sweep.networks
     ]
-    heads = ("Network", "Precision", ">Batch", ">MACs", ">Weights")
-    options = [
-        (name, str(shown))
+    options: list[Row] = [
+        {"Option": name, ">Value": str(sweep.options[key])}
         for key, name in _OPTIONS.items()
-        if (shown := sweep.options.get(key)) not in (None, {})
+        if sweep.options.get(key) not in (None, {})
     ]
     varied = f"Varied: {', '.join(map(axis_title, sweep.axes))}; all else as below."
     machine = Line(f"{sweep.target.description}. {varied}", "hint")
+    name = f"{', '.join(network.name for network in sweep.networks)} on {sweep.target.name}"
+    notes = Notes(list(remarks(sweep)))
+    costs = figures_rest_on(sweep.costs)
     sections = [
-        Section("", [figures, costs, Notes(list(remarks(sweep)))]),
+        Section("", [Line(name)], (TERMINAL,)),
+        Section("", [Figures(_chosen(sweep)), Line(costs, "strong"), notes]),
         Section("Time over area", [Line(_FRONT_HINT, "hint"), _front_chart(sweep)]),
         Section("Energy over time", [_energy_chart(sweep)]),
         Section("Throughput over the axes", [_throughput(sweep)]),
-        Section("Points", [points(sweep)]),
-        Section("Networks", [Table(heads, networks)]),
+        Section("Points", [points(sweep)], BOTH),
+        Section("Networks", [Table(networks)]),
         Section("The machine that was varied", [machine, *machine_tables(sweep.target)]),
-        Section("How points were planned", [Table(("Option", ">Value"), options)]),
+        Section("How points were planned", [Table(options)]),
+        Section("", [notes, Line(costs)], (TERMINAL,)),
     ]
-    return Page(title(sweep), "What other machines would be worth", sections)
+    return Page(name, "What other machines would be worth", lambda: sections)
 
 
 def _chosen(sweep: Sweep) -> list[Figure]:
@@ -103,33 +112,34 @@ def _chosen(sweep: Sweep) -> list[Figure]:
         "Least area": min(planned, key=lambda p: (p.area, p.makespan)),
         "Least energy": min(planned, key=lambda p: (p.energy, p.area)),
     }
-    return [
-        Figure(
-            name,
-            f"{format_seconds(p.makespan or 0.0)}, {format_joules(p.energy or 0.0)},"
-            f" {format_area(p.area)}",
-            distance=where(sweep, p),
-        )
-        for name, p in chosen.items()
-    ]
+    figures = []
+    for name, point in chosen.items():
+        shown = _figures(sweep, point)
+        value = ", ".join(shown[key] for key in (">makespan", ">energy", ">area"))
+        figures.append(Figure(name, value, distance=where(sweep, point)))
+    return figures
 
 
 def _marks(sweep: Sweep, x: str, y: str, scales: tuple[float, float]) -> list[Mark]:
     """Make a point for each plan, of two of its fields; those of no front are hollow."""
+    fronts = sweep.fronts()
     marks = []
-    for number, (group, front) in enumerate(sweep.fronts().items()):
+    for number, (group, front) in enumerate(fronts.items()):
         for point in sweep.points:
             if point.planned and sweep.group(point) == group:
-                bound = (point.lower_bound or 0.0) / scales[1] if y == "makespan" else None
+                shown = _figures(sweep, point)
+                facts = {key.lstrip("+>"): shown[key] for key in _TOLD}
+                optimal = point.status == "optimal"
+                gap = shown[">gap"]
                 marks.append(
                     Mark(
                         (getattr(point, x) or 0.0) / scales[0],
                         (getattr(point, y) or 0.0) / scales[1],
-                        ", ".join(labels(sweep, point)),
-                        _facts(sweep, point),
+                        ", ".join(labels(sweep, point).values()),
+                        facts | {"distance": gap if optimal else f"{gap} above the bound"},
                         number,
                         hollow=point not in front,
-                        bound=bound,
+                        bound=(point.lower_bound or 0.0) / scales[1] if y == "makespan" else None,
                     )
                 )
     return marks
@@ -141,15 +151,9 @@ def _most(sweep: Sweep, field: str) -> float:
 
 def _group_names(sweep: Sweep) -> list[str]:
     """Name the fronts, if there are several."""
-    by_name, fronts = {axis.name: axis for axis in sweep.axes}, sweep.fronts()
-    return [
-        ", ".join(
-            by_name[name].labels()[by_name[name].index(each)]
-            for name, each in zip(sweep.free, group, strict=True)
-        )
-        for group in fronts
-        if len(fronts) > 1
-    ]
+    free = [axis_title(axis) for axis in sweep.axes if axis.name in sweep.free]
+    found = [labels(sweep, front[0]) for front in sweep.fronts().values()]
+    return [", ".join(at[title] for title in free) for at in found if len(found) > 1]
 
 
 def _front_chart(sweep: Sweep) -> Scatter:
@@ -177,6 +181,7 @@ def _front_chart(sweep: Sweep) -> Scatter:
             "Filled: on the front of area, makespan and energy. Hollow: another point has less of"
             " one and no more of the others."
         ),
+        height=400,
     )
 
 
@@ -186,34 +191,22 @@ def _energy_chart(sweep: Sweep) -> Scatter:
     joules, energy = largest_unit(_most(sweep, "energy"), ENERGIES)
     marks = _marks(sweep, "makespan", "energy", (seconds, joules))
     names = f"makespan ({time})", f"energy ({energy})"
-    return Scatter("", *names, marks, groups=_group_names(sweep), height=320)
+    return Scatter("", *names, marks, groups=_group_names(sweep))
 
 
 def _throughput(sweep: Sweep) -> Table:
     """Make a table of throughput over the axes, darker with more: the first axis across, the others
     down."""
-    across, *down = sweep.axes
-    unit, top = rate_unit(sweep.precisions), _most(sweep, "throughput") or 1.0
+    across, top = sweep.axes[0], _most(sweep, "throughput") or 1.0
+    heads = [f">{axis_title(across)} {label}" for label in across.labels()]
     found: dict[tuple[str, ...], dict[str, Cell]] = {}
     for point in sweep.points:
-        column, *others = labels(sweep, point)
-        rate = point.throughput or 0.0
-        cell = Shaded(format_rate(rate, unit), rate / top) if point.planned else "no plan"
-        found.setdefault(tuple(others), {})[column] = cell
-    rows = [
-        [*others, *(cells.get(column, NOTHING) for column in across.labels())]
-        for others, cells in found.items()
-    ]
-    heads = [f">{axis_title(across)} {label}" for label in across.labels()]
-    return Table([*map(axis_title, down), *heads], rows)
-
-
-def _facts(sweep: Sweep, point: DesignPoint) -> dict[str, str]:
-    """List the figures of a point for tooltips."""
-    area, makespan, bound, gap, rate, _, energy = _figures(point, rate_unit(sweep.precisions))
-    far = gap if point.status == "optimal" else f"{gap} above the bound"
-    named = {"makespan": makespan, "lower bound": bound, "throughput": rate}
-    return named | {"energy": energy, "area": area, "distance": far}
+        at = labels(sweep, point)
+        head = f">{axis_title(across)} {at.pop(axis_title(across))}"
+        row = found.setdefault(tuple(at.values()), {**at, **dict.fromkeys(heads, NOTHING)})
+        rate, shown = point.throughput or 0.0, _figures(sweep, point)[">throughput"]
+        row[head] = Shaded(shown, rate / top) if point.planned else "no plan"
+    return Table(list(found.values()))
 
 
 def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -226,24 +219,23 @@ def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
     return steps
 
 
-def sweep_summary(sweep: Sweep) -> list[Part]:
-    """Make a table of the points, with a mark at those of the Pareto fronts of area, makespan and
-    energy."""
-    every = points(sweep)
-    kept = [name for name in every.columns if name not in _ON_PAGE_ONLY]
-    table, heads = every.brief(*kept, width=1_000), []
-    for at, head in enumerate(kept):
-        # A heading may be broken between words, a figure may not.
-        widest = max((len(text_of(row[at])) for row in table.rows), default=0)
-        broken = head.replace(" ", "\n").replace(".", ".\n")
-        heads.append(broken if len(head.removeprefix(">")) > widest else head)
-    notes = Notes([*remarks(sweep), figures_rest_on(sweep.costs)])
-    return [Line(title(sweep)), replace(table, columns=heads), notes]
-
-
-def title(sweep: Sweep) -> str:
-    """Name the networks and the target."""
-    return f"{', '.join(network.name for network in sweep.networks)} on {sweep.target.name}"
+def points(sweep: Sweep) -> Table:
+    """Make a table of the figures of every point, with a mark at those of the Pareto fronts of
+    area, makespan and energy."""
+    fronts = sweep.fronts()
+    rows: list[Row] = []
+    for point in sweep.points:
+        met = "yes" if sweep.limits.met_by(point) else "no"
+        mark = "*" if point.planned and point in fronts[sweep.group(point)] else ""
+        rows.append(
+            {
+                **{f">{title}": label for title, label in labels(sweep, point).items()},
+                **_figures(sweep, point),
+                **({"within limits": met} if sweep.limits else {}),
+                "front": mark,
+            }
+        )
+    return Table(rows)
 
 
 def axis_title(axis: Axis) -> str:
@@ -251,32 +243,14 @@ def axis_title(axis: Axis) -> str:
     return axis.name if axis.is_machine else axis.name.replace("_", "-")
 
 
-def points(sweep: Sweep) -> Table:
-    """Make a table of the figures of every point."""
-    unit, fronts = rate_unit(sweep.precisions), sweep.fronts()
-    rows = []
-    for point in sweep.points:
-        within = ["yes" if sweep.limits.met_by(point) else "no"] if sweep.limits else []
-        mark = "*" if point.planned and point in fronts[sweep.group(point)] else ""
-        rows.append((*labels(sweep, point), *_figures(point, unit), *within, mark))
-    columns = (
-        *(f">{axis_title(axis)}" for axis in sweep.axes),
-        *(">area", ">makespan", ">lower bound", ">gap", ">throughput", ">traffic", ">energy"),
-        *(["within limits"] if sweep.limits else []),
-        "front",
-    )
-    return Table(columns, rows)
-
-
-def labels(sweep: Sweep, point: DesignPoint) -> tuple[str, ...]:
-    """Say where a point is on every axis."""
-    return tuple(axis.labels()[axis.index(point.at[axis.name])] for axis in sweep.axes)
+def labels(sweep: Sweep, point: DesignPoint) -> dict[str, str]:
+    """Say where a point is on every axis, by the axis's title."""
+    return {axis_title(axis): axis.labels()[axis.index(point.at[axis.name])] for axis in sweep.axes}
 
 
 def where(sweep: Sweep, point: DesignPoint) -> str:
     """Say where a point is on every axis, with the axes' names."""
-    pairs = zip(sweep.axes, labels(sweep, point), strict=True)
-    return ", ".join(f"{axis_title(axis)} {label}" for axis, label in pairs)
+    return ", ".join(f"{title} {label}" for title, label in labels(sweep, point).items())
 
 
 def format_area(square_millimetres: float) -> str:
@@ -286,25 +260,26 @@ def format_area(square_millimetres: float) -> str:
     return f"{square_millimetres:#.3g}".rstrip(".") + " mm2"
 
 
-def _figures(point: DesignPoint, unit: str) -> tuple[str, ...]:
-    """List area, makespan, lower bound, gap, throughput, traffic and energy."""
-    area = format_area(point.area)
+def _figures(sweep: Sweep, point: DesignPoint) -> dict[str, str]:
+    """The figures of a point by the heads of their columns."""
+    shown = dict.fromkeys(_FIGURES, NOTHING)
+    shown |= {">area": format_area(point.area), ">makespan": point.status}
     if (
-        point.makespan is None
-        or point.lower_bound is None
-        or point.throughput is None
-        or point.traffic_bytes is None
+        point.makespan is not None
+        and point.lower_bound is not None
+        and point.throughput is not None
+        and point.traffic_bytes is not None
     ):
-        return area, point.status, *(NOTHING,) * 5
-    return (
-        area,
-        format_seconds(point.makespan),
-        format_seconds(point.lower_bound),
-        "optimal" if point.status == "optimal" else percent(point.gap or 0.0),
-        format_rate(point.throughput, unit),
-        format_bytes(point.traffic_bytes),
-        format_joules(point.energy or 0.0),
-    )
+        optimal = point.status == "optimal"
+        shown |= {
+            ">makespan": format_seconds(point.makespan),
+            "+>lower bound": format_seconds(point.lower_bound),
+            ">gap": "optimal" if optimal else percent(point.gap or 0.0),
+            ">throughput": format_rate(point.throughput, rate_unit(sweep.precisions)),
+            "+>traffic": format_bytes(point.traffic_bytes),
+            ">energy": format_joules(point.energy or 0.0),
+        }
+    return shown
 
 
 def remarks(sweep: Sweep) -> Iterator[str]:
@@ -348,31 +323,27 @@ def machine_tables(target: Target) -> list[Table]:
     """Make the tables of a target's memories and cores, with what the cost model takes them to
     cost."""
     rates = energy_rates(target)
-    memories = [
-        (
-            m.name,
-            format_bytes(m.capacity),
-            format_bandwidth(m.read_bandwidth),
-            format_bandwidth(m.write_bandwidth),
-            f"{price * _PICO_PER_FEMTO:.3g} pJ",
-        )
+    memories: list[Row] = [
+        {
+            "Memory": m.name,
+            ">Capacity": format_bytes(m.capacity),
+            ">Read": format_bandwidth(m.read_bandwidth),
+            ">Write": format_bandwidth(m.write_bandwidth),
+            ">Energy per byte": f"{price * _PICO_PER_FEMTO:.3g} pJ",
+        }
         for m, price in zip(target.memories, rates.memories, strict=False)
     ]
-    figures = (">Array", ">Clock", ">Private buffer", ">MACs/cycle (int8)", ">Before each job")
-    columns = ("Core", "Dataflow", *figures, ">Area (45 nm)")
-    heads = ("Memory", ">Capacity", ">Read", ">Write", ">Energy per byte")
-    cores = list(map(_core, target.cores))
-    return [Table(heads, memories), Table(columns, cores)]
-
-
-def _core(core: Core) -> tuple[str, ...]:
-    return (
-        core.name,
-        str(core.style),
-        NOTHING if core.style is Style.ROOFLINE else f"{core.rows} x {core.columns}",
-        format_rate(core.clock, "Hz"),
-        format_bytes(core.buffer) if core.buffer else NOTHING,
-        f"{core.rows * core.columns * core.macs_per_cycle[8]:,.0f}",
-        format_seconds(core.start_up) if core.start_up else NOTHING,
-        f"{area(core):.3g} mm2",
-    )
+    cores: list[Row] = [
+        {
+            "Core": core.name,
+            "Dataflow": str(core.style),
+            ">Array": NOTHING if core.style is Style.ROOFLINE else f"{core.rows} x {core.columns}",
+            ">Clock": format_rate(core.clock, "Hz"),
+            ">Private buffer": format_bytes(core.buffer) if core.buffer else NOTHING,
+            ">MACs/cycle (int8)": f"{core.rows * core.columns * core.macs_per_cycle[8]:,.0f}",
+            ">Before each job": format_seconds(core.start_up) if core.start_up else NOTHING,
+            ">Area (45 nm)": f"{area(core):.3g} mm2",
+        }
+        for core in target.cores
+    ]
+    return [Table(memories), Table(cores)]

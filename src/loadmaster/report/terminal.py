@@ -10,53 +10,55 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from loadmaster.core.names import printable_text
+from loadmaster.report.text import clipped
 from loadmaster.report.view import (
+    TERMINAL,
     Beside,
     Figures,
     Line,
     Notes,
+    Page,
     Part,
     Table,
     text_of,
 )
 
+_NARROW = 80
+"""Characters of a line; headings of wider tables are broken."""
 _WRAPPED = 16
 """Characters of a column at least, where its text may be wrapped."""
 
 
-def printed(parts: Iterable[Part]) -> Group:
+def printed(shown: Page | Iterable[Part]) -> Group:
     """Make text and tables of the parts, with an empty line before and after each table; charts
-    are for pages."""
-    shown: list[RenderableType] = []
+    and small print are for pages."""
+    if isinstance(shown, Page):
+        shown = [part for section in shown.on(TERMINAL) for part in section.parts]
+    found: list[RenderableType] = []
     text_before = True
-    for part in parts:
+    for part in filter(None, shown):
         made = _shown(part)
         text = isinstance(part, Line | Notes)
-        if made and shown and not (text and text_before):
-            shown.append(Text())
-        shown += made
+        if made and found and not (text and text_before):
+            found.append(Text())
+        found += made
         text_before = text if made else text_before
-    return Group(*shown)
+    return Group(*found)
 
 
 def _shown(part: Part) -> list[RenderableType]:
     match part:
-        case Line():
-            bold = "bold" if part.style == "strong" else ""
-            return [_text(part.text, bold)] if part.text else []
-        case Notes():
-            return [_text(line) for line in part.lines]
+        case Line(text, style) if style != "hint":
+            return [_text(text, "bold" if style == "strong" else "")]
+        case Notes(lines):
+            return [_text(line) for line in lines]
         case Figures():
-            rows = [[each.name, each.value, each.bound, each.distance] for each in part.figures]
-            heads = [part.head, ">Value", ">Bound", "~Distance"]
-            if not any(each.bound for each in part.figures):
-                heads, rows = [part.head, ">Value", "~"], [[*row[:2], row[3]] for row in rows]
-            return [_table(Table(heads, rows))]
-        case Beside():
+            return [_table(part.table())]
+        case Beside(tables):
             grid = RichTable.grid(padding=(0, 3, 0, 0))
-            grid.add_row(*map(_table, part.tables))
+            grid.add_row(*map(_table, tables))
             return [grid]
-        case Table():
+        case Table() if part.limit != 0:
             return [_table(part), *([_text(part.rest)] if part.rest else [])]
     return []
 
@@ -67,7 +69,27 @@ def _text(text: str, style: str = "") -> Text:
 
 def _table(table: Table) -> RichTable:
     """Make a table without lines; without heads if all are empty."""
-    heads = [column.lstrip(">~") for column in table.columns]
+    columns = [column for column in table.rows[0] if not column.startswith("+")]
+    rows = [
+        [_text(text_of(row[column])) for column in columns] for row in table.rows[: table.limit]
+    ]
+    for row in rows:
+        row[0] = Text(clipped(row[0].plain, table.width))
+    left_out = len(table.rows) - len(rows)
+    if left_out:
+        rows.append([_text(f"{left_out} more"), *[Text()] * (len(columns) - 1)])
+    heads = [column.lstrip("+>~") for column in columns]
+    widths = [max(cell_len(row[at].plain) for row in rows) for at in range(len(columns))]
+    least = [
+        _WRAPPED if column.startswith("~") else max(len(head), width)
+        for column, head, width in zip(columns, heads, widths, strict=True)
+    ]
+    if sum(width + 2 for width in least) > _NARROW:
+        # A heading may be broken between words, a figure may not.
+        heads = [
+            head.replace(" ", "\n").replace(".", ".\n") if len(head) > width else head
+            for head, width in zip(heads, widths, strict=True)
+        ]
     shown = RichTable(
         box=None,
         pad_edge=False,
@@ -76,8 +98,7 @@ def _table(table: Table) -> RichTable:
         show_edge=False,
         show_header=any(heads),
     )
-    rows = [[_text(text_of(cell)) for cell in row] for row in table.rows]
-    for at, (head, column) in enumerate(zip(heads, table.columns, strict=True)):
+    for at, (head, column) in enumerate(zip(heads, columns, strict=True)):
         wraps, title = column.startswith("~"), _text(head)
         cells = [title, *(row[at] for row in rows)]
         widest = max(cell_len(line) for cell in cells for line in cell.plain.split("\n"))

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from loadmaster.core.names import printable as printable
-from loadmaster.core.units import format_seconds
+from loadmaster.core.units import format_bytes, format_seconds
 
 NOTHING = "\N{EN DASH}"
 """The text for a missing value in a table."""
@@ -51,6 +51,12 @@ def clipped(name: str, limit: int) -> str:
         return name
     tail = (limit - 3) // 2
     return f"{name[: limit - tail - 3]}...{name[len(name) - tail :]}"
+
+
+def exact_bytes(size: float) -> str:
+    """Format bytes as a whole number, and as a readable one if they are many."""
+    exact = f"{size:.0f} bytes"
+    return f"{exact} ({format_bytes(size)})" if size >= 1024 else exact
 
 
 def percent(share: float) -> str:

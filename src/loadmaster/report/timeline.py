@@ -1,16 +1,22 @@
-"""Time in reports: the unit of a time axis, and amounts that change in steps."""
+"""Time in reports: the unit of a time axis, and amounts that change in steps.
+
+Steps are ``(start, end, amount)``.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, pairwise
 from math import floor, log10
 
 from loadmaster.core.units import format_bytes
 from loadmaster.report.text import SIZES, TIMES, largest_unit
-from loadmaster.report.view import Curve
+from loadmaster.report.view import Curve, Shape
+
+Steps = Sequence[tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
@@ -41,29 +47,6 @@ def time_unit(seconds: float) -> TimeUnit:
     return TimeUnit(name, scale, max(0, 5 - whole_digits))
 
 
-@dataclass(frozen=True)
-class Steps:
-    """An amount that changes in steps: it is ``values[i]`` from ``times[i]`` until ``times[i +
-    1]``, in seconds."""
-
-    times: Sequence[float]
-    values: Sequence[float]
-
-    def peak_instant(self) -> float:
-        """The first instant at which the amount is largest."""
-        first = max(range(len(self.values)), key=self.values.__getitem__, default=None)
-        return 0.0 if first is None else self.times[first]
-
-    def triples(self, end: float) -> list[tuple[float, float, float]]:
-        """Return start, end and value of every step; the last step ends at ``end``."""
-        until = [*self.times[1:], end]
-        return list(zip(self.times, until, self.values, strict=False))
-
-    def mean(self, end: float) -> float:
-        """Average the amount over [0, end)."""
-        return sum(v * (b - a) for a, b, v in self.triples(end)) / end if end > 0 else 0.0
-
-
 def total_over_time(parts: Iterable[tuple[float, float, float]]) -> Steps:
     """Sum amounts that each hold over [start, end)."""
     change: dict[float, float] = defaultdict(int)
@@ -71,7 +54,25 @@ def total_over_time(parts: Iterable[tuple[float, float, float]]) -> Steps:
         change[start] += amount
         change[end] -= amount
     times = sorted(change)
-    return Steps(times, list(accumulate(change[instant] for instant in times)))
+    totals = accumulate(change[instant] for instant in times)
+    return [
+        (start, end, total) for (start, end), total in zip(pairwise(times), totals, strict=False)
+    ]
+
+
+def largest(steps: Steps) -> tuple[float, float, float]:
+    """Return the first step with the largest amount; nothing at 0 if there are none."""
+    return max(steps, key=lambda step: step[2], default=(0.0, 0.0, 0.0))
+
+
+def outline(steps: Steps) -> list[tuple[float, float]]:
+    """Return the instants at which an amount changes, and to what; it is zero between steps."""
+    points: list[tuple[float, float]] = []
+    for start, end, amount in steps:
+        if points and points[-1][0] == start:
+            points.pop()
+        points += [(start, amount), (end, 0.0)]
+    return points
 
 
 def first_free_lines(
@@ -89,22 +90,9 @@ def first_free_lines(
     return found, {lane: len(lines) for lane, lines in ends.items()}
 
 
-def outline(parts: Iterable[tuple[float, float, float]]) -> Steps:
-    """Make steps of ``(start, end, value)``, zero between them."""
-    times: list[float] = []
-    values: list[float] = []
-    for start, end, value in parts:
-        if times and times[-1] == start:
-            times.pop()
-            values.pop()
-        times += (start, end)
-        values += (value, 0.0)
-    return Steps(times, values)
-
-
 def curve_of_bytes(
     what: str,
-    steps: Sequence[tuple[float, float, float]],
+    steps: Steps,
     facts: Callable[[int], dict[str, str]],
     along: str,
     limit: int | None = None,
@@ -112,13 +100,15 @@ def curve_of_bytes(
 ) -> Curve:
     """Draw bytes over a sequence, in the unit that suits them; ``facts`` are the rows of the
     tooltip of a step, and ``limit`` is the budget."""
-    scale, unit = largest_unit(max(size for *_, size in steps), SIZES)
+    scale, unit = largest_unit(largest(steps)[2], SIZES)
 
-    def tip(items: Sequence[int]) -> dict[str, str]:
-        fullest = max(items, key=lambda step: steps[step][2])
-        return {"name": format_bytes(int(steps[fullest][2]))} | facts(fullest)
+    def tip(step: int) -> dict[str, str]:
+        return {"name": format_bytes(int(steps[step][2]))} | facts(step)
 
-    drawn = [(begin, end, size / scale) for begin, end, size in steps]
+    shapes = [
+        Shape(start, end, 0, size / scale, partial(tip, step))
+        for step, (start, end, size) in enumerate(steps)
+    ]
     name = "" if limit is None else f"budget {format_bytes(limit)}"
     top = None if limit is None else limit / scale
-    return Curve("", f"{what} ({unit})", drawn, top, name, tip, along, remark)
+    return Curve("", f"{what} ({unit})", shapes, top, name, along, remark)

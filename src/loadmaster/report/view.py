@@ -1,7 +1,7 @@
 """The view of an answer: figures, tables and charts as plain records.
 
-Builders make these records once for each answer. Three printers show them and know nothing of
-plans: `terminal` (rich), `page` (HTML with `bokeh_charts`) and `notebook` (HTML with `picture`).
+A builder makes one `Page` of each answer. Three printers show it and know nothing of plans:
+`terminal` (rich), `page` (HTML with `charts`) and `notebook` (HTML with `picture`).
 Names in records are as they were read from files; the printers escape them.
 """
 
@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loadmaster.report.text import clipped, excess, percent, plural, printable
+from loadmaster.report.text import excess, percent, plural
+
+_TALL = 1.6
+"""Ratio to the peak up to which a capacity is drawn."""
 
 
 class Part:
-    """A part of what is shown: text, a table or a chart."""
+    """A part of what is shown: text, a table or a chart; false if there is nothing in it."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Figure:
     bound: str = ""
     distance: str = ""
     upper: bool = False
+
+
+def bounded(name: str, value: float, bound: float, shown: Callable[[float], str]) -> Figure:
+    """Make a figure of a cost and its lower bound."""
+    return Figure(name, shown(value), shown(bound), excess(value, bound))
 
 
 @dataclass(frozen=True)
@@ -66,40 +74,42 @@ class Marked:
 
 
 Cell = str | Share | Shaded | Marked
+Row = Mapping[str, Cell]
+"""Cells by the heads of their columns."""
 
 
 @dataclass(frozen=True)
 class Table(Part):
-    """A table with a remark on rows that are left out.
+    """A table with a remark on rows that are left out; one without rows is not shown.
 
-    Columns whose head begins with ``>`` are aligned right; in a terminal, those whose head begins
-    with ``~`` may be wrapped.
+    Columns whose head begins with ``>`` are aligned right. In a terminal, those whose head begins
+    with ``~`` may be wrapped, those with ``+`` are left out, and so are rows beyond ``limit``;
+    names in the first column are clipped to ``width`` characters there.
     """
 
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Row]
     rest: str = ""
+    limit: int | None = None
+    width: int = 60
 
-    def brief(self, *columns: str, limit: int | None = None, width: int = 24) -> Table:
-        """Return some of the columns, by head, or all, and the first rows; names in the first
-        column are clipped to ``width`` characters and the other rows are counted."""
-        columns = columns or tuple(self.columns)
-        at = [self.columns.index(column) for column in columns]
-        rows: list[list[Cell]] = [[row[i] for i in at] for row in self.rows[:limit]]
-        for row in rows:
-            row[0] = clipped(printable(text_of(row[0])), width)
-        left_out = len(self.rows) - len(rows)
-        if left_out:
-            rows.append([f"{left_out} more", *[""] * (len(at) - 1)])
-        return replace(self, columns=columns, rows=rows, rest="")
+    def __bool__(self) -> bool:
+        return bool(self.rows)
 
 
-def first_rows(
-    columns: Sequence[str], rows: Sequence[Sequence[Cell]], limit: int, noun: str
-) -> Table:
+def first_rows(rows: Sequence[Row], limit: int, noun: str) -> Table:
     """Make a table of the first rows that says how many more there are."""
     left_out = len(rows) - limit
-    return Table(columns, rows[:limit], f"and {plural(left_out, noun)}" * (left_out > 0))
+    return Table(rows[:limit], f"and {plural(left_out, noun)}" * (left_out > 0))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+    """Make a table of rows without heads."""
+    return Table([dict(zip(heads, row, strict=True)) for row in rows])
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> Table:
+    """Make a table of names and what is said of each."""
+    return table(("", "~"), rows)
 
 
 def text_of(cell: Cell) -> str:
@@ -109,11 +119,14 @@ def text_of(cell: Cell) -> str:
 
 @dataclass(frozen=True)
 class Line(Part):
-    """A line of text: ``style`` is ``"strong"``, ``"hint"`` (small print), ``"heading"`` or
+    """A line of text: ``style`` is ``"strong"``, ``"hint"`` (small print, on pages only) or
     empty."""
 
     text: str
     style: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
 
 
 @dataclass(frozen=True)
@@ -121,6 +134,9 @@ class Notes(Part):
     """A list of remarks."""
 
     lines: Sequence[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
 
 
 @dataclass(frozen=True)
@@ -130,12 +146,25 @@ class Figures(Part):
     figures: Sequence[Figure]
     head: str = "Figure"
 
+    def table(self) -> Table:
+        """Make the table, with a column of bounds if there are any."""
+        bounds = any(each.bound for each in self.figures)
+        rows = []
+        for each in self.figures:
+            bound = {">Bound": each.bound, "~Distance": each.distance}
+            row = {self.head: each.name, ">Value": each.value}
+            rows.append(row | (bound if bounds else {"~": each.distance}))
+        return Table(rows)
+
 
 @dataclass(frozen=True)
 class Beside(Part):
-    """Tables that stand side by side in a terminal."""
+    """Tables that stand side by side in a terminal, if each has rows."""
 
     tables: Sequence[Table]
+
+    def __bool__(self) -> bool:
+        return all(self.tables)
 
 
 @dataclass(frozen=True)
@@ -144,47 +173,35 @@ class Legend(Part):
     group in all charts."""
 
 
-Tip = Callable[[int], dict[str, str]]
-"""The tooltip of the shape of an item: ``name``, then rows."""
-
-
 @dataclass(frozen=True)
-class Span:
-    """An interval in seconds on a lane; ``tint`` numbers the shades of a colour."""
+class Shape:
+    """A rectangle of a chart over time: what holds from ``start`` to ``end``, between two heights.
 
-    lane: int
+    ``tip`` makes the tooltip: ``name``, then rows. ``tint`` numbers the shades of a colour.
+    """
+
     start: float
     end: float
+    low: float
+    high: float
+    tip: Callable[[], dict[str, str]] = dict
     colour: int = 0
     tint: int = 0
-    alpha: float = 0.85
+    alpha: float = 0.75
 
 
 @dataclass(frozen=True)
 class Timeline(Chart):
-    """Lanes with what runs on them over time.
+    """Lanes with what runs on them over time: that of lane k lies between the heights k and k + 1.
 
     ``stacked``: intervals that overlap in a lane lie one above the other, over a time axis of their
     own.
     """
 
     lanes: Sequence[str]
-    spans: Sequence[Span]
-    tip: Tip
+    shapes: Sequence[Shape]
     noun: str = "jobs"
     stacked: bool = False
-
-
-@dataclass(frozen=True)
-class Box:
-    """Addresses [low, high) that are taken over [start, end)."""
-
-    start: float
-    end: float
-    low: int
-    high: int
-    colour: int = 0
-    alpha: float = 0.6
 
 
 @dataclass(frozen=True)
@@ -192,28 +209,41 @@ class MemoryMap(Chart):
     """Addresses of a memory over time, with its peak, the lower bound of the peak, and its
     capacity."""
 
-    boxes: Sequence[Box]
-    tip: Tip
+    shapes: Sequence[Shape]
     peak: int
     bound: int | None = None
     capacity: int | None = None
 
+    @property
+    def levels(self) -> dict[str, int]:
+        """What is known of peak, bound and capacity, by name."""
+        levels = {"peak": self.peak, "lower bound": self.bound, "capacity": self.capacity}
+        return {name: size for name, size in levels.items() if size is not None}
+
+    @property
+    def top(self) -> int:
+        """The highest level that is drawn: a capacity far above the peak would compress the map."""
+        return max(size for size in (1, *self.levels.values()) if size <= _TALL * max(1, self.peak))
+
 
 @dataclass(frozen=True)
 class Curve(Chart):
-    """An amount that changes in steps: ``(start, end, value)``, zero between them.
+    """An amount that changes in steps from 0 to the height of each, zero between them.
 
-    ``limit`` is a line with a name. ``tip`` makes the tooltip of a step, or of several that were
-    merged. ``along`` names the horizontal axis where it is not time.
+    ``limit`` is a line with a name. ``along`` names the horizontal axis where it is not time.
     """
 
     label: str
-    steps: Sequence[tuple[float, float, float]]
+    shapes: Sequence[Shape]
     limit: float | None = None
     limit_name: str = ""
-    tip: Callable[[Sequence[int]], dict[str, str]] | None = None
     along: str = ""
     remark: str = ""
+
+
+def steps(amounts: Iterable[tuple[float, float, float]]) -> list[Shape]:
+    """Make the shapes of a curve of ``(start, end, amount)``."""
+    return [Shape(start, end, 0, amount) for start, end, amount in amounts]
 
 
 @dataclass(frozen=True)
@@ -253,24 +283,26 @@ class Scatter(Chart):
     logarithmic: bool = False
     limit: tuple[float, str] | None = None
     remark: str = ""
-    height: int = 400
+    height: int = 320
 
 
-@dataclass(frozen=True)
-class Bar:
-    """An amount as a bar, with its text."""
-
-    name: str
-    value: float
-    text: str
+PAGE, TERMINAL, NOTEBOOK = "page", "terminal", "notebook"
+DRAWN = (PAGE, NOTEBOOK)
+BOTH = (PAGE, TERMINAL)
+ALL = (PAGE, TERMINAL, NOTEBOOK)
 
 
 @dataclass(frozen=True)
 class Section:
-    """Parts of a page under a heading."""
+    """Parts under a heading, and the printers that show them; left out if small print is all that
+    there is to show."""
 
     heading: str
     parts: Sequence[Part]
+    on: Sequence[str] = (PAGE,)
+
+    def __bool__(self) -> bool:
+        return any(part and getattr(part, "style", "") != "hint" for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -290,29 +322,22 @@ class Axis:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page."""
+    """All that is shown of an answer: what it is, the answer in a line, and sections.
 
-    title: str
-    description: str
-    sections: Sequence[Section]
-    axis: Axis = Axis(1.0)
-
-
-@dataclass(frozen=True)
-class View:
-    """An answer at a glance: what it is, a headline, figures, small pictures and notes.
-
-    Pictures and the rows of the answer's table are made when they are asked for.
+    Sections, and the rows of the answer's table, are made when they are asked for.
     """
 
     title: str
-    headline: str
-    figures: Sequence[Figure]
-    pictures: Callable[[], Iterable[Timeline | MemoryMap | Curve | Sequence[Bar]]]
-    rows: Callable[[], Iterable[Mapping[str, Any]]]
-    notes: Sequence[str] = ()
+    description: str
+    sections: Callable[[], Sequence[Section]]
+    axis: Axis = Axis(1.0)
+    headline: str = ""
+    rows: Callable[[], Iterable[Mapping[str, Any]]] = tuple
 
-
-def bounded(name: str, value: float, bound: float, shown: Callable[[float], str]) -> Figure:
-    """Make a figure of a cost and its lower bound."""
-    return Figure(name, shown(value), shown(bound), excess(value, bound))
+    def on(self, printer: str) -> list[Section]:
+        """Return the sections that a printer shows, with the parts in which there is anything."""
+        return [
+            replace(section, parts=list(filter(None, section.parts)))
+            for section in self.sections()
+            if section and printer in section.on
+        ]

@@ -12,7 +12,6 @@ from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.cli.options import (
     MACHINE,
     Memory,
-    NoReport,
     Search,
     Threads,
     memories_of,
@@ -22,7 +21,7 @@ from loadmaster.cli.options import (
     parsed,
     strategy_of,
 )
-from loadmaster.cli.output import Output, publish
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.readers.registry import READERS
@@ -88,8 +87,7 @@ def allocate_command(
             "OUT.csv|DIR",
         ),
     ] = None,
-    no_report: NoReport = False,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Give buffers with known lifetimes addresses in one memory, or in several.
 
@@ -106,7 +104,7 @@ def allocate_command(
     from loadmaster.core.files import directory_if_asked
     from loadmaster.core.units import parse_bytes
     from loadmaster.integrations.tflite.export_json import AllocateJson
-    from loadmaster.report.packing import packing_page, packing_summary
+    from loadmaster.report.packing import packing_page
 
     room, step = parsed(capacity, parse_bytes), parsed(alignment, parse_bytes)
     if memory and room is not None:
@@ -141,7 +139,7 @@ def allocate_command(
             answer = allocate_banks(problem, memories_of(memory), **options)
         else:
             answer = allocate(problem, room, **options)
-        page, beyond = out == folder and not no_report, None
+        page, beyond = out == folder and not output.no_report, None
         if place is not None and answer.offsets is not None:
             homes = None if isinstance(answer, Allocation) else answer.memory
             write_buffers(place.draft / name, problem, answer.offsets, homes)
@@ -149,13 +147,13 @@ def allocate_command(
             # Nothing fits: a packing is drawn that exceeds the capacity.
             beyond = allocate(problem, **options)
         drawn = page and (beyond or answer).offsets is not None
-        draw = partial(packing_page, problem, answer, beyond) if drawn else None
-        files = publish(place, {}, draw)
+        draw = partial(packing_page, answer, problem, beyond) if drawn else None
+        files = output.publish(place, {}, draw)
     wanted = not memory and (output.as_json or not output.quiet)
     reasons = _reasons(buffers, step) if wanted else {}
     kind = BankAllocationJson if memory else AllocateJson
     shown = versioned(kind, answer.as_json(len(problem)) | reasons)
-    output.show(shown, lambda: packing_summary(problem, answer, shown), files)
+    output.show(shown, lambda: packing_page(answer, problem, arena=shown), files)
     if answer.offsets is None:
         raise typer.Exit(1)
 
@@ -201,7 +199,7 @@ def _compare(
     arena: str | None,
     out: tuple[Path | None, str],
     options: dict[str, Any],
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Write and print comparisons; exit code 1 if a planner's own addresses do not hold, or
     Loadmaster has none."""
@@ -218,7 +216,7 @@ def _compare(
         ]
         if place is not None and found[0].answer.offsets is not None:
             write_buffers(place.draft / name, found[0].problem, found[0].answer.offsets, None)
-        files = publish(place, {})
+        files = output.publish(place, {})
     rows = [each.as_json() for each in found]
     shown = versioned(ArenasJson, {"file": str(path), "planner": planner, "arenas": rows})
     output.show(shown, lambda: floor_table(rows), files)

@@ -9,16 +9,14 @@ from typing import Annotated
 import typer
 
 from loadmaster.cli.options import (
-    MACHINE,
     NETWORKS,
-    NoReport,
     Overrides,
     Reading,
     machine_of,
-    option,
     out_to,
+    target_of,
 )
-from loadmaster.cli.output import Output, publish
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
 
 
@@ -26,11 +24,7 @@ def inspect_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=NETWORKS)],
     target: Annotated[
         str | None,
-        option(
-            "NAME|FILE.toml",
-            MACHINE,
-            "The machine of the page's roofline. Default: a page without one.",
-        ),
+        target_of("The machine of the page's roofline. Default: a page without one."),
     ] = None,
     overrides: Overrides = None,
     *,
@@ -38,8 +32,7 @@ def inspect_command(
     out: Annotated[
         Path | None, out_to("Where network.json and report.html go. Default: nowhere.")
     ] = None,
-    no_report: NoReport = False,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Show what was read of a network.
 
@@ -50,18 +43,12 @@ def inspect_command(
 
     Example: `loadmaster inspect onnx:resnet50 --precision int8 --target edge-npu --out resnet50`
     """
-    from loadmaster.core.files import directory_if_asked
-    from loadmaster.report.inspection import (
-        InspectionJson,
-        inspection_json,
-        inspection_page,
-        inspection_summary,
-    )
+    from loadmaster.report.inspection import InspectionJson, inspection_json, inspection_page
 
     machine = machine_of(target, overrides)
-    with directory_if_asked(out) as place:
+    with output.working(out) as (place, _):
         graph = reading.load([model])[0]
         shown = versioned(InspectionJson, inspection_json(graph))
-        page = None if no_report else partial(inspection_page, graph, machine)
-        files = publish(place, {"network.json": shown}, page)
-    output.show(shown, lambda: inspection_summary(graph), files)
+        page = partial(inspection_page, graph, machine)
+        files = output.publish(place, {"network.json": shown}, page)
+    output.show(shown, page, files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,33 +14,28 @@ from loadmaster.cli.options import (
     NETWORK,
     NETWORKS,
     SEARCH,
-    Deadline,
     MiniBatches,
-    NoReport,
     OptionalTarget,
-    Period,
     Reading,
     Search,
     Threads,
+    Times,
     by_network,
+    machine_of,
     option,
     out_to,
     overrides_of,
     strategy_of,
-    times_of,
 )
-from loadmaster.cli.output import Output, publish
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.mapping.strategies.registry import STRATEGIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from loadmaster.cost.job_pool import JobPool
     from loadmaster.mapping.answer import JobMapping
-    from loadmaster.report.view import Part
     from loadmaster.targets.hardware import Target
     from loadmaster.workloads.job import NetworkTiming
 
@@ -104,8 +99,7 @@ def map_command(
             "makespan, throughput, energy or edp; two of them for a Pareto front.",
         ),
     ] = "makespan",
-    deadline: Deadline = None,
-    period: Period = None,
+    times: Times,
     priority: Annotated[
         list[str] | None,
         option("NAME=X", GOAL, "How much a second of a network's lateness counts. Default: 1."),
@@ -138,8 +132,7 @@ def map_command(
     out: Annotated[
         Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")
     ] = None,
-    no_report: NoReport = False,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Map jobs of many networks onto cores that share one bandwidth.
 
@@ -156,20 +149,14 @@ def map_command(
     --cut`
     """
     from loadmaster.core.json_object import json_of
-    from loadmaster.core.units import rate_unit
     from loadmaster.cost.job_pool import read_pool
     from loadmaster.mapping.answer import FrontJson, MapJson, MappedBatch, read_warm_start
-    from loadmaster.mapping.network_timing import mini_batches_of
-    from loadmaster.report.mapping import (
-        front_summary,
-        latency_summary,
-        mapping_page,
-        mapping_summary,
-    )
-    from loadmaster.targets.load import target as read_target
+    from loadmaster.mapping.network_timing import job_times_of, mini_batches_of
+    from loadmaster.report.mapping import mapping_page
+    from loadmaster.workloads.job import network_timings, require_network
 
     fields, settings = _strategy_settings(overrides or [], strategy)
-    machine = None if target is None else read_target(target, fields)
+    machine = machine_of(target, fields)
     rate = _bandwidth(machine, bandwidth)
     objectives = objective.split(",")
     options: dict[str, Any] = {
@@ -183,18 +170,14 @@ def map_command(
         "settings": settings,
         "warm_start": warm_start and read_warm_start(warm_start),
     }
-    times = _Times.of(period, deadline, priority)
+    due, priorities = times.arguments(MappingError), _priorities(priority)
+    timed = any(due.values()) or bool(priorities)
+    timings: dict[str, NetworkTiming] = {}
     with output.working(out) as (place, options["progress"]):
         read = reading.arguments() | {"mini_batches": mini_batches}
         if cut:
-            if (
-                dependencies
-                or any(times)
-                or group_size
-                or warm_start
-                or len(objectives) > 1
-                or cost != DEFAULT
-            ):
+            beside = dependencies or timed or group_size or warm_start or len(objectives) > 1
+            if beside or cost != DEFAULT:
                 raise MappingError(
                     f"map: --cut goes with one objective and the cost model {DEFAULT}, and without"
                     f" {_FREE_ONLY}, {_WAITING}"
@@ -203,34 +186,29 @@ def map_command(
             found, pool = _map_divided(jobs, machine, rate, objectives[0], read, options)
         else:
             pool = read_pool(jobs, machine, cost, **read)
-            if dependencies or any(times):
-                if any(free_only.values()):
-                    raise MappingError(
-                        f"map: {_WAITING} go with neither --group-size nor --warm-start nor"
-                        " settings"
-                    )
-                found = _map_waiting(
-                    pool,
-                    rate,
-                    objectives,
-                    pool.after if dependencies else [()] * len(pool.after),
-                    times,
-                    options,
+            if not dependencies and not timed:
+                options |= free_only | {"threads": threads}
+                found = _map_free(pool, rate, objectives, options)
+            elif any(free_only.values()):
+                raise MappingError(
+                    f"map: {_WAITING} go with neither --group-size nor --warm-start nor settings"
                 )
             else:
-                found = _map_free(
-                    pool, rate, objectives, options | free_only | {"threads": threads}
-                )
-        timings = times.timings(pool) if any(times) else {}
+                for name in priorities:
+                    require_network("priority", name, dict.fromkeys(pool.network), MappingError)
+                every = network_timings(pool.network, **due, error=MappingError)
+                timings = every if timed else {}
+                release, ends, weight = job_times_of(pool, every, priorities)
+                options |= {"release": release, "due": ends, "weight": weight}
+                found = _map_waiting(pool, rate, objectives, options, dependencies=dependencies)
         served = mini_batches_of(pool, timings, found[0]) if timings else ()
         if place is not None:
             for number, mapping in enumerate(found):
                 name = "mapping.json" if len(found) == 1 else f"mapping-{number}.json"
                 mapping.save(place.draft / name)
-        page = None if no_report else partial(mapping_page, found, pool, rate, allocator)
-        files = publish(place, {}, page)
-    several = len(objectives) > 1
-    if several:
+        page = partial(mapping_page, found, pool, rate, allocator, served, timings)
+        files = output.publish(place, {}, page)
+    if len(objectives) > 1:
         mapped = [each.as_json() for each in found]
         shown = versioned(FrontJson, {"objectives": objectives, "front": mapped})
     else:
@@ -239,57 +217,22 @@ def map_command(
         shown["mini_batches"] = [
             json_of(each, MappedBatch, deadline=timings[each.network].deadline) for each in served
         ]
-    unit = rate_unit(pool.precisions)
-
-    def tables() -> list[Part]:
-        found_in = front_summary(found, unit) if several else mapping_summary(found[0], unit)
-        return [*found_in, *latency_summary(served, timings)]
-
-    output.show(shown, tables, files)
+    output.show(shown, page, files)
 
 
-class _Times(NamedTuple):
-    """Seconds between mini-batches and until they are due, and what lateness counts, by network."""
+def _priorities(texts: list[str] | None) -> dict[str, float]:
+    """What lateness counts, by network."""
+    form = "NAME=X with a number of at least 0, such as resnet50=2"
 
-    periods: dict[str, float]
-    deadlines: dict[str, float]
-    priorities: dict[str, float]
+    def number(text: str) -> float:
+        try:
+            if 0 <= float(text) < float("inf"):
+                return float(text)
+        except ValueError:
+            pass
+        raise MappingError(f"--priority {text!r}: write {form}")
 
-    @classmethod
-    def of(
-        cls, period: list[str] | None, deadline: list[str] | None, priority: list[str] | None
-    ) -> _Times:
-        form = "NAME=X with a number of at least 0, such as resnet50=2"
-        priorities = by_network(
-            "priority",
-            priority,
-            lambda text: _number(text, f"--priority {text!r}: write {form}"),
-            form,
-            MappingError,
-        )
-        return cls(
-            times_of("period", period, MappingError),
-            times_of("deadline", deadline, MappingError),
-            priorities,
-        )
-
-    def timings(self, pool: JobPool) -> dict[str, NetworkTiming]:
-        """When every network of a pool comes and is due."""
-        from loadmaster.workloads.job import network_timings, require_network
-
-        for name in self.priorities:
-            require_network("priority", name, dict.fromkeys(pool.network), MappingError)
-        return network_timings(pool.network, self.periods, self.deadlines, MappingError)
-
-
-def _number(text: str, otherwise: str) -> float:
-    """A number of at least 0."""
-    try:
-        if 0 <= float(text) < float("inf"):
-            return float(text)
-    except ValueError:
-        pass
-    raise MappingError(otherwise)
+    return by_network("priority", texts, number, form, MappingError)
 
 
 def _bandwidth(machine: Target | None, given: str | None) -> float:
@@ -341,28 +284,16 @@ def _map_waiting(
     pool: JobPool,
     rate: float,
     objectives: list[str],
-    after: Sequence[Sequence[int]],
-    times: _Times,
     options: dict[str, Any],
+    *,
+    dependencies: bool,
 ) -> tuple[JobMapping, ...]:
     from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
-    from loadmaster.mapping.network_timing import job_times_of
 
     if len(objectives) > 1:
         raise MappingError(f"map: {_WAITING} go with one objective")
-    release, due, weight = job_times_of(pool, times.timings(pool), times.priorities)
-    return (
-        map_dependent_jobs(
-            pool.analysis,
-            rate,
-            after,
-            release=release,
-            due=due,
-            weight=weight,
-            objective=objectives[0],
-            **options,
-        ),
-    )
+    after = pool.after if dependencies else [()] * len(pool.after)
+    return (map_dependent_jobs(pool.analysis, rate, after, objective=objectives[0], **options),)
 
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:

@@ -14,7 +14,6 @@ from loadmaster.cli.options import (
     MACHINE,
     NETWORKS,
     SEARCH,
-    NoReport,
     OptionalTarget,
     Overrides,
     Reading,
@@ -24,16 +23,14 @@ from loadmaster.cli.options import (
     out_to,
     strategy_of,
 )
-from loadmaster.cli.output import Output, publish
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.strategies.registry import ENGINES, PLACING
 
 if TYPE_CHECKING:
-    from loadmaster.placement.answer import CurvePoint, MemoryPlan
-    from loadmaster.placement.explain import Stretch
+    from loadmaster.placement.answer import CurvePoint
     from loadmaster.placement.sequence import KernelSequence
-    from loadmaster.report.view import Part
 
 _CURVE = 10
 """Distance of the limits on the slowdown curve, in percent of the peak with everything fast."""
@@ -111,8 +108,7 @@ def place_command(
     out: Annotated[
         Path | None, out_to("Where placement.json and report.html go. Default: nowhere.")
     ] = None,
-    no_report: NoReport = False,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Decide which memory each tensor is in and when it moves, within a limit on the fast memory.
 
@@ -162,17 +158,17 @@ def place_command(
         if curve:
             extra["curve"] = list(_curve(sequence, options))
         explained = {
-            t: explain_tensor(plan.sequence, plan.placement, plan.prices, t)
+            tensor.name: explain_tensor(plan.sequence, plan.placement, plan.prices, t)
             for name in asked
-            for t in range(len(plan.sequence.tensors))
+            for t, tensor in enumerate(plan.sequence.tensors)
             if plan.piece(t)[0] == name
         }
         if explained:
-            extra["explained"] = {plan.sequence.tensors[t].name: explained[t] for t in explained}
+            extra["explained"] = explained
         shown = versioned(PlaceJson, plan.as_json(**extra))
-        page = None if no_report else partial(placement_page, plan, shown.get("curve", ()))
-        files = publish(drafts, {"placement.json": shown}, page)
-    output.show(shown, lambda: _tables(plan, explained, shown), files)
+        page = partial(placement_page, plan, shown, explained)
+        files = output.publish(drafts, {"placement.json": shown}, page)
+    output.show(shown, page, files)
 
 
 def _tensor(sequence: KernelSequence, name: str) -> str:
@@ -197,18 +193,3 @@ def _curve(sequence: KernelSequence, options: dict[str, Any]) -> Iterator[CurveP
             if isinstance(plan, MemoryPlan)
             else CurvePoint(limit, reason=str(plan))
         )
-
-
-def _tables(
-    plan: MemoryPlan, explained: dict[int, tuple[Stretch, ...]], shown: dict[str, Any]
-) -> list[Part]:
-    from loadmaster.report.placement import curve_table, explanation, placement_summary, sizing
-
-    parts = placement_summary(plan)
-    for t, stretches in explained.items():
-        parts += explanation(plan.sequence.tensors[t], stretches)
-    if "max_slowdown" in shown:
-        parts += [sizing(plan, shown["max_slowdown"], shown["too_small"])]
-    if "curve" in shown:
-        parts += [curve_table(shown["curve"])]
-    return parts

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,21 +17,17 @@ from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import (
     GOAL,
     SEARCH,
-    Deadline,
-    MachineTarget,
+    Machine,
     MiniBatches,
     Models,
-    NoReport,
-    Overrides,
-    Period,
     Reading,
     Required,
     Search,
+    Times,
     option,
     out_to,
-    times_of,
 )
-from loadmaster.cli.output import Output
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import print_violations, say, versioned
 from loadmaster.cli.run_in_fork import run_in_fork
 from loadmaster.core.errors import PlanError
@@ -41,18 +37,14 @@ FOLDER = Path("loadmaster-plan")
 """Where files go unless told."""
 
 if TYPE_CHECKING:
-    from loadmaster.core.errors import Violation
-    from loadmaster.planning.plan import Plan
-    from loadmaster.planning.what_if import Change
     from loadmaster.targets.hardware import Target
     from loadmaster.workloads.graph import Graph
 
 
 def plan_command(
     models: Models,
-    target: MachineTarget,
-    overrides: Overrides = None,
     *,
+    machine: Machine,
     reading: Reading,
     mini_batches: MiniBatches = 1,
     objective: Annotated[
@@ -69,8 +61,7 @@ def plan_command(
         str | None,
         option("NAME", GOAL, "Whose latency counts. Default: the first network's."),
     ] = None,
-    deadline: Deadline = None,
-    period: Period = None,
+    times: Times,
     cut: Annotated[
         str,
         option(
@@ -118,8 +109,7 @@ def plan_command(
             " `--json` nowhere."
         ),
     ] = None,
-    no_report: NoReport = False,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Plan networks on a target, check the plan, write a report.
 
@@ -140,10 +130,6 @@ def plan_command(
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --mini-batches 4 --objective
     energy --period resnet50=5ms --deadline resnet50=8ms`
     """
-    from loadmaster.report.plan import plan_summary
-    from loadmaster.report.plan_json import PlanJson, plan_json
-    from loadmaster.targets.load import target as read_target
-
     folder = out if out is not None or output.as_json else FOLDER
     options: dict[str, Any] = {
         "mini_batches": mini_batches,
@@ -151,8 +137,7 @@ def plan_command(
         "cut": cut,
         "objective": objective,
         "network": network,
-        "deadlines": times_of("deadline", deadline, PlanError),
-        "periods": times_of("period", period, PlanError),
+        **times.arguments(PlanError),
     }
     if sweep and what_if:
         raise PlanError("--what-if is for one machine: leave it out, or --sweep")
@@ -160,100 +145,73 @@ def plan_command(
         sweep_plans(
             sweep,
             lambda batch: replace(reading, batch=batch).load(models),
-            read_target(target, overrides or []),
+            machine.read(),
             options | {"limits": required.limits(options["deadlines"])},
             batch=reading.batch,
             cluster=cluster,
             workers=workers,
             folder=folder,
-            page=not no_report,
             output=output,
         )
         return
-    only_swept = {
-        "--workers": workers,
-        "--cluster": cluster,
-        **{f"--{name}": value for name, value in vars(required).items()},
-    }
-    given = [name for name, value in only_swept.items() if value is not None]
+    only_swept = {"workers": workers, "cluster": cluster, **vars(required)}
+    given = [f"--{name}" for name, value in only_swept.items() if value is not None]
     if given:
         raise PlanError(
             f"{' and '.join(given)}: for sweeps only: give --sweep scratchpad=1MiB:32MiB too"
         )
-    done = _planned(
-        partial(reading.load, models),
-        read_target(target, overrides or []),
-        options,
-        folder,
-        output,
-        report=not no_report,
-        asks=what_if,
-    )
-    output.show(
-        versioned(PlanJson, plan_json(**done._asdict())),
-        lambda: plan_summary(
-            done.plan, seconds=done.seconds, cpu_seconds=done.cpu_seconds, changes=done.changes
-        ),
-        done.files,
-    )
-    if done.violations:
-        print_violations(done.violations, "plan")
-        raise typer.Exit(1)
-    if done.plan.missed:
-        say(
-            f"{done.plan.missed} of {len(done.plan.mini_batches)} mini-batches miss their"
-            " deadlines",
-            err=True,
-        )
-        raise typer.Exit(3)
+    load = partial(reading.load, models)
+    _plan(load, machine.read(), options, folder, output, asks=what_if)
 
 
-class _Done(NamedTuple):
-    """A plan, what is wrong with it, and the seconds, and seconds of processor time, that planning
-    took, what was written, and what changes of the machine would bring."""
-
-    plan: Plan
-    violations: tuple[Violation, ...]
-    seconds: float
-    cpu_seconds: float
-    files: list[Path]
-    changes: tuple[Change, ...]
-
-
-def _planned(
+def _plan(
     load: Callable[[], list[Graph]],
     machine: Target,
     options: dict[str, Any],
     folder: Path | None,
-    output: Output,
+    output: PageOutput,
     *,
-    report: bool,
     asks: bool,
-) -> _Done:
-    """Plan, check and, if there is a folder for it, write."""
+) -> None:
+    """Plan, check, write if there is a folder for it, and print; exit codes 1 and 3 say what is
+    wrong."""
     from loadmaster.core.progress import deferred_interrupts
     from loadmaster.planning.planner import plan
     from loadmaster.planning.verify.plan import verify
     from loadmaster.planning.what_if import what_if
+    from loadmaster.report.plan import plan_page
+    from loadmaster.report.plan_json import PlanJson, plan_json
 
-    with output.working(folder) as (place, progress):
-        graphs = load()
-        with deferred_interrupts():
-            started, started_cpu = time.perf_counter(), time.process_time()
-            limit = options["time_limit"]
-            # Who waits for a command waits for its networks to be read, too.
-            left = None if limit is None else max(0.0, limit - spent())
-            result = plan(graphs, machine, progress=progress, **options | {"time_limit": left})
-            seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
-            changes = what_if(graphs, machine, progress=progress, **options) if asks else ()
-            progress("verifying", 0.0)
-            with ExitStack() as others:
-                violations = others.enter_context(run_in_fork(partial(verify, result), result))
-                if place is None:
-                    return _Done(result, violations(), seconds, cpu_seconds, [], changes)
-                progress("writing", 0.0)
-                draw = partial(result.report, place.draft) if report else list
-                drawn = others.enter_context(run_in_fork(draw, result))
-                result.save(place.draft / "plan.json")
-                drawn()
-                return _Done(result, violations(), seconds, cpu_seconds, place.publish(), changes)
+    with output.working(folder) as (place, progress), ExitStack() as others:
+        graphs, files = load(), list[Path]()
+        others.enter_context(deferred_interrupts())
+        started, started_cpu = time.perf_counter(), time.process_time()
+        limit = options["time_limit"]
+        # Who waits for a command waits for its networks to be read, too.
+        left = None if limit is None else max(0.0, limit - spent())
+        done = plan(graphs, machine, progress=progress, **options | {"time_limit": left})
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
+        changes = what_if(graphs, machine, progress=progress, **options) if asks else ()
+        progress("verifying", 0.0)
+        checked = others.enter_context(run_in_fork(partial(verify, done), done))
+        if place is not None:
+            progress("writing", 0.0)
+            draw = list if output.no_report else partial(done.report, place.draft)
+            drawn = others.enter_context(run_in_fork(draw, done))
+            done.save(place.draft / "plan.json")
+            drawn()
+        violations = checked()
+        if place is not None:
+            files = place.publish()
+    found = plan_json(
+        done, changes, violations=violations, seconds=seconds, cpu_seconds=cpu_seconds
+    )
+    page = partial(plan_page, done, changes, (seconds, cpu_seconds))
+    output.show(versioned(PlanJson, found), page, files)
+    if violations:
+        print_violations(violations, "plan")
+        raise typer.Exit(1)
+    if done.missed:
+        missed = f"{done.missed} of {len(done.mini_batches)} mini-batches miss their deadlines"
+        say(missed, err=True)
+        raise typer.Exit(3)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli.options import NoReport, out_to, plan_file
-from loadmaster.cli.output import Output, publish
+from loadmaster.cli.options import out_to, plan_file
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import PlanError
 
@@ -34,9 +34,8 @@ def report_command(
             " loadmaster-report, or with `--json` nowhere."
         ),
     ] = None,
-    no_report: NoReport = False,
     *,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Draw the page of a plan, or set two side by side: figures, schedules, links and memories over
     one time axis.
@@ -49,28 +48,23 @@ def report_command(
     """
     from loadmaster.core.files import directory_if_asked
     from loadmaster.planning.plan import Plan
-    from loadmaster.report.comparison import (
-        ComparisonJson,
-        comparison_json,
-        comparison_page,
-        comparison_summary,
-    )
-    from loadmaster.report.plan import plan_summary
+    from loadmaster.report.comparison import ComparisonJson, comparison_json, comparison_page
+    from loadmaster.report.plan import plan_page
 
-    folder = None if no_report or (output.as_json and out is None) else out or FOLDER
+    folder = None if output.no_report or (output.as_json and out is None) else out or FOLDER
     if second is None and output.as_json:
         raise PlanError(
             "report: --json says how two plans differ: give OTHER.json, or read PLAN.json"
         )
-    plan = Plan.load(plan_file(first))
-    other = None if second is None else Plan.load(plan_file(second))
+    plan, shown = Plan.load(plan_file(first)), {}
+    page = partial(plan_page, plan)
+    if second is not None:
+        other = Plan.load(plan_file(second))
+        shown = versioned(ComparisonJson, comparison_json(plan, other))
+        page = partial(comparison_page, plan, other)
     with directory_if_asked(folder) as place:
-        if other is None and place is not None:
+        if place is not None and second is None:
             plan.report(place.draft)
-        page = partial(comparison_page, plan, other) if other is not None else None
-        files = publish(place, {}, page, "comparison.html")
-    if other is None:
-        output.show({}, lambda: plan_summary(plan), files)
-        return
-    shown = versioned(ComparisonJson, comparison_json(plan, other))
-    output.show(shown, lambda: comparison_summary(plan, other), files)
+        drawn = None if second is None else page
+        files = output.publish(place, {}, drawn, "comparison.html")
+    output.show(shown, page, files)

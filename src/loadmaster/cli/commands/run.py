@@ -12,15 +12,11 @@ from loadmaster.cli.options import (
     MACHINE,
     NETWORK,
     SEARCH,
-    Batch,
-    Dim,
-    NoReport,
-    Precision,
+    Reading,
     option,
     out_to,
-    sizes_of,
 )
-from loadmaster.cli.output import Output, publish
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import say, versioned
 from loadmaster.core.errors import ModelError
 
@@ -44,18 +40,8 @@ def run_command(
             "Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.",
         ),
     ],
-    batch: Batch = None,
-    dim: Dim = None,
-    precision: Precision = None,
-    training: Annotated[
-        bool,
-        option(
-            None,
-            NETWORK,
-            "Run training steps: forward, loss, backward. Default: inference.",
-            "--training",
-        ),
-    ] = False,
+    *,
+    reading: Reading,
     optimizer: Annotated[
         str | None,
         option(
@@ -98,9 +84,7 @@ def run_command(
     out: Annotated[
         Path | None, out_to("Where run.json, kernels.json and report.html go. Default: nowhere.")
     ] = None,
-    no_report: NoReport = False,
-    *,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Run steps of a PyTorch module under a budget of fast memory, and measure whether plan and
     budget hold.
@@ -115,7 +99,7 @@ def run_command(
     """
     from loadmaster.workloads.frontends.torch.factory import as_made
 
-    as_made(model, precision)
+    as_made(model, reading.precision)
     if not model.startswith("torch:"):
         raise ModelError(
             f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50"
@@ -125,7 +109,7 @@ def run_command(
         return
     from loadmaster.integrations.torch_compile.compare.run_json import RunJson
     from loadmaster.integrations.torch_compile.running import run
-    from loadmaster.report.run import run_page, run_summary
+    from loadmaster.report.run import run_page
 
     options: dict[str, Any] = {
         "fast_memory": fast,
@@ -137,21 +121,21 @@ def run_command(
         tell = (lambda _: None) if output.quiet else partial(say, err=True)
         result, kernels = run(
             spot,
-            batch,
-            training,
+            reading.batch,
+            reading.training,
             device,
             options,
             steps,
             compare,
             optimizer,
-            dims=sizes_of(dim or []),
+            dims=reading.arguments()["dims"],
             progress=progress,
             tell=tell,
         )
         result = versioned(RunJson, result)
-        page = None if no_report else partial(run_page, model, result, kernels)
-        files = publish(place, {"run.json": result, "kernels.json": kernels}, page)
-    output.show(result, lambda: run_summary(result), files)
+        page = partial(run_page, model, result, kernels)
+        files = output.publish(place, {"run.json": result, "kernels.json": kernels}, page)
+    output.show(result, page, files)
     right = result["gradients_equal"] or result["results_close"]
     _exit_if_wrong(right, result, "results differ from the unmoved graphs")
 
@@ -170,7 +154,7 @@ def _generate(
     slow_memory: Path | None,
     compare: bool,
     out: Path | None,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Generate tokens under a budget; exit code 1 if ways differ, or if the budget was exceeded."""
     from loadmaster.core.files import directory_if_asked
@@ -180,7 +164,7 @@ def _generate(
     with directory_if_asked(out) as place:
         found = generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare)
         result = versioned(GenerationJson, found)
-        files = publish(place, {"generate.json": result})
+        files = output.publish(place, {"generate.json": result})
     output.show(result, lambda: _generation_table(result), files)
     _exit_if_wrong(result["tokens_equal"], result, "tokens differ between the ways")
 
@@ -196,15 +180,22 @@ def _generation_table(result: dict[str, Any]) -> list[Part]:
     )
     rows = []
     for name, way in {"loadmaster": result, **result["rivals"]}.items():
-        if "failed" in way:
-            rows.append((name, "-", "-", "-", way["failed"]))
-            continue
-        rate, against = way["tokens_per_second"], ""
-        if way is not result:
-            against = f"{result['tokens_per_second'] / rate:.2f} x"
-        first, peak = format_seconds(way["first_token_seconds"]), format_bytes(way["measured_peak"])
-        rows.append((name, f"{rate:.3g}", first, peak, against))
-    columns = ("", ">tokens per second", ">first token", ">measured peak", ">against it")
+        rate, first, peak, against = "-", "-", "-", way.get("failed", "")
+        if not against:
+            rate = f"{way['tokens_per_second']:.3g}"
+            first = format_seconds(way["first_token_seconds"])
+            peak = format_bytes(way["measured_peak"])
+            if way is not result:
+                against = f"{result['tokens_per_second'] / way['tokens_per_second']:.2f} x"
+        rows.append(
+            {
+                "": name,
+                ">tokens per second": rate,
+                ">first token": first,
+                ">measured peak": peak,
+                ">against it": against,
+            }
+        )
     limits = (
         f"{format_bytes(result['moved_bytes'])} read for each token; the disk allows"
         f" {result['disk_tokens_per_second']:.3g} tokens per second"
@@ -212,4 +203,4 @@ def _generation_table(result: dict[str, Any]) -> list[Part]:
         f" take {format_seconds(result['kernel_seconds'])}, waiting for copies"
         f" {format_seconds(result['waiting_seconds'])}: limited by the {result['limited_by']}"
     )
-    return [Line(title), Table(columns, rows, limits)]
+    return [Line(title), Table(rows, limits)]

@@ -10,29 +10,24 @@ import typer
 
 from loadmaster.cli.options import (
     GOAL,
-    Deadline,
     EffortLevel,
-    MachineTarget,
+    Machine,
     MiniBatches,
     Models,
-    NoReport,
-    Overrides,
-    Period,
     Reading,
     Required,
     Seed,
+    Times,
     option,
     out_to,
-    times_of,
 )
-from loadmaster.cli.output import Output, publish
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import PlanError
 
 
 def size_command(
     models: Models,
-    target: MachineTarget,
     vary: Annotated[
         str,
         option(
@@ -44,13 +39,12 @@ def size_command(
             " `cores.ws.clock=500MHz,1GHz`).",
         ),
     ],
-    overrides: Overrides = None,
     *,
+    machine: Machine,
     reading: Reading,
     mini_batches: MiniBatches = 1,
     required: Required,
-    deadline: Deadline = None,
-    period: Period = None,
+    times: Times,
     effort: EffortLevel = "normal",
     seed: Seed = 0,
     out: Annotated[
@@ -60,8 +54,7 @@ def size_command(
             " that suffices. Default: nowhere."
         ),
     ] = None,
-    no_report: NoReport = False,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Find the least scratchpad, bandwidth or other figure with which networks run fast enough.
 
@@ -81,27 +74,26 @@ def size_command(
     from loadmaster.planning.sweep.axes import parse_axis
     from loadmaster.planning.sweep.size import SizeJson, size
     from loadmaster.report.sizing import size_summary
-    from loadmaster.targets.load import target as read_target
 
-    limits = required.limits(times_of("deadline", deadline, PlanError))
-    axis, machine = parse_axis(vary), read_target(target, overrides or [])
+    due = times.arguments(PlanError)
+    limits, axis = required.limits(due["deadlines"]), parse_axis(vary)
     options: dict[str, Any] = {
         "mini_batches": mini_batches,
-        "periods": times_of("period", period, PlanError),
+        "periods": due["periods"],
         "effort": effort,
         "seed": seed,
     }
     with output.working(out) as (place, progress):
-        graphs = reading.load(models)
+        target, graphs = machine.read(), reading.load(models)
         started, started_cpu = time.perf_counter(), time.process_time()
-        found = size(graphs, machine, axis, limits, progress=progress, **options)
+        found = size(graphs, target, axis, limits, progress=progress, **options)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
         shown = versioned(SizeJson, found.as_json(), seconds=seconds, cpu_seconds=cpu_seconds)
         if place is not None and found.plan is not None:
             found.plan.save(place.draft / "plan.json")
-            if not no_report:
+            if not output.no_report:
                 found.plan.report(place.draft)
-        files = publish(place, {"size.json": shown})
+        files = output.publish(place, {"size.json": shown})
     output.show(shown, lambda: size_summary(found, effort), files)
     if found.least is None:
         raise typer.Exit(1)

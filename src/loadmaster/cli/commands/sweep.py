@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from loadmaster.cli.output import Output, publish
+from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import say, versioned
 from loadmaster.core.errors import PlanError
 
@@ -28,8 +28,7 @@ def sweep_plans(
     cluster: str | None,
     workers: int | None,
     folder: Path | None,
-    page: bool,
-    output: Output,
+    output: PageOutput,
 ) -> None:
     """Plan every point of the axes, write files, print the table; exit code 1 if a plan does not
     hold.
@@ -41,7 +40,7 @@ def sweep_plans(
     from loadmaster.planning.sweep.store import SweepStore
     from loadmaster.planning.sweep.sweep import sweep
     from loadmaster.planning.sweep.workers import dask_cluster, local_processes
-    from loadmaster.report.sweep import sweep_page, sweep_summary
+    from loadmaster.report.sweep import sweep_page
 
     if cluster is not None and workers is not None:
         raise PlanError(
@@ -63,9 +62,9 @@ def sweep_plans(
                 **options,
             )
         shown = versioned(SweepJson, found.as_json())
-        drawn = partial(sweep_page, found) if page else None
-        files = publish(place, {"sweep.json": shown}, drawn, "sweep.html")
-    output.show(shown, lambda: sweep_summary(found), files)
+        page = partial(sweep_page, found)
+        files = output.publish(place, {"sweep.json": shown}, page, "sweep.html")
+    output.show(shown, page, files)
     broken = sum(bool(point.violations) for point in found.points)
     if broken:
         say(f"{broken} plans do not hold", err=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loadmaster.cli.options import (
-    MACHINE,
     NETWORK,
     SEARCH,
     Memory,
@@ -19,6 +18,7 @@ from loadmaster.cli.options import (
     memories_of,
     option,
     plan_file,
+    target_of,
 )
 from loadmaster.cli.output import Output
 from loadmaster.cli.printing import print_tables, print_violations, say, versioned
@@ -77,11 +77,7 @@ def verify_command(
     seed: Seed = 0,
     target: Annotated[
         str | None,
-        option(
-            "NAME|FILE.toml",
-            MACHINE,
-            "With --against: the machine. Default: the plan's own is believed.",
-        ),
+        target_of("With --against: the machine. Default: the plan's own is believed."),
     ] = None,
     overrides: Overrides = None,
     *,

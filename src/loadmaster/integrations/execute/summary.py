@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple
 
 from loadmaster.integrations.execute.execution import Execution
-from loadmaster.report.view import Line, Notes, Part, Table
+from loadmaster.report.view import Line, Notes, Part, table
 
 
 def execution_summary(found: Execution) -> list[Part]:
@@ -27,4 +27,4 @@ def execution_summary(found: Execution) -> list[Part]:
         )
     if found.drawn:
         notes.append(f"Random values stand for {found.drawn} weights that the files lack.")
-    return [Line(title), Table(columns, rows), Notes(notes)]
+    return [Line(title), table(columns, rows), Notes(notes)]

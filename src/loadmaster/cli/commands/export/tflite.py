@@ -112,7 +112,7 @@ def tflite_command(
     from loadmaster.core.units import parse_bytes
     from loadmaster.integrations.tflite.export import export_model, write_model
     from loadmaster.integrations.tflite.export_json import ChoiceJson, ExportJson, PartJson
-    from loadmaster.report.arena import arena_summary
+    from loadmaster.report.arena_page import arena_page
 
     step, reason = parse_bytes(alignment), None
     if arena is None and extra_macs is None:
@@ -153,13 +153,12 @@ def tflite_command(
     )
     written = [] if reason else write_model(exported, out, c_struct)
     if reasons is not None and (curve or reason):
-        from loadmaster.report.arena_page import arena_page
         from loadmaster.report.page import render
 
         before = (reasons.problem, reasons.addresses)
         page = render(arena_page(shown, before, (exported.problem, exported.addresses)))
         written.append(replace_file(out.with_suffix(".html"), page, "the page"))
-    output.show(shown, lambda: arena_summary(shown), written)
+    output.show(shown, lambda: arena_page(shown), written)
     if reason:
         raise typer.Exit(1)
 
