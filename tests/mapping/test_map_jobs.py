@@ -167,9 +167,6 @@ def test_a_warm_start_is_worth_something(tmp_path):
     for name in ("magma", "auto"):
         warm = map_jobs(table, 1e9, strategy=name, samples=100, warm_start=start)
         assert warm.makespan == pytest.approx(first.makespan, rel=1e-3)
-    (tmp_path / "odd.json").write_text('{"jobs": [{"job": "a", "core": 1}]}')
-    with pytest.raises(MappingError, match="should be a name"):
-        read_warm_start(tmp_path / "odd.json")
 
 
 def test_the_bound_of_one_job_is_met_and_proven():
@@ -254,7 +251,6 @@ def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name):
     ("text", "words"),
     [
         ("{", "not JSON from line 1, column 2"),
-        ("[1]", "must hold one JSON object"),
         ('{"objectives": [], "front": []}', "front of mappings"),
         (
             '{"jobs": [{"job": "a", "core": "x", "group": 0}]}',

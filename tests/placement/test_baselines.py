@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.hand_sequence import kernel, operand
 from tests.support.sequences import holds, random_sequence, training
 
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.decisions import fast_bytes
 from loadmaster.placement.sequence import (
-    Algorithm,
     CopyLink,
-    Kernel,
     KernelSequence,
-    Operand,
     StoredKind,
     StoredTensor,
 )
@@ -135,18 +133,8 @@ def test_addresses_of_tensors_that_live_at_once_do_not_overlap():
 
 def test_weights_that_fit_stay_for_lru_and_an_updated_one_is_kept():
     kernels = (
-        Kernel(
-            "use",
-            "op",
-            (Operand(0, True, False, 0.0, math.inf), Operand(1, False, True, 0.0, math.inf)),
-            (Algorithm("a", 1.0),),
-        ),
-        Kernel(
-            "update",
-            "op",
-            (Operand(0, True, True, 0.0, math.inf), Operand(1, True, False, 0.0, math.inf)),
-            (Algorithm("a", 1.0),),
-        ),
+        kernel("use", operand(0, "r", math.inf), operand(1, "w", math.inf)),
+        kernel("update", operand(0, "rw", math.inf), operand(1, "r", math.inf)),
     )
     tensors = (StoredTensor("w", 4, StoredKind.WEIGHT), StoredTensor("g", 4))
     sequence = KernelSequence("step", tensors, kernels, CopyLink(4.0, 4.0, 4.0, 4.0))

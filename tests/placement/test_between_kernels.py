@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.placement_oracles import optimum, sequences
-from tests.support.sequences import random_sequence, replayed, training
+from tests.support.sequences import random_sequence, replayed
 
-from loadmaster.core.errors import CapacityError, PlacementError
+from loadmaster.core.errors import CapacityError
 from loadmaster.core.progress import Deadline
 from loadmaster.placement.autotm.bound import Prices, lower_bound
 from loadmaster.placement.autotm.engine import place_by_program
@@ -80,7 +80,8 @@ def two_that_go_together(other):
     return KernelSequence("two", tensors, (together, first, together), CopyLink(1.0, 1.0, 1.0, 1.0))
 
 
-def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused():
+def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused_unless_they_move():
+    sequence = two_that_go_together(math.inf)
     with pytest.raises(
         CapacityError,
         match=(
@@ -88,13 +89,8 @@ def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused(
             r" move"
         ),
     ):
-        place_by_program(
-            two_that_go_together(math.inf), np.array([4, 4, 4], dtype=np.int64), Mode.STATIC
-        )
-
-
-def test_placement_with_copies_is_no_slower_than_placement_without():
-    assert place(two_that_go_together(math.inf), 8, mode="sync").seconds == 0.0
+        place_by_program(sequence, np.array([4, 4, 4], dtype=np.int64), Mode.STATIC)
+    assert place(sequence, 8, mode="sync").seconds == 0.0
 
 
 @fuzz(40)
@@ -128,21 +124,6 @@ def test_bounds_hold_for_any_prices(sequence, room, moves, random):
     assert lower_bound(arrays, prices, moves) <= optimum(sequence, limits, moves)
 
 
-@pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("share", [0.6, 0.4])
-def test_a_training_step_is_placed_as_a_replay_says_and_always_alike(in_place, share):
-    sequence = training(30, in_place=in_place, bandwidth=8.0)
-    limits = np.full(len(sequence.kernels), int(sequence.peak_bytes * share), dtype=np.int64)
-    found = place_by_program(sequence, limits, Mode.SYNC)
-    assert found.seconds == pytest.approx(
-        replayed(sequence, found.placement, Mode.SYNC, limits).total, rel=1e-12
-    )
-    assert found.lower_bound <= found.seconds
-    again = place_by_program(sequence, limits, Mode.SYNC)
-    assert again.placement == found.placement
-    assert again.lower_bound == found.lower_bound
-
-
 def test_a_deadline_that_has_passed_returns_a_placement_and_a_bound():
     sequence = random_sequence(11, kernels=40, tensors=40)
     limits = np.full(len(sequence.kernels), sequence.peak_bytes // 2, dtype=np.int64)
@@ -172,9 +153,3 @@ def test_a_kernel_that_cannot_run_is_named_with_what_it_needs():
     ):
         place_by_program(sequence, np.array([1000]), Mode.SYNC)
     assert place_by_program(sequence, np.array([1024]), Mode.SYNC).seconds == 2.0
-
-
-def test_limits_of_the_wrong_shape_are_refused():
-    sequence = training(3, in_place=True, bandwidth=8.0)
-    with pytest.raises(PlacementError, match="one for each kernel"):
-        place_by_program(sequence, np.array([1, 2]), Mode.SYNC)
