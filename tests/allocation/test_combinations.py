@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, event, given
+from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.problems import buffers_of, combined, every_offset, orderly, rectangles
 
 import loadmaster as lm
+from loadmaster.allocation.problem import Gap
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError
@@ -70,6 +71,22 @@ def named(buffers, wanted, reason):
     return [buffers[i] for i in members], found
 
 
+def windowed(low, high, size=9):
+    """A buffer of which only bytes within a window are ever occupied."""
+    return lm.Buffer("d", 0, 3, size, gaps=(Gap(0, 3, (low, high)),))
+
+
+# A third buffer shares with both of two that are apart at one address.
+@example(
+    (
+        [*buffers_of("a 0 3 1, b 0 3 1, c 0 3 9"), windowed(5, 9)],
+        {"in_place": [(0, 2, 0), (3, 2, 0)]},
+    )
+)
+# A group leaves free what none of it occupies.
+@example(([*buffers_of("low 0 3 1, c 0 3 4"), windowed(5, 9)], {"aliases": (((0, 0), (2, 0)),)}))
+# A range may lie where a buffer never is.
+@example(([windowed(0, 3, 12), *buffers_of("b 0 1 2")], {"reserved": ((11, 15),)}))
 @given(combined(5))
 @fuzz(150)
 @pytest.mark.slow
@@ -113,9 +130,13 @@ def test_fit_is_decided_under_every_combination(case, capacity):
 
 
 def is_true(reason, buffers, wanted):
-    """Those named do not fit, and do without what the kind names."""
+    """Those named do not fit, and do without what the kind names; of load and fragmentation, not
+    without any demand either."""
     assert every_offset(buffers, reason.available, **wanted) is None
     if reason.kind in ("load", "fragmentation"):
+        if not {"reserved", "conflicts"} & wanted.keys():
+            plain = [replace(b, offset=None, alignment=1) for b in buffers]
+            assert every_offset(plain, reason.available, **wanted) is None
         return
     kinds = reason.kind.split(" and ")
     assert not set(kinds) - {"pins", "alignment", "reserved ranges"}
