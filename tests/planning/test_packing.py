@@ -14,8 +14,6 @@ from loadmaster.allocation.verify import verify_buffers
 from loadmaster.planning.addresses import reuse_pairs
 from loadmaster.planning.packing import PackingCache, most_alive, pack, pack_all
 
-buffers = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8), st.integers(1, 9)), max_size=14)
-
 
 def columns(rows):
     start = np.array([s for s, _, _ in rows], dtype=np.int64)
@@ -24,14 +22,6 @@ def columns(rows):
         start + np.array([length for _, length, _ in rows], dtype=np.int64),
         np.array([b for *_, b in rows], dtype=np.int64),
     )
-
-
-@given(buffers)
-def test_with_room_for_all_everything_is_placed_between_load_and_sum(rows):
-    start, end, size = columns(rows)
-    packing = pack(start, end, size, capacity=10**6, alignment=1)
-    assert (packing.offsets >= 0).all()
-    assert packing.load <= packing.peak <= size.sum()
 
 
 def test_what_does_not_fit_is_left_out_by_value():

@@ -100,11 +100,6 @@ def test_no_link_carries_more_than_it_can_and_all_work_is_carried(problem):
     assert carried == pytest.approx(work, rel=1e-9, abs=1e-5)
 
 
-def test_tasks_slow_each_other_down_only_on_links_that_they_share():
-    found = run([1, 1, 1], [[1, 0], [1, 0], [0, 1]], [0, 1, 2], [0, 1, 2], [])
-    assert found.end.tolist() == [2, 2, 1]
-
-
 def test_metered_columns_hold_nothing_back():
     found = run([1, 1], [[0.5, 1e9], [0.5, 1e9]], [0, 1], [0, 1], [], links=1)
     assert found.end.tolist() == [1, 1]
