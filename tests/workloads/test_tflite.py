@@ -248,6 +248,10 @@ def refused(tmp_path, model, read=load):
     return complaint(path, read)
 
 
+def exported(path):
+    return export_model(path, scratch="none")
+
+
 def plain():
     return one_operator("RELU", [(1, 8)], [], (1, 8), None)
 
@@ -350,9 +354,7 @@ def test_subgraphs_that_run_in_a_circle_are_refused(tmp_path):
     main = model.subgraphs[0]
     condition = main.input((1,), "bool")
     main.outputs = [main.out("IF", [condition, 0], (1, 8), {0: 1, 1: 1})]
-    assert "subgraph 1 runs itself" in refused(
-        tmp_path, model, lambda path: export_model(path, scratch="none")
-    )
+    assert "subgraph 1 runs itself" in refused(tmp_path, model, exported)
 
 
 def test_subgraphs_that_run_too_often_are_refused(tmp_path, monkeypatch):
@@ -365,9 +367,7 @@ def test_subgraphs_that_run_too_often_are_refused(tmp_path, monkeypatch):
         subgraph.outputs = [
             subgraph.out("IF", [c, x], (1, 8), {0: number + 1, 1: number + 1}) if number < 30 else x
         ]
-    assert "operators run, those of subgraphs each time" in refused(
-        tmp_path, model, lambda path: export_model(path, scratch="none")
-    )
+    assert "operators run, those of subgraphs each time" in refused(tmp_path, model, exported)
 
 
 def test_sizes_that_nothing_can_hold_are_refused(tmp_path):
@@ -379,32 +379,26 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path):
         model = Model()
         main = model.subgraph()
         main.outputs = [main.out("RELU", [main.input(shape)], shape)]
-        assert words in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
+        assert words in refused(tmp_path, model, exported)
     assert "2^62 bytes or more" in refused(
         tmp_path, one_operator("RELU", [(2**31 - 1,) * 3], [], (1,), None)
     )
     model = Model()
     main = model.subgraph()
     main.outputs = [main.out("RELU", [main.input((2**28,))], (2**28,))]
-    assert "the arena would take 2147483648 bytes" in refused(
-        tmp_path, model, lambda path: export_model(path, scratch="none")
-    )
+    assert "the arena would take 2147483648 bytes" in refused(tmp_path, model, exported)
 
 
 def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path):
     model = one_operator("MUL", [(1, 8)], [(1, 8)], (1, 8), {0: 0})
     model.buffers[1] = NewTable({1: Number("Q", 2**33), 2: Number("Q", 32)})
     assert graph_of(model).bytes_of(TensorKind.WEIGHT) == 32
-    assert "has weights outside of the FlatBuffer" in refused(
-        tmp_path, model, lambda path: export_model(path, scratch="none")
-    )
+    assert "has weights outside of the FlatBuffer" in refused(tmp_path, model, exported)
 
 
 def test_a_newer_root_is_not_exported(tmp_path):
     data = plain().bytes({12: Number("i", 1)})
-    assert "has field 12 in its root" in refused(
-        tmp_path, data, lambda path: export_model(path, scratch="none")
-    )
+    assert "has field 12 in its root" in refused(tmp_path, data, exported)
     assert "has version 7 of the format" in refused(tmp_path, plain().bytes({0: Number("I", 7)}))
 
 
@@ -486,7 +480,7 @@ def test_damaged_files_are_refused_in_one_line_or_read(tmp_path):
         for use in (
             load,
             lambda name: lifetimes(parse_model(Path(name).read_bytes())),
-            lambda name: export_model(name, scratch="none"),
+            exported,
         ):
             complaint = refusal(use, path)
             read += not complaint

@@ -64,20 +64,6 @@ def test_a_gradient_that_the_forward_pass_has_saved(optimizer):
     assert same(*seen)
 
 
-def test_autocast_and_inference():
-    module = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.LayerNorm(64))
-    x = torch.randn(128, 64)
-    options = {"fast_memory": "1 GiB"}
-    call = torch.compile(module, backend=loadmaster, options=options)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(call(x), module(x))
-    with torch.no_grad():
-        assert torch.equal(call(x), module(x))
-    with torch.inference_mode():
-        assert torch.equal(call(x), module(x))
-        assert torch.equal(call(x), module(x))
-
-
 def test_new_shapes_are_planned_anew():
     module = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
     options = {"fast_memory": "1 GiB"}

@@ -88,10 +88,20 @@ class Loop:
         ]
 
 
-def both(run, make=ELEMENTWISE["adamw"], share=0.5, module=None):
+def steps(count):
+    """A run of so many steps."""
+
+    def run(loop):
+        for number in range(count):
+            loop.step(number)
+
+    return run
+
+
+def both(run, make=ELEMENTWISE["adamw"], share=0.5):
     """Run the same on a model with a budget and on one without; return the former, once all it has
     seen is equal."""
-    module = network() if module is None else module
+    module = network()
     ours, plain = Loop(module, make, share), Loop(module, make)
     for loop in (ours, plain):
         torch.manual_seed(5)
@@ -101,17 +111,12 @@ def both(run, make=ELEMENTWISE["adamw"], share=0.5, module=None):
 
 
 def offloaded_gradients(loop):
-    known = loop.model.gradients
-    return known.offloaded_bytes()
+    return loop.model.gradients.offloaded_bytes()
 
 
 @pytest.mark.parametrize("name", sorted(ELEMENTWISE))
 def test_a_step_is_the_optimizers_bit_for_bit_and_keeps_the_budget(name):
-    def run(loop):
-        for number in range(4):
-            loop.step(number)
-
-    loop = both(run, ELEMENTWISE[name])
+    loop = both(steps(4), ELEMENTWISE[name])
     model = loop.model
     assert not model.fallbacks
     assert loop.rested > 0
@@ -226,11 +231,9 @@ def test_hooks_of_optimizers_and_parameters_see_what_they_should():
     def run(loop):
         loop.module.wide[0].weight.register_hook(lambda gradient: 2 * gradient)
         loop.module.wide[1].weight.register_post_accumulate_grad_hook(halved)
-        for number in range(3):
-            loop.step(number)
+        steps(3)(loop)
         handle = loop.optimizer.register_step_pre_hook(first_zeroed)
-        for number in range(3):
-            loop.step(number)
+        steps(3)(loop)
         handle.remove()
         loop.step(9)
 
@@ -258,8 +261,7 @@ def test_an_optimizer_in_the_backward_pass_by_hooks_of_parameters():
 
 def test_another_optimizer_takes_over():
     def run(loop):
-        for number in range(3):
-            loop.step(number)
+        steps(3)(loop)
         loop.optimizer = ELEMENTWISE["momentum"](loop.module.parameters())
         for number in range(3, 6):
             loop.step(number)
@@ -290,11 +292,7 @@ def test_a_step_of_an_optimizer_that_is_not_the_option_is_no_part_of_a_share():
 
 
 def test_where_everything_fits_nothing_moves():
-    def run(loop):
-        for number in range(4):
-            loop.step(number)
-
-    loop = both(run, share=1.0)
+    loop = both(steps(4), share=1.0)
     assert loop.model.offloaded_bytes() == offloaded_gradients(loop) == 0
     assert all(plan.moved_bytes == 0 for plan in loop.model.plans)
 

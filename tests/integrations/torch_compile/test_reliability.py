@@ -8,8 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -176,6 +176,11 @@ def test_a_forked_worker_that_is_killed_changes_nothing():
     assert trained.step()
 
 
+def in_threads(work, cases):
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, cases)) == [None, None]
+
+
 def test_two_models_side_by_side_in_two_threads_keep_their_own_budgets():
     least = least_share()
     budgets = least, (least + 1) / 2
@@ -193,11 +198,7 @@ def test_two_models_side_by_side_in_two_threads_keep_their_own_budgets():
     def work(trained):
         equal.extend(trained.step() for _ in range(40))
 
-    threads = [threading.Thread(target=work, args=(trained,)) for trained in models]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, models)
     assert equal == [True] * 80
     for trained, budget in zip(models, budgets, strict=True):
         plan = trained.model.plans[0]
@@ -223,11 +224,7 @@ def test_one_model_in_two_threads():
                 torch.equal(a, b) for a, b in zip(made, right[number], strict=True)
             )
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(2))
     gc.collect()
     assert results == [True, True]
     assert trained.file.used == 0
