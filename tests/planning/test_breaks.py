@@ -26,7 +26,6 @@ from tests.support.edits import (
     with_bits,
     with_network,
     with_operand,
-    with_readers,
     without,
     without_job,
     without_reading,
@@ -61,6 +60,13 @@ BEFORE = next(
     tensor
     for tensor in SUMS.values()
     if any(tensor.name == operand.tensor for operand in LAST.reads)
+)
+PARTS = {tensor.name for tensor in SUMMED.tensors if tensor.ranges and not tensor.summed}
+JOINING, JOINED = next(
+    (job, operand)
+    for job in SUMMED.jobs
+    for operand in job.reads
+    if operand.tensor in PARTS and not job.ranges
 )
 STRANGER = next(job for job in SUMMED.jobs if job.operators != LAST.operators)
 
@@ -274,9 +280,14 @@ BREAKS = {
         "job 'net/fc@0' does not read 'h', which its operators need",
     ),
     "half of a split tensor": (
-        with_readers(("aux/y#0",)),
-        "dataflow",
-        "job 'aux/use#0@0' does not read 'aux/y#1', a part of what",
+        edit(
+            SUMMED,
+            "jobs",
+            named(JOINING.name),
+            reads=tuple(operand for operand in JOINING.reads if operand is not JOINED),
+        ),
+        "dataflow stream tile",
+        f"job '{JOINING.name}' does not read '{JOINED.tensor}', a part of what",
     ),
     "output that is forgotten": (
         edit(

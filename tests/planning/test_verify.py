@@ -17,7 +17,6 @@ from tests.support.edits import (
     main_memory,
     streamed,
     timed,
-    with_readers,
 )
 from tests.support.fuzzing import fuzz
 from tests.support.hand_plan import finished, long_plan, us
@@ -70,11 +69,6 @@ def test_a_link_may_be_full_to_the_last_picosecond():
         )
         == ()
     )
-
-
-def test_a_tile_may_read_a_part_of_what_another_operator_has_split():
-    assert verify(with_readers(("aux/y#0", "aux/y#1"))) == ()
-    assert verify(with_readers(("aux/y#0",), ("aux/y#1",))) == ()
 
 
 def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line():
