@@ -7,7 +7,7 @@ import pytest
 import loadmaster as lm
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import model_of, same  # noqa: E402
+from tests.support.compiled import model_of, same, with_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError  # noqa: E402
@@ -119,6 +119,6 @@ def test_a_model_is_summed_up_once_in_the_log_and_whenever_asked(caplog):
 
 def test_backward_twice_is_refused():
     module = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
-    out = torch.compile(module, backend=loadmaster)(torch.randn(4, 8)).sum()
+    out = with_plan(module)(torch.randn(4, 8)).sum()
     with pytest.raises(RuntimeError, match="retain_graph"):
         out.backward(retain_graph=True)

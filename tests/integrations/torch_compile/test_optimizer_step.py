@@ -7,7 +7,7 @@ import gc
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import Tied, same, tokens  # noqa: E402
+from tests.support.compiled import Tied, same, tokens, with_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import SlowMemoryError  # noqa: E402
@@ -277,9 +277,7 @@ def test_another_optimizer_takes_over():
 def test_a_step_of_an_optimizer_that_is_not_the_option_is_no_part_of_a_share():
     module = network()
     own, other = (ELEMENTWISE["adamw"](module.parameters()) for _ in range(2))
-    compiled = torch.compile(
-        module, backend=loadmaster, options={"fast_memory": 0.5, "optimizer": own}
-    )
+    compiled = with_plan(module, 0.5, optimizer=own)
     for number in range(3):
         compiled(tokens(number)).backward()
         own.step()

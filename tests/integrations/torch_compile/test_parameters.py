@@ -7,7 +7,7 @@ import copy
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import Tied, model_of, models_of, same, tokens  # noqa: E402
+from tests.support.compiled import Tied, model_of, models_of, same, tokens, with_plan, without_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError  # noqa: E402
@@ -54,9 +54,7 @@ def plain(module, make, count=3, scheduled=False):
     twin = copy.deepcopy(module)
     optimizer = make(twin.parameters())
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5) if scheduled else None
-    return steps(
-        twin, optimizer, torch.compile(twin, backend=unmoved_backend()), count, schedule
-    ) + state_of(twin, optimizer)
+    return steps(twin, optimizer, without_plan(twin), count, schedule) + state_of(twin, optimizer)
 
 
 def compiled(module, make=None, **options):
@@ -102,10 +100,7 @@ def test_parameters_of_an_inference_move_and_show_their_values():
         assert torch.equal(call(tokens(0)), module(tokens(0)))
         model = model_of(options)
         assert model.plans[0].moved_bytes >= model.persistent.offloaded_bytes() > 0
-        assert all(
-            torch.equal(a, b)
-            for a, b in zip(twin.state_dict().values(), module.state_dict().values(), strict=True)
-        )
+        assert same(twin.state_dict().values(), module.state_dict().values())
         for changed in (twin, module):
             changed.tokens.weight.mul_(0.5)
             changed.wide[0].weight.data.add_(0.25)
@@ -207,7 +202,7 @@ def test_another_optimizer_than_that_of_the_options_is_an_error_until_compiled_a
         match="by the AdamW that the option optimizer named, and this SGD is another",
     ):
         second.step()
-    again = torch.compile(module, backend=loadmaster, options={"optimizer": second})
+    again = with_plan(module, optimizer=second)
     second.zero_grad()
     again(x).sum().backward()
     second.step()

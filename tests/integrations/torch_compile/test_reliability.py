@@ -16,6 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support import steps  # noqa: E402
+from tests.support.compiled import same  # noqa: E402
 from tests.support.steps import Failing, Trained, least_share  # noqa: E402
 
 from loadmaster.core.errors import SlowMemoryError  # noqa: E402
@@ -119,7 +120,7 @@ def test_copies_may_end_as_late_as_somebody_waits(monkeypatch, addresses):
     assert (model.plans[0].times.copied_results > 0) is not addresses
     monkeypatch.undo()
     plain = Trained(1.0)
-    assert all(torch.equal(a, b) for a, b in zip(trained.right, plain.gradients(), strict=True))
+    assert same(trained.right, plain.gradients())
 
 
 @pytest.mark.parametrize("which", ["forward", "backward"])
@@ -220,9 +221,7 @@ def test_one_model_in_two_threads():
     def work(number):
         for _ in range(30):
             made = torch.autograd.grad(trained.call(inputs[number]), parameters)
-            results[number] &= all(
-                torch.equal(a, b) for a, b in zip(made, right[number], strict=True)
-            )
+            results[number] &= same(made, right[number])
 
     in_threads(work, range(2))
     gc.collect()

@@ -6,6 +6,7 @@ import copy
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import with_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import LoadmasterError  # noqa: E402
@@ -103,7 +104,7 @@ def test_an_optimizer_in_the_plan_waits_for_all_of_them():
     module = Normalised()
     twin = copy.deepcopy(module)
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (module, twin)]
-    call = torch.compile(twin, backend=loadmaster, options={"optimizer": optimizers[1]})
+    call = with_plan(twin, optimizer=optimizers[1])
     for _ in range(3):
         for run, optimizer in zip((module, call), optimizers, strict=True):
             optimizer.zero_grad()
@@ -114,7 +115,7 @@ def test_an_optimizer_in_the_plan_waits_for_all_of_them():
 
 
 def test_what_replaces_saved_tensors_is_refused():
-    call = torch.compile(nn.Linear(WIDTH, WIDTH), backend=loadmaster)
+    call = with_plan(nn.Linear(WIDTH, WIDTH))
     (x,) = inputs(1)
     with torch.autograd.graph.saved_tensors_hooks(lambda one: one.clone(), lambda one: one):
         loss = call(x).sum()
