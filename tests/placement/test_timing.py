@@ -227,26 +227,9 @@ def chain():
     return KernelSequence("chain", tensors, kernels, CopyLink(8.0, 8.0, 4.0, 4.0))
 
 
-def placed(*moves, gap=(2, 2)):
-    return TensorPlacement((Stay(0, 0, gap[0]), Stay(0, gap[1], 4)), moves, (0,) * 4)
-
-
-def test_a_copy_that_is_late_holds_its_kernel_up():
-    # Out during kernels 1 and half of the stall, back during kernel 2: three stalls of a second in
-    # all.
-    timeline = time_moves(chain(), placed(Move(0, False, 1, 2), Move(0, True, 2, 3)))
-    assert timeline.kernel_start.tolist() == [0.0, 1.0, 3.0, 5.0]
-    assert timeline.total == 6.0
-
-
-def test_blocking_copies_run_between_kernels():
-    timeline = time_moves(chain(), placed(Move(0, False, 1, 1), Move(0, True, 3, 3), gap=(1, 3)))
-    assert timeline.kernel_start.tolist() == [0.0, 2.0, 3.0, 5.0]
-    assert timeline.total == 6.0
-
-
 def test_a_shared_link_makes_copies_in_one_order():
-    backwards = placed(Move(0, True, 2, 3), Move(0, False, 1, 2))
+    stays, moves = (Stay(0, 0, 2), Stay(0, 2, 4)), (Move(0, True, 2, 3), Move(0, False, 1, 2))
+    backwards = TensorPlacement(stays, moves, (0,) * 4)
     assert time_moves(chain(), backwards).total == 6.0
     with pytest.raises(PlacementError, match="waits for that of 'a'"):
         time_moves(replace(chain(), link=CopyLink(8.0, 8.0, 4.0, 4.0, shared=True)), backwards)

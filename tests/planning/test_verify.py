@@ -191,30 +191,27 @@ NAMES = (
 INTEGERS = st.integers(-1, 9000) | st.sampled_from([2**40, 2**63 - 1, 2**63, 10**400])
 TIMES = st.integers(-1, 60).map(us) | st.floats()
 NO_BANDWIDTH = st.floats(max_value=0.0) | st.sampled_from([inf, nan])
-STORAGES = st.lists(st.sampled_from(["x", "w", "h", "y", "z", "net/h@0", "?"]), max_size=3).map(
-    tuple
-)
+
+
+def tuples(elements, most=3):
+    return st.lists(elements, max_size=most).map(tuple)
+
+
+NAME = st.sampled_from(NAMES)
+STORAGES = tuples(st.sampled_from(["x", "w", "h", "y", "z", "net/h@0", "?"]))
+RANGES = tuples(tuples(INTEGERS))
 VALUES = {
     "int": INTEGERS,
     "float": TIMES,
     "bool": st.booleans(),
-    "str": st.sampled_from(NAMES),
-    "tuple[int, ...]": st.lists(INTEGERS, max_size=3).map(tuple),
-    "Ranges": st.lists(st.lists(INTEGERS, max_size=3).map(tuple), max_size=3).map(tuple),
-    "tuple[str, ...]": st.lists(st.sampled_from(NAMES), max_size=3).map(tuple) | STORAGES,
-    "tuple[OperatorInfo, ...]": st.lists(
-        st.builds(OperatorInfo, st.sampled_from(NAMES), STORAGES, STORAGES), max_size=3
-    ).map(tuple),
-    "tuple[PlannedOperand, ...]": st.lists(
-        st.builds(
-            PlannedOperand,
-            st.sampled_from(NAMES),
-            st.sampled_from(NAMES),
-            INTEGERS,
-            st.lists(st.lists(INTEGERS, max_size=3).map(tuple), max_size=3).map(tuple),
-        ),
-        max_size=2,
-    ).map(tuple),
+    "str": NAME,
+    "tuple[int, ...]": tuples(INTEGERS),
+    "Ranges": RANGES,
+    "tuple[str, ...]": tuples(NAME) | STORAGES,
+    "tuple[OperatorInfo, ...]": tuples(st.builds(OperatorInfo, NAME, STORAGES, STORAGES)),
+    "tuple[PlannedOperand, ...]": tuples(
+        st.builds(PlannedOperand, NAME, NAME, INTEGERS, RANGES), 2
+    ),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.support.fuzzing import FUZZ
 from tests.support.onnx_builder import graph_of as onnx_graph_of
-from tests.support.tflite_models import Model, b, graph_of, i
+from tests.support.tflite_models import Model, b, graph_of, i, started
 from tests.support.tflite_random import random_model
 
 from loadmaster.core.errors import LoadmasterError, ModelError
@@ -26,8 +26,7 @@ SAME, VALID = 0, 1
 
 
 def one_operator(kind, inputs, weights, result, options):
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     operands = [main.input(shape, name=f"x{k}") for k, shape in enumerate(inputs)]
     operands += [main.tensor(shape, data=1, name=f"w{k}") for k, shape in enumerate(weights)]
     main.outputs = [main.out(kind, operands, result, options, name="y")]
@@ -153,8 +152,7 @@ def lstm(main, steps, width, cells):
 
 
 def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     main.outputs = [lstm(main, 6, 10, 7)]
     op = graph_of(model).ops[0]
     assert op.macs == 6 * 2 * 4 * 7 * (10 + 7)
@@ -164,8 +162,7 @@ def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states():
 
 
 def test_views_and_constants_cost_nothing():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     x = main.input((1, 4, 4, 2), name="x")
     half = main.tensor((2, 1, 1, 2), "float16", 1, name="half")
     weight = main.out("DEQUANTIZE", [half], (2, 1, 1, 2), name="weight")
@@ -181,8 +178,7 @@ def test_views_and_constants_cost_nothing():
 
 
 def test_bodies_of_control_flow_are_counted_and_their_weights_read():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     condition, x = main.input((1,), "bool", name="c"), main.input((1, 8), name="x")
     main.outputs = [main.out("IF", [condition, x], (1, 8), {0: 1, 1: 2}, name="y")]
     for kind in ("RELU", "TANH"):
@@ -206,8 +202,7 @@ def test_an_operator_that_is_not_known_is_planned_with_its_bytes():
 
 
 def test_quantised_tensors_keep_their_type_and_floats_can_be_planned_narrower():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     x = main.input((1, 16), "int8", name="x", scale=(0.1,))
     main.outputs = [main.out("DEQUANTIZE", [x], (1, 16), name="y")]
     graph = graph_of(model, precision="fp16")
@@ -337,8 +332,7 @@ def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named
 
 
 def test_handles_of_variables_cost_nothing():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     handle = main.out("VAR_HANDLE", [], (1,), {0: Text(""), 1: Text("state")}, dtype="resource")
     main.outputs = [main.out("READ_VARIABLE", [handle], (1, 8), {})]
     graph = graph_of(model)
@@ -376,15 +370,13 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path):
         ((2**31 - 1,) * 3, "TFLM counts below 2^31"),
         ((-1, 4), "negative dimension"),
     ):
-        model = Model()
-        main = model.subgraph()
+        model, main = started()
         main.outputs = [main.out("RELU", [main.input(shape)], shape)]
         assert words in refused(tmp_path, model, exported)
     assert "2^62 bytes or more" in refused(
         tmp_path, one_operator("RELU", [(2**31 - 1,) * 3], [], (1,), None)
     )
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     main.outputs = [main.out("RELU", [main.input((2**28,))], (2**28,))]
     assert "the arena would take 2147483648 bytes" in refused(tmp_path, model, exported)
 
@@ -425,8 +417,7 @@ def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path):
 
 
 def test_long_and_strange_names_stay_on_one_line():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     x = main.input((1, 4), name="a\nb\x00" + "c" * 100_000)
     main.outputs = [main.out("CUSTOM:two\nlines", [x], (1, 4))]
     graph = graph_of(model)

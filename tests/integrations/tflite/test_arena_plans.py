@@ -3,7 +3,7 @@ never more bytes than without a plan."""
 
 import numpy as np
 import pytest
-from tests.support.tflite_models import Model
+from tests.support.tflite_models import started
 from tests.support.tflite_random import random_model
 from tests.support.tflm import inputs_for, outputs_of, same_outputs
 
@@ -91,8 +91,7 @@ def test_plans_in_place_of_many_random_models_hold():
 def fragmented_model():
     """A model whose fifth operator asks for 32 bytes of scratch, and addresses that are as low as
     they can be but leave it a gap of 16."""
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     rng = np.random.default_rng(0)
 
     def dense(source, size):
@@ -204,8 +203,7 @@ def in_place_models():
         "SQUEEZE",
         "EXPAND_DIMS",
     ):
-        model = Model()
-        main = model.subgraph()
+        model, main = started()
         dtype = "int8" if kind == "HARD_SWISH" else "bool" if kind == "LOGICAL_NOT" else "float32"
         more = {"scale": (0.05,)} if dtype == "int8" else {}
         source = main.input(shape, dtype, **more)
@@ -242,8 +240,7 @@ def test_every_operator_that_is_said_to_work_in_place_does():
 
 def test_nothing_is_broadcast_to_the_shared_place():
     """The smaller operand of a broadcast sum is left where it is."""
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     row, image = main.input((1, 1, 1, 4)), main.input((1, 3, 3, 4))
     main.outputs = [main.out("ADD", [row, image], (1, 3, 3, 4), {0: 0})]
     found = lifetimes(parse_model(model.bytes()))
@@ -252,8 +249,7 @@ def test_nothing_is_broadcast_to_the_shared_place():
 
 def test_a_state_that_lasts_stays_beside_the_plan():
     """SVDF keeps a state in a variable tensor, and asks for scratch."""
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     rng = np.random.default_rng(0)
     values = main.input((1, 6))
     features = main.tensor((4, 6), "float32", rng.normal(size=(4, 6)))
@@ -294,8 +290,7 @@ def test_an_exported_file_runs_in_the_arena_that_was_said(tmp_path):
 def test_probing_many_operators_of_a_small_file_reads_every_buffer_once():
     """Hundreds of operators without weights in few bytes: a reader that counts what it reads must
     not take this for an attack."""
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     value = main.input((1, 2))
     for _ in range(300):
         value = main.out("RELU", [value], (1, 2), buffer=model.buffer(b""))

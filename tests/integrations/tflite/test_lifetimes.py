@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from tests.support.tflite_models import Model
+from tests.support.tflite_models import started
 from tests.support.tflm import same_outputs
 
 from loadmaster.integrations.tflite.arena import (
@@ -26,8 +26,7 @@ def spans(model):
 
 
 def test_inputs_begin_at_scope_0_and_every_operator_is_one_more():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     x = main.input((1, 4), name="x")
     y = main.out("RELU", [x], (1, 4), name="y")
     z = main.out("ADD", [x, y], (1, 4), {0: 0}, name="z")
@@ -57,8 +56,7 @@ def body(model, kind):
 
 
 def test_a_subgraph_that_an_operator_runs_is_walked_in_its_place():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     c, x = main.input((1,), "bool", name="c"), main.input((1, 16), name="x")
     y = branches(main, c, x, (1, 2), "y")
     main.outputs = [main.out("ABS", [y], (1, 16), name="end")]
@@ -80,8 +78,7 @@ def test_a_subgraph_that_an_operator_runs_is_walked_in_its_place():
 def shared_bodies():
     """Two branches that run the same subgraphs; between them lives a tensor that the first alone
     has to spare."""
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     c, x = main.input((1,), "bool", name="c"), main.input((1, 16), name="x")
     kept = main.out("SQUARE", [x], (1, 16), name="kept")
     first = branches(main, c, x, (1, 2), "first")
@@ -105,8 +102,7 @@ def chain_of_branches(seed):
     """A random model in which branches run the same two subgraphs several times; means ask for
     scratch."""
     rng = random.Random(seed)
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     c, values = main.input((1,), "bool"), [main.input((1, 16))]
     for _ in range(rng.randint(2, 6)):
         kind, value = rng.random(), rng.choice(values)
@@ -164,8 +160,7 @@ def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last(
 
 
 def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     main.tensor((2,), "float32", [1, 2])
     parsed = parse_model(model.bytes())
     found = lifetimes(parsed)
