@@ -120,7 +120,7 @@ def test_bounds_hold_for_any_prices(sequence, room, moves, random):
     noted = np.array([random.random() < 0.5 for _ in arrays.kernel], dtype=np.uint8)
     free = np.zeros(len(memory))
     prices = Prices(memory, shares, surcharge, noted, free, free)
-    assert lower_bound(arrays, prices, moves) <= optimum(sequence, limits, moves)
+    assert lower_bound(arrays, prices, moves) <= optimum(sequence, limits, moves) * (1 + 1e-12)
 
 
 def test_a_kernel_that_cannot_run_is_named_with_what_it_needs():

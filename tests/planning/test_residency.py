@@ -6,26 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.efforts import TEST
 from tests.support.fuzzing import fuzz
-from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine, workload
+from tests.support.networks import GraphBuilder, staged_machine, workload
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.base import job_times
 from loadmaster.planning.assessor import replay
-from loadmaster.planning.residency import keep_resident, resident, stage_copies
+from loadmaster.planning.residency import stage_copies
 from loadmaster.planning.separate import map_jobs
 from loadmaster.workloads.graph import OpClass, TensorKind
-from loadmaster.workloads.lowering.instantiate import lower
-
-
-def mapped(machine, graph=None):
-    jobs = lower([graph or residual_chain(4)], machine)
-    table = job_table(jobs, machine)
-    nowhere = resident(jobs, table, np.zeros(len(jobs.tensors), dtype=bool))
-    times = job_times(table, machine, nowhere.used)
-    schedule = map_jobs(jobs.jobs, times, samples=1, seed=0)
-    return jobs, table, schedule, replay(jobs, times, machine, schedule, nowhere)
 
 
 def slots(placement, order, jobs, tensors):
@@ -94,20 +84,3 @@ def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room():
     assert lm.verify(plan) == ()
     with pytest.raises(CapacityError):
         lm.plan([build.graph("a", "b")], staged_machine(1984), effort=TEST)
-
-
-@pytest.mark.parametrize("capacity", [100, 3136, 7000, 20000])
-def test_residents_never_exceed_the_scratchpad_at_any_instant(capacity):
-    machine = npu(scratchpad=capacity)
-    jobs, table, schedule, timeline = mapped(machine)
-    chosen = keep_resident(jobs, table, machine, schedule, timeline)
-    stays = [r for r in resident(jobs, table, chosen).residences if r.memory == 1]
-    for instant in timeline.start:
-        alive = sum(
-            jobs.tensors[r.tensor].bytes
-            for r in stays
-            if timeline.start[r.writer]
-            <= instant
-            < max(int(timeline.end[task]) for task in (r.writer, *r.users))
-        )
-        assert alive <= capacity

@@ -12,7 +12,7 @@ from loadmaster.integrations.tflite.arena import _growth, plan_arena, plan_entri
 from loadmaster.integrations.tflite.export import check_file, export_model
 from loadmaster.integrations.tflite.in_place import LIBRARIES, in_place_pairs
 from loadmaster.integrations.tflite.lifetimes import lifetimes
-from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
+from loadmaster.integrations.tflite.planned_file import with_plan
 from loadmaster.integrations.tflite.probe import scratch_of, trials
 from loadmaster.integrations.tflite.scratch import UNKNOWN
 from loadmaster.workloads.frontends.tflite.model import parse_model
@@ -143,6 +143,9 @@ def test_scratch_makes_a_plan_grow_that_does_not_know_it_and_not_one_that_does()
     assert plan.head == plan.head_before == plan.lower_bound == 1056
     assert same_outputs(data, naive)
     assert same_outputs(data, file)
+    # The state of the filter lasts from one inference to the next, and stays beside the plan.
+    first, second = outputs_of(file, [inputs_for(data, 1)] * 2)
+    assert not np.array_equal(first[0], second[0])
 
 
 def test_a_plan_without_scratch_grows_by_no_more_than_was_said():
@@ -245,31 +248,6 @@ def test_nothing_is_broadcast_to_the_shared_place():
     main.outputs = [main.out("ADD", [row, image], (1, 3, 3, 4), {0: 0})]
     found = lifetimes(parse_model(model.bytes()))
     assert list(in_place_pairs(parse_model(model.bytes()), found, frozenset(("ADD",)))) == [(1, 2)]
-
-
-def test_a_state_that_lasts_stays_beside_the_plan():
-    """SVDF keeps a state in a variable tensor, and asks for scratch."""
-    model, main = started()
-    rng = np.random.default_rng(0)
-    values = main.input((1, 6))
-    features = main.tensor((4, 6), "float32", rng.normal(size=(4, 6)))
-    times = main.tensor((4, 3), "float32", rng.normal(size=(4, 3)))
-    state = main.tensor((1, 12), variable=True)
-    bias = main.tensor((4,), data=0)
-    result = main.out("SVDF", [values, features, times, bias, state], (1, 4), {0: 1, 1: 0})
-    main.outputs = [main.out("TANH", [result], (1, 4))]
-    data = model.bytes()
-    (scratch,) = probed([data])
-    assert [buffer.bytes for buffer in scratch.buffers] == [16]
-    plan, file = planned(data, scratch)
-    assert planned_offsets(parse_model(file))[state] == -1
-    assert heads([data, file]) == [plan.head_before, plan.head]
-    assert same_outputs(data, file)
-    runs = [inputs_for(data, 1), inputs_for(data, 1)]
-    first, second = outputs_of(file, runs)
-    assert not np.array_equal(first[0], second[0]), (
-        "the state has no effect: the test shows nothing"
-    )
 
 
 @pytest.mark.slow
