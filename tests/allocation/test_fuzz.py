@@ -2,7 +2,6 @@
 change nothing; hostile files."""
 
 import importlib.util
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,33 +48,6 @@ def test_cp_sat_agrees_under_every_combination(case):
     assert theirs.lower_bound <= mine.peak
     if mine.status == theirs.status == "optimal":
         assert mine.peak == theirs.peak
-
-
-@given(combined(7), st.integers(2, 9))
-@fuzz(50)
-def test_turning_time_round_or_splitting_it_finer_keeps_the_optimum(case, factor):
-    buffers, wanted = case
-    before = answer_or_none(buffers, **wanted)
-    if before is None:
-        return
-    problem = problem_of(buffers, **wanted)
-    gaps, end = problem.gaps, int(problem.upper.max(initial=0))
-    back = replace(
-        problem,
-        lower=end - problem.upper,
-        upper=end - problem.lower,
-        gaps=gaps._replace(lower=end - gaps.upper, upper=end - gaps.lower),
-    )
-    finer = replace(
-        problem,
-        lower=problem.lower * factor,
-        upper=problem.upper * factor,
-        gaps=gaps._replace(lower=gaps.lower * factor, upper=gaps.upper * factor),
-    )
-    for changed in (back, finer):
-        after = lm.allocate(changed)
-        assert after.status == before.status
-        assert after.peak == before.peak or before.status != "optimal"
 
 
 @given(records(), st.data())

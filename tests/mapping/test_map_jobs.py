@@ -47,6 +47,12 @@ def jobs(count=30, cores=4, seed=0):
     )
 
 
+def exact_of(mapping, table):
+    """The makespan of a mapping on four cores, in fractions."""
+    order = np.lexsort((mapping.position, mapping.core))
+    return float(exact_makespan(group_of(table, 1e9), queues_of(mapping.core, order, 4)))
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -60,11 +66,7 @@ def test_every_strategy_maps_every_job_and_says_the_truth_about_it(name):
     table = jobs(12)
     samples = 5 if name in ("a2c", "ppo") else 500
     mapping = map_jobs(table, 1e9, strategy=name, samples=samples, seed=3)
-    group = group_of(table, 1e9)
-    order = np.lexsort((mapping.position, mapping.core))
-    assert float(exact_makespan(group, queues_of(mapping.core, order, 4))) == pytest.approx(
-        mapping.makespan, rel=1e-12
-    )
+    assert exact_of(mapping, table) == pytest.approx(mapping.makespan, rel=1e-12)
     assert mapping.end.max() == pytest.approx(mapping.makespan, rel=1e-9)
     assert mapping.lower_bound <= mapping.makespan
     assert mapping.samples <= samples
@@ -336,9 +338,7 @@ def test_dependent_jobs_wait_for_each_other_and_for_their_time():
 def test_the_event_engine_agrees_with_exact_fractions_where_nothing_waits():
     table = jobs(20)
     mapping = map_dependent_jobs(table, 1e9, [()] * 20, samples=50)
-    order = np.lexsort((mapping.position, mapping.core))
-    exact = float(exact_makespan(group_of(table, 1e9), queues_of(mapping.core, order, 4)))
-    assert mapping.makespan == pytest.approx(exact, abs=100e-12)
+    assert mapping.makespan == pytest.approx(exact_of(mapping, table), abs=100e-12)
 
 
 def test_due_dates_come_before_the_makespan():

@@ -96,6 +96,12 @@ def placements(sequence, seed):
     ]
 
 
+def within(share, seed, kernels, tensors, in_place):
+    """A sequence, and a share of its peak for every kernel."""
+    sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
+    return sequence, np.full(kernels, int(sequence.peak_bytes * share))
+
+
 @fuzz(12)
 @given(
     seed=st.integers(0, 10**9),
@@ -105,8 +111,7 @@ def placements(sequence, seed):
     share=st.floats(0.3, 1.0),
 )
 def test_no_placement_comes_below_the_bound(seed, tensors, kernels, in_place, share):
-    sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
-    limits = np.full(kernels, int(sequence.peak_bytes * share))
+    sequence, limits = within(share, seed, kernels, tensors, in_place)
     try:
         solution = place_overlapping(sequence, limits, gap=0.0)
     except CapacityError:
@@ -149,8 +154,7 @@ def bounds_of(sequence, limits, seed):
     share=st.floats(0.2, 1.0),
 )
 def test_placements_are_valid(seed, tensors, kernels, in_place, share):
-    sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
-    limits = np.full(kernels, int(sequence.peak_bytes * share))
+    sequence, limits = within(share, seed, kernels, tensors, in_place)
     try:
         place_by_program(sequence, limits, Mode.SYNC)
     except CapacityError:

@@ -69,6 +69,16 @@ def model_of(options: Any) -> Any:
     return model
 
 
+def state_of(module: Any, optimizer: Any) -> list[Any]:
+    """An optimizer's state, parameter by parameter."""
+    return [
+        value.clone()
+        for parameter in module.parameters()
+        for _, value in sorted(optimizer.state[parameter].items())
+        if torch.is_tensor(value)
+    ]
+
+
 def stack(width: int, layers: int, seed: int = 0) -> torch.nn.Sequential:
     """Linear layers and what is between them."""
     torch.manual_seed(seed)

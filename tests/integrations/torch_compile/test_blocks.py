@@ -10,16 +10,14 @@ from tests.support.fuzzing import fuzz
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.blocks import in_blocks, whole  # noqa: E402
-from tests.support.compiled import same  # noqa: E402
+from tests.support.compiled import same, with_plan, without_plan  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    loadmaster,
     model_of,
 )
 from loadmaster.integrations.torch_compile.captured import View, capture  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting import choose  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.axes import SUM  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
@@ -210,14 +208,8 @@ def trained(budget, tokens, adam, steps=3):
     """Gradients, or parameters and optimizer state, after some steps, the losses, and the model."""
     module, unmoved = Tied(), budget is None
     optimizer = torch.optim.AdamW(module.parameters())
-    options = {"fast_memory": budget, "refine_after": 2} | (
-        {"optimizer": optimizer} if adam else {}
-    )
-    call = torch.compile(
-        module,
-        backend=unmoved_backend() if unmoved else loadmaster,
-        options=None if unmoved else options,
-    )
+    options = {"optimizer": optimizer} if adam else {}
+    call = without_plan(module) if unmoved else with_plan(module, budget, refine_after=2, **options)
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()

@@ -7,7 +7,16 @@ import copy
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import Tied, model_of, models_of, same, tokens, with_plan, without_plan  # noqa: E402
+from tests.support.compiled import (  # noqa: E402
+    Tied,
+    model_of,
+    models_of,
+    same,
+    state_of,
+    tokens,
+    with_plan,
+    without_plan,
+)
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError  # noqa: E402
@@ -37,15 +46,6 @@ def steps(module, optimizer, call, count=3, schedule=None):
             schedule.step()
         seen += [loss.detach().clone(), *(p.detach().clone() for p in module.parameters())]
     return seen
-
-
-def state_of(module, optimizer):
-    return [
-        value.clone()
-        for p in module.parameters()
-        for _, value in sorted(optimizer.state[p].items())
-        if torch.is_tensor(value)
-    ]
 
 
 def plain(module, make, count=3, scheduled=False):
