@@ -7,8 +7,7 @@ import math
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from tests.support.fuzzing import fuzz
+from tests.support.fuzzing import fuzz, spoilt
 
 from loadmaster.core.errors import LoadmasterError, OutputError, PlacementError
 from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
@@ -179,44 +178,14 @@ def test_what_is_no_work_is_refused(changes, message):
     assert message in str(caught.value)
 
 
-leaves = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=4)
-)
-values = st.recursive(
-    leaves,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
-    ),
-)
-
-
 @fuzz(300)
-@given(st.data())
+@given(spoilt(json.loads(sequence_to_text(STEPS))) | spoilt(RECORD))
 @pytest.mark.slow
-def test_any_value_anywhere_is_read_or_refused(tmp_path_factory, data):
-    text, machine = data.draw(
-        st.sampled_from(
-            [(sequence_to_text(STEPS), None), (work_to_text(WORK), target("optane-server"))]
-        )
-    )
-    record = json.loads(text)
-    place = record
-    while True:
-        key = data.draw(
-            st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place)))
-        )
-        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
-            break
-        place = place[key]
-    place[key] = data.draw(values)
+def test_any_value_anywhere_is_read_or_refused(tmp_path_factory, document):
     file = tmp_path_factory.getbasetemp() / "any.json"
-    file.write_text(json.dumps(record))
+    file.write_text(json.dumps(document))
     try:
-        again = read_sequence(str(file), machine)
+        again = read_sequence(str(file), target("optane-server"))
     except LoadmasterError as error:
         refusal = str(error)
     else:
