@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import buffers_of, columns, lowest_peak, orderly, records
+from tests.support.problems import buffers_of, lived, lowest_peak, orderly, records
 
 import loadmaster as lm
 from loadmaster.allocation.problem import EXHAUSTED, Load
@@ -81,7 +81,7 @@ def test_fit_is_decided_and_infeasibility_is_explained(buffers, capacity):
 @given(plain)
 @fuzz(25)
 def test_every_strategy_makes_valid_packings_that_auto_is_never_worse_than(name, rows):
-    buffers = columns([(lower, lower + length, size) for lower, length, size in rows])
+    buffers = lived(rows)
     answer = lm.allocate(buffers, strategy=name)
     answer_holds(buffers, answer)
     assert lm.allocate(buffers).peak <= answer.peak

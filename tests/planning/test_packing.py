@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
+from tests.support.problems import lived
 
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
@@ -15,24 +16,15 @@ from loadmaster.planning.addresses import reuse_pairs
 from loadmaster.planning.packing import PackingCache, most_alive, pack, pack_all
 
 
-def columns(rows):
-    start = np.array([s for s, _, _ in rows], dtype=np.int64)
-    return (
-        start,
-        start + np.array([length for _, length, _ in rows], dtype=np.int64),
-        np.array([b for *_, b in rows], dtype=np.int64),
-    )
-
-
 def test_what_does_not_fit_is_left_out_by_value():
-    start, end, size = columns([(0, 10, 6), (0, 10, 6)])
+    start, end, size = lived([(0, 10, 6), (0, 10, 6)])
     packing = pack(start, end, size, capacity=10, alignment=1, value=np.array([1.0, 2.0]))
     assert sorted(packing.offsets.tolist()) == [-1, 0]
 
 
 def test_the_highest_buffer_need_not_fill_what_it_is_aligned_to():
     for sizes, fits in (((64, 1), True), ((64, 64), False)):
-        start, end, size = columns([(0, 9, bytes_) for bytes_ in sizes])
+        start, end, size = lived([(0, 9, bytes_) for bytes_ in sizes])
         found = pack_all(start, end, size, capacity=65, alignment=64)
         assert (found is not None) == fits
         assert found is None or found.offsets[np.argmin(size)] == 64
@@ -59,7 +51,7 @@ def naive_fit(start, end, size, order, capacity):
 )
 @fuzz(200)
 def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(rows, capacity, dice):
-    start, end, size = columns(rows)
+    start, end, size = lived(rows)
     order = list(range(len(rows)))
     dice.shuffle(order)
     none, one = np.full(len(rows), -1, dtype=np.int64), np.ones(len(rows), dtype=np.int64)
@@ -130,7 +122,7 @@ def test_what_was_packed_before_is_not_packed_again_unless_time_ran():
 
     packings, stays, room = (
         PackingCache(),
-        columns([(0, 4, 3), (2, 4, 5)]),
+        lived([(0, 4, 3), (2, 4, 5)]),
         {"capacity": 8, "alignment": 1},
     )
     first = packings.get_or_pack(search, *stays, **room, seconds=math.inf)

@@ -145,6 +145,12 @@ def columns(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, n
     return lower, upper, size
 
 
+def lived(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Columns of rows that say when a buffer begins and how long it lives."""
+    lower, length, size = columns(rows)
+    return lower, lower + length, size
+
+
 def every_offset(
     buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=(), in_place=(), conflicts=None
 ) -> int | None:
