@@ -64,6 +64,12 @@ def times(tmp_path):
     return KernelTimes(tmp_path / "kept" / "times.sqlite")
 
 
+@pytest.fixture
+def a_second_each(monkeypatch):
+    """Every kernel is said to take a second."""
+    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
+
+
 def cases(graph):
     return [
         case
@@ -117,8 +123,8 @@ def test_an_interrupted_profile_goes_on(graph, times, tmp_path, monkeypatch):
     assert profile(graph, times, slow=tmp_path, threads=2).reused == 0
 
 
-def test_a_time_limit_leaves_the_rest(graph, times, tmp_path, monkeypatch):
-    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
+@pytest.mark.usefixtures("a_second_each")
+def test_a_time_limit_leaves_the_rest(graph, times, tmp_path):
     done = profile(graph, times, slow=tmp_path, threads=1, time_limit=-1.0)
     assert done.measured == 0
     assert done.interrupted
@@ -137,8 +143,8 @@ def test_what_cannot_run_is_said(graph, times, tmp_path):
     assert "cannot be written down" in done.failed["silent"]
 
 
+@pytest.mark.usefixtures("a_second_each")
 def test_what_is_too_large_is_left_out(graph, times, tmp_path, monkeypatch):
-    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
     monkeypatch.setattr("loadmaster.cost.kernels.profile._free_bytes", lambda: 2 * 2**19)
     done = profile(graph, times, slow=tmp_path, threads=1)
     assert done.measured > 0
@@ -191,9 +197,9 @@ def test_partial_measurements_leave_estimates(graph, times):
     assert sum(part.count for part in found.costs) == len(found.kernels)
 
 
+@pytest.mark.usefixtures("a_second_each")
 def test_the_command_profiles_and_goes_on(graph, tmp_path, monkeypatch):
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
-    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
     call = ("profile torch:profiled_networks:net", FEW, "--slow", tmp_path)
     first, second = (printed(call) for _ in range(2))
     assert first["measured"] == second["reused"] > 0

@@ -6,10 +6,10 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.needs import FIXTURES
 
 import loadmaster as lm
 from loadmaster.core.errors import MappingError
@@ -22,7 +22,6 @@ from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
 from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 from loadmaster.mapping.strategies.registry import STRATEGIES
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 NEEDS = {
     "ga": "pymoo",
     "de": "pymoo",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.placement_oracles import optimum, sequences
-from tests.support.sequences import replayed
+from tests.support.sequences import even, replayed
 
 from loadmaster.core.errors import CapacityError
 from loadmaster.placement.autotm.bound import Prices, lower_bound
@@ -111,7 +111,7 @@ def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room):
 
 @given(sequences(), st.integers(4, 20), st.booleans(), st.randoms(use_true_random=False))
 def test_bounds_hold_for_any_prices(sequence, room, moves, random):
-    limits = np.full(len(sequence.kernels), room, dtype=np.int64)
+    limits = even(sequence, room)
     arrays = sequence_arrays(sequence, limits)
     shares = np.array([[0.01 + random.random() for _ in range(3)] for _ in sequence.kernels])
     shares /= shares.sum(axis=1, keepdims=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.sequences import holds, random_sequence, replayed, training
+from tests.support.sequences import even, holds, random_sequence, replayed, training
 
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.core.progress import Deadline
@@ -168,7 +168,7 @@ def test_placements_are_valid(seed, tensors, kernels, in_place, share):
 
 def test_copies_are_hidden_where_the_link_is_fast():
     sequence = training(8, in_place=False, bandwidth=8.0)
-    limits = np.full(len(sequence.kernels), 5 * 8)
+    limits = even(sequence, 5 * 8)
     solution = place_overlapping(sequence, limits, gap=0.0)
     assert place_by_program(sequence, limits, Mode.SYNC).seconds > 16.0
     assert solution.seconds == 16.0
@@ -178,7 +178,7 @@ def test_copies_are_hidden_where_the_link_is_fast():
 
 def test_the_same_answer_every_time_and_a_deadline_returns_an_answer():
     sequence = training(8, in_place=False, bandwidth=4.0)
-    limits = np.full(len(sequence.kernels), 4 * 8)
+    limits = even(sequence, 4 * 8)
     first, second = (place_overlapping(sequence, limits, seed=3) for _ in range(2))
     assert first.placement == second.placement
     hurried = place_overlapping(sequence, limits, deadline=Deadline.within(0))

@@ -20,6 +20,7 @@ from tests.planning.test_mutations import (
 from tests.support.cut_networks import convolutions, cut_network
 from tests.support.efforts import SEPARATE
 from tests.support.hand_plan import finished
+from tests.support.needs import FIXTURES
 from tests.support.networks import GraphBuilder, npu
 from tests.support.onnx_builder import constant, model
 from tests.support.summed_networks import network as summed_network
@@ -32,7 +33,6 @@ from loadmaster.planning.verify.plan import verify
 from loadmaster.planning.verify_against import verify_against
 from loadmaster.workloads.graph import TensorKind
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 GRAPHS = {
     "pieces": lambda: [cut_network()],
     "copies": lambda: [network("a", 8)],

@@ -6,10 +6,10 @@ import math
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from tests.support.efforts import SEPARATE, TEST
+from tests.support.needs import FIXTURES
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
@@ -22,7 +22,6 @@ from loadmaster.targets.load import bundled
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.lowering.instantiate import lower
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 NIGHTLY = pytest.mark.nightly
 SHIPPED = [
     "squeezenet",

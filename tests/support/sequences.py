@@ -3,6 +3,8 @@
 import math
 import random
 
+import numpy as np
+
 from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
 from loadmaster.placement.sequence import (
@@ -153,3 +155,8 @@ def training(layers: int, *, in_place: bool, bandwidth: float) -> KernelSequence
     return KernelSequence(
         "training", tensors, tuple(kernels), CopyLink(bandwidth, bandwidth, bandwidth, bandwidth)
     )
+
+
+def even(sequence: KernelSequence, room: int) -> Ints:
+    """So many bytes of the fast memory for every kernel."""
+    return np.full(len(sequence.kernels), room)

@@ -1,15 +1,13 @@
 import gzip
 import math
-from pathlib import Path
 
 import onnx
 import pytest
+from tests.support.needs import FIXTURES
 
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx.file import light_names, light_path
 from loadmaster.workloads.graph import TensorKind
-
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 # Published multiply-accumulates and parameters, in millions. AlexNet is published at 227 x 227; its
 # file has 224 x 224.
