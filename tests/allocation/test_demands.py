@@ -270,6 +270,33 @@ def test_demands_hold_for_buffers_that_were_read_as_for_those_that_were_listed(d
         lm.allocate(problem_of(three()), in_place=[(0, 9)])
 
 
+@pytest.mark.parametrize("demand", ["alignment", "pins", "reserved ranges"])
+def test_the_demand_that_is_named_is_the_one_in_the_way(demand):
+    """Random small sets with aliases and in-place pairs, also where a merged group has it."""
+    generator, named = np.random.default_rng(0), 0
+    for _ in range(400):
+        count, capacity = generator.integers((2, 4), (5, 14)).tolist()
+        lower, size = generator.integers(0, 3, count), generator.integers(1, 6, count)
+        plain = {"lower": lower, "upper": lower + generator.integers(1, 4, count), "size": size}
+        offsets = np.where(generator.random(count) < 0.4, generator.integers(0, 9, count), -1)
+        more = {
+            "alignment": {"alignment": generator.integers(1, 7, count)},
+            "pins": {"pin": offsets},
+        }
+        pair = {"aliases": ((0, (1, 2)),)} if offsets[0] < 2 else {"in_place": [(0, 1, 0)]}
+        reserved = ((3, 6),) if demand == "reserved ranges" else ()
+        try:
+            wanted = problem_of(plain | more.get(demand, {}), reserved=reserved, **pair)
+            answer = lm.allocate(wanted, capacity)
+        except AllocationError:
+            continue
+        if answer.status == "infeasible":
+            fits = lm.allocate(problem_of(plain, **pair), capacity).offsets is not None
+            assert answer.certificate.kind == demand or not fits, plain
+            named += fits
+    assert named > 20, "demands are often what is in the way"
+
+
 def test_a_proof_by_load_names_all_that_takes_the_bytes_and_nothing_else():
     """The bytes of those named that are alive at the instant, and of reserved ranges named, are the
     bytes claimed."""

@@ -13,7 +13,7 @@ from tests.support.needs import FIXTURES
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
-from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.errors import CapacityError, PlanError, TargetError
 from loadmaster.core.progress import Deadline
 from loadmaster.planning import addresses
 from loadmaster.planning.joint.search import JointSearch
@@ -107,6 +107,11 @@ def test_a_main_memory_too_small_says_how_much_too_small():
 def test_a_fast_memory_too_small_for_a_job_that_needs_it_says_which_job():
     with pytest.raises(CapacityError, match=r"job chain/Conv_b0.* needs all its operands in hbm"):
         lm.plan([residual_chain(2)], staged_machine(1000))
+
+
+def test_a_private_buffer_too_small_for_any_tile_says_which():
+    with pytest.raises(TargetError, match="private buffer"):
+        lm.plan([residual_chain(2)], npu(buffer=16))
 
 
 @pytest.mark.parametrize("call", [1, 2, 3, 4, 10, 25, 26, 27, 40, 50, 55])

@@ -11,6 +11,7 @@ from tests.support.compiled import model_of, same, with_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError  # noqa: E402
+from loadmaster.integrations.torch_compile import backend  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 
@@ -64,10 +65,19 @@ def test_a_gradient_that_the_forward_pass_has_saved(optimizer):
     assert same(*seen)
 
 
+def test_autocast_and_inference():
+    module = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.LayerNorm(64))
+    x, call = torch.randn(128, 64), with_plan(module, "1 GiB")
+    reduced = torch.autocast("cpu", dtype=torch.bfloat16)
+    for mode in (reduced, torch.no_grad(), torch.inference_mode()):
+        with mode:
+            assert torch.equal(call(x), module(x))
+            assert torch.equal(call(x), module(x))
+
+
 def test_new_shapes_are_planned_anew():
     module = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
-    options = {"fast_memory": "1 GiB"}
-    call = torch.compile(module, backend=loadmaster, options=options)
+    call = with_plan(module, "1 GiB")
     for rows in (3, 5, 8, 5):
         module.zero_grad()
         x = torch.randn(rows, 16)
@@ -79,7 +89,7 @@ def test_new_shapes_are_planned_anew():
             torch.allclose(a, p.grad, rtol=1e-4, atol=1e-5)
             for a, p in zip(mine, module.parameters(), strict=True)
         )
-    assert not model_of(options).fallbacks
+    assert not backend.model_of(call).fallbacks
 
 
 @pytest.mark.parametrize(
