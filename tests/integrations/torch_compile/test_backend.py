@@ -11,7 +11,6 @@ from tests.support.compiled import model_of, same, with_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError  # noqa: E402
-from loadmaster.integrations.torch_compile import backend  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 
@@ -77,7 +76,8 @@ def test_autocast_and_inference():
 
 def test_new_shapes_are_planned_anew():
     module = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
-    call = with_plan(module, "1 GiB")
+    options = {"fast_memory": "1 GiB"}
+    call = torch.compile(module, backend=loadmaster, options=options)
     for rows in (3, 5, 8, 5):
         module.zero_grad()
         x = torch.randn(rows, 16)
@@ -89,7 +89,7 @@ def test_new_shapes_are_planned_anew():
             torch.allclose(a, p.grad, rtol=1e-4, atol=1e-5)
             for a, p in zip(mine, module.parameters(), strict=True)
         )
-    assert not backend.model_of(call).fallbacks
+    assert not model_of(options).fallbacks
 
 
 @pytest.mark.parametrize(
