@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.fuzzing import FUZZ
+from tests.support.onnx_builder import complaint
 from tests.support.onnx_builder import graph_of as onnx_graph_of
 from tests.support.tflite_models import Model, b, graph_of, i, started
 from tests.support.tflite_random import random_model
@@ -227,16 +228,6 @@ def test_random_models_are_read_and_every_tensor_is_written_before_it_is_read():
 # What is refused.
 
 
-def complaint(path, read=load):
-    """The error of a file: one line that begins with its name."""
-    with pytest.raises(LoadmasterError) as caught:
-        read(path)
-    text = str(caught.value)
-    assert text.startswith(f"{path}: ")
-    assert "\n" not in text
-    return text
-
-
 def refused(tmp_path, model, read=load):
     path = tmp_path / "bad.tflite"
     path.write_bytes(model if isinstance(model, bytes) else model.bytes())
@@ -261,15 +252,11 @@ def test_what_is_no_file_of_tensorflow_lite_is_refused(tmp_path):
 
 def test_options_that_a_file_with_fixed_shapes_cannot_have_are_refused(tmp_path):
     path = plain().save(tmp_path)
-    assert "convert the model for a batch of 4" in complaint(path, lambda name: load(name, batch=4))
+    assert "convert the model for a batch of 4" in complaint(path, batch=4)
     assert load(path, batch=1).batch == 1
-    assert "shapes in a .tflite file are fixed" in complaint(
-        path, lambda name: load(name, dims={"n": 2})
-    )
-    assert "holds no training step" in complaint(path, lambda name: load(name, training=True))
-    assert "there is no precision 'fp8'" in complaint(
-        path, lambda name: load(name, precision="fp8")
-    )
+    assert "shapes in a .tflite file are fixed" in complaint(path, dims={"n": 2})
+    assert "holds no training step" in complaint(path, training=True)
+    assert "there is no precision 'fp8'" in complaint(path, precision="fp8")
 
 
 def test_every_beginning_of_a_file_is_refused_in_one_line():
