@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import buffers_of, every_offset, orderly, records
+from tests.support.problems import attempt, buffers_of, every_offset, orderly, records
 
 import loadmaster as lm
 from loadmaster.allocation.memories.integer_program import Program, prove
@@ -115,21 +115,13 @@ def cases(draw):
     return buffers, tuple(banks), cost, demands
 
 
-def attempt(buffers, banks, cost, demands):
-    """The answer, or why there is none."""
-    try:
-        return lm.allocate_banks(buffers, banks, cost=cost, **demands), ""
-    except AllocationError as error:
-        return None, str(error)
-
-
 @given(cases())
 @fuzz(120)
 @pytest.mark.slow
 def test_the_cost_is_the_least_and_the_claims_are_true(case):
     buffers, banks, cost, demands = case
     best = least_cost(buffers, banks, cost, **demands)
-    answer, refusal = attempt(buffers, banks, cost, demands)
+    answer, refusal = attempt(lm.allocate_banks, buffers, banks, cost=cost, **demands)
     if answer is None:
         assert (
             best is None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import buffers_of, combined, every_offset, orderly, rectangles
+from tests.support.problems import attempt, buffers_of, combined, every_offset, orderly, rectangles
 
 import loadmaster as lm
 from loadmaster.allocation.problem import Gap
@@ -16,14 +16,6 @@ from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError
 
 MOST = 40
-
-
-def attempt(buffers, **options):
-    """The answer, or why there is none."""
-    try:
-        return lm.allocate(buffers, **options), ""
-    except AllocationError as error:
-        return None, str(error)
 
 
 def claims_less(buffers, wanted):
@@ -92,7 +84,7 @@ def windowed(low, high, size=9):
 @pytest.mark.slow
 def test_auto_honours_every_combination_and_proves_the_optimum(case):
     buffers, wanted = case
-    answer, refusal = attempt(buffers, **wanted)
+    answer, refusal = attempt(lm.allocate, buffers, **wanted)
     best = every_offset(buffers, MOST if answer is None else answer.peak, **wanted)
     if answer is None:
         assert (
@@ -154,7 +146,7 @@ def is_true(reason, buffers, wanted):
 @fuzz(30)
 def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name, case):
     buffers, wanted = case
-    answer, refusal = attempt(buffers, strategy=name, **wanted)
+    answer, refusal = attempt(lm.allocate, buffers, strategy=name, **wanted)
     if answer is None:
         assert f"strategy {name!r} cannot honour" in refusal or any(
             words in refusal

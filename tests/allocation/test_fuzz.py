@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import buffers_of, combined, records
+from tests.support.problems import attempt, buffers_of, combined, records
 
 import loadmaster as lm
 from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers
@@ -20,27 +20,15 @@ rivals = pytest.mark.skipif(
 )
 
 
-def answer_or_none(buffers, **options):
-    try:
-        return lm.allocate(buffers, **options)
-    except AllocationError:
-        return None
-
-
-def read(reader):
-    try:
-        return reader(), ""
-    except AllocationError as error:
-        return None, str(error)
-
-
 @rivals
 @example((buffers_of("a 0 9 4, b 0 9 4, c 5 12 8, d 2 5 3"), {"in_place": [(0, 1)]}))
 @given(combined(12))
 @fuzz(25)
 def test_cp_sat_agrees_under_every_combination(case):
     buffers, wanted = case
-    mine, theirs = (answer_or_none(buffers, strategy=name, **wanted) for name in ("auto", "cp-sat"))
+    mine, theirs = (
+        attempt(lm.allocate, buffers, strategy=name, **wanted)[0] for name in ("auto", "cp-sat")
+    )
     assert (mine is None) == (theirs is None)
     if mine is None or theirs is None:
         return
@@ -79,7 +67,7 @@ def test_a_file_that_is_cut_off_or_spoilt_is_read_or_refused(buffers, data):
         + data.draw(st.sampled_from(hostile))
         + text[at + data.draw(st.integers(0, len(text))) :]
     )
-    problem, refusal = read(lambda: parse_buffers(spoilt, "f.csv"))
+    problem, refusal = attempt(parse_buffers, spoilt, "f.csv")
     if problem is not None:
         lm.allocate(problem, time_limit=1.0)
         return
@@ -92,7 +80,7 @@ def test_a_file_that_is_cut_off_or_spoilt_is_read_or_refused(buffers, data):
 def test_any_bytes_in_a_file_are_read_or_refused(tmp_path_factory, content):
     file = tmp_path_factory.getbasetemp() / "any.csv"
     file.write_bytes(b"id,lower,upper,size\n" + content)
-    problem, refusal = read(lambda: lm.read_buffers(file))
+    problem, refusal = attempt(lm.read_buffers, file)
     assert problem is not None or "any.csv" in refusal or "buffers: the sizes" in refusal
 
 

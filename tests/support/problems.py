@@ -1,8 +1,10 @@
 """Random problems whose optimum often exceeds the load bound, and a brute force to compare
 with."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -11,6 +13,14 @@ import loadmaster as lm
 from loadmaster.allocation.problem import Gap
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
+
+
+def attempt(call: Callable[..., Any], *given: Any, **options: Any) -> tuple[Any, str]:
+    """The answer, or why there is none."""
+    try:
+        return call(*given, **options), ""
+    except AllocationError as error:
+        return None, str(error)
 
 
 def buffers_of(text: str) -> list[lm.Buffer]:
