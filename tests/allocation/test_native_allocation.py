@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import columns, lived, lowest_peak, orderly, records
+from tests.support.problems import columns, crowd, lived, lowest_peak, orderly, records
 from tests.support.tilings import tight
 
 import loadmaster as lm
@@ -147,10 +147,7 @@ def assert_same(one, other):
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_threads_do_not_change_the_answer(threads):
-    random = np.random.default_rng(3)
-    lower = random.integers(0, 60, 120)
-    upper, size = lower + random.integers(5, 50, 120), random.integers(1, 90, 120)
-    problem = packing_problem(problem_of((lower, upper, size)))
+    problem = packing_problem(problem_of(crowd(120, 60, 50, 90, seed=3)))
     options = {"seed": 5, "nodes": 60_000}
     one = problem.minimise(**options)
     assert_same(one, problem.minimise(**options, threads=threads))

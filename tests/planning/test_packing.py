@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import lived
+from tests.support.problems import crowd, lived
 
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
@@ -80,14 +80,9 @@ def test_without_time_only_the_first_order_is_tried():
     """Two orders of three: what the first leaves open, a search finds at once."""
     found = 0
     for seed in range(200):
-        dice = np.random.default_rng(seed)
-        start = dice.integers(0, 12, 24)
-        end, size = start + dice.integers(1, 8, 24), dice.integers(1, 30, 24)
-        room = {"capacity": most_alive(start, end, size), "alignment": 1}
-        quick, whole = (
-            pack_all(start, end, size, **room, seconds=0.0),
-            pack_all(start, end, size, **room),
-        )
+        stays = crowd(24, 12, 8, 30, seed)
+        room = {"capacity": most_alive(*stays), "alignment": 1}
+        quick, whole = pack_all(*stays, **room, seconds=0.0), pack_all(*stays, **room)
         assert quick is None or whole is not None
         found += quick is None and whole is not None
     assert found

@@ -161,6 +161,16 @@ def lived(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.
     return lower, lower + length, size
 
 
+def crowd(
+    count: int, span: int, longest: int, largest: int, seed: int = 0, step: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Columns of many random buffers."""
+    random = np.random.default_rng(seed)
+    lower = random.integers(0, span, count)
+    upper, size = lower + random.integers(1, longest, count), random.integers(1, largest, count)
+    return lower, upper, size * step
+
+
 def every_offset(
     buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=(), in_place=(), conflicts=None
 ) -> int | None:
