@@ -169,22 +169,6 @@ def test_the_growth_that_is_said_is_that_of_the_worst_operator():
     assert _growth(found, [offsets[tensor.number] for tensor in found.tensors]) == 496 - 96
 
 
-UNARY = (
-    "ABS",
-    "CEIL",
-    "COS",
-    "ELU",
-    "EXP",
-    "FLOOR",
-    "LOGISTIC",
-    "NEG",
-    "RELU",
-    "RELU6",
-    "ROUND",
-    "SIN",
-    "SQUARE",
-    "TANH",
-)
 POSITIVE = ("LOG", "RSQRT", "SQRT")
 BINARY = ("ADD", "DIV", "MAXIMUM", "MINIMUM", "MUL", "SQUARED_DIFFERENCE", "SUB")
 
@@ -194,18 +178,7 @@ def in_place_models():
     other place than the operand's."""
     made = {}
     shape = (1, 5, 7, 3)
-    for kind in (
-        *UNARY,
-        *POSITIVE,
-        *BINARY,
-        "PRELU",
-        "LEAKY_RELU",
-        "HARD_SWISH",
-        "LOGICAL_NOT",
-        "RESHAPE",
-        "SQUEEZE",
-        "EXPAND_DIMS",
-    ):
+    for kind in sorted(LIBRARIES["reference"]):
         model, main = started()
         dtype = "int8" if kind == "HARD_SWISH" else "bool" if kind == "LOGICAL_NOT" else "float32"
         more = {"scale": (0.05,)} if dtype == "int8" else {}
@@ -232,9 +205,7 @@ def in_place_models():
 
 
 def test_every_operator_that_is_said_to_work_in_place_does():
-    models = in_place_models()
-    assert set(models) == LIBRARIES["reference"]
-    for kind, data in models.items():
+    for kind, data in in_place_models().items():
         plan, file = planned(data, UNKNOWN, frozenset((kind, "SQUARE")))
         assert plan.in_place >= 1, kind
         assert plan.head < plan.head_before, kind

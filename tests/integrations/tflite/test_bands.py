@@ -107,6 +107,15 @@ def test_an_arena_that_is_asked_for_is_met_with_the_least_work():
         shrink_model(FIXTURE, arena=20 * 1024)
 
 
+def refused_twice(monkeypatch, checked, run):
+    """A file is refused by the check, and when it is run without it."""
+    with pytest.raises(AllocationError, match=checked):
+        shrink_model(FIXTURE, extra_work=0.05)
+    monkeypatch.setattr(shrink, "check_rewritten", lambda *_: 0)
+    with pytest.raises(AllocationError, match=run):
+        shrink_model(FIXTURE, extra_work=0.05)
+
+
 @pytest.mark.slow
 def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch):
     """As if a slice began a row too early, in each of the ways in which a writer could err."""
@@ -118,11 +127,7 @@ def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch):
                 yield replace(bands, starts=(0, *(start - 1 for start in bands.starts[1:])))
 
     monkeypatch.setattr(Chain, "bands", early)
-    with pytest.raises(AllocationError, match="the check of the rewritten file"):
-        shrink_model(FIXTURE, extra_work=0.05)
-    monkeypatch.setattr(shrink, "check_rewritten", lambda *_: 0)
-    with pytest.raises(AllocationError, match="gives other results"):
-        shrink_model(FIXTURE, extra_work=0.05)
+    refused_twice(monkeypatch, "the check of the rewritten file", "gives other results")
 
 
 @pytest.mark.slow
@@ -136,11 +141,8 @@ def test_addresses_that_overlap_are_found_by_running(monkeypatch):
         return entries(found, wrong)
 
     monkeypatch.setattr(shrink, "plan_entries", moved)
-    with pytest.raises(AllocationError, match=r"over it|over an operand|not .* as planned"):
-        shrink_model(FIXTURE, extra_work=0.05)
-    monkeypatch.setattr(shrink, "check_rewritten", lambda *_: 0)
-    with pytest.raises(AllocationError, match=r"other results|not .* as planned"):
-        shrink_model(FIXTURE, extra_work=0.05)
+    planned = "not .* as planned"
+    refused_twice(monkeypatch, f"over it|over an operand|{planned}", f"other results|{planned}")
 
 
 def test_what_cannot_run_in_bands_says_why(tmp_path):
