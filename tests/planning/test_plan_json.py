@@ -228,7 +228,7 @@ def test_fields_that_have_a_default_may_be_left_out():
 
 @given(spoilt(json.loads(TEXT)))
 def test_garbage_in_any_place_is_a_plan_or_a_plan_error(document):
-    refusal = "plan.json: it is one"
+    refusal = "plan.json: nothing is wrong"
     try:
         plan_from_text(json.dumps(document), "plan.json", Plan)
     except PlanError as error:
