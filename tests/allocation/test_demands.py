@@ -165,6 +165,9 @@ def test_pins_of_aliases_at_an_offset_agree():
     assert lm.allocate(pinned, aliases=((0, (1, 32)),)).offsets.tolist() == [16, 48, 0]
     with pytest.raises(AllocationError, match="'a', 'b' would begin at -16"):
         lm.allocate(pinned, aliases=((0, (1, 64)),))
+    odd = buffers_of("a 0 4 40 alignment=16, b 0 4 8 offset=50")
+    with pytest.raises(AllocationError, match="'a' must share is pinned to 18, not a multiple of"):
+        lm.allocate(odd, aliases=((0, (1, 32)),))
 
 
 class Whole:
