@@ -10,6 +10,7 @@ from hypothesis import given
 from tests.support.fuzzing import fuzz, spoilt
 
 from loadmaster.core.errors import LoadmasterError, OutputError, PlacementError
+from loadmaster.core.provenance import Label, Provenance
 from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
 from loadmaster.cost.kernels.work_json import work_from_object, work_to_text, write_work
 from loadmaster.cost.read_sequence import read_sequence
@@ -66,6 +67,14 @@ def test_a_sequence_comes_back_as_it_was(tmp_path, name):
     assert read_sequence_file(file) == STEPS
     again = file.read_bytes()
     assert write_sequence(STEPS, str(file)).read_bytes() == again
+
+
+def test_where_costs_come_from_comes_back_as_it_was():
+    text = edited(costs=[["estimated", "a guess", 2], ["published", "a paper", 1]])
+    costs = (Provenance(Label.ESTIMATED, "a guess", 2), Provenance(Label.PUBLISHED, "a paper"))
+    read = sequence_from_text(text, "steps.json")
+    assert read.costs == costs
+    assert sequence_from_text(sequence_to_text(read), "steps.json") == read
 
 
 def edited(**changes):
