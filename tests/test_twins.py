@@ -37,26 +37,20 @@ def search(machine, batches=1, blocks=2):
 
 @pytest.mark.parametrize("room", [256, 4096, 2**14, 2**20])
 @pytest.mark.parametrize("batches", [1, 3])
-def test_a_job_takes_as_long_in_the_joint_search_as_anywhere_else(room, batches):
+@pytest.mark.parametrize("copies", [False, True])
+def test_jobs_take_as_much_time_and_energy_in_the_joint_search_as_anywhere_else(
+    room, batches, copies
+):
     """Bytes over a link in seconds, whole picoseconds, and which results go to main memory:
-    job_times.py and admission.cpp."""
-    machine = npu(1, room, copies=False)
+    job_times.py, joint/problem.py and admission.cpp."""
+    machine = npu(1, room, copies=copies)
     work, table, problem = search(machine, batches)
     found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
-    _, placement, _ = problem.decisions(found)
-    times = job_times(table, machine, placement.used)
-    assert (found.run.end - found.run.start).tolist() == times.duration[:, 0].tolist()
-    assert bool((found.run.row_stay >= 0).any()) == (room > 256)
-
-
-@pytest.mark.parametrize("room", [256, 4096, 2**14, 2**20])
-@pytest.mark.parametrize("batches", [1, 3])
-def test_a_plan_takes_as_much_energy_in_the_joint_search_as_its_placement_says(room, batches):
-    """Which results go to main memory: joint/problem.py and job_times.py."""
-    machine = npu(1, room)
-    work, _, problem = search(machine, batches)
-    found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
     schedule, placement, _ = problem.decisions(found)
+    times = job_times(table, machine, placement.used)
+    spans = (found.run.end - found.run.start)[: len(work.jobs)]
+    assert copies or spans.tolist() == times.duration[:, 0].tolist()
+    assert copies or bool((found.run.row_stay >= 0).any()) == (room > 256)
     copied = sum(work.tensors[copy.tensor].bytes for copy in placement.copies)
     assert problem.energy_of(found.run) == problem.energy.of_plan(
         schedule.core, placement.used, copied, found.run.makespan

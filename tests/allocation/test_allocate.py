@@ -3,12 +3,11 @@ where that is true."""
 
 import importlib.util
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import buffers_of, columns, lowest_peak, orderly, records
+from tests.support.problems import buffers_of, crowd, lived, lowest_peak, orderly, records
 
 import loadmaster as lm
 from loadmaster.allocation.problem import EXHAUSTED, Load
@@ -81,7 +80,7 @@ def test_fit_is_decided_and_infeasibility_is_explained(buffers, capacity):
 @given(plain)
 @fuzz(25)
 def test_every_strategy_makes_valid_packings_that_auto_is_never_worse_than(name, rows):
-    buffers = columns([(lower, lower + length, size) for lower, length, size in rows])
+    buffers = lived(rows)
     answer = lm.allocate(buffers, strategy=name)
     answer_holds(buffers, answer)
     assert lm.allocate(buffers).peak <= answer.peak
@@ -89,9 +88,7 @@ def test_every_strategy_makes_valid_packings_that_auto_is_never_worse_than(name,
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_same_seed_gives_the_same_answer(name):
-    random = np.random.default_rng(1)
-    lower = random.integers(0, 40, 30)
-    buffers = (lower, lower + random.integers(1, 15, 30), random.integers(1, 50, 30))
+    buffers = crowd(30, 40, 15, 50, seed=1)
     first, second = (lm.allocate(buffers, strategy=name, seed=3) for _ in range(2))
     assert first.offsets.tolist() == second.offsets.tolist()
     assert not first.interrupted
@@ -106,12 +103,7 @@ def test_every_strategy_honours_in_place_pairs():
 
 
 def test_a_time_limit_of_nothing_still_gives_a_packing_and_says_that_it_stopped():
-    random = np.random.default_rng(0)
-    lower = random.integers(0, 400, 300)
-    answer = lm.allocate(
-        (lower, lower + random.integers(1, 150, 300), random.integers(1, 5000, 300) * 7),
-        time_limit=0.0,
-    )
+    answer = lm.allocate(crowd(300, 400, 150, 5000, step=7), time_limit=0.0)
     assert answer.offsets is not None
     assert answer.interrupted or answer.status == "optimal"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import buffers_of, every_offset, orderly, records
+from tests.support.problems import attempt, buffers_of, crowd, every_offset, orderly, records
 
 import loadmaster as lm
 from loadmaster.allocation.memories.integer_program import Program, prove
@@ -115,21 +115,13 @@ def cases(draw):
     return buffers, tuple(banks), cost, demands
 
 
-def attempt(buffers, banks, cost, demands):
-    """The answer, or why there is none."""
-    try:
-        return lm.allocate_banks(buffers, banks, cost=cost, **demands), ""
-    except AllocationError as error:
-        return None, str(error)
-
-
 @given(cases())
 @fuzz(120)
 @pytest.mark.slow
 def test_the_cost_is_the_least_and_the_claims_are_true(case):
     buffers, banks, cost, demands = case
     best = least_cost(buffers, banks, cost, **demands)
-    answer, refusal = attempt(buffers, banks, cost, demands)
+    answer, refusal = attempt(lm.allocate_banks, buffers, banks, cost=cost, **demands)
     if answer is None:
         assert (
             best is None
@@ -231,17 +223,12 @@ def test_bounds_hold_whatever_the_prices():
     assert prove(Program(relaxation, None), relaxation, 9, 100, 1).bound == 9
 
 
-def crowd(count):
-    random = np.random.default_rng(0)
-    lower = random.integers(0, count, count)
-    return lower, lower + random.integers(1, 40, count), random.integers(1, 65, count) * 64
-
-
 @pytest.mark.slow
 def test_the_same_input_gives_the_same_answer_and_many_buffers_a_bound():
     for count in (40, 8_000):
         one, two = (
-            lm.allocate_banks(crowd(count), [lm.Bank("sram", 30_000), DRAM]) for _ in range(2)
+            lm.allocate_banks(crowd(count, count, 40, 65, step=64), [lm.Bank("sram", 30_000), DRAM])
+            for _ in range(2)
         )
         assert one.memory == two.memory
         assert one.offsets.tolist() == two.offsets.tolist()
@@ -250,7 +237,9 @@ def test_the_same_input_gives_the_same_answer_and_many_buffers_a_bound():
 
 
 def test_a_time_limit_of_nothing_still_gives_a_packing():
-    answer = lm.allocate_banks(crowd(300), [lm.Bank("sram", 30_000), DRAM], time_limit=0.0)
+    answer = lm.allocate_banks(
+        crowd(300, 300, 40, 65, step=64), [lm.Bank("sram", 30_000), DRAM], time_limit=0.0
+    )
     assert answer.interrupted
     assert answer.memory is not None
 

@@ -4,25 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, event, given
+from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import buffers_of, combined, every_offset, orderly, rectangles
+from tests.support.problems import attempt, buffers_of, combined, every_offset, orderly, rectangles
 
 import loadmaster as lm
+from loadmaster.allocation.problem import Gap
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError
 
 MOST = 40
-
-
-def attempt(buffers, **options):
-    """The answer, or why there is none."""
-    try:
-        return lm.allocate(buffers, **options), ""
-    except AllocationError as error:
-        return None, str(error)
 
 
 def claims_less(buffers, wanted):
@@ -70,12 +63,28 @@ def named(buffers, wanted, reason):
     return [buffers[i] for i in members], found
 
 
+def windowed(low, high, size=9):
+    """A buffer of which only bytes within a window are ever occupied."""
+    return lm.Buffer("d", 0, 3, size, gaps=(Gap(0, 3, (low, high)),))
+
+
+# A third buffer shares with both of two that are apart at one address.
+@example(
+    (
+        [*buffers_of("a 0 3 1, b 0 3 1, c 0 3 9"), windowed(5, 9)],
+        {"in_place": [(0, 2, 0), (3, 2, 0)]},
+    )
+)
+# A group leaves free what none of it occupies.
+@example(([*buffers_of("low 0 3 1, c 0 3 4"), windowed(5, 9)], {"aliases": (((0, 0), (2, 0)),)}))
+# A range may lie where a buffer never is.
+@example(([windowed(0, 3, 12), *buffers_of("b 0 1 2")], {"reserved": ((11, 15),)}))
 @given(combined(5))
 @fuzz(150)
 @pytest.mark.slow
 def test_auto_honours_every_combination_and_proves_the_optimum(case):
     buffers, wanted = case
-    answer, refusal = attempt(buffers, **wanted)
+    answer, refusal = attempt(lm.allocate, buffers, **wanted)
     best = every_offset(buffers, MOST if answer is None else answer.peak, **wanted)
     if answer is None:
         assert (
@@ -137,7 +146,7 @@ def is_true(reason, buffers, wanted):
 @fuzz(30)
 def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name, case):
     buffers, wanted = case
-    answer, refusal = attempt(buffers, strategy=name, **wanted)
+    answer, refusal = attempt(lm.allocate, buffers, strategy=name, **wanted)
     if answer is None:
         assert f"strategy {name!r} cannot honour" in refusal or any(
             words in refusal

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import columns
+from tests.support.problems import columns, lived
 
 import loadmaster as lm
 from loadmaster.allocation.problem import Load
@@ -18,17 +18,13 @@ from loadmaster.core.errors import AllocationError
 )
 @fuzz(200)
 def test_it_agrees_with_the_general_way(rows, capacity):
-    lower, length, size = columns(rows)
-    quick = lm.allocate((lower, lower + length, size), capacity)
-    general = lm.allocate(problem_of((lower, lower + length, size)), capacity)
+    problem = problem_of(lived(rows))
+    quick, general = lm.allocate(lived(rows), capacity), lm.allocate(problem, capacity)
     assert (quick.status == "infeasible") == (general.status == "infeasible")
     if capacity is None:
         assert (quick.status, quick.peak) == (general.status, general.peak)
     if quick.offsets is not None:
-        assert (
-            lm.verify_buffers(problem_of((lower, lower + length, size)), quick.offsets, capacity)
-            == ()
-        )
+        assert lm.verify_buffers(problem, quick.offsets, capacity) == ()
     if isinstance(quick.certificate, Load):
         assert quick.certificate.bytes == quick.lower_bound
 

@@ -2,14 +2,13 @@
 change nothing; hostile files."""
 
 import importlib.util
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import buffers_of, combined, records
+from tests.support.problems import attempt, buffers_of, combined, records
 
 import loadmaster as lm
 from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers
@@ -21,61 +20,39 @@ rivals = pytest.mark.skipif(
 )
 
 
-def answer_or_none(buffers, **options):
-    try:
-        return lm.allocate(buffers, **options)
-    except AllocationError:
-        return None
-
-
-def read(reader):
-    try:
-        return reader(), ""
-    except AllocationError as error:
-        return None, str(error)
-
-
 @rivals
-@example((buffers_of("a 0 9 4, b 0 9 4, c 5 12 8, d 2 5 3"), {"in_place": [(0, 1)]}))
+@example((buffers_of("a 0 9 4, b 0 9 4, c 5 12 8, d 2 5 3 offset=8"), {"in_place": [(0, 1)]}))
+@example(
+    (
+        buffers_of(
+            "a 4 9 3, b 4 8 2 alignment=4, c 0 4 5 alignment=4, d 1 3 8 alignment=4, e 6 11 8"
+        ),
+        {"capacity": 13},
+    )
+)
+@example(
+    (
+        buffers_of("a 3 7 1, b 2 8 2, c 3 9 3, d 0 6 9, e 7 12 9"),
+        {"in_place": [(2, 4), (1, 3)], "capacity": 13},
+    )
+)
 @given(combined(12))
 @fuzz(25)
 def test_cp_sat_agrees_under_every_combination(case):
     buffers, wanted = case
-    mine, theirs = (answer_or_none(buffers, strategy=name, **wanted) for name in ("auto", "cp-sat"))
+    mine, theirs = (
+        attempt(lm.allocate, buffers, strategy=name, **wanted)[0] for name in ("auto", "cp-sat")
+    )
     assert (mine is None) == (theirs is None)
     if mine is None or theirs is None:
+        return
+    if "infeasible" in (mine.status, theirs.status):
+        assert mine.status == theirs.status
         return
     assert mine.lower_bound <= theirs.peak
     assert theirs.lower_bound <= mine.peak
     if mine.status == theirs.status == "optimal":
         assert mine.peak == theirs.peak
-
-
-@given(combined(7), st.integers(2, 9))
-@fuzz(50)
-def test_turning_time_round_or_splitting_it_finer_keeps_the_optimum(case, factor):
-    buffers, wanted = case
-    before = answer_or_none(buffers, **wanted)
-    if before is None:
-        return
-    problem = problem_of(buffers, **wanted)
-    gaps, end = problem.gaps, int(problem.upper.max(initial=0))
-    back = replace(
-        problem,
-        lower=end - problem.upper,
-        upper=end - problem.lower,
-        gaps=gaps._replace(lower=end - gaps.upper, upper=end - gaps.lower),
-    )
-    finer = replace(
-        problem,
-        lower=problem.lower * factor,
-        upper=problem.upper * factor,
-        gaps=gaps._replace(lower=gaps.lower * factor, upper=gaps.upper * factor),
-    )
-    for changed in (back, finer):
-        after = lm.allocate(changed)
-        assert after.status == before.status
-        assert after.peak == before.peak or before.status != "optimal"
 
 
 @given(records(), st.data())
@@ -107,7 +84,7 @@ def test_a_file_that_is_cut_off_or_spoilt_is_read_or_refused(buffers, data):
         + data.draw(st.sampled_from(hostile))
         + text[at + data.draw(st.integers(0, len(text))) :]
     )
-    problem, refusal = read(lambda: parse_buffers(spoilt, "f.csv"))
+    problem, refusal = attempt(parse_buffers, spoilt, "f.csv")
     if problem is not None:
         lm.allocate(problem, time_limit=1.0)
         return
@@ -120,7 +97,7 @@ def test_a_file_that_is_cut_off_or_spoilt_is_read_or_refused(buffers, data):
 def test_any_bytes_in_a_file_are_read_or_refused(tmp_path_factory, content):
     file = tmp_path_factory.getbasetemp() / "any.csv"
     file.write_bytes(b"id,lower,upper,size\n" + content)
-    problem, refusal = read(lambda: lm.read_buffers(file))
+    problem, refusal = attempt(lm.read_buffers, file)
     assert problem is not None or "any.csv" in refusal or "buffers: the sizes" in refusal
 
 

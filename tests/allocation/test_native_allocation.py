@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import columns, lowest_peak, orderly, records
+from tests.support.problems import columns, crowd, lived, lowest_peak, orderly, records
 from tests.support.tilings import tight
 
 import loadmaster as lm
@@ -84,7 +84,7 @@ def test_pins_that_overlap_are_refused():
         problem.place_in_order(ints([0, 1]), False)
 
 
-rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 9)), max_size=30)
+rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 9)), max_size=8)
 
 
 def test_nothing_at_all():
@@ -127,11 +127,8 @@ def test_malformed_arrays_are_refused(which, value, match):
 @given(rows, st.data())
 @fuzz(200)
 def test_the_quick_check_of_packings_finds_every_overlap(triples, data):
-    table = [(lower, lower + length, size) for lower, length, size in triples][:8]
-    lower, upper, size = (ints(row[k] for row in table) for k in range(3))
-    offsets = ints(
-        data.draw(st.lists(st.integers(0, 20), min_size=len(table), max_size=len(table)))
-    )
+    lower, upper, size = lived(triples)
+    offsets = ints(data.draw(st.integers(0, 20)) for _ in triples)
     top = max((offsets + size)[(size > 0) & (lower < upper)].tolist(), default=0)
     holds = lm.verify_buffers(problem_of((lower, upper, size)), offsets) == ()
     assert _native.packing_holds(lower, upper, size, offsets, top) == holds
@@ -150,10 +147,7 @@ def assert_same(one, other):
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_threads_do_not_change_the_answer(threads):
-    random = np.random.default_rng(3)
-    lower = random.integers(0, 60, 120)
-    upper, size = lower + random.integers(5, 50, 120), random.integers(1, 90, 120)
-    problem = packing_problem(problem_of((lower, upper, size)))
+    problem = packing_problem(problem_of(crowd(120, 60, 50, 90, seed=3)))
     options = {"seed": 5, "nodes": 60_000}
     one = problem.minimise(**options)
     assert_same(one, problem.minimise(**options, threads=threads))

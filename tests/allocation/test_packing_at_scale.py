@@ -8,17 +8,12 @@ import sys
 import numpy as np
 import pytest
 from tests.support.needs import SANITIZER
+from tests.support.problems import crowd
 
 import loadmaster as lm
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import broken_rules
-
-
-def spread(count, seed):
-    random = np.random.default_rng(seed)
-    lower = random.integers(0, count, count)
-    return lower, lower + random.integers(1, 300, count), random.integers(1, 1 << 16, count)
 
 
 def windows(count, length, seed):
@@ -41,7 +36,7 @@ def packed(problem):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.slow
 def test_large_packings_hold_and_repeat_and_do_not_beat_the_bound(seed):
-    problem = problem_of(spread(3000, seed))
+    problem = problem_of(crowd(3000, 3000, 300, 1 << 16, seed))
     found = packed(problem)
     assert not list(broken_rules(problem, found.offsets))
     assert found.bound <= found.peak <= 1.04 * found.bound
@@ -50,7 +45,7 @@ def test_large_packings_hold_and_repeat_and_do_not_beat_the_bound(seed):
 
 @pytest.mark.parametrize("alignment", [64, 96])
 def test_aligned_ones_hold(alignment):
-    lower, upper, size = spread(2500, 7)
+    lower, upper, size = crowd(2500, 2500, 300, 1 << 16, 7)
     problem = problem_of(
         {
             "lower": lower,
@@ -107,7 +102,7 @@ def test_a_buffer_of_arrays_takes_few_bytes():
 
 
 def test_best_fit_by_birth_is_best_fit():
-    columns = spread(1600, 3)
+    columns = crowd(1600, 1600, 300, 1 << 16, 3)
     order = np.lexsort((-columns[2], columns[0]))
     problem = problem_of(columns)
     quick = packing_problem(problem).place_in_order(order, best_fit=True).offsets

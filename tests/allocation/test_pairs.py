@@ -42,8 +42,6 @@ def test_what_is_alive_two_by_two_is_the_reason():
     )
     assert reason.irreducible
     assert reason.buffers == ("a", "b", "c", "other")
-    at_one_instant = lm.allocate(three(), 12).certificate
-    assert (at_one_instant.kind, at_one_instant.required, at_one_instant.instant) == ("load", 13, 2)
 
 
 @given(records())

@@ -15,15 +15,13 @@ def clock(monkeypatch):
     return now
 
 
-def test_time_runs_out(clock):
+@pytest.mark.parametrize(
+    ("now", "left", "spent"), [(100, 8.0, 0.0), (102, 6.0, 0.25), (108, 0.0, 1.0), (200, 0.0, 1.0)]
+)
+def test_time_runs_out(clock, now, left, spent):
     deadline = Deadline.within(8.0)
-    assert (deadline.left(), deadline.spent(), deadline.passed()) == (8.0, 0.0, False)
-    clock[0] = 102.0
-    assert (deadline.left(), deadline.spent(), deadline.passed()) == (6.0, 0.25, False)
-    clock[0] = 108.0
-    assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
-    clock[0] = 200.0
-    assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
+    clock[0] = now
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (left, spent, left == 0)
 
 
 def test_a_part_is_of_the_time_left(clock):

@@ -1,17 +1,15 @@
 """One record of effort is the budget of every search."""
 
-import numpy as np
 import pytest
 from tests.mapping.test_map_jobs import jobs
+from tests.support.problems import crowd
 from tests.support.sequences import training
 
 import loadmaster as lm
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import LoadmasterError
 
-RNG = np.random.default_rng(0)
-LOWER = RNG.integers(0, 400, 300)
-BUFFERS = (LOWER, LOWER + RNG.integers(1, 80, 300), RNG.integers(1, 1000, 300))
+BUFFERS = crowd(300, 400, 80, 1000)
 STEP = training(6, in_place=True, bandwidth=100.0)
 SEARCHES = {
     "allocate": lambda effort: lm.allocate(BUFFERS, effort=effort).peak,

@@ -1,30 +1,28 @@
 """Programs grow, and are solved from several threads at once."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from loadmaster.core.linear_program import LinearProgram
 
 
-def test_two_threads_solve_at_once():
-    values = []
+def test_threads_solve_at_once():
     started = threading.Barrier(4)
 
-    def work():
+    def solved(_):
         started.wait()
+        values = []
         for _ in range(30):
             model = LinearProgram("a test", interruptible=True)
             model.columns(np.array([1.0, 2.0]), 0.0, 1.0)
             model.entries(model.rows(1.0, np.inf), np.arange(2), 1.0)
             values.append(model.solve().objective)
+        return values
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert values == [1.0] * 120
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(solved, range(4))) == [[1.0] * 30] * 4
 
 
 def test_programs_grow_between_solutions():

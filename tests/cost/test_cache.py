@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from tests.support.layers import same_fields
 from tests.support.networks import npu, residual_chain
 
 from loadmaster.cost import analyse as job_analyser
@@ -16,10 +16,6 @@ from loadmaster.workloads.lowering.instantiate import lower
 
 TARGET = npu()
 WORK = lower([residual_chain(2)], TARGET)
-
-
-def same(one, two):
-    return all(np.array_equal(value, getattr(two, name)) for name, value in vars(one).items())
 
 
 def entries(place):
@@ -40,9 +36,9 @@ def forbid(monkeypatch):
 def test_equal_work_is_analysed_once_and_keeps_its_own_names(tmp_path, monkeypatch):
     place = tmp_path / "folder" / "cache.sqlite"
     first = analyse(WORK, TARGET, cache=place)
-    assert same(first, analyse(WORK, TARGET))
+    assert same_fields(first, analyse(WORK, TARGET))
     forbid(monkeypatch)
-    assert same(first, analyse(WORK, TARGET, cache=place))
+    assert same_fields(first, analyse(WORK, TARGET, cache=place))
     renamed = replace(WORK, jobs=tuple(replace(job, name=f"other {job.name}") for job in WORK.jobs))
     cores = replace(
         TARGET, cores=tuple(replace(core, name=f"other {core.name}") for core in TARGET.cores)
@@ -50,7 +46,7 @@ def test_equal_work_is_analysed_once_and_keeps_its_own_names(tmp_path, monkeypat
     other = analyse(renamed, cores, cache=place)
     assert other.jobs[0] == f"other {WORK.jobs[0].name}"
     assert other.cores == ("other c0", "other c1")
-    assert same(replace(other, jobs=first.jobs, cores=first.cores), first)
+    assert same_fields(replace(other, jobs=first.jobs, cores=first.cores), first)
     assert entries(place) == 1
 
 
@@ -98,7 +94,7 @@ def test_a_table_is_parsed_once(tmp_path, monkeypatch):
     first = read_job_analysis(file, cache=place)
     assert first.energy is None
     forbid(monkeypatch)
-    assert same(first, read_job_analysis(file, cache=place))
+    assert same_fields(first, read_job_analysis(file, cache=place))
     file.write_text("job,core,latency_s,bandwidth_bytes_per_s\na,x,1,2\nb,y,3,5\n")
     with pytest.raises(AssertionError, match="worked out again"):
         read_job_analysis(file, cache=place)
@@ -132,8 +128,8 @@ def test_a_damaged_file_changes_nothing(damage, tmp_path):
     place = tmp_path / "cache.sqlite"
     good = analyse(WORK, TARGET, cache=place)
     damage(place)
-    assert same(analyse(WORK, TARGET, cache=place), good)
-    assert same(analyse(WORK, TARGET, cache=place), good)
+    assert same_fields(analyse(WORK, TARGET, cache=place), good)
+    assert same_fields(analyse(WORK, TARGET, cache=place), good)
 
 
 def test_a_file_that_another_process_holds_is_done_without(tmp_path, monkeypatch):
@@ -142,7 +138,7 @@ def test_a_file_that_another_process_holds_is_done_without(tmp_path, monkeypatch
     good = analyse(WORK, TARGET, cache=place)
     with closing(sqlite3.connect(place, isolation_level=None)) as other, other:
         other.execute("BEGIN EXCLUSIVE")
-        assert same(analyse(WORK, TARGET, cache=place), good)
+        assert same_fields(analyse(WORK, TARGET, cache=place), good)
         other.execute("ROLLBACK")
 
 
@@ -155,7 +151,7 @@ def test_many_can_use_one_file_at_once_and_old_entries_make_room(tmp_path, monke
         cache = AnalysisCache(place)
         cache.put(key, table)
         known = cache.get(key)
-        return known is None or same(known, table)
+        return known is None or same_fields(known, table)
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(use, map(str, range(24))))

@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.cut_networks import convolutions
-from tests.support.efforts import TEST
 from tests.support.fuzzing import fuzz
 from tests.support.layers import machine, nests, one_job, operand_bytes
-from tests.support.networks import RATES, residual_chain
+from tests.support.networks import RATES
 
-import loadmaster as lm
 from loadmaster.cost.analyse import analyse
 from loadmaster.cost.analytical.energy import (
     area,
@@ -26,8 +23,7 @@ from loadmaster.cost.analytical.job_costs import job_costs
 from loadmaster.cost.analytical.nests import best_tilings, nest_table
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
-from loadmaster.workloads.job import Job, NetworkInfo, Operand, TensorInstance, Workload
-from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.job import Operand
 
 ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
 networks_on_chip = st.fixed_dictionaries(
@@ -216,25 +212,6 @@ def test_the_first_tile_is_waited_for_and_the_last_one_leaves():
     assert moved == pytest.approx(64 * 16 + weights + 64 * 8)
 
 
-@pytest.mark.parametrize(
-    ("style", "delivered"),
-    [
-        # 512 bytes hold all 9 taps of 2 blocks of inputs: sums leave once. Inputs cross for both
-        # blocks of outputs and every tap.
-        (Style.WEIGHT_STATIONARY, 9 * 17 * 9 + 2 * 35 * 17 * 9 + 35 * 9),
-        # 35 positions take 5 turns on 8 rows, which 128 sums of an element cover at once.
-        (Style.OUTPUT_STATIONARY, 9 * 17 * 9 + 35 * 17 * 9 + 35 * 9),
-        # 2 filters stand in 8 rows: 9 of them take 5 rounds; 5 output rows fit into 16 columns; 17
-        # inputs are interleaved.
-        (Style.ROW_STATIONARY, 9 * 17 * 9 + 5 * 17 * 7 * 9 + 35 * 9),
-    ],
-)
-def test_deliveries_by_hand(style, delivered):
-    nest = LoopNest(k=9, c=17, y=5, x=7, r=3, s=3)
-    costs = job_costs(one_job(nest, *operand_bytes(nest)), machine(style))
-    assert costs.kinds[0].delivered.tolist() == [delivered]
-
-
 def test_a_slow_network_sets_the_pace_and_its_latency_comes_once():
     nest = LoopNest(k=9, c=17, y=5, x=7, r=3, s=3)
     work = one_job(nest, *operand_bytes(nest))
@@ -272,24 +249,11 @@ def test_strides_are_seen_in_the_input_that_is_delivered():
 
 
 def bare_job(elements, size):
-    tensors = (
-        TensorInstance("i", "n", "i", 0, size, "input"),
-        TensorInstance("o", "n", "o", 0, size, "activation", True, 0),
-    )
-    job = Job(
-        "j",
-        "n",
-        0,
-        "Op",
-        ("op",),
-        (),
-        elements,
-        16,
-        (Operand("i", size),),
-        (Operand("o", size),),
-        (),
-    )
-    return Workload((NetworkInfo("n", "", "fp16", 1, 1, 0, (), ()),), (job,), tensors)
+    """One that has no loops, of two bytes an element."""
+    work = one_job(LoopNest(k=1, c=1), size, 0, size)
+    operands = {"reads": (Operand("i", size),), "writes": (Operand("o", size),)}
+    job = replace(work.jobs[0], nests=(), elements=elements, bits=16, **operands)
+    return replace(work, jobs=(job,))
 
 
 def test_work_without_arithmetic_passes_the_lanes_and_nothing_takes_less_than_a_cycle():
@@ -306,47 +270,6 @@ def test_work_without_arithmetic_passes_the_lanes_and_nothing_takes_less_than_a_
     ] == pytest.approx(1.2e-6)
 
 
-def test_equal_cores_are_equal_columns_and_company_changes_nothing():
-    target = machine(Style.ROW_STATIONARY, flexible=True)
-    twins = replace(
-        target,
-        cores=(
-            target.cores[0],
-            replace(target.cores[0], name="other"),
-            replace(target.cores[0], name="big", rows=16),
-        ),
-    )
-    alone, together = (
-        lower([residual_chain(1)], twins),
-        lower([residual_chain(1), residual_chain(3, "b", 24)], twins),
-    )
-    a, b = analyse(alone, twins), analyse(together, twins)
-    for name in ("latency", "bandwidth", "energy"):
-        one, two = getattr(a, name), getattr(b, name)
-        assert np.array_equal(one[:, 0], one[:, 1])
-        assert not np.array_equal(one[:, 0], one[:, 2])
-        assert np.array_equal(one, two[: len(one)])
-
-
-def test_a_plan_on_a_machine_with_networks_on_chip_and_flexible_arrays_holds(tmp_path):
-    changes = [
-        "cores.ws.flexible=true",
-        "cores.ws.noc_bandwidth=16 GB/s",
-        "cores.lb.noc_latency=1 us",
-    ]
-    network, machines = (
-        lm.load("onnx:squeezenet", precision="int8"),
-        [lm.target("edge-npu", more) for more in ([], changes)],
-    )
-    plans = [lm.plan([network], machine, effort=TEST, cut="none") for machine in machines]
-    assert lm.verify(plans[1]) == ()
-    cut = lm.plan([convolutions(rows=24, channels=64)], machines[1], effort=TEST)
-    assert any(job.ranges for job in cut.jobs)
-    assert lm.verify(cut) == ()
-    assert lm.Plan.load(plans[1].save(tmp_path / "plan.json")) == plans[1]
-    assert plans[1].metrics.makespan.value > plans[0].metrics.makespan.value
-
-
 def test_published_energies_are_met_and_grow_with_the_memory():
     # Horowitz: 10, 20 and 100 pJ for 8 bytes.
     assert [sram_energy(size) * 8e12 for size in (2**13, 2**15, 2**20)] == pytest.approx(
@@ -360,17 +283,19 @@ def test_published_energies_are_met_and_grow_with_the_memory():
     assert dram_energy() * 8e12 == pytest.approx(1300)
 
 
+LAYER = LoopNest(k=8, c=8, y=8, x=8)
+SIZES = operand_bytes(LAYER)
+
+
 def test_energy_of_a_layer_is_the_sum_of_what_it_does():
-    nest = LoopNest(k=8, c=8, y=8, x=8)
-    sizes = operand_bytes(nest)
     target = machine(Style.OUTPUT_STATIONARY)
     core = target.cores[0]
-    table = analyse(one_job(nest, *sizes), target)
+    table = analyse(one_job(LAYER, *SIZES), target)
     # All fits into the buffer and crosses the port once; weights cross the network with every tile
     # of positions.
     network = sram_energy(108 * 1024) / 3
-    tilings = tilings_of(nest, target)
-    by_hand = nest.macs * array_energy(core, 8) + sum(sizes) * (
+    tilings = tilings_of(LAYER, target)
+    by_hand = LAYER.macs * array_energy(core, 8) + sum(SIZES) * (
         sram_energy(core.buffer) + dram_energy()
     )
     by_hand += tilings.delivered[0] * (sram_energy(core.buffer) + network)
@@ -385,16 +310,14 @@ def test_a_target_may_state_every_energy():
         "network": 5e-12,
         "buffer": 7e-12,
     }
-    nest = LoopNest(k=8, c=8, y=8, x=8)
-    sizes = operand_bytes(nest)
     target = machine(Style.OUTPUT_STATIONARY, energy=stated)
     target = target.with_memory(0, energy=11e-12)
-    work = one_job(nest, *sizes)
+    work = one_job(LAYER, *SIZES)
     job = replace(work.jobs[0], elements=100)
     table = analyse(replace(work, jobs=(job,)), target)
-    delivered = tilings_of(nest, target).delivered[0]
+    delivered = tilings_of(LAYER, target).delivered[0]
     by_hand = (
-        nest.macs * (1 + (2 + 2 * 4) * 3) + 100 * 2 + delivered * (5 + 7) + sum(sizes) * (7 + 11)
+        LAYER.macs * (1 + (2 + 2 * 4) * 3) + 100 * 2 + delivered * (5 + 7) + sum(SIZES) * (7 + 11)
     )
     assert table.energy[0, 0] == pytest.approx(by_hand * 1e-12)
 

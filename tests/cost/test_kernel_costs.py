@@ -85,10 +85,15 @@ def test_a_partial_update_needs_the_tensor_and_moves_its_part():
     assert steps.kernels[1].operands[1].slow_seconds == pytest.approx(50 / 14e9)
 
 
-def test_a_machine_whose_kernels_need_fast_operands():
+@pytest.fixture
+def graph():
+    """One elementwise operator."""
     build = GraphBuilder()
-    build.elementwise("y", build.tensor("x", (8, 4, 4), TensorKind.INPUT))
-    steps = kernel_sequence(build.graph("y"), staged_machine(2**20))
+    return build.graph(build.elementwise("y", build.tensor("x", (8, 4, 4), TensorKind.INPUT)))
+
+
+def test_a_machine_whose_kernels_need_fast_operands(graph):
+    steps = kernel_sequence(graph, staged_machine(2**20))
     assert all(math.isinf(o.slow_seconds) for o in steps.kernels[0].operands)
     assert math.isinf(steps.seconds(True))
     assert steps.link == CopyLink(1e9, 1e9, 1e9, 1e9)
@@ -104,10 +109,7 @@ def test_copies_without_a_table_run_at_the_slower_memory():
     ).copy == CopyEngine((12e9, 29e9), (2.5e9, 8e9), True)
 
 
-def test_machines_that_cannot_be_used_are_refused():
-    build = GraphBuilder()
-    build.elementwise("y", build.tensor("x", (8, 4, 4), TensorKind.INPUT))
-    graph = build.graph("y")
+def test_machines_that_cannot_be_used_are_refused(graph):
     with pytest.raises(PlacementError, match=r"2 cores \(c0, c1\)"):
         kernel_sequence(graph, npu())
     with pytest.raises(PlacementError, match="no fast memory"):

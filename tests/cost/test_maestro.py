@@ -20,6 +20,9 @@ from loadmaster.workloads.lowering.instantiate import lower
 
 ANSWERS = M3E / "maestro.csv"
 HEADER = "K,C,Y,X,R,S,type"
+in_both_styles = pytest.mark.parametrize(
+    ("style", "name"), [("weight-stationary", "dla"), ("row-stationary", "eye")]
+)
 needs_answers = pytest.mark.skipif(not ANSWERS.is_file(), reason=PUBLIC_INSTANCES)
 
 
@@ -35,9 +38,7 @@ def layers(folder, *rows):
     return file
 
 
-@pytest.mark.parametrize(
-    ("style", "name"), [("weight-stationary", "dla"), ("row-stationary", "eye")]
-)
+@in_both_styles
 @pytest.mark.parametrize("rows", [2, 32])
 def test_cycles_work_and_energy_of_a_list_are_those_of_a_walk_through_its_loops(
     style, name, rows, tmp_path
@@ -59,9 +60,7 @@ def test_cycles_work_and_energy_of_a_list_are_those_of_a_walk_through_its_loops(
 
 
 @needs_answers
-@pytest.mark.parametrize(
-    ("style", "name"), [("weight-stationary", "dla"), ("row-stationary", "eye")]
-)
+@in_both_styles
 @pytest.mark.parametrize("elements", [2048, 4096, 8192])
 def test_cycles_bandwidth_and_energy_are_those_of_maestro(style, name, elements, tmp_path):
     with ANSWERS.open() as file:

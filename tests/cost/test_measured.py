@@ -44,8 +44,6 @@ def test_energy_and_flops_may_be_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "costs.csv:1: is empty"),
-        (HEADER, "a header and no rows"),
         ("job,core,latency_s\na,x,1", "costs.csv:1: column 'bandwidth_bytes_per_s' is missing"),
         (HEADER + "\n,x,1,1", "costs.csv:2:1: job is empty"),
         (HEADER + "\na,,1,1", "costs.csv:2:2: core is empty"),

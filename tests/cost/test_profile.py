@@ -64,6 +64,12 @@ def times(tmp_path):
     return KernelTimes(tmp_path / "kept" / "times.sqlite")
 
 
+@pytest.fixture
+def a_second_each(monkeypatch):
+    """Every kernel is said to take a second."""
+    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
+
+
 def cases(graph):
     return [
         case
@@ -117,8 +123,8 @@ def test_an_interrupted_profile_goes_on(graph, times, tmp_path, monkeypatch):
     assert profile(graph, times, slow=tmp_path, threads=2).reused == 0
 
 
-def test_a_time_limit_leaves_the_rest(graph, times, tmp_path, monkeypatch):
-    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
+@pytest.mark.usefixtures("a_second_each")
+def test_a_time_limit_leaves_the_rest(graph, times, tmp_path):
     done = profile(graph, times, slow=tmp_path, threads=1, time_limit=-1.0)
     assert done.measured == 0
     assert done.interrupted
@@ -137,8 +143,8 @@ def test_what_cannot_run_is_said(graph, times, tmp_path):
     assert "cannot be written down" in done.failed["silent"]
 
 
+@pytest.mark.usefixtures("a_second_each")
 def test_what_is_too_large_is_left_out(graph, times, tmp_path, monkeypatch):
-    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
     monkeypatch.setattr("loadmaster.cost.kernels.profile._free_bytes", lambda: 2 * 2**19)
     done = profile(graph, times, slow=tmp_path, threads=1)
     assert done.measured > 0
@@ -191,9 +197,9 @@ def test_partial_measurements_leave_estimates(graph, times):
     assert sum(part.count for part in found.costs) == len(found.kernels)
 
 
+@pytest.mark.usefixtures("a_second_each")
 def test_the_command_profiles_and_goes_on(graph, tmp_path, monkeypatch):
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
-    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
     call = ("profile torch:profiled_networks:net", FEW, "--slow", tmp_path)
     first, second = (printed(call) for _ in range(2))
     assert first["measured"] == second["reused"] > 0
@@ -210,16 +216,16 @@ def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     graph = lm.load("torch:profiled_networks:net", batch=64, training=True)
     server = lm.target("optane-server")
-    slower = kernel_sequence(
-        graph,
-        replace(server, memories=tuple(map(_slowed, server.memories)), cores=_tenth(server.cores)),
-    )
-    by_case = {}
+    tenths = [
+        "dram.bandwidth=10 GB/s",
+        "pmm.read_bandwidth=3.9 GB/s",
+        "pmm.write_bandwidth=1.4 GB/s",
+        "cores.cpu.peak=230 GFLOP/s",
+    ]
+    slower = kernel_sequence(graph, lm.target("optane-server", tenths))
+    kernels, by_case = {kernel.name: kernel for kernel in slower.kernels}, {}
     for op in graph.ops:
-        case, kernel = (
-            case_of(graph, op),
-            next((kernel for kernel in slower.kernels if kernel.name == op.name), None),
-        )
+        case, kernel = case_of(graph, op), kernels.get(op.name)
         if case is not None and kernel is not None:
             names = [slower.tensors[operand.tensor].name for operand in kernel.operands]
             for places in case.combinations:
@@ -249,18 +255,6 @@ def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
     assert calibrated.seconds(False) == pytest.approx(slower.seconds(False), rel=0.05)
     tabled_here = tabled(kernel_sequence(graph, server), read_kernel_times(times), times)
     assert tabled_here.seconds(False) == pytest.approx(slower.seconds(False))
-
-
-def _slowed(memory):
-    return replace(
-        memory,
-        read_bandwidth=memory.read_bandwidth / 10,
-        write_bandwidth=memory.write_bandwidth / 10,
-    )
-
-
-def _tenth(cores):
-    return tuple(replace(core, clock=core.clock / 10) for core in cores)
 
 
 def test_networks_that_cannot_be_run_here_are_refused(monkeypatch, tmp_path):

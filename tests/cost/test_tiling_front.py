@@ -1,14 +1,14 @@
 """Several tilings of a job, for where its operands are expected: each a tiling that the array can
 run, the least of all below each."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.layers import machine, nests, one_job, operand_bytes
+from tests.support.layers import machine, nests, one_job, operand_bytes, same_fields
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError
@@ -58,9 +58,7 @@ def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
         EXPECTED, tilings_for(table, room, core, target, list(EXPECTED)), strict=True
     ):
         (alone,) = tilings_for(table, room, core, target, [name])
-        assert all(
-            np.array_equal(getattr(together, f.name), getattr(alone, f.name)) for f in fields(alone)
-        )
+        assert same_fields(together, alone)
 
 
 @given(nests, st.sampled_from(ARRAYS), st.booleans(), st.sampled_from([0, 16, 512]), st.data())
@@ -145,11 +143,7 @@ def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one():
     alone = replace(
         work, jobs=tuple(replace(job, nests=(*job.nests[:1], *job.nests[1:])) for job in work.jobs)
     )
-    for ours, theirs in zip(front_tables(work, target), front_tables(alone, target), strict=True):
-        assert all(
-            np.array_equal(getattr(ours, field.name), getattr(theirs, field.name))
-            for field in fields(ours)
-        )
+    assert all(map(same_fields, front_tables(work, target), front_tables(alone, target)))
 
 
 def test_jobs_with_operands_of_other_sizes_are_not_alike():

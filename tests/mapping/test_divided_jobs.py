@@ -2,17 +2,16 @@
 that holds for all of them."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.needs import FIXTURES
 
 import loadmaster as lm
 from loadmaster.cost.divided_jobs import LeastWork
 from loadmaster.mapping.divided_jobs import bound_of
 from loadmaster.mapping.group import OBJECTIVES, group_of
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 BANDWIDTHS = (1e9, 64e9, 4e12)
 
 

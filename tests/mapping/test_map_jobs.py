@@ -6,10 +6,10 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.needs import FIXTURES
 
 import loadmaster as lm
 from loadmaster.core.errors import MappingError
@@ -22,7 +22,6 @@ from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
 from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 from loadmaster.mapping.strategies.registry import STRATEGIES
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 NEEDS = {
     "ga": "pymoo",
     "de": "pymoo",
@@ -47,6 +46,12 @@ def jobs(count=30, cores=4, seed=0):
     )
 
 
+def exact_of(mapping, table):
+    """The makespan of a mapping on four cores, in fractions."""
+    order = np.lexsort((mapping.position, mapping.core))
+    return float(exact_makespan(group_of(table, 1e9), queues_of(mapping.core, order, 4)))
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -60,11 +65,7 @@ def test_every_strategy_maps_every_job_and_says_the_truth_about_it(name):
     table = jobs(12)
     samples = 5 if name in ("a2c", "ppo") else 500
     mapping = map_jobs(table, 1e9, strategy=name, samples=samples, seed=3)
-    group = group_of(table, 1e9)
-    order = np.lexsort((mapping.position, mapping.core))
-    assert float(exact_makespan(group, queues_of(mapping.core, order, 4))) == pytest.approx(
-        mapping.makespan, rel=1e-12
-    )
+    assert exact_of(mapping, table) == pytest.approx(mapping.makespan, rel=1e-12)
     assert mapping.end.max() == pytest.approx(mapping.makespan, rel=1e-9)
     assert mapping.lower_bound <= mapping.makespan
     assert mapping.samples <= samples
@@ -167,9 +168,6 @@ def test_a_warm_start_is_worth_something(tmp_path):
     for name in ("magma", "auto"):
         warm = map_jobs(table, 1e9, strategy=name, samples=100, warm_start=start)
         assert warm.makespan == pytest.approx(first.makespan, rel=1e-3)
-    (tmp_path / "odd.json").write_text('{"jobs": [{"job": "a", "core": 1}]}')
-    with pytest.raises(MappingError, match="should be a name"):
-        read_warm_start(tmp_path / "odd.json")
 
 
 def test_the_bound_of_one_job_is_met_and_proven():
@@ -254,7 +252,6 @@ def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name):
     ("text", "words"),
     [
         ("{", "not JSON from line 1, column 2"),
-        ("[1]", "must hold one JSON object"),
         ('{"objectives": [], "front": []}', "front of mappings"),
         (
             '{"jobs": [{"job": "a", "core": "x", "group": 0}]}',
@@ -340,9 +337,7 @@ def test_dependent_jobs_wait_for_each_other_and_for_their_time():
 def test_the_event_engine_agrees_with_exact_fractions_where_nothing_waits():
     table = jobs(20)
     mapping = map_dependent_jobs(table, 1e9, [()] * 20, samples=50)
-    order = np.lexsort((mapping.position, mapping.core))
-    exact = float(exact_makespan(group_of(table, 1e9), queues_of(mapping.core, order, 4)))
-    assert mapping.makespan == pytest.approx(exact, abs=100e-12)
+    assert mapping.makespan == pytest.approx(exact_of(mapping, table), abs=100e-12)
 
 
 def test_due_dates_come_before_the_makespan():

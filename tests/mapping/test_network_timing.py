@@ -15,6 +15,7 @@ from loadmaster.mapping.network_timing import job_times_of, mini_batches_of
 from loadmaster.workloads.job import MiniBatch, network_timings
 
 NETWORKS = ("net", "aux")
+TIMINGS = network_timings(NETWORKS, {"net": 4.0}, {"net": 3.0}, MappingError)
 
 
 def pool():
@@ -84,16 +85,14 @@ def test_unknown_networks_and_times_that_are_none_are_refused(periods, deadlines
 
 
 def test_mini_batches_come_a_period_apart_and_only_last_jobs_are_due():
-    timings = network_timings(NETWORKS, {"net": 4.0}, {"net": 3.0}, MappingError)
-    release, due, weight = job_times_of(pool(), timings, {"net": 2.0})
+    release, due, weight = job_times_of(pool(), TIMINGS, {"net": 2.0})
     assert release.tolist() == [0, 0, 0, 4, 4, 4, 0]
     assert due.tolist() == [inf, 3, 3, inf, 7, 7, inf]
     assert weight.tolist() == [2, 2, 2, 2, 2, 2, 1]
 
 
 def test_a_mini_batch_ends_with_its_last_job():
-    timings = network_timings(NETWORKS, {"net": 4.0}, {"net": 3.0}, MappingError)
-    assert mini_batches_of(pool(), timings, ending(1.0, 2.0, 3.0, 5.0, 8.0, 6.0, 9.0)) == (
+    assert mini_batches_of(pool(), TIMINGS, ending(1.0, 2.0, 3.0, 5.0, 8.0, 6.0, 9.0)) == (
         MiniBatch("net", 0, 0.0, 3.0, 3.0, False),
         MiniBatch("net", 1, 4.0, 8.0, 4.0, True),
         MiniBatch("aux", 0, 0.0, 9.0, 9.0, False),

@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.sequences import holds, random_sequence, training
+from tests.support.hand_sequence import kernel, operand
+from tests.support.sequences import even, holds, random_sequence, training
 
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.decisions import fast_bytes
 from loadmaster.placement.sequence import (
-    Algorithm,
     CopyLink,
-    Kernel,
     KernelSequence,
-    Operand,
     StoredKind,
     StoredTensor,
 )
@@ -36,7 +34,7 @@ from loadmaster.placement.timing import time_moves
 )
 def test_baselines_are_valid_or_say_why_not(name, seed, in_place, share, uneven):
     sequence = random_sequence(seed, kernels=2 + seed % 9, tensors=1 + seed % 7, in_place=in_place)
-    limits = np.full(len(sequence.kernels), int(sequence.peak_bytes * share))
+    limits = even(sequence, int(sequence.peak_bytes * share))
     if uneven:
         limits[seed % len(limits)] //= 2
     try:
@@ -64,14 +62,14 @@ def test_baselines_are_valid_or_say_why_not(name, seed, in_place, share, uneven)
 def test_with_room_for_everything_nothing_is_lost(name):
     for seed in range(20):
         sequence = random_sequence(seed, in_place=False, choices=False)
-        result = baseline(name, sequence, np.full(len(sequence.kernels), sequence.peak_bytes))
+        result = baseline(name, sequence, even(sequence, sequence.peak_bytes))
         assert result.seconds == pytest.approx(sequence.seconds(False))
 
 
 @pytest.mark.parametrize("name", ["largest-first", "intervals"])
 def test_overlapping_strategies_hide_copies_where_the_link_is_fast(name):
     sequence = training(8, in_place=False, bandwidth=8.0)
-    limits = np.full(len(sequence.kernels), 5 * 8)
+    limits = even(sequence, 5 * 8)
     result = baseline(name, sequence, limits)
     assert result.seconds == 16.0
     assert result.moved_bytes > 0
@@ -82,19 +80,19 @@ def test_overlapping_strategies_hide_copies_where_the_link_is_fast(name):
 def test_what_does_not_fit_is_said(name):
     sequence = training(4, in_place=False, bandwidth=8.0)
     with pytest.raises(CapacityError, match=f"{name} does not fit.*kernel '[fb][0-9]'"):
-        baseline(name, sequence, np.full(len(sequence.kernels), 16))
+        baseline(name, sequence, even(sequence, 16))
 
 
 @pytest.mark.parametrize("name", ["first-touch", "largest-first", "lru", "intervals"])
 def test_a_kernel_that_does_not_fit_is_named(name):
     sequence = training(4, in_place=False, bandwidth=8.0)
     with pytest.raises(CapacityError, match=r"kernel 'f1' needs 16 bytes.*limit is 15"):
-        baseline(name, sequence, np.full(len(sequence.kernels), 15))
+        baseline(name, sequence, even(sequence, 15))
 
 
 def test_first_touch_reuses_memory_and_never_moves():
     sequence = training(4, in_place=True, bandwidth=8.0)
-    result = baseline("first-touch", sequence, np.full(len(sequence.kernels), 16))
+    result = baseline("first-touch", sequence, even(sequence, 16))
     assert result.moved_bytes == 0
     assert {stay.tensor for stay in result.placement.stays} == {0, 1}
 
@@ -106,11 +104,11 @@ def test_a_hardware_cache_writes_dirty_blocks_back():
     sequence = replace(
         sequence, tensors=tuple(replace(t, bytes=8) for t in sequence.tensors), alignment=8
     )
-    result = baseline("2lm", sequence, np.full(len(sequence.kernels), 16))
-    roomy = baseline("2lm", sequence, np.full(len(sequence.kernels), 32))
+    result = baseline("2lm", sequence, even(sequence, 16))
+    roomy = baseline("2lm", sequence, even(sequence, 32))
     assert roomy.moved_bytes == 0
     assert roomy.seconds == 8.0
-    assert baseline("2lm", sequence, np.full(len(sequence.kernels), 2**61)).seconds == 8.0
+    assert baseline("2lm", sequence, even(sequence, 2**61)).seconds == 8.0
     # Forward: each write displaces a line (4 fills), of which x2 and x3 displace dirty ones;
     # backward: x1 and x0 are fetched, x2 and x3 written back; the warm cache then holds clean x0
     # and x1, which the next step hits: 2 fills less.
@@ -135,18 +133,8 @@ def test_addresses_of_tensors_that_live_at_once_do_not_overlap():
 
 def test_weights_that_fit_stay_for_lru_and_an_updated_one_is_kept():
     kernels = (
-        Kernel(
-            "use",
-            "op",
-            (Operand(0, True, False, 0.0, math.inf), Operand(1, False, True, 0.0, math.inf)),
-            (Algorithm("a", 1.0),),
-        ),
-        Kernel(
-            "update",
-            "op",
-            (Operand(0, True, True, 0.0, math.inf), Operand(1, True, False, 0.0, math.inf)),
-            (Algorithm("a", 1.0),),
-        ),
+        kernel("use", operand(0, "r", math.inf), operand(1, "w", math.inf)),
+        kernel("update", operand(0, "rw", math.inf), operand(1, "r", math.inf)),
     )
     tensors = (StoredTensor("w", 4, StoredKind.WEIGHT), StoredTensor("g", 4))
     sequence = KernelSequence("step", tensors, kernels, CopyLink(4.0, 4.0, 4.0, 4.0))

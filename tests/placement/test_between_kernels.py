@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.placement_oracles import optimum, sequences
-from tests.support.sequences import random_sequence, replayed, training
+from tests.support.sequences import even, replayed
 
-from loadmaster.core.errors import CapacityError, PlacementError
-from loadmaster.core.progress import Deadline
+from loadmaster.core.errors import CapacityError
 from loadmaster.placement.autotm.bound import Prices, lower_bound
 from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.autotm.program import PlacementProgram
@@ -69,18 +68,19 @@ def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed):
     assert found.seconds == replayed(sequence, found.placement, Mode.STATIC, limits).total == 0.0
 
 
-def two_that_go_together(other):
-    """Two weights that one kernel uses in the same memory, or takes ``other`` seconds, and of which
-    the next needs the first to be fast."""
+def two_that_go_together():
+    """Two weights that one kernel uses in the same memory only, and of which the next needs the
+    first to be fast."""
     tensors = tuple(StoredTensor(name, 4, StoredKind.WEIGHT) for name in "ab")
     only = (Algorithm("a", 0.0, 0),)
     both = (Operand(0, True, False), Operand(1, True, True))
-    together = Kernel("together", "any", both, only, ((0.0, other, other, 1.0),))
+    together = Kernel("together", "any", both, only, ((0.0, math.inf, math.inf, 1.0),))
     first = Kernel("first", "any", (Operand(0, True, True, slow_seconds=math.inf),), only)
     return KernelSequence("two", tensors, (together, first, together), CopyLink(1.0, 1.0, 1.0, 1.0))
 
 
-def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused():
+def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused_unless_they_move():
+    sequence = two_that_go_together()
     with pytest.raises(
         CapacityError,
         match=(
@@ -88,13 +88,8 @@ def test_tensors_that_cannot_stay_anywhere_for_all_measured_kernels_are_refused(
             r" move"
         ),
     ):
-        place_by_program(
-            two_that_go_together(math.inf), np.array([4, 4, 4], dtype=np.int64), Mode.STATIC
-        )
-
-
-def test_placement_with_copies_is_no_slower_than_placement_without():
-    assert place(two_that_go_together(math.inf), 8, mode="sync").seconds == 0.0
+        place_by_program(sequence, np.array([4, 4, 4], dtype=np.int64), Mode.STATIC)
+    assert place(sequence, 8, mode="sync").seconds == 0.0
 
 
 @fuzz(40)
@@ -116,7 +111,7 @@ def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room):
 
 @given(sequences(), st.integers(4, 20), st.booleans(), st.randoms(use_true_random=False))
 def test_bounds_hold_for_any_prices(sequence, room, moves, random):
-    limits = np.full(len(sequence.kernels), room, dtype=np.int64)
+    limits = even(sequence, room)
     arrays = sequence_arrays(sequence, limits)
     shares = np.array([[0.01 + random.random() for _ in range(3)] for _ in sequence.kernels])
     shares /= shares.sum(axis=1, keepdims=True)
@@ -125,34 +120,7 @@ def test_bounds_hold_for_any_prices(sequence, room, moves, random):
     noted = np.array([random.random() < 0.5 for _ in arrays.kernel], dtype=np.uint8)
     free = np.zeros(len(memory))
     prices = Prices(memory, shares, surcharge, noted, free, free)
-    assert lower_bound(arrays, prices, moves) <= optimum(sequence, limits, moves)
-
-
-@pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("share", [0.6, 0.4])
-def test_a_training_step_is_placed_as_a_replay_says_and_always_alike(in_place, share):
-    sequence = training(30, in_place=in_place, bandwidth=8.0)
-    limits = np.full(len(sequence.kernels), int(sequence.peak_bytes * share), dtype=np.int64)
-    found = place_by_program(sequence, limits, Mode.SYNC)
-    assert found.seconds == pytest.approx(
-        replayed(sequence, found.placement, Mode.SYNC, limits).total, rel=1e-12
-    )
-    assert found.lower_bound <= found.seconds
-    again = place_by_program(sequence, limits, Mode.SYNC)
-    assert again.placement == found.placement
-    assert again.lower_bound == found.lower_bound
-
-
-def test_a_deadline_that_has_passed_returns_a_placement_and_a_bound():
-    sequence = random_sequence(11, kernels=40, tensors=40)
-    limits = np.full(len(sequence.kernels), sequence.peak_bytes // 2, dtype=np.int64)
-    found = place_by_program(sequence, limits, Mode.SYNC, deadline=Deadline.within(0))
-    assert found.interrupted
-    assert (
-        found.lower_bound
-        <= found.seconds
-        == pytest.approx(replayed(sequence, found.placement, Mode.SYNC, limits).total, rel=1e-12)
-    )
+    assert lower_bound(arrays, prices, moves) <= optimum(sequence, limits, moves) * (1 + 1e-12)
 
 
 def test_a_kernel_that_cannot_run_is_named_with_what_it_needs():
@@ -172,9 +140,3 @@ def test_a_kernel_that_cannot_run_is_named_with_what_it_needs():
     ):
         place_by_program(sequence, np.array([1000]), Mode.SYNC)
     assert place_by_program(sequence, np.array([1024]), Mode.SYNC).seconds == 2.0
-
-
-def test_limits_of_the_wrong_shape_are_refused():
-    sequence = training(3, in_place=True, bandwidth=8.0)
-    with pytest.raises(PlacementError, match="one for each kernel"):
-        place_by_program(sequence, np.array([1, 2]), Mode.SYNC)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.sequences import holds, random_sequence, replayed, training
+from tests.support.sequences import even, holds, random_sequence, replayed, training
 
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.core.progress import Deadline
@@ -96,6 +96,12 @@ def placements(sequence, seed):
     ]
 
 
+def within(share, seed, kernels, tensors, in_place):
+    """A sequence, and a share of its peak for every kernel."""
+    sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
+    return sequence, np.full(kernels, int(sequence.peak_bytes * share))
+
+
 @fuzz(12)
 @given(
     seed=st.integers(0, 10**9),
@@ -105,8 +111,7 @@ def placements(sequence, seed):
     share=st.floats(0.3, 1.0),
 )
 def test_no_placement_comes_below_the_bound(seed, tensors, kernels, in_place, share):
-    sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
-    limits = np.full(kernels, int(sequence.peak_bytes * share))
+    sequence, limits = within(share, seed, kernels, tensors, in_place)
     try:
         solution = place_overlapping(sequence, limits, gap=0.0)
     except CapacityError:
@@ -149,8 +154,7 @@ def bounds_of(sequence, limits, seed):
     share=st.floats(0.2, 1.0),
 )
 def test_placements_are_valid(seed, tensors, kernels, in_place, share):
-    sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
-    limits = np.full(kernels, int(sequence.peak_bytes * share))
+    sequence, limits = within(share, seed, kernels, tensors, in_place)
     try:
         place_by_program(sequence, limits, Mode.SYNC)
     except CapacityError:
@@ -164,7 +168,7 @@ def test_placements_are_valid(seed, tensors, kernels, in_place, share):
 
 def test_copies_are_hidden_where_the_link_is_fast():
     sequence = training(8, in_place=False, bandwidth=8.0)
-    limits = np.full(len(sequence.kernels), 5 * 8)
+    limits = even(sequence, 5 * 8)
     solution = place_overlapping(sequence, limits, gap=0.0)
     assert place_by_program(sequence, limits, Mode.SYNC).seconds > 16.0
     assert solution.seconds == 16.0
@@ -174,7 +178,7 @@ def test_copies_are_hidden_where_the_link_is_fast():
 
 def test_the_same_answer_every_time_and_a_deadline_returns_an_answer():
     sequence = training(8, in_place=False, bandwidth=4.0)
-    limits = np.full(len(sequence.kernels), 4 * 8)
+    limits = even(sequence, 4 * 8)
     first, second = (place_overlapping(sequence, limits, seed=3) for _ in range(2))
     assert first.placement == second.placement
     hurried = place_overlapping(sequence, limits, deadline=Deadline.within(0))

@@ -11,31 +11,15 @@ from loadmaster.placement.verify import broken_placement_rules
 
 STEP = step()
 ALGORITHMS = (0,) * 5
+STAYS = (
+    *(Stay(X, 0, 1), Stay(W, 0, 5), Stay(A, 0, 2)),
+    *(Stay(B, 1, 3), Stay(DA, 2, 4), Stay(Y, 4, 5)),
+)
 OUT_AND_IN = TensorPlacement(
-    stays=(
-        Stay(X, 0, 1),
-        Stay(W, 0, 5),
-        Stay(A, 0, 2),
-        Stay(B, 1, 3),
-        Stay(DA, 2, 4),
-        Stay(A, 3, 4),
-        Stay(Y, 4, 5),
-    ),
-    moves=(Move(A, False, 2, 2), Move(A, True, 3, 3)),
-    algorithms=ALGORITHMS,
+    (*STAYS, Stay(A, 3, 4)), (Move(A, False, 2, 2), Move(A, True, 3, 3)), ALGORITHMS
 )
 OVERLAPPED = TensorPlacement(
-    stays=(
-        Stay(X, 0, 1),
-        Stay(W, 0, 5),
-        Stay(A, 0, 2),
-        Stay(B, 1, 3),
-        Stay(DA, 2, 4),
-        Stay(A, 2, 4),
-        Stay(Y, 4, 5),
-    ),
-    moves=(Move(A, False, 1, 2), Move(A, True, 2, 3)),
-    algorithms=ALGORITHMS,
+    (*STAYS, Stay(A, 2, 4)), (Move(A, False, 1, 2), Move(A, True, 2, 3)), ALGORITHMS
 )
 FETCHED_WEIGHT = TensorPlacement(
     stays=(Stay(W, 0, 1), Stay(W, 3, 4)),
@@ -131,25 +115,6 @@ def test_kernels_that_need_fast_operands_get_them():
     strict = step(slow=float("inf"))
     assert rules(all_fast(strict), sequence=strict) == set()
     assert rules(FETCHED_WEIGHT, sequence=strict) == {"in-place"}
-
-
-def test_a_kernel_reads_the_slow_copy_while_a_fetch_is_under_way():
-    fetching = TensorPlacement(
-        (Stay(X, 0, 1), Stay(W, 0, 5), Stay(B, 1, 3), Stay(A, 2, 4)),
-        (Move(A, True, 2, 3),),
-        ALGORITHMS,
-    )
-    assert rules(fetching, Mode.ASYNC) == set()
-    assert (
-        rules(
-            replace(
-                fetching, stays=(*fetching.stays[:3], Stay(A, 1, 4)), moves=(Move(A, True, 1, 3),)
-            ),
-            Mode.ASYNC,
-            sequence=STEP,
-        )
-        == set()
-    )
 
 
 def test_addresses_are_apart_aligned_and_within_the_limit():

@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.hand_sequence import A, step
 from tests.support.sequences import holds, random_placement, random_sequence
 
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import (
-    Algorithm,
-    CopyLink,
-    Kernel,
-    KernelSequence,
-    Operand,
     StoredKind,
-    StoredTensor,
 )
 from loadmaster.placement.timing import time_moves
 
@@ -132,8 +127,8 @@ def naive_check(sequence, placement):
         fast = None
         slow = None
         now = 0
-        for step in range(3):
-            if step == 0 or tensor.kind is not StoredKind.WEIGHT:
+        for turn in range(3):
+            if turn == 0 or tensor.kind is not StoredKind.WEIGHT:
                 fast = now if starts_fast and born else None
                 slow = (
                     now if born and (tensor.kind is StoredKind.WEIGHT or not starts_fast) else None
@@ -210,43 +205,9 @@ def test_random_placements_are_of_both_sorts():
     assert 20 < accepted < 180
 
 
-def chain():
-    """Kernel 0 writes tensor 0, kernel 3 reads it; a second each. Tensor 1 is an input that all
-    use. 8 bytes at 4 bytes/s: 2 s."""
-    kernels = tuple(
-        Kernel(
-            f"k{k}",
-            "op",
-            ((Operand(0, k == 3, k == 0, 0.0, math.inf),) if k in (0, 3) else ())
-            + (Operand(1, True, False),),
-            (Algorithm("a", 1.0),),
-        )
-        for k in range(4)
-    )
-    tensors = (StoredTensor("a", 8), StoredTensor("b", 1, StoredKind.INPUT))
-    return KernelSequence("chain", tensors, kernels, CopyLink(8.0, 8.0, 4.0, 4.0))
-
-
-def placed(*moves, gap=(2, 2)):
-    return TensorPlacement((Stay(0, 0, gap[0]), Stay(0, gap[1], 4)), moves, (0,) * 4)
-
-
-def test_a_copy_that_is_late_holds_its_kernel_up():
-    # Out during kernels 1 and half of the stall, back during kernel 2: three stalls of a second in
-    # all.
-    timeline = time_moves(chain(), placed(Move(0, False, 1, 2), Move(0, True, 2, 3)))
-    assert timeline.kernel_start.tolist() == [0.0, 1.0, 3.0, 5.0]
-    assert timeline.total == 6.0
-
-
-def test_blocking_copies_run_between_kernels():
-    timeline = time_moves(chain(), placed(Move(0, False, 1, 1), Move(0, True, 3, 3), gap=(1, 3)))
-    assert timeline.kernel_start.tolist() == [0.0, 2.0, 3.0, 5.0]
-    assert timeline.total == 6.0
-
-
 def test_a_shared_link_makes_copies_in_one_order():
-    backwards = placed(Move(0, True, 2, 3), Move(0, False, 1, 2))
-    assert time_moves(chain(), backwards).total == 6.0
+    sequence, stays = step(), (Stay(A, 0, 2), Stay(A, 2, 4))
+    backwards = TensorPlacement(stays, (Move(A, True, 2, 3), Move(A, False, 1, 2)), (0,) * 5)
+    assert time_moves(sequence, backwards).total > 0
     with pytest.raises(PlacementError, match="waits for that of 'a'"):
-        time_moves(replace(chain(), link=CopyLink(8.0, 8.0, 4.0, 4.0, shared=True)), backwards)
+        time_moves(replace(sequence, link=replace(sequence.link, shared=True)), backwards)

@@ -9,10 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.planning.test_mutations import boxes_of_pieces, network, planned, with_box, with_records
+from tests.planning.test_mutations import (
+    boxes_of_pieces,
+    network,
+    planned,
+    with_box,
+    with_one,
+    with_records,
+)
 from tests.support.cut_networks import convolutions, cut_network
 from tests.support.efforts import SEPARATE
 from tests.support.hand_plan import finished
+from tests.support.needs import FIXTURES
 from tests.support.networks import GraphBuilder, npu
 from tests.support.onnx_builder import constant, model
 from tests.support.summed_networks import network as summed_network
@@ -25,7 +33,6 @@ from loadmaster.planning.verify.plan import verify
 from loadmaster.planning.verify_against import verify_against
 from loadmaster.workloads.graph import TensorKind
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 GRAPHS = {
     "pieces": lambda: [cut_network()],
     "copies": lambda: [network("a", 8)],
@@ -145,20 +152,6 @@ def test_plans_of_torch_modules_pass(training, cut):
     network_ = lm.load("torch:tests.support.factories:layers", batch=64, training=training)
     plan = lm.plan([network_], machine, effort=SEPARATE, cut=cut)
     assert verify_against(plan, [network_], machine) == ()
-
-
-def test_goals_are_part_of_what_is_proven():
-    graph = convolutions()
-    plan = lm.plan(
-        [graph],
-        npu(2),
-        mini_batches=2,
-        effort=SEPARATE,
-        objective="edp",
-        periods={"cut": 1e-4},
-        deadlines={"cut": 1.0},
-    )
-    assert verify_against(plan, [graph], plan.target) == ()
 
 
 # Every field that a plan states about its networks and its machine.
@@ -294,10 +287,6 @@ def tensors_smaller(plan):
         for part in ("tensors", "jobs", "transfers", "allocations"):
             changed = with_records(changed, part, less)
         yield changed
-
-
-def batches_larger(plan):
-    yield with_records(plan, "networks", lambda n: replace(n, batch=8 * n.batch))
 
 
 def precision_relabelled(plan):
@@ -467,10 +456,6 @@ def _raised(cost):
     return replace(cost, lower_bound=min(cost.value, cost.lower_bound * 1.01))
 
 
-def moved_sources(plan):
-    yield with_records(plan, "networks", lambda n: replace(n, source="another.onnx", name=n.name))
-
-
 def faster_machine(plan):
     yield replace(plan, target=plan.target.with_memory(0, capacity=2 * plan.target.main.capacity))
 
@@ -478,7 +463,6 @@ def faster_machine(plan):
 FORGERIES = {
     outputs_dropped: ("pieces", "batches", "chain"),
     tensors_smaller: ("batches", "copies", "chain"),
-    batches_larger: ("pieces", "copies", "chain"),
     precision_relabelled: ("chain",),
     scalars_for_nothing: ("pieces", "batches"),
     half_the_work: ("chain",),
@@ -488,8 +472,7 @@ FORGERIES = {
     operators_gone: ("chain",),
     operators_merged: ("chain",),
     bounds_raised: ("pieces",),
-    moved_sources: ("pieces", "copies", "chain"),
-    faster_machine: ("pieces", "copies", "chain"),
+    faster_machine: ("copies", "chain"),
 }
 """Forgeries, and the plans that offer them."""
 
@@ -529,9 +512,7 @@ def reads_dropped(plan):
     """Each piece leaves out one thing that it reads, with its transfers and tiles."""
     for job, operand, _, _ in boxes_of_pieces(plan):
         reads = tuple(x for x in job.reads if x is not operand)
-        changed = with_records(
-            plan, "jobs", lambda j, w=job, r=reads: replace(j, reads=r) if j is w else j
-        )
+        changed = with_one(plan, "jobs", job, reads=reads)
         own, tile = (job.name, operand.tensor), (job.core, operand.tensor, job.start)
         transfers = tuple(t for t in plan.transfers if (t.job, t.tensor) != own)
         kept = tuple(a for a in plan.allocations if (a.memory, a.tensor, a.start) != tile)

@@ -26,7 +26,6 @@ from tests.support.edits import (
     with_bits,
     with_network,
     with_operand,
-    with_readers,
     without,
     without_job,
     without_reading,
@@ -62,21 +61,43 @@ BEFORE = next(
     for tensor in SUMS.values()
     if any(tensor.name == operand.tensor for operand in LAST.reads)
 )
+PARTS = {tensor.name for tensor in SUMMED.tensors if tensor.ranges and not tensor.summed}
+JOINING, JOINED = next(
+    (job, operand)
+    for job in SUMMED.jobs
+    for operand in job.reads
+    if operand.tensor in PARTS and not job.ranges
+)
 STRANGER = next(job for job in SUMMED.jobs if job.operators != LAST.operators)
+
+
+def curves(changed):
+    """The shared plan with other curves of some links."""
+    return replace(SHARED, links=SHARED.links | changed)
+
+
+def byte_energy(changed):
+    return replace(SHARED, byte_energy=SHARED.byte_energy | changed)
+
+
+def objective(**changes):
+    return replace(SHARED, objective=replace(SHARED.objective, **changes))
+
+
+def with_tensor(name, plan=SHARED, /, **changes):
+    return edit(plan, "tensors", named(name), **changes)
 
 
 def summing(first, last):
     """The last piece of a chain sums from so many terms after its first until so many after its
     last."""
-    return edit(
-        SUMMED, "jobs", named(LAST.name), summed=(LAST.summed[0] + first, LAST.summed[1] + last)
-    )
+    return job(LAST.name, SUMMED, summed=(LAST.summed[0] + first, LAST.summed[1] + last))
 
 
 def with_sums_for(name):
     """A job reads the sums that the last piece of a chain reads, as that does."""
     mine = next(operand for operand in LAST.reads if operand.tensor == BEFORE.name)
-    return edit(SUMMED, "jobs", named(name), reads=(*STRANGER.reads, mine))
+    return job(name, SUMMED, reads=(*STRANGER.reads, mine))
 
 
 WIDER = SHARED.target.with_memory(1, read_bandwidth=2 * SHARED.target.fast.read_bandwidth)
@@ -96,7 +117,7 @@ BREAKS = {
         "start of job 'net/fc@0'",
     ),
     "huge bytes": (
-        edit(SHARED, "tensors", named("net/w"), bytes=2**63),
+        with_tensor("net/w", bytes=2**63),
         "number",
         "bytes of tensor 'net/w'",
     ),
@@ -117,7 +138,7 @@ BREAKS = {
     ),
     "job called like a copy": (copied("load x", name="n/p@0"), "name", "'n/p@0'"),
     "same tensor twice": (
-        edit(SHARED, "tensors", named("net/x@1"), name="net/x@0"),
+        with_tensor("net/x@1", name="net/x@0"),
         "name",
         "'net/x@0'",
     ),
@@ -144,7 +165,7 @@ BREAKS = {
         "names the memory or core 'z'",
     ),
     "curve of nothing": (
-        replace(SHARED, links=SHARED.links | {"sea": ()}),
+        curves({"sea": ()}),
         "reference",
         "links names the memory or core 'sea'",
     ),
@@ -186,7 +207,7 @@ BREAKS = {
         "network 'net' has no mini-batch 2",
     ),
     "mini-batch too few": (
-        finished(edit(SHARED, "networks", named("aux"), mini_batches=2**40, macs=0)),
+        finished(with_network("aux", mini_batches=2**40, macs=0)),
         "complete dataflow work",
         "no job does mini-batch 1 of 1099511627776",
     ),
@@ -274,9 +295,13 @@ BREAKS = {
         "job 'net/fc@0' does not read 'h', which its operators need",
     ),
     "half of a split tensor": (
-        with_readers(("aux/y#0",)),
-        "dataflow",
-        "job 'aux/use#0@0' does not read 'aux/y#1', a part of what",
+        job(
+            JOINING.name,
+            SUMMED,
+            reads=tuple(operand for operand in JOINING.reads if operand is not JOINED),
+        ),
+        "dataflow stream tile",
+        f"job '{JOINING.name}' does not read '{JOINED.tensor}', a part of what",
     ),
     "output that is forgotten": (
         edit(
@@ -289,9 +314,7 @@ BREAKS = {
         "network 'net': 'y' is written, but is no output and nothing reads it",
     ),
     "input that is called a weight": (
-        allocation(
-            "aux/x", "dram", plan=edit(SHARED, "tensors", named("aux/x"), kind="weight"), end=us(40)
-        ),
+        allocation("aux/x", "dram", plan=with_tensor("aux/x", kind="weight"), end=us(40)),
         "dataflow",
         "tensor 'aux/x' is said to be no input, its network says otherwise",
     ),
@@ -349,12 +372,12 @@ BREAKS = {
         "tensor 'net/h@7' is said to be there from the start, but an operator writes it",
     ),
     "result that is no activation": (
-        edit(SHARED, "tensors", named("net/h@0"), kind="weight"),
+        with_tensor("net/h@0", kind="weight"),
         "dataflow alike weight",
         "tensor 'net/h@0' is said to be of kind weight, but job 'net/conv@0' produces it",
     ),
     "input that is an activation": (
-        edit(SHARED, "tensors", named("aux/x"), kind="activation"),
+        with_tensor("aux/x", kind="activation"),
         "dataflow",
         "tensor 'aux/x' is neither a weight nor an input",
     ),
@@ -388,27 +411,26 @@ BREAKS = {
     ),
     # Pieces and parts.
     "range beyond the shape": (
-        edit(SHARED, "tensors", named("net/w"), shape=(4,), ranges=((0, 5),)),
+        with_tensor("net/w", shape=(4,), ranges=((0, 5),)),
         "range",
         "tensor 'net/w'",
     ),
     "whole job that sums a part": (
-        edit(SHARED, "jobs", named("net/fc@0"), summed=(0, 1)),
+        job("net/fc@0", summed=(0, 1)),
         "range",
         "and not which part it makes",
     ),
     "write that is a part": (
-        edit(
+        job(
+            PIECE.name,
             CUT,
-            "jobs",
-            named(PIECE.name),
             writes=tuple(replace(x, ranges=PIECE.ranges) for x in PIECE.writes),
         ),
         "range",
         f"job '{PIECE.name}' writes a part of",
     ),
     "operand that is read twice": (
-        edit(CUT, "jobs", named(PIECE.name), reads=(*PIECE.reads, PIECE.reads[0])),
+        job(PIECE.name, CUT, reads=(*PIECE.reads, PIECE.reads[0])),
         "read stream",
         f"job '{PIECE.name}': the boxes that it reads of",
     ),
@@ -676,24 +698,17 @@ BREAKS = {
         "lasts beyond the end of the plan",
     ),
     "overloaded curve": (
-        replace(
-            SHARED,
-            links=SHARED.links
-            | {"scratchpad": (replace(SCRATCH_CURVE[0], load=1.01), *SCRATCH_CURVE[1:])},
-        ),
+        curves({"scratchpad": (replace(SCRATCH_CURVE[0], load=1.01), *SCRATCH_CURVE[1:])}),
         "curve",
         "the curve of link scratchpad has a load of 1.01",
     ),
     "curve with a gap": (
-        replace(SHARED, links=SHARED.links | {"scratchpad": SCRATCH_CURVE[1:]}),
+        curves({"scratchpad": SCRATCH_CURVE[1:]}),
         "curve",
         "has moved 0 B by 10.0 us",
     ),
     "curve of other times": (
-        replace(
-            SHARED,
-            links=SHARED.links | {"dram": (EXCHANGED[0], EXCHANGED[1], *SHARED.links["dram"][2:])},
-        ),
+        curves({"dram": (EXCHANGED[0], EXCHANGED[1], *SHARED.links["dram"][2:])}),
         "curve",
         (
             "the curve of link dram has moved 1.96 KiB by 10.0 us, when 3.00 KiB of its transfers"
@@ -701,11 +716,7 @@ BREAKS = {
         ),
     ),
     "curve without a load": (
-        replace(
-            SHARED,
-            links=SHARED.links
-            | {"scratchpad": (replace(SCRATCH_CURVE[0], load=0.01), *SCRATCH_CURVE[1:])},
-        ),
+        curves({"scratchpad": (replace(SCRATCH_CURVE[0], load=0.01), *SCRATCH_CURVE[1:])}),
         "curve",
         "with a load of 0.01, that is between 80000000 and 80000000 bytes/s",
     ),
@@ -722,7 +733,7 @@ BREAKS = {
         "0.00100 ns above its bound",
     ),
     "network with more work": (
-        edit(SHARED, "networks", named("aux"), macs=2001),
+        with_network("aux", macs=2001),
         "work",
         "network 'aux' do 2000 multiply-accumulates",
     ),
@@ -841,12 +852,12 @@ BREAKS = {
         "metrics.energy_by has no entry for scratchpad",
     ),
     "byte that takes less than the target says": (
-        finished(replace(SHARED, byte_energy=SHARED.byte_energy | {"dram": 99e-12})),
+        finished(byte_energy({"dram": 99e-12})),
         "byte-energy",
         "a byte of dram is said to take 99.0 pJ, where it takes 100 pJ",
     ),
     "byte that takes less than is published": (
-        finished(replace(SHARED, byte_energy=SHARED.byte_energy | {"a": 8e-13})),
+        finished(byte_energy({"a": 8e-13})),
         "byte-energy",
         "a byte of a is said to take 0.800 pJ, where it takes 0.884 pJ",
     ),
@@ -863,7 +874,7 @@ BREAKS = {
     ),
     "terms that are none": (summing(0, -(10**6)), "range", f"job '{LAST.name}' takes the part"),
     "sums that do not begin": (
-        edit(SUMMED, "tensors", named(BEFORE.name), summed=(1, 2)),
+        with_tensor(BEFORE.name, SUMMED, summed=(1, 2)),
         "range",
         f"tensor '{BEFORE.name}': [1, 2]",
     ),
@@ -883,7 +894,7 @@ BREAKS = {
         f"the pieces of operator '{LAST.operators[0]}' with the terms of their sums are",
     ),
     "sums of other terms": (
-        edit(SUMMED, "tensors", named(BEFORE.name), summed=(0, BEFORE.summed[1] + 1)),
+        with_tensor(BEFORE.name, SUMMED, summed=(0, BEFORE.summed[1] + 1)),
         "chain",
         (
             f"job '{BEFORE.producer}' writes '{BEFORE.name}', which holds other sums than those"
@@ -891,15 +902,14 @@ BREAKS = {
         ),
     ),
     "sums narrower than accumulators": (
-        edit(SUMMED, "tensors", named(BEFORE.name), bytes=BEFORE.bytes // 2),
+        with_tensor(BEFORE.name, SUMMED, bytes=BEFORE.bytes // 2),
         "chain size",
         f"tensor '{BEFORE.name}' has {BEFORE.bytes // 2} bytes",
     ),
     "sums that nobody adds to": (
-        edit(
+        job(
+            LAST.name,
             SUMMED,
-            "jobs",
-            named(LAST.name),
             reads=tuple(operand for operand in LAST.reads if operand.tensor not in SUMS),
         ),
         "chain stream tile",
@@ -914,32 +924,32 @@ BREAKS = {
         ),
     ),
     "sums that are awaited by nobody": (
-        edit(SUMMED, "jobs", named(LAST.name), after=()),
+        job(LAST.name, SUMMED, after=()),
         "dependency",
         f"job '{LAST.name}'",
     ),
     "sums as a result": (
-        edit(SUMMED, "tensors", named(BEFORE.name), summed=()),
+        with_tensor(BEFORE.name, SUMMED, summed=()),
         "chain dataflow part",
         f"job '{BEFORE.producer}' writes 0 tensors of partial sums",
     ),
     "unknown objective": (
-        replace(SHARED, objective=replace(SHARED.objective, name="beauty")),
+        objective(name="beauty"),
         "objective",
         "'beauty' of network ''",
     ),
     "objective of another value": (
-        replace(SHARED, objective=replace(SHARED.objective, name="energy")),
+        objective(name="energy"),
         "objective",
         "the value of the objective energy is said to be",
     ),
     "objective of a network for nothing": (
-        replace(SHARED, objective=replace(SHARED.objective, network="net")),
+        objective(network="net"),
         "objective",
         "the objective 'throughput' is said to be of network 'net'",
     ),
     "negative energy": (
-        replace(SHARED, byte_energy=SHARED.byte_energy | {"dram": -1.0}),
+        byte_energy({"dram": -1.0}),
         "number",
         "the energy of 'dram' is -1.0",
     ),

@@ -224,18 +224,3 @@ def test_impossible_deadlines_are_told():
 def test_goals_that_make_no_sense_are_refused(options, message):
     with pytest.raises(PlanError, match=message):
         lm.plan([residual_chain(1)], npu(), **options)
-
-
-def test_an_engine_that_copies_takes_both_ends():
-    """A copy of a byte takes what reading one memory and writing the other does."""
-    plan = lm.plan([residual_chain(3)], npu(scratchpad=2**20), mini_batches=4)
-    copied = sum(transfer.bytes for transfer in plan.transfers if not transfer.job)
-    streamed = sum(
-        transfer.bytes
-        for transfer in plan.transfers
-        if transfer.job and "scratchpad" in (transfer.source, transfer.destination)
-    )
-    assert copied
-    assert plan.metrics.energy_by["scratchpad"] == pytest.approx(
-        (copied + streamed) * plan.byte_energy["scratchpad"]
-    )

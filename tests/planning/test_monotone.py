@@ -91,17 +91,6 @@ def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monke
     )
 
 
-def test_sweeps_are_in_order():
-    axes = parse_axes(["scratchpad=2000,8000,32000", "bandwidth=0.5GB/s,4GB/s"])
-    found = sweep(
-        [convolutions(rows=24, channels=16)], machine(2, 1, 1e9, 1e9), axes, executor=Here(), **FEW
-    )
-    for one, other in itertools.product(found.points, repeat=2):
-        assert one.violations == ()
-        if one.scratchpad <= other.scratchpad and one.bandwidth <= other.bandwidth:
-            assert other.makespan <= one.makespan * (1 + 1e-9)
-
-
 def test_more_cores_of_a_kind_beside_another_are_never_slower():
     """The plan for fewer is taken over core by core: those of another kind move up."""
     axes = parse_axes(["cores.ws.count=1:3"])

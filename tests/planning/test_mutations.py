@@ -41,6 +41,13 @@ def with_records(plan, part, change):
     return replace(plan, **{part: tuple(change(record) for record in getattr(plan, part))})
 
 
+def with_one(plan, part, record, **changes):
+    """The plan with one record changed."""
+    return with_records(
+        plan, part, lambda each: replace(each, **changes) if each is record else each
+    )
+
+
 def moved_ranges(ranges):
     """The same ranges with one of them an element shorter or longer at its end, where that leaves
     something."""
@@ -53,9 +60,7 @@ def pieces_moved(plan):
     """Each piece makes a little less, and so does what it writes."""
     for job in plan.jobs:
         for ranges in moved_ranges(job.ranges):
-            changed = with_records(
-                plan, "jobs", lambda j, w=job, r=ranges: replace(j, ranges=r) if j is w else j
-            )
+            changed = with_one(plan, "jobs", job, ranges=ranges)
             own = {operand.tensor for operand in job.writes}
             yield (
                 job.name,
@@ -71,30 +76,20 @@ def parts_moved(plan):
     """Each part of a tensor holds a little less."""
     for tensor in plan.tensors:
         for ranges in moved_ranges(tensor.ranges):
-            yield (
-                tensor.name,
-                with_records(
-                    plan,
-                    "tensors",
-                    lambda t, w=tensor, r=ranges: replace(t, ranges=r) if t is w else t,
-                ),
-            )
+            yield tensor.name, with_one(plan, "tensors", tensor, ranges=ranges)
 
 
 def pieces_without_ranges(plan):
     """Each piece does not say what it makes."""
     for job in plan.jobs:
         if job.ranges:
-            yield (
-                job.name,
-                with_records(plan, "jobs", lambda j, w=job: replace(j, ranges=()) if j is w else j),
-            )
+            yield job.name, with_one(plan, "jobs", job, ranges=())
 
 
 def with_box(plan, job, operand, ranges):
     """The plan in which a job reads another box of a tensor."""
     reads = tuple(replace(x, ranges=ranges) if x is operand else x for x in job.reads)
-    return with_records(plan, "jobs", lambda j: replace(j, reads=reads) if j is job else j)
+    return with_one(plan, "jobs", job, reads=reads)
 
 
 def boxes_of_pieces(plan):
@@ -138,40 +133,19 @@ def operands_with_holes(plan):
             yield f"{job.name} {operand.tensor}", with_box(plan, job, operand, ranges)
 
 
-def operands_twice(plan):
-    """A piece reads each of its operands once more."""
-    for job, operand, _, _ in boxes_of_pieces(plan):
-        reads = (*job.reads, operand)
-        yield (
-            f"{job.name} {operand.tensor}",
-            with_records(
-                plan, "jobs", lambda j, w=job, r=reads: replace(j, reads=r) if j is w else j
-            ),
-        )
-
-
 HARMFUL = {
-    "pieces that make another part": (pieces_moved, {"piece", "range"}, ("pieces",)),
-    "parts that hold another part": (parts_moved, {"part", "range"}, ("pieces",)),
-    "pieces without ranges": (pieces_without_ranges, {"range"}, ("pieces",)),
-    "operands beyond their tensors": (operands_beyond, {"range"}, ("pieces",)),
-    "operands that leave a hole": (operands_with_holes, {"read"}, ("pieces",)),
-    "operands that are read twice": (operands_twice, {"read"}, ("pieces",)),
+    "pieces that make another part": (pieces_moved, {"piece", "range"}),
+    "parts that hold another part": (parts_moved, {"part", "range"}),
+    "pieces without ranges": (pieces_without_ranges, {"range"}),
+    "operands beyond their tensors": (operands_beyond, {"range"}),
+    "operands that leave a hole": (operands_with_holes, {"read"}),
 }
-"""Mutations, the rules of which each of them must break one, and the plans that offer any."""
+"""Mutations, and the rules of which each of them must break one."""
 
 
-@pytest.mark.parametrize("kind", ["batches", "copies", "pieces"])
-def test_the_plans_hold_before_they_are_changed(kind):
-    assert verify(planned(kind)) == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [(name, kind) for name, (_, _, kinds) in HARMFUL.items() for kind in kinds]
-)
-def test_every_harmful_mutation_is_found(name, kind):
-    change, rules, _ = HARMFUL[name]
-    mutations = list(change(planned(kind)))
+@pytest.mark.parametrize(("change", "rules"), HARMFUL.values(), ids=HARMFUL)
+def test_every_harmful_mutation_is_found(change, rules):
+    mutations = list(change(planned("pieces")))
     assert mutations, "a test that changes nothing proves nothing"
     missed = [
         what

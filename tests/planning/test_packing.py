@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
+from tests.support.problems import crowd, lived
 
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
@@ -14,35 +15,16 @@ from loadmaster.allocation.verify import verify_buffers
 from loadmaster.planning.addresses import reuse_pairs
 from loadmaster.planning.packing import PackingCache, most_alive, pack, pack_all
 
-buffers = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8), st.integers(1, 9)), max_size=14)
-
-
-def columns(rows):
-    start = np.array([s for s, _, _ in rows], dtype=np.int64)
-    return (
-        start,
-        start + np.array([length for _, length, _ in rows], dtype=np.int64),
-        np.array([b for *_, b in rows], dtype=np.int64),
-    )
-
-
-@given(buffers)
-def test_with_room_for_all_everything_is_placed_between_load_and_sum(rows):
-    start, end, size = columns(rows)
-    packing = pack(start, end, size, capacity=10**6, alignment=1)
-    assert (packing.offsets >= 0).all()
-    assert packing.load <= packing.peak <= size.sum()
-
 
 def test_what_does_not_fit_is_left_out_by_value():
-    start, end, size = columns([(0, 10, 6), (0, 10, 6)])
+    start, end, size = lived([(0, 10, 6), (0, 10, 6)])
     packing = pack(start, end, size, capacity=10, alignment=1, value=np.array([1.0, 2.0]))
     assert sorted(packing.offsets.tolist()) == [-1, 0]
 
 
 def test_the_highest_buffer_need_not_fill_what_it_is_aligned_to():
     for sizes, fits in (((64, 1), True), ((64, 64), False)):
-        start, end, size = columns([(0, 9, bytes_) for bytes_ in sizes])
+        start, end, size = lived([(0, 9, bytes_) for bytes_ in sizes])
         found = pack_all(start, end, size, capacity=65, alignment=64)
         assert (found is not None) == fits
         assert found is None or found.offsets[np.argmin(size)] == 64
@@ -69,7 +51,7 @@ def naive_fit(start, end, size, order, capacity):
 )
 @fuzz(200)
 def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(rows, capacity, dice):
-    start, end, size = columns(rows)
+    start, end, size = lived(rows)
     order = list(range(len(rows)))
     dice.shuffle(order)
     none, one = np.full(len(rows), -1, dtype=np.int64), np.ones(len(rows), dtype=np.int64)
@@ -98,14 +80,9 @@ def test_without_time_only_the_first_order_is_tried():
     """Two orders of three: what the first leaves open, a search finds at once."""
     found = 0
     for seed in range(200):
-        dice = np.random.default_rng(seed)
-        start = dice.integers(0, 12, 24)
-        end, size = start + dice.integers(1, 8, 24), dice.integers(1, 30, 24)
-        room = {"capacity": most_alive(start, end, size), "alignment": 1}
-        quick, whole = (
-            pack_all(start, end, size, **room, seconds=0.0),
-            pack_all(start, end, size, **room),
-        )
+        stays = crowd(24, 12, 8, 30, seed)
+        room = {"capacity": most_alive(*stays), "alignment": 1}
+        quick, whole = pack_all(*stays, **room, seconds=0.0), pack_all(*stays, **room)
         assert quick is None or whole is not None
         found += quick is None and whole is not None
     assert found
@@ -140,7 +117,7 @@ def test_what_was_packed_before_is_not_packed_again_unless_time_ran():
 
     packings, stays, room = (
         PackingCache(),
-        columns([(0, 4, 3), (2, 4, 5)]),
+        lived([(0, 4, 3), (2, 4, 5)]),
         {"capacity": 8, "alignment": 1},
     )
     first = packings.get_or_pack(search, *stays, **room, seconds=math.inf)

@@ -4,7 +4,7 @@ the plan says so and holds."""
 import numpy as np
 import pytest
 from tests.support.onnx_builder import constant, constants, model, save
-from tests.support.tflite_models import Model
+from tests.support.tflite_models import started
 
 import loadmaster as lm
 
@@ -34,8 +34,7 @@ def quantised(kind):
 
 
 def tflite(folder):
-    made = Model()
-    main = made.subgraph()
+    made, main = started()
     x = main.input((1, 16, 16, 8), "int8", name="x")
     weight = main.tensor((16, 3, 3, 8), "int8", 1)
     options = {0: 1, 1: 1, 2: 1, 4: 1, 5: 1}

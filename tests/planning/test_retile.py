@@ -9,13 +9,17 @@ SMALL = ["dram.bandwidth=8 GB/s", "cores.ws.buffer=16 KiB", "cores.lb.buffer=16 
 """A machine on which tilings of few cycles and of few bytes differ."""
 
 
-def plans(monkeypatch, network, **more):
+def network():
+    return lm.load("onnx:squeezenet", precision="int8")
+
+
+def plans(monkeypatch, **more):
     """Plans without and with a choice of tilings."""
 
     def as_it_is(planner, solution):
         return planner, solution
 
-    graph, target = lm.load(network, precision="int8"), lm.target("edge-npu", SMALL)
+    graph, target = network(), lm.target("edge-npu", SMALL)
     chosen = lm.plan([graph], target, cut="none", effort="test", **more)
     with monkeypatch.context() as patched:
         patched.setattr(cut_selection, "retiled", as_it_is)
@@ -23,19 +27,19 @@ def plans(monkeypatch, network, **more):
 
 
 def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(monkeypatch, tmp_path):
-    before, after = plans(monkeypatch, "onnx:squeezenet")
+    before, after = plans(monkeypatch)
     assert after.metrics.makespan.value < before.metrics.makespan.value
     assert {job.tiling for job in before.jobs} == {"all streamed"}
     assert len({job.tiling for job in after.jobs}) > 1
     assert after.metrics.makespan.lower_bound <= after.metrics.makespan.value
-    assert verify_against(after, [lm.load("onnx:squeezenet", precision="int8")], after.target) == ()
+    assert verify_against(after, [network()], after.target) == ()
     assert lm.Plan.load(after.save(tmp_path / "plan.json")) == after
     values = [step.value for step in after.search]
     assert values == sorted(values, reverse=True)
 
 
 def test_energy_is_no_higher_either(monkeypatch):
-    before, after = plans(monkeypatch, "onnx:squeezenet", objective="energy")
+    before, after = plans(monkeypatch, objective="energy")
     assert after.objective.value <= before.objective.value
     assert lm.verify(after) == ()
 
@@ -47,7 +51,7 @@ def test_a_plan_for_stated_energies_holds():
     )
     usual, frugal = (
         lm.plan(
-            [lm.load("onnx:squeezenet", precision="int8")],
+            [network()],
             lm.target("edge-npu", more),
             cut="none",
             effort="test",
@@ -62,8 +66,8 @@ def test_a_plan_for_stated_energies_holds():
 def test_a_plan_that_names_another_tiling_than_it_was_timed_with_is_found_out(
     monkeypatch, tmp_path
 ):
-    _, plan = plans(monkeypatch, "onnx:squeezenet")
-    graph, path = lm.load("onnx:squeezenet", precision="int8"), plan.save(tmp_path / "plan.json")
+    _, plan = plans(monkeypatch)
+    graph, path = network(), plan.save(tmp_path / "plan.json")
     text = path.read_text()
     for wrong in ("all streamed", "nowhere"):
         path.write_text(text.replace('"tiling": "all near"', f'"tiling": "{wrong}"'))

@@ -108,6 +108,12 @@ def test_axes_that_make_no_sense_are_refused(texts, word):
         parse_axes(texts)
 
 
+def swept_here(text, target="edge-npu", blocks=1, **options):
+    """A sweep along one axis, in this process unless told otherwise."""
+    options = {"executor": Here()} | options
+    return sweep([residual_chain(blocks)], target, parse_axes([text]), **options)
+
+
 def at(scratchpad, bandwidth=None):
     rate = [] if bandwidth is None else [f"dram.bandwidth={bandwidth}"]
     return lm.target("edge-npu", [f"scratchpad.capacity={scratchpad:.0f}", *rate])
@@ -162,18 +168,11 @@ def test_a_batch_is_read_anew():
         batches.append(batch)
         return [replace(residual_chain(1), batch=batch)]
 
-    found = sweep(
-        [residual_chain(1)],
-        lm.target("edge-npu"),
-        parse_axes(["batch=2,4"]),
-        load=load,
-        executor=Here(),
-        effort=SEPARATE,
-    )
+    found = swept_here("batch=2,4", load=load, effort=SEPARATE)
     assert batches == [2, 4]
     assert [point.frames for point in found.points] == [2, 4]
     with pytest.raises(PlanError, match="give load="):
-        sweep([residual_chain(1)], lm.target("edge-npu"), parse_axes(["batch=2"]), executor=Here())
+        swept_here("batch=2")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +186,7 @@ def test_a_batch_is_read_anew():
 )
 def test_fields_and_networks_that_there_are_not_are_refused(text, error, word):
     with pytest.raises(error, match=word):
-        sweep([residual_chain(1)], lm.target("edge-npu"), parse_axes([text]), executor=Here())
+        swept_here(text)
 
 
 @pytest.mark.parametrize(
@@ -200,23 +199,12 @@ def test_fields_and_networks_that_there_are_not_are_refused(text, error, word):
 )
 def test_arguments_that_there_are_not_are_refused_before_anything_is_planned(given, word):
     with pytest.raises(PlanError, match=word):
-        sweep(
-            [residual_chain(1)],
-            lm.target("edge-npu"),
-            parse_axes(["scratchpad=8KiB"]),
-            **({"executor": Here()} | given),
-        )
+        swept_here("scratchpad=8KiB", **given)
 
 
 def test_points_have_energy_and_the_gap_of_what_was_asked_for():
     options = OPTIONS | {"objective": "energy", "deadlines": {"chain": 1e-9}}
-    found = sweep(
-        [residual_chain(2)],
-        lm.target("edge-npu"),
-        parse_axes(["scratchpad=8KiB,64KiB"]),
-        executor=Here(),
-        **options,
-    )
+    found = swept_here("scratchpad=8KiB,64KiB", blocks=2, **options)
     for point in found.points:
         plan = lm.plan([residual_chain(2)], at(point.scratchpad), **options)
         energy, objective = plan.metrics.energy, plan.objective
@@ -233,18 +221,11 @@ def test_a_target_without_scratchpad_cannot_have_its_size_swept():
     machine = lm.target("edge-npu")
     target = replace(machine, memories=machine.memories[:1], copy=None)
     with pytest.raises(TargetError, match="no fast memory"):
-        sweep([residual_chain(1)], target, AXES, executor=Here())
+        swept_here("scratchpad=0,8KiB", target)
 
 
 def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do():
-    target = lm.target("gpu-pcie")
-    found = sweep(
-        [residual_chain(2)],
-        target,
-        parse_axes(["scratchpad=1KiB,1MiB"]),
-        executor=Here(),
-        effort=SEPARATE,
-    )
+    found = swept_here("scratchpad=1KiB,1MiB", "gpu-pcie", blocks=2, effort=SEPARATE)
     assert [point.planned for point in found.points] == [False, True]
     assert "hbm" in found.points[0].reason
     assert found.fronts() == {(): (found.points[1],)}

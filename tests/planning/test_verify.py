@@ -17,7 +17,6 @@ from tests.support.edits import (
     main_memory,
     streamed,
     timed,
-    with_readers,
 )
 from tests.support.fuzzing import fuzz
 from tests.support.hand_plan import finished, long_plan, us
@@ -70,11 +69,6 @@ def test_a_link_may_be_full_to_the_last_picosecond():
         )
         == ()
     )
-
-
-def test_a_tile_may_read_a_part_of_what_another_operator_has_split():
-    assert verify(with_readers(("aux/y#0", "aux/y#1"))) == ()
-    assert verify(with_readers(("aux/y#0",), ("aux/y#1",))) == ()
 
 
 def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line():
@@ -197,30 +191,27 @@ NAMES = (
 INTEGERS = st.integers(-1, 9000) | st.sampled_from([2**40, 2**63 - 1, 2**63, 10**400])
 TIMES = st.integers(-1, 60).map(us) | st.floats()
 NO_BANDWIDTH = st.floats(max_value=0.0) | st.sampled_from([inf, nan])
-STORAGES = st.lists(st.sampled_from(["x", "w", "h", "y", "z", "net/h@0", "?"]), max_size=3).map(
-    tuple
-)
+
+
+def tuples(elements, most=3):
+    return st.lists(elements, max_size=most).map(tuple)
+
+
+NAME = st.sampled_from(NAMES)
+STORAGES = tuples(st.sampled_from(["x", "w", "h", "y", "z", "net/h@0", "?"]))
+RANGES = tuples(tuples(INTEGERS))
 VALUES = {
     "int": INTEGERS,
     "float": TIMES,
     "bool": st.booleans(),
-    "str": st.sampled_from(NAMES),
-    "tuple[int, ...]": st.lists(INTEGERS, max_size=3).map(tuple),
-    "Ranges": st.lists(st.lists(INTEGERS, max_size=3).map(tuple), max_size=3).map(tuple),
-    "tuple[str, ...]": st.lists(st.sampled_from(NAMES), max_size=3).map(tuple) | STORAGES,
-    "tuple[OperatorInfo, ...]": st.lists(
-        st.builds(OperatorInfo, st.sampled_from(NAMES), STORAGES, STORAGES), max_size=3
-    ).map(tuple),
-    "tuple[PlannedOperand, ...]": st.lists(
-        st.builds(
-            PlannedOperand,
-            st.sampled_from(NAMES),
-            st.sampled_from(NAMES),
-            INTEGERS,
-            st.lists(st.lists(INTEGERS, max_size=3).map(tuple), max_size=3).map(tuple),
-        ),
-        max_size=2,
-    ).map(tuple),
+    "str": NAME,
+    "tuple[int, ...]": tuples(INTEGERS),
+    "Ranges": RANGES,
+    "tuple[str, ...]": tuples(NAME) | STORAGES,
+    "tuple[OperatorInfo, ...]": tuples(st.builds(OperatorInfo, NAME, STORAGES, STORAGES)),
+    "tuple[PlannedOperand, ...]": tuples(
+        st.builds(PlannedOperand, NAME, NAME, INTEGERS, RANGES), 2
+    ),
 }
 
 

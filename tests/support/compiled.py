@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from loadmaster import _native  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
 
 
-def same(one: list[Any], other: list[Any]) -> bool:
+def with_plan(module: Any, memory: Any = None, **options: Any) -> Any:
+    """A module that runs plans, under a budget if one is given."""
+    given = options if memory is None else {"fast_memory": memory, **options}
+    return torch.compile(module, backend=loadmaster, options=given)
+
+
+def without_plan(module: Any) -> Any:
+    """A module that runs the same graphs as PyTorch does."""
+    return torch.compile(module, backend=unmoved_backend())
+
+
+def same(one: Iterable[Any], other: Iterable[Any]) -> bool:
     """Equal in type, shape and every value; where one is not a number, the other is not either."""
-    return len(one) == len(other) and all(map(_same_values, one, other))
+    pairs = list(zip_longest(one, other))
+    return all(a is not None and b is not None and _same_values(a, b) for a, b in pairs)
 
 
 def _same_values(one: Any, other: Any) -> bool:
@@ -52,6 +67,25 @@ def model_of(options: Any) -> Any:
     """The only one."""
     (model,) = models_of(options)
     return model
+
+
+def state_of(module: Any, optimizer: Any) -> list[Any]:
+    """An optimizer's state, parameter by parameter."""
+    return [
+        value.clone()
+        for parameter in module.parameters()
+        for _, value in sorted(optimizer.state[parameter].items())
+        if torch.is_tensor(value)
+    ]
+
+
+def stack(width: int, layers: int, seed: int = 0) -> torch.nn.Sequential:
+    """Linear layers and what is between them."""
+    torch.manual_seed(seed)
+    linear, tanh = torch.nn.Linear, torch.nn.Tanh
+    return torch.nn.Sequential(
+        *(layer for _ in range(layers) for layer in (linear(width, width), tanh()))
+    )
 
 
 class Tied(torch.nn.Module):

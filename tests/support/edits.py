@@ -7,17 +7,14 @@ from typing import Any
 from tests.support.hand_plan import (
     copying_plan,
     finished,
-    place,
     shared_plan,
     streams,
-    tensor,
     tiles,
     us,
 )
 
 from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import PlannedOperand
-from loadmaster.workloads.job import NetworkTiming, OperatorInfo
+from loadmaster.workloads.job import NetworkTiming
 
 SHARED, COPYING = shared_plan(), copying_plan()
 
@@ -171,52 +168,6 @@ def with_bits(bits: int) -> Plan:
         precision=f"fp{bits}",
     )
     return finished(plan)
-
-
-def with_readers(*reads: tuple[str, ...]) -> Plan:
-    """The shared plan and an operator ``use`` at its end that reads the two tiles ``aux/y``; what
-    each of its own tiles reads is given."""
-    last, count = (us(40), us(50)), len(reads)
-    kept = tuple(
-        replace(a, end=us(50)) if a.end == us(40) and a.memory == "dram" else a
-        for a in SHARED.allocations
-    )
-    plan = with_network(
-        "aux", plan=replace(SHARED, allocations=kept), macs=2000 + 1000 * count, outputs=("y", "z")
-    )
-    aux = plan.networks[1]
-    plan = with_network(
-        "aux",
-        plan=plan,
-        operators=(*aux.operators, OperatorInfo("use", ("y",), ("z",), (2,) if count > 1 else ())),
-    )
-    for tile, (name, core) in enumerate(
-        zip(("aux/use#0@0", "aux/use#1@0")[:count], "ab"[:count], strict=True)
-    ):
-        user = next(job for job in SHARED.jobs if job.name == "aux/pool#0@0")
-        operands = {"reads": tuple(PlannedOperand(part, "dram", 500) for part in reads[tile])}
-        operands |= {"writes": (PlannedOperand(f"aux/z#{tile}", "dram", 64),)}
-        user = replace(
-            user,
-            name=name,
-            core=core,
-            start=last[0],
-            end=last[1],
-            tile=tile,
-            tiles=count,
-            ranges=((tile, tile + 1),) if count > 1 else (),
-            **operands,
-        )
-        plan = plus(
-            plan, "jobs", replace(user, operators=("use",), after=("aux/pool#0@0", "aux/pool#1@0"))
-        )
-        made = tensor(f"aux/z#{tile}", 64, name, is_output=True)
-        made = made if count > 1 else replace(made, shape=(), ranges=())
-        plan = plus(plan, "tensors", made)
-        plan = plus(
-            plan, "allocations", place(f"aux/z#{tile}", "dram", 9216 + 64 * tile, 64, 40, 50)
-        )
-    return streamed(plan)
 
 
 def without_reading(name: str) -> Plan:

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 from tests.support.networks import RATES
 
@@ -93,3 +94,8 @@ def operand_bytes(nest: LoopNest) -> tuple[int, int, int]:
         nest.groups * nest.k * nest.c * nest.r * nest.s,
         images * nest.k * nest.y * nest.x,
     )
+
+
+def same_fields(one: Any, other: Any) -> bool:
+    """Whether two records hold the same arrays and values."""
+    return all(np.array_equal(value, getattr(other, name)) for name, value in vars(one).items())

@@ -1,4 +1,9 @@
-"""Reasons to skip a test that hold on a machine where everything is installed."""
+"""Files of the repository that tests read, and reasons to skip one that hold on a machine where
+everything is installed."""
+
+from pathlib import Path
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 SANITIZER = "the address sanitizer keeps memory of its own"
 GPU = "no GPU can be used here"

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
+from loadmaster.core.errors import LoadmasterError
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph, Op
@@ -154,6 +156,16 @@ def int8_graph(*parts: Any, name: str = "tiny") -> Graph:
     proto = model(*parts, opset=17, ir_version=9)
     given: dict[str, Any] = {"batch": None, "dims": {}, "precision": "int8"}
     return build_graph(proto, name=name, source="made for a test", **given)
+
+
+def complaint(path: Any, read: Any = load, **options: Any) -> str:
+    """The error of reading a file: one line that begins with its name."""
+    with pytest.raises(LoadmasterError) as caught:
+        read(path, **options)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    return text
 
 
 def only(graph: Graph, kind: str) -> Op:

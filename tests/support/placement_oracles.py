@@ -6,15 +6,10 @@ import itertools
 import math
 
 from hypothesis import strategies as st
+from tests.support.sequences import random_sequence
 
 from loadmaster.placement.sequence import (
-    Algorithm,
-    CopyLink,
-    Kernel,
-    KernelSequence,
-    Operand,
     StoredKind,
-    StoredTensor,
 )
 
 GONE, DIRTY, CLEAN, SLOW = range(4)
@@ -139,43 +134,7 @@ def _after(sequence, limits, k, costs):
     return found
 
 
-@st.composite
-def sequences(draw, kernels: int = 5, tensors: int = 4):
-    """Small sequences with everything in them, and limits that may be too small."""
-    kinds = draw(st.lists(st.sampled_from(list(StoredKind)), min_size=1, max_size=tensors))
-    stored = tuple(
-        StoredTensor(f"t{i}", draw(st.integers(0, 6)), kind) for i, kind in enumerate(kinds)
-    )
-    written = {i for i, kind in enumerate(kinds) if kind in (StoredKind.WEIGHT, StoredKind.INPUT)}
-    seconds = st.integers(0, 8).map(lambda n: n / 4)
-    steps, used = [], set()
-    for k in range(draw(st.integers(1, kernels))):
-        operands = []
-        for t in draw(st.lists(st.integers(0, len(kinds) - 1), unique=True, max_size=3)):
-            read, write = (
-                draw(st.sampled_from([(True, False), (False, True), (True, True)]))
-                if t in written
-                else (False, True)
-            )
-            # What is overwritten before it is read is no weight.
-            read |= kinds[t] is StoredKind.WEIGHT and t not in used
-            used.add(t)
-            slow = draw(st.one_of(seconds, seconds, st.just(math.inf)))
-            operands.append(Operand(t, read, write, draw(seconds), slow))
-        written |= {operand.tensor for operand in operands}
-        algorithms = tuple(
-            Algorithm(f"a{a}", draw(seconds), draw(st.integers(0, 4)))
-            for a in range(draw(st.integers(1, 2)))
-        )
-        measured = None
-        if draw(st.integers(0, 3)) == 0:
-            size = 2 ** len(operands)
-            entry = st.one_of(seconds, seconds, st.just(math.inf))
-            measured = tuple(
-                (draw(seconds), *(draw(entry) for _ in range(size - 1))) for _ in algorithms
-            )
-        steps.append(Kernel(f"k{k}", "any", tuple(operands), algorithms, measured))
-    link = CopyLink(
-        draw(st.sampled_from([1.0, 4.0, 16.0])), draw(st.sampled_from([1.0, 4.0, 16.0])), 1.0, 1.0
-    )
-    return KernelSequence("random", stored, tuple(steps), link, draw(st.sampled_from([1, 1, 2])))
+def sequences(kernels: int = 5, tensors: int = 4):
+    """Small sequences with everything in them."""
+    sizes = {"kernels": st.integers(1, kernels), "tensors": st.integers(1, tensors)}
+    return st.builds(random_sequence, st.integers(0, 10**9), **sizes, hard=st.just(True))

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.needs import FIXTURES
+
 from loadmaster.integrations.tflite.arena import Request, online_offsets
 from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 PLANNERS = FIXTURES / "planners"
 REAL = {
     "xla": PLANNERS / "step-buffer-assignment.txt",

@@ -1,8 +1,10 @@
 """Random problems whose optimum often exceeds the load bound, and a brute force to compare
 with."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -11,6 +13,14 @@ import loadmaster as lm
 from loadmaster.allocation.problem import Gap
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
+
+
+def attempt(call: Callable[..., Any], *given: Any, **options: Any) -> tuple[Any, str]:
+    """The answer, or why there is none."""
+    try:
+        return call(*given, **options), ""
+    except AllocationError as error:
+        return None, str(error)
 
 
 def buffers_of(text: str) -> list[lm.Buffer]:
@@ -143,6 +153,22 @@ def _lowest(
 def columns(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     lower, upper, size = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     return lower, upper, size
+
+
+def lived(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Columns of rows that say when a buffer begins and how long it lives."""
+    lower, length, size = columns(rows)
+    return lower, lower + length, size
+
+
+def crowd(
+    count: int, span: int, longest: int, largest: int, seed: int = 0, step: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Columns of many random buffers."""
+    random = np.random.default_rng(seed)
+    lower = random.integers(0, span, count)
+    upper, size = lower + random.integers(1, longest, count), random.integers(1, largest, count)
+    return lower, upper, size * step
 
 
 def every_offset(

@@ -23,6 +23,9 @@ class Builder:
     def choose(self, *options):
         return options[int(self.generator.integers(len(options)))]
 
+    def divisor(self, number, *options):
+        return self.choose(*[each for each in options if number % each == 0])
+
     def input(self, *shape):
         name = f"x{len(self.inputs)}"
         self.inputs[name] = self.shapes[name] = shape
@@ -72,7 +75,7 @@ class Builder:
 
 def convolution(build, x):
     channels = build.shape(x)[1]
-    groups = build.choose(*[g for g in (1, 2, channels) if channels % g == 0])
+    groups = build.divisor(channels, 1, 2, channels)
     each, taps, dilation = build.choose(1, 2), build.choose(1, 2, 3), build.choose(1, 2)
     if min(build.shape(x)[2:]) <= (taps - 1) * dilation:
         taps = 1
@@ -92,7 +95,7 @@ def convolution(build, x):
 
 def transposed(build, x):
     channels = build.shape(x)[1]
-    groups = build.choose(*[g for g in (1, 2, channels) if channels % g == 0])
+    groups = build.divisor(channels, 1, 2, channels)
     taps, dilation = build.choose(2, 3), build.choose(1, 2)
     weight = build.weight(channels, build.choose(1, 2), taps, taps)
     bias = [] if build.choose(True, False) else [build.weight(build.shape(weight)[1] * groups)]
@@ -160,12 +163,16 @@ def sliced(build, x):
     )
 
 
+def tokens(build, x):
+    """The channels of every position."""
+    n, c, h, w = build.shape(x)
+    return build.add("Transpose", build.add("Reshape", x, build.ints(n, c, h * w)), perm=[0, 2, 1])
+
+
 def folded(build, x):
     """Through a reshape and a transpose and back."""
     n, c, h, w = build.shape(x)
-    turned = build.add(
-        "Transpose", build.add("Reshape", x, build.ints(n, c, h * w)), perm=[0, 2, 1]
-    )
+    turned = tokens(build, x)
     back = build.add("Transpose", build.add("Relu", turned), perm=[0, 2, 1])
     return build.add("Reshape", back, build.ints(n, c, h, w))
 
@@ -173,7 +180,7 @@ def folded(build, x):
 def shuffled(build, x):
     """A channel shuffle before a convolution."""
     n, c, h, w = build.shape(x)
-    groups = build.choose(*[g for g in (1, 2, 3, c) if c % g == 0])
+    groups = build.divisor(c, 1, 2, 3, c)
     turned = build.add(
         "Transpose",
         build.add("Reshape", x, build.ints(n, groups, c // groups, h, w)),
@@ -186,12 +193,10 @@ def attention(build, x):
     """Heads from channels, MatMul - Softmax - MatMul, and back to the layout of the operand."""
     n, c, h, w = build.shape(x)
     heads, width = build.choose(1, 2), 4
-    tokens = build.add(
-        "Transpose", build.add("Reshape", x, build.ints(n, c, h * w)), perm=[0, 2, 1]
-    )
+    rows = tokens(build, x)
     split = []
     for order in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
-        projected = build.add("MatMul", tokens, build.weight(c, heads * width))
+        projected = build.add("MatMul", rows, build.weight(c, heads * width))
         split.append(
             build.add(
                 "Transpose",

@@ -3,6 +3,8 @@
 import math
 import random
 
+import numpy as np
+
 from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
 from loadmaster.placement.sequence import (
@@ -33,18 +35,24 @@ def replayed(
 
 
 def random_sequence(
-    seed: int, *, kernels: int = 6, tensors: int = 5, in_place: bool = True, choices: bool = True
+    seed: int,
+    *,
+    kernels: int = 6,
+    tensors: int = 5,
+    in_place: bool = True,
+    choices: bool = True,
+    hard: bool = False,
 ) -> KernelSequence:
     """Tensors of every kind, kernels that read, write and update them; `choices` adds algorithms
-    and measured tables."""
+    and measured tables, and `hard` what has no bytes, no operands, or no time in some places."""
     rng = random.Random(seed)
-    sizes = [rng.randint(1, 9) for _ in range(tensors)]
+    sizes = [rng.randint(0 if hard else 1, 6 if hard else 9) for _ in range(tensors)]
     kinds = [rng.choice(list(StoredKind)) for _ in range(tensors)]
     written = {t for t in range(tensors) if kinds[t] in (StoredKind.WEIGHT, StoredKind.INPUT)}
     rows, used = [], set()
     for k in range(kernels):
         operands = []
-        for t in sorted(rng.sample(range(tensors), rng.randint(1, min(3, tensors)))):
+        for t in sorted(rng.sample(range(tensors), rng.randint(0 if hard else 1, min(3, tensors)))):
             fresh = kinds[t] is StoredKind.WEIGHT and t not in used
             read = t in written and (fresh or rng.random() < 0.7)
             used.add(t)
@@ -59,7 +67,7 @@ def random_sequence(
         kernel = Kernel(f"k{k}", "op", tuple(operands), tuple(algorithms))
         if choices and rng.random() < 0.2:
             kernel = Kernel(
-                kernel.name, "op", kernel.operands, kernel.algorithms, _table(kernel, rng)
+                kernel.name, "op", kernel.operands, kernel.algorithms, _table(kernel, rng, hard)
             )
         rows.append(kernel)
     link = CopyLink(
@@ -70,16 +78,21 @@ def random_sequence(
         rng.random() < 0.5,
     )
     stored = tuple(StoredTensor(f"t{t}", sizes[t], kinds[t]) for t in range(tensors))
-    return KernelSequence(f"random {seed}", stored, tuple(rows), link, rng.choice((1, 1, 4)))
+    return KernelSequence(
+        f"random {seed}", stored, tuple(rows), link, rng.choice((1, 1, 2 if hard else 4))
+    )
 
 
-def _table(kernel: Kernel, rng: random.Random) -> tuple[tuple[float, ...], ...]:
+def _table(kernel: Kernel, rng: random.Random, hard: bool) -> tuple[tuple[float, ...], ...]:
     count = len(kernel.operands)
     rows = []
     for algorithm in range(len(kernel.algorithms)):
         places = [[bool(i >> o & 1) for o in range(count)] for i in range(2**count)]
+        row = [kernel.seconds(place, algorithm) * rng.uniform(0.8, 1.5) for place in places]
+        # Everything fast always runs.
+        never = [at and hard and rng.random() < 0.3 for at in range(len(row))]
         rows.append(
-            tuple(kernel.seconds(place, algorithm) * rng.uniform(0.8, 1.5) for place in places)
+            tuple(math.inf if out else seconds for out, seconds in zip(never, row, strict=True))
         )
     return tuple(rows)
 
@@ -142,3 +155,8 @@ def training(layers: int, *, in_place: bool, bandwidth: float) -> KernelSequence
     return KernelSequence(
         "training", tensors, tuple(kernels), CopyLink(bandwidth, bandwidth, bandwidth, bandwidth)
     )
+
+
+def even(sequence: KernelSequence, room: int) -> Ints:
+    """So many bytes of the fast memory for every kernel."""
+    return np.full(len(sequence.kernels), room)

@@ -12,6 +12,7 @@ import warnings
 from typing import Any
 
 import torch
+from tests.support.compiled import same
 from torch import nn
 
 from loadmaster.core.errors import SlowMemoryError
@@ -99,9 +100,7 @@ class Trained:
         made = self.gradients()
         if not self.right:
             self.right = [g.clone() for g in made]
-        return len(made) == len(self.right) and all(
-            torch.equal(a, b) for a, b in zip(made, self.right, strict=True)
-        )
+        return same(made, self.right)
 
     @property
     def model(self) -> Model:

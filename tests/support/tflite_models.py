@@ -227,6 +227,12 @@ class Model:
         return write_before(b"", NewTable(parts | dict(more or {})), IDENTIFIER)
 
 
+def started() -> tuple[Model, Subgraph]:
+    """A model and its main subgraph."""
+    model = Model()
+    return model, model.subgraph()
+
+
 def graph_of(model: Model, **options: Any) -> Graph:
     with TemporaryDirectory() as folder:
         return load(model.save(Path(folder)), **options)
@@ -234,7 +240,7 @@ def graph_of(model: Model, **options: Any) -> Graph:
 
 def branches(*widths: int) -> Model:
     """Branches that make much and keep little, written breadth first."""
-    net = (model := Model()).subgraph()
+    model, net = started()
     value = net.input((1, 4, 4, 4))
     large = [net.conv(value, width) for width in widths]
     axes = net.tensor((2,), "int32", [1, 2])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx
 from tests.support.lowered import parts_of
+from tests.support.naive_events import simulated
 from tests.support.networks import npu
 from tests.support.onnx_builder import absent, constants, int8_graph, node
 
@@ -313,64 +314,30 @@ def _makespan(
     another, from the beginning."""
     count = len(workload.jobs)
     fetch_of = {tensor: count + number for number, tensor in enumerate(uses.residence.fetched)}
-    after = [
-        set(job.after) | {fetch_of[t] for t in uses.reads[j] if t in fetch_of}
-        for j, job in enumerate(workload.jobs)
-    ]
-    lanes: list[list[int]] = [
-        [j for j in order if core[j] == c] for c in range(len(uses.target.cores))
-    ]
-    for number in range(1, len(order) if held else 0):
-        if held[number]:
-            after[order[number]].add(order[number - 1])
-    lanes.append(list(range(count, count + len(uses.copies))))
-    after += [set() for _ in uses.copies]
-    task = [
-        (uses.duration[j][core[j]], uses.main[j][core[j]], uses.fast[j][core[j]])
-        for j in range(count)
-    ] + uses.copies
-    start, end = [0.0] * len(task), [NEVER] * len(task)
-    running: dict[int, float] = {}
-    now, at, ended = 0.0, [0] * len(lanes), set[int]()
-    while len(ended) < len(task):
-        for number, lane in enumerate(lanes):
-            if (
-                at[number] < len(lane)
-                and lane[at[number]] not in running
-                and after[lane[at[number]]] <= ended
-            ):
-                running[lane[at[number]]] = task[lane[at[number]]][0]
-                start[lane[at[number]]] = now
-        if not running or now >= below:
-            return NEVER
-        load = [sum(task[t][link] / task[t][0] for t in running) for link in (1, 2)]
-        speed = (
-            {
-                t: 1 / max(1.0, *(load[link - 1] for link in (1, 2) if task[t][link] > 0))
-                for t in running
-            }
-            if running
-            else {}
-        )
-        # Time passes in whole picoseconds, rounded up.
-        step = np.ceil(min(left / speed[t] for t, left in running.items()) - 1e-6)
-        now += step
-        for t in list(running):
-            running[t] -= step * speed[t]
-            if running[t] <= 1e-6:
-                del running[t]
-                ended.add(t)
-                end[t] = now
-                for number, lane in enumerate(lanes):
-                    at[number] += at[number] < len(lane) and lane[at[number]] == t
-    return now if _fits(workload, uses, start, end, fetch_of) else NEVER
+    edges = [(before, j) for j, job in enumerate(workload.jobs) for before in job.after]
+    edges += [(fetch_of[t], j) for j in order for t in uses.reads[j] if t in fetch_of]
+    edges += [(order[i - 1], order[i]) for i, wait in enumerate(held) if wait]
+    tasks = [(uses.duration[j][c], uses.main[j][c], uses.fast[j][c]) for j, c in enumerate(core)]
+    tasks += uses.copies
+    start, end = simulated(
+        [seconds for seconds, *_ in tasks],
+        [[link / seconds for link in links] for seconds, *links in tasks],
+        [*core, *[len(uses.target.cores)] * len(uses.copies)],
+        [*order, *range(count, len(tasks))],
+        edges,
+        below=below,
+        number=float,
+    )
+    if len(end) < len(tasks) or not _fits(workload, uses, start, end, fetch_of):
+        return NEVER
+    return max(end.values())
 
 
 def _fits(
     workload: Workload,
     uses: _Uses,
-    start: Sequence[float],
-    end: Sequence[float],
+    start: dict[int, float],
+    end: dict[int, float],
     fetch_of: dict[int, int],
 ) -> bool:
     if uses.target.fast is None:

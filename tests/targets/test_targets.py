@@ -90,13 +90,6 @@ def test_a_core_states_the_energies_that_are_known():
         target("edge-npu", "cores.ws.energy={ registers = 2e-12 }")
 
 
-def test_two_tier_targets_state_their_bandwidths():
-    server, gpu = target("optane-server"), target("gpu-pcie")
-    assert (server.main.read_bandwidth, server.main.write_bandwidth) == (39e9, 14e9)
-    assert (server.copy.blocking, server.copy.overlapping) == ((12e9, 29e9), (2.5e9, 2e9))
-    assert not gpu.main.in_place
-
-
 @pytest.mark.parametrize("name", bundled())
 def test_every_bundled_target_can_be_printed_and_read_back(name, tmp_path):
     file = tmp_path / "mine.toml"

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from tests.support.efforts import TEST
 from tests.support.networks import npu
-from tests.support.onnx_builder import constant, constants, model, save
+from tests.support.onnx_builder import constant, constants, model
 
 import loadmaster as lm
-from loadmaster.integrations.execute.run import run_plan
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.single_assignment import without_updates
@@ -52,9 +51,3 @@ def test_other_products_are_left_as_they_are(changed):
     graph = without_updates(changed)
     assert graph.tensors["g"].shape == (12, 16)
     assert next(op for op in graph.ops if op.name == "product").axes == (0, 1)
-
-
-def test_its_pieces_compute_what_the_network_does(tmp_path):
-    path = save(tmp_path, model(PRODUCT, "float[2,6,8] x", "y", WEIGHTS))
-    plan = lm.plan([lm.load(path)], npu(2, 512), effort=TEST)
-    assert run_plan(plan, [str(path)]).violations == ()

@@ -1,28 +1,16 @@
 import contextlib
 import gzip
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx import helper
-from tests.support.onnx_builder import body, constant, constants, info, model, node, save
+from tests.support.needs import FIXTURES
+from tests.support.onnx_builder import body, complaint, constant, constants, info, model, node, save
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx import file as onnx_file
-
-FIXTURES = Path(__file__).parents[2] / "fixtures"
-
-
-def complaint(path, **options):
-    """The error of loading ``path``: one line that begins with the file's name."""
-    with pytest.raises(ModelError) as caught:
-        load(path, **options)
-    text = str(caught.value)
-    assert text.startswith(f"{path}: ")
-    assert "\n" not in text
-    return text
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,13 @@
 import gzip
 import math
-from pathlib import Path
 
 import onnx
 import pytest
+from tests.support.needs import FIXTURES
 
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx.file import light_names, light_path
-from loadmaster.workloads.graph import OpClass, TensorKind
-
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+from loadmaster.workloads.graph import TensorKind
 
 # Published multiply-accumulates and parameters, in millions. AlexNet is published at 227 x 227; its
 # file has 224 x 224.
@@ -117,28 +115,28 @@ def test_the_fixtures_do_exactly_the_work_of_their_architecture(name):
     assert_consistent(graph)
 
 
-def test_mobilenet_does_three_hundred_million_multiply_accumulates():
-    graph = load(FIXTURES / "mobilenetv2.onnx.gz", precision="int8")
-    assert graph.macs / 1e6 == pytest.approx(300, rel=0.01)
-    assert graph.bytes_of(TensorKind.WEIGHT) / 1e6 == pytest.approx(3.5, rel=0.02)
-    assert any(nest.groups > 1 and nest.k == nest.c == 1 for op in graph.ops for nest in op.nests)
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("mobilenetv2", 3.5),
+        ("mobilebert", 24.6),
+        ("bert-base", 109.5),
+        ("gpt2", 124.4),
+        # Two tables for users and films, and three layers.
+        ("ncf", ((138_493 + 26_744) * (64 + 128) + 256 * 257 + 128 * 257 + 64 * 129) / 1e6),
+    ],
+)
+def test_the_fixtures_hold_the_published_parameters(name, parameters):
+    """In millions; transformers tie their embeddings."""
+    graph = load(FIXTURES / f"{name}.onnx.gz")
+    assert graph.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(parameters, rel=0.02)
     assert_consistent(graph)
 
 
-def test_the_transformers_hold_their_published_parameters_and_tie_embeddings():
-    bert, gpt2 = load(FIXTURES / "bert-base.onnx.gz"), load(FIXTURES / "gpt2.onnx.gz")
-    assert bert.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(109.5, rel=0.01)
-    assert gpt2.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(124.4, rel=0.01)
-    assert any(op.kind == "Attention" and op.op_class is OpClass.PRODUCT for op in gpt2.ops)
-
-
-def test_mobilebert_and_collaborative_filtering_hold_their_published_parameters():
-    mobilebert, ncf = load(FIXTURES / "mobilebert.onnx.gz"), load(FIXTURES / "ncf.onnx.gz")
-    assert mobilebert.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(24.6, rel=0.02)
-    tables = (138_493 + 26_744) * (64 + 128)
-    assert ncf.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(
-        (tables + 256 * 257 + 128 * 257 + 64 * 129) / 1e6, rel=0.01
-    )
+def test_mobilenet_does_three_hundred_million_multiply_accumulates():
+    graph = load(FIXTURES / "mobilenetv2.onnx.gz", precision="int8")
+    assert graph.macs / 1e6 == pytest.approx(300, rel=0.01)
+    assert any(nest.groups > 1 and nest.k == nest.c == 1 for op in graph.ops for nest in op.nests)
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.onnx.gz")), ids=lambda path: path.name)

@@ -6,11 +6,11 @@ arithmetic is worked out by hand.
 """
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import TensorProto
+from tests.support.needs import FIXTURES
 from tests.support.onnx_builder import (
     absent,
     constant,
@@ -27,7 +27,6 @@ from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import SUMMED
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = "com.microsoft"
 NCHWC = "com.microsoft.nchwc"
 TYPES = {"u8": "UINT8", "i8": "INT8", "f32": "FLOAT", "i32": "INT32", "bool": "BOOL"}

@@ -129,28 +129,23 @@ def test_masks_made_of_ranges_are_constants_whatever_their_size():
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "expected"),
+    ("operator", "values", "expected"),
     [
-        ("Div", ([7, -7], [2, 2]), [3, -3]),
-        ("Mod", ([7, -7], [4, 4]), [3, 1]),
-        ("Mul", ([2, 3], [4, 5]), [8, 15]),
-        ("Max", ([2, 9], [4]), [4, 9]),
-        ("Tile", ([2, 3], [2]), [2, 3, 2, 3]),
-        ("Where", ([True, False], [4, 5], [6, 7]), [4, 7]),
-        ("Expand", ([3], [3]), [3, 3, 3]),
-        ("ConstantOfShape", ([2],), [0, 0]),
+        ("Div(a, b)", ([7, -7], [2, 2]), [3, -3]),
+        ("Mod(a, b)", ([7, -7], [4, 4]), [3, 1]),
+        ("Mul(a, b)", ([2, 3], [4, 5]), [8, 15]),
+        ("Max(a, b)", ([2, 9], [4]), [4, 9]),
+        ("Tile(a, b)", ([2, 3], [2]), [2, 3, 2, 3]),
+        ("Where(a, b, c)", ([True, False], [4, 5], [6, 7]), [4, 7]),
+        ("Expand(a, b)", ([3], [3]), [3, 3, 3]),
+        ("ConstantOfShape<value = int64[1] {0}>(a)", ([2],), [0, 0]),
     ],
 )
-def test_constants_are_folded_by_the_rules_of_onnx(kind, values, expected):
+def test_constants_are_folded_by_the_rules_of_onnx(operator, values, expected):
     """The folded values are the shape of a tensor that is expanded to them."""
-    weights = [
-        constant(f"v{index}", value, np.bool_ if isinstance(value[0], bool) else np.int64)
-        for index, value in enumerate(values)
-    ]
-    attrs = {"value": constant("", [0])} if kind == "ConstantOfShape" else {}
-    names = [weight.name for weight in weights]
-    nodes = [node(kind, names, "s", **attrs), "t = Abs(s)", "u = Add(t, one)", "y = Expand(x, u)"]
-    graph = graph_of(nodes, "float x", "y", [*weights, *constants(one=1)])
+    weights = constants(**dict(zip("abc", values, strict=False)), one=1)
+    nodes = [f"s = {operator}", "t = Abs(s)", "u = Add(t, one)", "y = Expand(x, u)"]
+    graph = graph_of(nodes, "float x", "y", weights)
     assert graph.tensors["y"].shape == tuple(abs(value) + 1 for value in expected)
 
 

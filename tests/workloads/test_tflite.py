@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.fuzzing import FUZZ
+from tests.support.onnx_builder import complaint
 from tests.support.onnx_builder import graph_of as onnx_graph_of
-from tests.support.tflite_models import Model, b, graph_of, i
+from tests.support.tflite_models import Model, b, graph_of, i, started
 from tests.support.tflite_random import random_model
 
 from loadmaster.core.errors import LoadmasterError, ModelError
@@ -26,8 +27,7 @@ SAME, VALID = 0, 1
 
 
 def one_operator(kind, inputs, weights, result, options):
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     operands = [main.input(shape, name=f"x{k}") for k, shape in enumerate(inputs)]
     operands += [main.tensor(shape, data=1, name=f"w{k}") for k, shape in enumerate(weights)]
     main.outputs = [main.out(kind, operands, result, options, name="y")]
@@ -153,8 +153,7 @@ def lstm(main, steps, width, cells):
 
 
 def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     main.outputs = [lstm(main, 6, 10, 7)]
     op = graph_of(model).ops[0]
     assert op.macs == 6 * 2 * 4 * 7 * (10 + 7)
@@ -164,8 +163,7 @@ def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states():
 
 
 def test_views_and_constants_cost_nothing():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     x = main.input((1, 4, 4, 2), name="x")
     half = main.tensor((2, 1, 1, 2), "float16", 1, name="half")
     weight = main.out("DEQUANTIZE", [half], (2, 1, 1, 2), name="weight")
@@ -181,8 +179,7 @@ def test_views_and_constants_cost_nothing():
 
 
 def test_bodies_of_control_flow_are_counted_and_their_weights_read():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     condition, x = main.input((1,), "bool", name="c"), main.input((1, 8), name="x")
     main.outputs = [main.out("IF", [condition, x], (1, 8), {0: 1, 1: 2}, name="y")]
     for kind in ("RELU", "TANH"):
@@ -206,8 +203,7 @@ def test_an_operator_that_is_not_known_is_planned_with_its_bytes():
 
 
 def test_quantised_tensors_keep_their_type_and_floats_can_be_planned_narrower():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     x = main.input((1, 16), "int8", name="x", scale=(0.1,))
     main.outputs = [main.out("DEQUANTIZE", [x], (1, 16), name="y")]
     graph = graph_of(model, precision="fp16")
@@ -232,20 +228,14 @@ def test_random_models_are_read_and_every_tensor_is_written_before_it_is_read():
 # What is refused.
 
 
-def complaint(path, read=load):
-    """The error of a file: one line that begins with its name."""
-    with pytest.raises(LoadmasterError) as caught:
-        read(path)
-    text = str(caught.value)
-    assert text.startswith(f"{path}: ")
-    assert "\n" not in text
-    return text
-
-
 def refused(tmp_path, model, read=load):
     path = tmp_path / "bad.tflite"
     path.write_bytes(model if isinstance(model, bytes) else model.bytes())
     return complaint(path, read)
+
+
+def exported(path):
+    return export_model(path, scratch="none")
 
 
 def plain():
@@ -262,15 +252,11 @@ def test_what_is_no_file_of_tensorflow_lite_is_refused(tmp_path):
 
 def test_options_that_a_file_with_fixed_shapes_cannot_have_are_refused(tmp_path):
     path = plain().save(tmp_path)
-    assert "convert the model for a batch of 4" in complaint(path, lambda name: load(name, batch=4))
+    assert "convert the model for a batch of 4" in complaint(path, batch=4)
     assert load(path, batch=1).batch == 1
-    assert "shapes in a .tflite file are fixed" in complaint(
-        path, lambda name: load(name, dims={"n": 2})
-    )
-    assert "holds no training step" in complaint(path, lambda name: load(name, training=True))
-    assert "there is no precision 'fp8'" in complaint(
-        path, lambda name: load(name, precision="fp8")
-    )
+    assert "shapes in a .tflite file are fixed" in complaint(path, dims={"n": 2})
+    assert "holds no training step" in complaint(path, training=True)
+    assert "there is no precision 'fp8'" in complaint(path, precision="fp8")
 
 
 def test_every_beginning_of_a_file_is_refused_in_one_line():
@@ -333,8 +319,7 @@ def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named
 
 
 def test_handles_of_variables_cost_nothing():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     handle = main.out("VAR_HANDLE", [], (1,), {0: Text(""), 1: Text("state")}, dtype="resource")
     main.outputs = [main.out("READ_VARIABLE", [handle], (1, 8), {})]
     graph = graph_of(model)
@@ -350,9 +335,7 @@ def test_subgraphs_that_run_in_a_circle_are_refused(tmp_path):
     main = model.subgraphs[0]
     condition = main.input((1,), "bool")
     main.outputs = [main.out("IF", [condition, 0], (1, 8), {0: 1, 1: 1})]
-    assert "subgraph 1 runs itself" in refused(
-        tmp_path, model, lambda path: export_model(path, scratch="none")
-    )
+    assert "subgraph 1 runs itself" in refused(tmp_path, model, exported)
 
 
 def test_subgraphs_that_run_too_often_are_refused(tmp_path, monkeypatch):
@@ -365,9 +348,7 @@ def test_subgraphs_that_run_too_often_are_refused(tmp_path, monkeypatch):
         subgraph.outputs = [
             subgraph.out("IF", [c, x], (1, 8), {0: number + 1, 1: number + 1}) if number < 30 else x
         ]
-    assert "operators run, those of subgraphs each time" in refused(
-        tmp_path, model, lambda path: export_model(path, scratch="none")
-    )
+    assert "operators run, those of subgraphs each time" in refused(tmp_path, model, exported)
 
 
 def test_sizes_that_nothing_can_hold_are_refused(tmp_path):
@@ -376,35 +357,27 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path):
         ((2**31 - 1,) * 3, "TFLM counts below 2^31"),
         ((-1, 4), "negative dimension"),
     ):
-        model = Model()
-        main = model.subgraph()
+        model, main = started()
         main.outputs = [main.out("RELU", [main.input(shape)], shape)]
-        assert words in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
+        assert words in refused(tmp_path, model, exported)
     assert "2^62 bytes or more" in refused(
         tmp_path, one_operator("RELU", [(2**31 - 1,) * 3], [], (1,), None)
     )
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     main.outputs = [main.out("RELU", [main.input((2**28,))], (2**28,))]
-    assert "the arena would take 2147483648 bytes" in refused(
-        tmp_path, model, lambda path: export_model(path, scratch="none")
-    )
+    assert "the arena would take 2147483648 bytes" in refused(tmp_path, model, exported)
 
 
 def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path):
     model = one_operator("MUL", [(1, 8)], [(1, 8)], (1, 8), {0: 0})
     model.buffers[1] = NewTable({1: Number("Q", 2**33), 2: Number("Q", 32)})
     assert graph_of(model).bytes_of(TensorKind.WEIGHT) == 32
-    assert "has weights outside of the FlatBuffer" in refused(
-        tmp_path, model, lambda path: export_model(path, scratch="none")
-    )
+    assert "has weights outside of the FlatBuffer" in refused(tmp_path, model, exported)
 
 
 def test_a_newer_root_is_not_exported(tmp_path):
     data = plain().bytes({12: Number("i", 1)})
-    assert "has field 12 in its root" in refused(
-        tmp_path, data, lambda path: export_model(path, scratch="none")
-    )
+    assert "has field 12 in its root" in refused(tmp_path, data, exported)
     assert "has version 7 of the format" in refused(tmp_path, plain().bytes({0: Number("I", 7)}))
 
 
@@ -431,8 +404,7 @@ def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path):
 
 
 def test_long_and_strange_names_stay_on_one_line():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     x = main.input((1, 4), name="a\nb\x00" + "c" * 100_000)
     main.outputs = [main.out("CUSTOM:two\nlines", [x], (1, 4))]
     graph = graph_of(model)
@@ -486,7 +458,7 @@ def test_damaged_files_are_refused_in_one_line_or_read(tmp_path):
         for use in (
             load,
             lambda name: lifetimes(parse_model(Path(name).read_bytes())),
-            lambda name: export_model(name, scratch="none"),
+            exported,
         ):
             complaint = refusal(use, path)
             read += not complaint

@@ -5,7 +5,7 @@ import itertools
 import math
 
 import pytest
-from tests.support.tflite_models import Model, graph_of
+from tests.support.tflite_models import graph_of, started
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.tflite import operators
@@ -14,8 +14,7 @@ from loadmaster.workloads.window import operand_box
 
 def indexed(kind, shape, index, result, options, scalar=False):
     """An operator of an input and a constant of whole numbers."""
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     x = main.input(shape, name="x")
     constant = main.tensor(() if scalar else (len(index),), "int32", index)
     main.outputs = [main.out(kind, [x, constant], result, options)]
@@ -85,8 +84,7 @@ def test_resizing_reads_the_neighbours_of_its_kernel(kind, corners, centres, bef
 @pytest.mark.parametrize(("padding", "after"), [(0, 12), (1, 13)])
 def test_a_transposed_convolution_has_the_strides_and_the_padding_of_its_options(padding, after):
     before, taps, stride = 4, 4, 3
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     size = main.tensor((4,), "int32", [1, after, after, 5])
     weight = main.tensor((5, taps, taps, 6), data=1, name="w")
     x = main.input((1, before, before, 6), name="x")
@@ -109,8 +107,7 @@ def test_a_transposed_convolution_has_the_strides_and_the_padding_of_its_options
 
 
 def test_a_condition_of_one_dimension_chooses_rows():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     operands = [main.input((4,), "bool", name="c"), main.input((4, 4)), main.input((4, 4))]
     main.outputs = [main.out("SELECT", operands, (4, 4))]
     reads = graph_of(model).ops[0].reads

@@ -7,7 +7,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from tests.integrations.execute.test_plans import chain
+from tests.integrations.execute.test_plans import chain, slow
+from tests.planning.test_mutations import moved_ranges, with_box, with_one
 from tests.support.efforts import TEST
 from tests.support.networks import npu, staged_machine
 from tests.support.plan_of_jobs import planned as planned_jobs
@@ -47,32 +48,24 @@ def test_waits_that_are_dropped_and_addresses_that_are_shared_are_found(planned)
             alone = tuple(name for name in reader.after if name != job.name)
             made = {operand.tensor for operand in job.writes}
             if any(operand.tensor in made for operand in reader.reads):
-                assert one.faults(with_job(plan, reader, after=alone), MANY), reader.name
+                assert one.faults(with_one(plan, "jobs", reader, after=alone), MANY), reader.name
     assert one.faults(loose, MANY)
     heap = [replace(a, offset=0) if a.memory == "scratchpad" else a for a in plan.allocations]
     assert one.faults(replace(plan, allocations=tuple(heap)), MANY)
-
-
-def with_job(plan, job, **changes):
-    return replace(
-        plan, jobs=tuple(replace(each, **changes) if each is job else each for each in plan.jobs)
-    )
 
 
 def without_an_operand(plan):
     for job in plan.jobs:
         for operand in job.reads:
             reads = tuple(each for each in job.reads if each is not operand)
-            yield f"{job.name} without {operand.tensor}", with_job(plan, job, reads=reads)
+            yield f"{job.name} without {operand.tensor}", with_one(plan, "jobs", job, reads=reads)
 
 
 def shorter_pieces(plan):
     """One element fewer along a dimension of what a piece makes."""
     for job in plan.jobs:
-        for axis, (first, last) in enumerate(job.ranges):
-            if last - first > 1:
-                ranges = (*job.ranges[:axis], (first, last - 1), *job.ranges[axis + 1 :])
-                yield f"{job.name} along {axis}", with_job(plan, job, ranges=ranges)
+        for ranges in moved_ranges(job.ranges):
+            yield f"{job.name} makes {ranges}", with_one(plan, "jobs", job, ranges=ranges)
 
 
 def smaller_boxes(plan):
@@ -81,16 +74,9 @@ def smaller_boxes(plan):
     for job in plan.jobs:
         for operand in job.reads if job.ranges else ():
             box = operand.ranges or (made[operand.tensor].ranges if operand.tensor in made else ())
-            for axis, (first, last) in enumerate(box):
-                if last - first > 1:
-                    less = replace(
-                        operand, ranges=(*box[:axis], (first, last - 1), *box[axis + 1 :])
-                    )
-                    reads = tuple(less if each is operand else each for each in job.reads)
-                    yield (
-                        f"{job.name} of {operand.tensor} along {axis}",
-                        with_job(plan, job, reads=reads),
-                    )
+            for ranges in moved_ranges(box):
+                what = f"{job.name} reads {ranges} of {operand.tensor}"
+                yield what, with_box(plan, job, operand, ranges)
 
 
 def swapped_parts(plan):
@@ -110,17 +96,13 @@ def fewer_operators(plan):
     """The last operator of a job is not run."""
     for job in plan.jobs:
         if len(job.operators) > 1:
-            yield job.name, with_job(plan, job, operators=job.operators[:-1])
+            yield job.name, with_one(plan, "jobs", job, operators=job.operators[:-1])
 
 
 def shorter_copies(plan):
     for copy in plan.transfers:
         if copy.name:
-            less = replace(copy, bytes=copy.bytes // 2)
-            yield (
-                copy.name,
-                replace(plan, transfers=tuple(less if c is copy else c for c in plan.transfers)),
-            )
+            yield copy.name, with_one(plan, "transfers", copy, bytes=copy.bytes // 2)
 
 
 def other_terms(plan):
@@ -128,7 +110,7 @@ def other_terms(plan):
     for job in plan.jobs:
         if job.summed and job.summed[1] - job.summed[0] > 1:
             first, last = job.summed
-            yield job.name, with_job(plan, job, summed=(first + 1, last))
+            yield job.name, with_one(plan, "jobs", job, summed=(first + 1, last))
 
 
 WRONG = (
@@ -144,9 +126,8 @@ WRONG = (
 @pytest.mark.slow
 def test_wrong_pieces_and_copies_are_found(case):
     """In bands of a stack, and on a machine that copies every operand first."""
-    one, machine = case(builds=[chain()]), npu(2, 6144)
-    slow = machine.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
-    bands = lm.plan(one.graphs, slow, effort=TEST)
+    one = case(builds=[chain()])
+    bands = lm.plan(one.graphs, slow(6144), effort=TEST)
     copies = lm.plan(one.graphs, staged_machine(20_000), effort=TEST)
     for breaks in WRONG:
         found = [*some(list(breaks(bands)), 8), *some(list(breaks(copies)), 8)]
@@ -169,14 +150,14 @@ def test_terms_that_are_left_out_of_a_sum_are_found(case):
 def test_jobs_that_wait_for_one_another_are_found(planned):
     one, plan = planned
     first, *_, last = sorted(plan.jobs, key=lambda job: job.start)
-    broken = with_job(plan, first, after=(last.name,))
+    broken = with_one(plan, "jobs", first, after=(last.name,))
     assert "nodes are in a cycle" in one.faults(broken)[0]
 
 
 def test_what_differs_is_named(planned):
     one, plan = planned
     job = next(job for job in plan.jobs if job.reads and "Relu" in job.operators[-1])
-    found = one.faults(with_job(plan, job, reads=()))
+    found = one.faults(with_one(plan, "jobs", job, reads=()))
     assert found[0].startswith(f"order 1 of seed 0: job {job.name!r} makes other elements than")
     assert "instead of " in found[0]
     assert any("output " in text and "differs from the whole model's" in text for text in found[1:])

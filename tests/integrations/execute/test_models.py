@@ -36,6 +36,13 @@ def planned(path, **options):
     return lm.plan([lm.load(path, **options)], npu(2, 4096), effort=SEPARATE)
 
 
+def made(tmp_path, *parts):
+    """The plan of a model of these parts, and what comes of running it."""
+    path = save(tmp_path, model(*parts))
+    plan = planned(path)
+    return plan, run_plan(plan, [str(path)])
+
+
 def weight(name, *shape):
     return constant(name, np.random.default_rng(1).uniform(-1, 1, shape), np.float32)
 
@@ -87,9 +94,7 @@ def test_integers_are_compared_exactly(tmp_path):
         constant("b", generator.integers(-99, 99, 48), np.int32),
     ]
     nodes = ["[product] y = MatMulInteger(x, w)", "[bias] z = Add(y, b)"]
-    path = save(tmp_path, model(nodes, "int8[32,64] x", "z", weights))
-    plan = planned(path)
-    found = run_plan(plan, [str(path)])
+    _, found = made(tmp_path, nodes, "int8[32,64] x", "z", weights)
     assert found.violations == ()
     assert [(each.type, each.tolerance) for each in found.outputs] == [("int32", 0)]
 
@@ -102,11 +107,9 @@ def test_a_weight_in_parts_that_two_operators_read_in_two_ways(tmp_path):
         "[turn] turned = Transpose<perm=[1, 0]>(table)",
         "[head] y = MatMul(x, turned)",
     ]
-    ids = "int64[8] ids"
-    path = save(tmp_path, model(nodes, ids, "y", [weight("table", 512, 64)]))
-    plan = planned(path)
+    plan, found = made(tmp_path, nodes, "int64[8] ids", "y", [weight("table", 512, 64)])
     assert sum(tensor.storage == "table" for tensor in plan.tensors) > 1
-    assert run_plan(plan, [str(path)]).violations == ()
+    assert found.violations == ()
 
 
 def test_the_evaluator_of_the_onnx_package_does_where_onnx_runtime_is_not(tmp_path, monkeypatch):
@@ -172,9 +175,8 @@ def test_a_model_that_is_not_the_plans_is_refused(tmp_path):
 
 
 def test_random_values_stand_for_weights_that_are_not_there(tmp_path):
-    nodes = ["[product] y = MatMul(x, w)"]
-    path = save(tmp_path, model(nodes, "float[4,8] x", "y", "float[8,6] w"))
-    found = run_plan(planned(path), [str(path)])
+    product = ["[product] y = MatMul(x, w)"]
+    _, found = made(tmp_path, product, "float[4,8] x", "y", "float[8,6] w")
     assert (found.drawn, found.violations) == (1, ())
 
 

@@ -87,13 +87,17 @@ def chain(rows=48, columns=12):
     return build
 
 
+def slow(scratchpad):
+    """A machine whose main memory is far away."""
+    return npu(2, scratchpad).with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
+
+
 @pytest.mark.slow
 def test_bands_of_a_stack_through_a_small_memory(case):
     """A band of each operator at a time, with rows that two bands share, on two cores; addresses
     are used again and again."""
-    one, machine = case(builds=[chain()]), npu(2, 6144)
-    slow = machine.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
-    plan = lm.plan(one.graphs, slow, effort=TEST)
+    one = case(builds=[chain()])
+    plan = lm.plan(one.graphs, slow(6144), effort=TEST)
     bands = [job for job in plan.jobs if job.ranges and job.ranges[2] != (0, 48)]
     assert len(bands) > 40
     assert sum(each.bytes for each in plan.allocations if each.memory == "scratchpad") > 3 * 6144, (
@@ -106,14 +110,13 @@ def test_bands_of_a_stack_through_a_small_memory(case):
 def test_tiles_of_a_stack_through_a_memory_that_is_too_small_for_bands(case):
     """Tiles of rows and columns of one operator after the other; what two stripes share is a piece
     of its own, and may leave the memory."""
-    one, machine = case(builds=[chain(40, 40)]), npu(2, 4500)
-    slow = machine.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
-    plan = lm.plan(one.graphs, slow, effort=TEST)
+    one, machine = case(builds=[chain(40, 40)]), slow(4500)
+    plan = lm.plan(one.graphs, machine, effort=TEST)
     assert any("into tiles" in note for note in plan.notes)
     assert {
         (job.ranges[2] != (0, 40), job.ranges[3] != (0, 40)) for job in plan.jobs if job.tiles > 9
     } == {(True, True)}
-    assert lm.verify_against(plan, one.graphs, slow) == ()
+    assert lm.verify_against(plan, one.graphs, machine) == ()
     assert one.faults(plan) == []
 
 

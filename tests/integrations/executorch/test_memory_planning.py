@@ -143,8 +143,7 @@ def test_the_same_outputs_in_an_arena_that_is_never_larger(name, in_place, caplo
     theirs, before, _ = planned(program, MemoryPlanningPass())
     ours, after, _ = planned(program, memory_planning(in_place=in_place))
     assert sum(ours) <= sum(theirs)
-    for one, other in zip(outputs(before, inputs), outputs(after, inputs), strict=True):
-        assert torch.equal(one, other)
+    assert all(map(torch.equal, outputs(before, inputs), outputs(after, inputs)))
     assert "proven to be the least" in caplog.text or "are needed" in caplog.text
 
 
@@ -179,8 +178,7 @@ def test_banks_move_fewer_bytes_than_filling_them_by_size(name):
     assert arenas[1] <= size
     assert slow_bytes(ours) <= slow_bytes(theirs)
     inputs = [torch.randn(MODELS[name][1]) for _ in range(2)]
-    for one, other in zip(outputs(before, inputs), outputs(after, inputs), strict=True):
-        assert torch.equal(one, other)
+    assert all(map(torch.equal, outputs(before, inputs), outputs(after, inputs)))
 
 
 def test_banks_that_are_too_small_are_refused_with_their_sizes():

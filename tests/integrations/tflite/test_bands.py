@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.support.fuzzing import FUZZ
 from tests.support.tflite_bands import another_order, convolutional
-from tests.support.tflite_models import Model, branches
+from tests.support.tflite_models import branches, started
 
 import loadmaster as lm
 from loadmaster.core.errors import AllocationError, ModelError
@@ -107,6 +107,15 @@ def test_an_arena_that_is_asked_for_is_met_with_the_least_work():
         shrink_model(FIXTURE, arena=20 * 1024)
 
 
+def refused_twice(monkeypatch, checked, run):
+    """A file is refused by the check, and when it is run without it."""
+    with pytest.raises(AllocationError, match=checked):
+        shrink_model(FIXTURE, extra_work=0.05)
+    monkeypatch.setattr(shrink, "check_rewritten", lambda *_: 0)
+    with pytest.raises(AllocationError, match=run):
+        shrink_model(FIXTURE, extra_work=0.05)
+
+
 @pytest.mark.slow
 def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch):
     """As if a slice began a row too early, in each of the ways in which a writer could err."""
@@ -118,11 +127,7 @@ def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch):
                 yield replace(bands, starts=(0, *(start - 1 for start in bands.starts[1:])))
 
     monkeypatch.setattr(Chain, "bands", early)
-    with pytest.raises(AllocationError, match="the check of the rewritten file"):
-        shrink_model(FIXTURE, extra_work=0.05)
-    monkeypatch.setattr(shrink, "check_rewritten", lambda *_: 0)
-    with pytest.raises(AllocationError, match="gives other results"):
-        shrink_model(FIXTURE, extra_work=0.05)
+    refused_twice(monkeypatch, "the check of the rewritten file", "gives other results")
 
 
 @pytest.mark.slow
@@ -136,16 +141,12 @@ def test_addresses_that_overlap_are_found_by_running(monkeypatch):
         return entries(found, wrong)
 
     monkeypatch.setattr(shrink, "plan_entries", moved)
-    with pytest.raises(AllocationError, match=r"over it|over an operand|not .* as planned"):
-        shrink_model(FIXTURE, extra_work=0.05)
-    monkeypatch.setattr(shrink, "check_rewritten", lambda *_: 0)
-    with pytest.raises(AllocationError, match=r"other results|not .* as planned"):
-        shrink_model(FIXTURE, extra_work=0.05)
+    planned = "not .* as planned"
+    refused_twice(monkeypatch, f"over it|over an operand|{planned}", f"other results|{planned}")
 
 
 def test_what_cannot_run_in_bands_says_why(tmp_path):
-    model = Model()
-    net = model.subgraph()
+    model, net = started()
     one = net.input((1, 4, 4, 8))
     net.outputs.append(net.out("RELU", [one], (1, 4, 4, 8)))
     model.note("OfflineMemoryAllocation", np.array([1, 0, 2, 0, 512], dtype=np.int32).tobytes())
@@ -154,8 +155,7 @@ def test_what_cannot_run_in_bands_says_why(tmp_path):
     model.subgraph()
     with pytest.raises(ModelError, match="several subgraphs"):
         front_of(model.bytes())
-    dense = Model()
-    net = dense.subgraph()
+    dense, net = started()
     value = net.input((1, 64))
     weights = net.tensor((8, 64), data=0)
     bias = net.tensor((8,), data=0)
@@ -231,7 +231,7 @@ def test_no_simple_strategy_packs_bands_lower_than_auto(seed):
 
 def test_rows_that_a_pad_spoils_are_dropped_before_a_stride():
     """Expanded, padded, halved: without a cut behind the PAD a band of 2 rows expands 6, not 5."""
-    net = (model := Model()).subgraph()
+    model, net = started()
     value = net.conv(net.input((1, 16, 4, 4)), 8)
     pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [1, 1], [0, 0]])
     value = net.out("PAD", [value, pads], (1, 18, 6, 8), {})
@@ -280,8 +280,7 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
 
 def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon():
     """Eighty branches, each of which begins with what is large: 2^80 sets of operators."""
-    model = Model()
-    net = model.subgraph()
+    model, net = started()
     value = net.input((1, 4, 4, 4))
     axes = net.tensor((2,), "int32", [1, 2])
     means = []
@@ -299,8 +298,7 @@ def test_padding_is_left_out_where_a_convolution_pads_as_much():
         ([[0, 0], [1, 1], [1, 1], [0, 0]], 1),
         ([[0, 0], [2, 0], [1, 1], [0, 0]], 0),
     ):
-        model = Model()
-        net = model.subgraph()
+        model, net = started()
         value = net.input((1, 6, 6, 4), "int8", scale=(0.1,), zero=3)
         padding = net.tensor((4, 2), "int32", pads)
         scaled = {"dtype": "int8", "scale": (0.1,), "zero": 3}

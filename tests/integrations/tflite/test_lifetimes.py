@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from tests.support.tflite_models import Model
+from tests.support.tflite_models import started
 from tests.support.tflm import same_outputs
 
 from loadmaster.integrations.tflite.arena import (
@@ -26,8 +26,7 @@ def spans(model):
 
 
 def test_inputs_begin_at_scope_0_and_every_operator_is_one_more():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     x = main.input((1, 4), name="x")
     y = main.out("RELU", [x], (1, 4), name="y")
     z = main.out("ADD", [x, y], (1, 4), {0: 0}, name="z")
@@ -56,32 +55,10 @@ def body(model, kind):
     subgraph.outputs = [subgraph.out("NEG", [middle], (1, 16), name=f"{kind} out")]
 
 
-def test_a_subgraph_that_an_operator_runs_is_walked_in_its_place():
-    model = Model()
-    main = model.subgraph()
-    c, x = main.input((1,), "bool", name="c"), main.input((1, 16), name="x")
-    y = branches(main, c, x, (1, 2), "y")
-    main.outputs = [main.out("ABS", [y], (1, 16), name="end")]
-    body(model, "RELU")
-    body(model, "TANH")
-    found = spans(model)
-    # Scope 1 is the branch, 2 to 4 its first subgraph, 5 to 7 its second, 8 what follows.
-    assert (found["c"], found["x"], found["y"], found["end"]) == ((0, 7), (0, 7), (1, 8), (8, 8))
-    assert found["RELU in of subgraph 1"] == (2, 3)
-    assert found["RELU out of subgraph 1"] == (4, 4)
-    assert found["TANH middle of subgraph 2"] == (6, 7)
-    visits = lifetimes(parse_model(model.bytes())).visits
-    assert [(visit.subgraph, visit.operator, visit.span) for visit in visits][-2:] == [
-        (0, 0, (1, 7)),
-        (0, 1, (8, 8)),
-    ]
-
-
 def shared_bodies():
     """Two branches that run the same subgraphs; between them lives a tensor that the first alone
     has to spare."""
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     c, x = main.input((1,), "bool", name="c"), main.input((1, 16), name="x")
     kept = main.out("SQUARE", [x], (1, 16), name="kept")
     first = branches(main, c, x, (1, 2), "first")
@@ -92,21 +69,11 @@ def shared_bodies():
     return model
 
 
-def test_a_subgraph_that_is_run_twice_is_there_from_its_first_run_to_its_last():
-    """Counted by hand: the bodies run at scopes 3 to 8, and again at 11 to 16."""
-    model = parse_model(shared_bodies().bytes())
-    found = {tensor.name: tensor.span for tensor in lifetimes(model).tensors}
-    assert found["RELU in of subgraph 1"] == (3, 12)
-    assert found["RELU middle of subgraph 1"] == (4, 13)
-    assert found["TANH out of subgraph 2"] == (8, 16)
-
-
 def chain_of_branches(seed):
     """A random model in which branches run the same two subgraphs several times; means ask for
     scratch."""
     rng = random.Random(seed)
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     c, values = main.input((1,), "bool"), [main.input((1, 16))]
     for _ in range(rng.randint(2, 6)):
         kind, value = rng.random(), rng.choice(values)
@@ -164,8 +131,7 @@ def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last(
 
 
 def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing():
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     main.tensor((2,), "float32", [1, 2])
     parsed = parse_model(model.bytes())
     found = lifetimes(parsed)

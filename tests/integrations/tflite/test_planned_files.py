@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from tests.support.tflite_models import Model
+from tests.support.tflite_models import started
 from tests.support.tflm import same_outputs
 
 import loadmaster as lm
@@ -22,8 +22,7 @@ pytestmark = pytest.mark.slow
 
 def compiled_for_a_processor():
     """As Vela writes a network: input and output lie in the scratch tensor of one operator."""
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     commands = main.tensor((64,), "uint8", 0)
     weights = main.tensor((256,), "uint8", 0)
     scratch = main.tensor((4096,), "uint8", name="scratch")
@@ -56,8 +55,7 @@ def test_the_packing_problem_of_such_a_file_has_its_overlaps(tmp_path):
 
 
 def chain(offsets):
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     value = main.input((1, 64))
     for kind in ("RELU", "ABS", "NEG", "SQUARE"):
         value = main.out(kind, [value], (1, 64))
@@ -107,8 +105,7 @@ def test_a_plan_that_tflm_refuses_is_refused(tmp_path, content, reason):
 def filters():
     """Eight operators with states of 16-bit elements. Their kernels end the interpreter's process
     where the arena is a little too small."""
-    model = Model()
-    main = model.subgraph()
+    model, main = started()
     rng = np.random.default_rng(0)
     value = main.input((1, 96), "int8", scale=(0.1,))
     for width, features in ((96, 64), *[(64, 64)] * 7):

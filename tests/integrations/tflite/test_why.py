@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from tests.support.tflite_models import Model, branches
+from tests.support.tflite_models import branches, started
 
 from loadmaster.integrations.tflite.bands.shrink import banded
 from loadmaster.integrations.tflite.export import export_model
@@ -38,7 +38,7 @@ def test_a_smaller_input_is_tried_as_if_the_model_were_converted_with_it(tmp_pat
     tried."""
 
     def network(rows, columns, *, flat=False):
-        net = (model := Model()).subgraph()
+        model, net = started()
         value = net.input((1, rows, columns, 4))
         for stride, width in ((2, 8), (1, 16)):
             value = net.conv(value, width, 3, stride)
@@ -74,8 +74,7 @@ def test_a_file_that_cannot_be_rewritten_says_why(tmp_path):
         ("RELU", True, "has addresses for its tensors already"),
         ("SOFTMAX", False, "nothing in it takes less in bands"),
     ):
-        model = Model()
-        net = model.subgraph()
+        model, net = started()
         net.outputs.append(net.out(kind, [net.input((1, 4, 4, 8))], (1, 4, 4, 8)))
         if note:
             content = np.array([1, 0, 2, 0, 512], dtype=np.int32).tobytes()

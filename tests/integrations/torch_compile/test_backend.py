@@ -7,7 +7,7 @@ import pytest
 import loadmaster as lm
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import model_of, same  # noqa: E402
+from tests.support.compiled import model_of, same, with_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError  # noqa: E402
@@ -66,16 +66,12 @@ def test_a_gradient_that_the_forward_pass_has_saved(optimizer):
 
 def test_autocast_and_inference():
     module = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.LayerNorm(64))
-    x = torch.randn(128, 64)
-    options = {"fast_memory": "1 GiB"}
-    call = torch.compile(module, backend=loadmaster, options=options)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(call(x), module(x))
-    with torch.no_grad():
-        assert torch.equal(call(x), module(x))
-    with torch.inference_mode():
-        assert torch.equal(call(x), module(x))
-        assert torch.equal(call(x), module(x))
+    x, call = torch.randn(128, 64), with_plan(module, "1 GiB")
+    reduced = torch.autocast("cpu", dtype=torch.bfloat16)
+    for mode in (reduced, torch.no_grad(), torch.inference_mode()):
+        with mode:
+            assert torch.equal(call(x), module(x))
+            assert torch.equal(call(x), module(x))
 
 
 def test_new_shapes_are_planned_anew():
@@ -133,6 +129,6 @@ def test_a_model_is_summed_up_once_in_the_log_and_whenever_asked(caplog):
 
 def test_backward_twice_is_refused():
     module = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
-    out = torch.compile(module, backend=loadmaster)(torch.randn(4, 8)).sum()
+    out = with_plan(module)(torch.randn(4, 8)).sum()
     with pytest.raises(RuntimeError, match="retain_graph"):
         out.backward(retain_graph=True)

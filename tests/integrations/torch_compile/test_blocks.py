@@ -10,16 +10,13 @@ from tests.support.fuzzing import fuzz
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.blocks import in_blocks, whole  # noqa: E402
-from tests.support.compiled import same  # noqa: E402
-from torch import nn  # noqa: E402
+from tests.support.compiled import Tied, same, with_plan, without_plan  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    loadmaster,
     model_of,
 )
 from loadmaster.integrations.torch_compile.captured import View, capture  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting import choose  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.axes import SUM  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
@@ -192,32 +189,13 @@ VOCABULARY, STEP_BUDGET = 60_000, 14_000 << 10
 """Matrix libraries have buffers of their own, up to 9 MiB of them on some processors."""
 
 
-class Tied(nn.Module):
-    """An embedding that is the last layer, too, as in GPT-2; most of the memory is that layer's."""
-
-    def __init__(self, classes=VOCABULARY, width=64):
-        super().__init__()
-        torch.manual_seed(0)
-        self.tokens, self.layer = nn.Embedding(classes, width), nn.Linear(width, width)
-
-    def forward(self, tokens):
-        x = torch.tanh(self.layer(self.tokens(tokens)))
-        scores = nn.functional.linear(x, self.tokens.weight)
-        return nn.functional.cross_entropy(scores[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-
-
 def trained(budget, tokens, adam, steps=3):
     """Gradients, or parameters and optimizer state, after some steps, the losses, and the model."""
-    module, unmoved = Tied(), budget is None
+    torch.manual_seed(0)
+    module, unmoved = Tied(1, classes=VOCABULARY, width=64, inner=64), budget is None
     optimizer = torch.optim.AdamW(module.parameters())
-    options = {"fast_memory": budget, "refine_after": 2} | (
-        {"optimizer": optimizer} if adam else {}
-    )
-    call = torch.compile(
-        module,
-        backend=unmoved_backend() if unmoved else loadmaster,
-        options=None if unmoved else options,
-    )
+    options = {"optimizer": optimizer} if adam else {}
+    call = without_plan(module) if unmoved else with_plan(module, budget, refine_after=2, **options)
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
@@ -234,7 +212,7 @@ def trained(budget, tokens, adam, steps=3):
 
 @pytest.mark.parametrize("adam", [False, True])
 def test_a_model_trains_under_a_budget_below_what_its_largest_layer_needs(adam):
-    tokens = torch.randint(VOCABULARY, (1, 48))
+    tokens = torch.randint(VOCABULARY, (48,))
     right, losses, _ = trained(None, tokens, adam)
     made, mine, model = trained(f"{STEP_BUDGET >> 10} KiB", tokens, adam)
     (plan,) = model.plans
@@ -256,7 +234,7 @@ def test_a_model_trains_under_a_budget_below_what_its_largest_layer_needs(adam):
 
 
 def test_kernels_stay_whole_where_the_budget_has_room_for_them():
-    tokens = torch.randint(VOCABULARY, (1, 48))
+    tokens = torch.randint(VOCABULARY, (48,))
     right, _, _ = trained(None, tokens, False)
     made, _, model = trained("90%", tokens, False)
     assert same(made, right)

@@ -7,11 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.blocks import in_blocks, whole  # noqa: E402
+from tests.support.compiled import with_plan  # noqa: E402
 from tests.support.onnx_builder import sizes  # noqa: E402
 from torch import nn, randn  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    loadmaster,
     model_of,
 )
 from loadmaster.integrations.torch_compile.cutting.axes import SUM  # noqa: E402
@@ -230,13 +230,7 @@ class Images(nn.Module):
 
 def _trained(budget, images, steps=3):
     module = Images()
-    call = (
-        module
-        if budget is None
-        else torch.compile(
-            module, backend=loadmaster, options={"fast_memory": budget, "refine_after": 2}
-        )
-    )
+    call = module if budget is None else with_plan(module, budget, refine_after=2)
     for _ in range(steps):
         module.zero_grad()
         loss = call(images)

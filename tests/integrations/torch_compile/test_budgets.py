@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import same  # noqa: E402
+from tests.support.compiled import same, with_plan, without_plan  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._dynamo.backends import common as backends  # noqa: E402
 
@@ -23,7 +23,6 @@ from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
 )
 from loadmaster.integrations.torch_compile.captured import NotPlannable  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.compiled_model import (  # noqa: E402
     COMPILER,
     beyond_allowed,
@@ -81,9 +80,7 @@ def test_equal_options_on_two_modules_are_two_budgets_and_two_graphs_of_one_modu
         assert not {id(plan) for plan in first.plans} & {id(plan) for plan in second.plans}
         for module, mine in zip(modules, made, strict=True):
             module.zero_grad()
-            assert same(
-                mine, gradients(torch.compile(module, backend=unmoved_backend()), module, x, 1)
-            )
+            assert same(mine, gradients(without_plan(module), module, x, 1))
 
 
 def test_what_was_not_compiled_has_no_model():
@@ -97,7 +94,7 @@ def test_a_share_is_of_the_whole_step_over_all_graphs():
     for broken in (False, True):
         torch._dynamo.reset()
         module = Layers(broken)
-        call = torch.compile(module, backend=loadmaster, options={"fast_memory": 1.0})
+        call = with_plan(module, 1.0)
         gradients(call, module, x)
         model = model_of(call)
         assert len(model.plans) == 1 + broken
@@ -110,7 +107,7 @@ def test_a_share_is_of_the_whole_step_over_all_graphs():
 @pytest.mark.parametrize("share", [0.8, 0.05])
 def test_a_share_that_is_too_small_for_one_of_several_graphs_alone_is_judged_by_the_step(share):
     module, x = Layers(broken=True), torch.randn(512, WIDTH)
-    call = torch.compile(module, backend=loadmaster, options={"fast_memory": share})
+    call = with_plan(module, share)
     if share < 0.5:
         with pytest.raises(
             BudgetError,
@@ -124,12 +121,12 @@ def test_a_share_that_is_too_small_for_one_of_several_graphs_alone_is_judged_by_
         plan.placed_peak <= model.budget == int(share * model.unmoved_peak) for plan in model.plans
     )
     twin = copy.deepcopy(module)
-    assert same(mine, gradients(torch.compile(twin, backend=unmoved_backend()), twin, x, 1))
+    assert same(mine, gradients(without_plan(twin), twin, x, 1))
 
 
 def test_gradients_of_later_graphs_count_when_earlier_ones_run_backward():
     module, x = Layers(broken=True), torch.randn(64, WIDTH)
-    call = torch.compile(module, backend=loadmaster, options={"fast_memory": "64 MiB"})
+    call = with_plan(module, "64 MiB")
     gradients(call, module, x)
     first, last = model_of(call).plans
     left = sum(p.nbytes for p in module.last.parameters())
@@ -142,14 +139,14 @@ def test_gradients_of_later_graphs_count_when_earlier_ones_run_backward():
 
 def test_where_the_allocator_cannot_be_led_results_are_copied(monkeypatch):
     module, x = Layers(), torch.randn(512, WIDTH)
-    right = gradients(torch.compile(module, backend=unmoved_backend()), module, x, 1)
+    right = gradients(without_plan(module), module, x, 1)
     torch._dynamo.reset()
     monkeypatch.setattr(allocator_hook, "_unable", lambda: "is another one")
     allocator_hook.install_allocator.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="is another one: results are copied"):
             assert not allocator_hook.install_allocator()
-        call = torch.compile(module, backend=loadmaster, options={"fast_memory": 0.9})
+        call = with_plan(module, 0.9)
         assert same(gradients(call, module, x), right)
         (plan,) = model_of(call).plans
         assert plan.times.copied_results > 0
@@ -181,7 +178,7 @@ def test_a_budget_leaves_room_for_the_objects_of_the_graphs():
     )
     with torch.no_grad():
         for budget in (32 << 20, 1.0):
-            call = torch.compile(steps, backend=loadmaster, options={"fast_memory": budget})
+            call = with_plan(steps, budget)
             call(x)
             model = model_of(call)
             given = (
@@ -247,10 +244,7 @@ def test_parameters_beyond_the_budget_leave_the_memory_before_the_compiler_takes
         torch.randn(4, 1024),
     )
     whole, seen = 8 << 20, []
-    calls = [
-        torch.compile(copy.deepcopy(module), backend=loadmaster, options={"fast_memory": of})
-        for of in ("7 MiB", 0.9, 1.0, "1 GiB")
-    ]
+    calls = [with_plan(copy.deepcopy(module), of) for of in ("7 MiB", 0.9, 1.0, "1 GiB")]
     compiler = backends.aot_autograd
 
     def noted(**more):
@@ -266,7 +260,7 @@ def test_parameters_beyond_the_budget_leave_the_memory_before_the_compiler_takes
             torch._dynamo.reset()
     with monkeypatch.context() as patch:
         patch.setattr(compiled_model, "capture", _refuse)
-        call = torch.compile(module, backend=loadmaster, options={"fast_memory": "7 MiB"})
+        call = with_plan(module, "7 MiB")
         with torch.no_grad():
             assert torch.equal(call(x), module(x))
     assert model_of(call).fallbacks

@@ -3,13 +3,13 @@
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import with_plan, without_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
     loadmaster,
     model_of,
 )
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.choose import IN_PLACE  # noqa: E402
 
 aten = torch.ops.aten
@@ -102,8 +102,8 @@ def test_normalisation_in_place_has_the_same_bits(layout):
     net = net.eval().to(memory_format=layout)
     x = torch.randn(4, 3, 37, 29).to(memory_format=layout)
     with torch.no_grad():
-        right = torch.compile(net, backend=unmoved_backend())(x)
-        compiled = torch.compile(net, backend=loadmaster)
+        right = without_plan(net)(x)
+        compiled = with_plan(net)
         for _ in range(2):
             assert torch.equal(compiled(x), right)
     normalised = aten._native_batch_norm_legit_no_training.default
@@ -134,7 +134,7 @@ def another_type(x):
 def test_an_operand_that_is_needed_keeps_its_place(function):
     x = torch.randn(33, 33)
     right = function(x)
-    compiled = torch.compile(function, backend=loadmaster)
+    compiled = with_plan(function)
     for found, expected in zip(compiled(x), right, strict=True):
         assert torch.equal(found, expected)
     assert not calls_in_place(compiled)
@@ -147,7 +147,7 @@ def test_a_chain_takes_one_place():
         return x.flip(0)
 
     x = torch.randn(512, 512)
-    compiled = torch.compile(chain, backend=loadmaster)
+    compiled = with_plan(chain)
     assert torch.equal(compiled(x), chain(x))
     (plan,) = model_of(compiled).plans
     assert plan.program.placed.arena <= x.nbytes + 4096

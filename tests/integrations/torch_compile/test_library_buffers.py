@@ -6,8 +6,9 @@ import threading
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import with_plan  # noqa: E402
+
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    loadmaster,
     model_of,
 )
 from loadmaster.integrations.torch_compile.devices.allocator_hook import (  # noqa: E402
@@ -40,7 +41,7 @@ def test_buffers_are_freed(layer):
 
 def test_they_count_while_their_kernel_runs_and_are_gone_after_it(layer):
     module, x = layer
-    call = torch.compile(module, backend=loadmaster, options={"fast_memory": 1.0})
+    call = with_plan(module, 1.0)
     with torch.no_grad():
         call(x)
     model = model_of(call)

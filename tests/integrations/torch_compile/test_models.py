@@ -6,6 +6,8 @@ import copy
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import same, with_plan, without_plan  # noqa: E402
+
 pytest.importorskip("transformers")
 from benchmarks.networks import hugging_face  # noqa: E402
 from benchmarks.networks.resnet import Bottleneck  # noqa: E402
@@ -14,7 +16,6 @@ from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
     loadmaster,
     model_of,
 )
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 
 STEPS = 4
 
@@ -62,11 +63,11 @@ def under_budget(module, share, **more):
 def test_training_is_that_of_the_unmoved_graphs(name):
     module, inputs = made(name)
     plain = copy.deepcopy(module)
-    right = trained(plain, inputs, torch.compile(plain, backend=unmoved_backend()))
+    right = trained(plain, inputs, without_plan(plain))
     torch._dynamo.reset()
     call = under_budget(module, 0.7)
     mine = trained(module, inputs, call)
-    assert all(torch.equal(a, b) for a, b in zip(mine, right, strict=True))
+    assert same(mine, right)
     model = model_of(call)
     assert not model.fallbacks
     assert sum(plan.moved_bytes for plan in model.plans) > 0 or model.offloaded_bytes() > 0
@@ -88,19 +89,14 @@ def test_a_wide_residual_network_with_updates_in_its_backward_pass():
     torch.manual_seed(1)
     for one in (plain, module):
         optimizer = torch.optim.SGD(one.parameters(), lr=1e-2, momentum=0.9)
-        options = {"fast_memory": 0.5, "optimizer": optimizer}
-        call = torch.compile(
-            one,
-            backend=unmoved_backend() if one is plain else loadmaster,
-            options=None if one is plain else options,
-        )
+        call = without_plan(one) if one is plain else with_plan(one, 0.5, optimizer=optimizer)
         for _ in range(STEPS):
             optimizer.zero_grad()
             call(x).square().mean().backward()
             optimizer.step()
         ends.append([tensor.clone() for tensor in one.state_dict().values()])
         torch._dynamo.reset()
-    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
+    assert same(*ends)
     assert model_of(call).plans[0].moved_bytes > 0
 
 

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import Tied, same, tokens  # noqa: E402
+from tests.support.compiled import Tied, same, state_of, tokens, with_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import SlowMemoryError  # noqa: E402
@@ -78,40 +78,38 @@ class Loop:
         ]
         self.seen += [p.detach().clone() for p in self.module.parameters()]
 
-    def state(self):
-        states = (self.optimizer.state[p] for p in self.module.parameters())
-        return [
-            value.clone()
-            for state in states
-            for _, value in sorted(state.items())
-            if torch.is_tensor(value)
-        ]
+
+def steps(count):
+    """A run of so many steps."""
+
+    def run(loop):
+        for number in range(count):
+            loop.step(number)
+
+    return run
 
 
-def both(run, make=ELEMENTWISE["adamw"], share=0.5, module=None):
+def both(run, make=ELEMENTWISE["adamw"], share=0.5):
     """Run the same on a model with a budget and on one without; return the former, once all it has
     seen is equal."""
-    module = network() if module is None else module
+    module = network()
     ours, plain = Loop(module, make, share), Loop(module, make)
     for loop in (ours, plain):
         torch.manual_seed(5)
         run(loop)
-    assert same(ours.seen + ours.state(), plain.seen + plain.state())
+    ours.seen += state_of(ours.module, ours.optimizer)
+    plain.seen += state_of(plain.module, plain.optimizer)
+    assert same(ours.seen, plain.seen)
     return ours
 
 
 def offloaded_gradients(loop):
-    known = loop.model.gradients
-    return known.offloaded_bytes()
+    return loop.model.gradients.offloaded_bytes()
 
 
 @pytest.mark.parametrize("name", sorted(ELEMENTWISE))
 def test_a_step_is_the_optimizers_bit_for_bit_and_keeps_the_budget(name):
-    def run(loop):
-        for number in range(4):
-            loop.step(number)
-
-    loop = both(run, ELEMENTWISE[name])
+    loop = both(steps(4), ELEMENTWISE[name])
     model = loop.model
     assert not model.fallbacks
     assert loop.rested > 0
@@ -226,11 +224,9 @@ def test_hooks_of_optimizers_and_parameters_see_what_they_should():
     def run(loop):
         loop.module.wide[0].weight.register_hook(lambda gradient: 2 * gradient)
         loop.module.wide[1].weight.register_post_accumulate_grad_hook(halved)
-        for number in range(3):
-            loop.step(number)
+        steps(3)(loop)
         handle = loop.optimizer.register_step_pre_hook(first_zeroed)
-        for number in range(3):
-            loop.step(number)
+        steps(3)(loop)
         handle.remove()
         loop.step(9)
 
@@ -258,8 +254,7 @@ def test_an_optimizer_in_the_backward_pass_by_hooks_of_parameters():
 
 def test_another_optimizer_takes_over():
     def run(loop):
-        for number in range(3):
-            loop.step(number)
+        steps(3)(loop)
         loop.optimizer = ELEMENTWISE["momentum"](loop.module.parameters())
         for number in range(3, 6):
             loop.step(number)
@@ -275,9 +270,7 @@ def test_another_optimizer_takes_over():
 def test_a_step_of_an_optimizer_that_is_not_the_option_is_no_part_of_a_share():
     module = network()
     own, other = (ELEMENTWISE["adamw"](module.parameters()) for _ in range(2))
-    compiled = torch.compile(
-        module, backend=loadmaster, options={"fast_memory": 0.5, "optimizer": own}
-    )
+    compiled = with_plan(module, 0.5, optimizer=own)
     for number in range(3):
         compiled(tokens(number)).backward()
         own.step()
@@ -290,11 +283,7 @@ def test_a_step_of_an_optimizer_that_is_not_the_option_is_no_part_of_a_share():
 
 
 def test_where_everything_fits_nothing_moves():
-    def run(loop):
-        for number in range(4):
-            loop.step(number)
-
-    loop = both(run, share=1.0)
+    loop = both(steps(4), share=1.0)
     assert loop.model.offloaded_bytes() == offloaded_gradients(loop) == 0
     assert all(plan.moved_bytes == 0 for plan in loop.model.plans)
 

@@ -7,7 +7,16 @@ import copy
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import Tied, model_of, models_of, same, tokens  # noqa: E402
+from tests.support.compiled import (  # noqa: E402
+    Tied,
+    model_of,
+    models_of,
+    same,
+    state_of,
+    tokens,
+    with_plan,
+    without_plan,
+)
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError  # noqa: E402
@@ -39,24 +48,13 @@ def steps(module, optimizer, call, count=3, schedule=None):
     return seen
 
 
-def state_of(module, optimizer):
-    return [
-        value.clone()
-        for p in module.parameters()
-        for _, value in sorted(optimizer.state[p].items())
-        if torch.is_tensor(value)
-    ]
-
-
 def plain(module, make, count=3, scheduled=False):
     """The graphs unmoved, and the optimizer's step after each."""
     torch._dynamo.reset()
     twin = copy.deepcopy(module)
     optimizer = make(twin.parameters())
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5) if scheduled else None
-    return steps(
-        twin, optimizer, torch.compile(twin, backend=unmoved_backend()), count, schedule
-    ) + state_of(twin, optimizer)
+    return steps(twin, optimizer, without_plan(twin), count, schedule) + state_of(twin, optimizer)
 
 
 def compiled(module, make=None, **options):
@@ -102,10 +100,7 @@ def test_parameters_of_an_inference_move_and_show_their_values():
         assert torch.equal(call(tokens(0)), module(tokens(0)))
         model = model_of(options)
         assert model.plans[0].moved_bytes >= model.persistent.offloaded_bytes() > 0
-        assert all(
-            torch.equal(a, b)
-            for a, b in zip(twin.state_dict().values(), module.state_dict().values(), strict=True)
-        )
+        assert same(twin.state_dict().values(), module.state_dict().values())
         for changed in (twin, module):
             changed.tokens.weight.mul_(0.5)
             changed.wide[0].weight.data.add_(0.25)
@@ -127,19 +122,20 @@ def test_a_place_that_cannot_be_had_is_an_error_and_the_next_call_works():
     with torch.no_grad():
         call(tokens(0))
         file = model_of(options).memory(torch.device("cpu")).file
+
+        def refused():
+            file.limit = 0
+            file._free.clear()
+            with pytest.raises(SlowMemoryError, match="slow_limit"):
+                call(tokens(1))
+
         twin.tokens.weight.data = module.tokens.weight.data = torch.ones(256, 128)
-        file.limit = 0
-        file._free.clear()
-        with pytest.raises(SlowMemoryError, match="slow_limit"):
-            call(tokens(1))
+        refused()
         file.limit = None
         assert torch.equal(call(tokens(1)), module(tokens(1)))
     torch._dynamo.reset()
     call(tokens(0)).backward()
-    file.limit = 0
-    file._free.clear()
-    with pytest.raises(SlowMemoryError, match="slow_limit"):
-        call(tokens(1))
+    refused()
 
 
 def test_aliases_of_a_parameter_follow_it():
@@ -206,7 +202,7 @@ def test_another_optimizer_than_that_of_the_options_is_an_error_until_compiled_a
         match="by the AdamW that the option optimizer named, and this SGD is another",
     ):
         second.step()
-    again = torch.compile(module, backend=loadmaster, options={"optimizer": second})
+    again = with_plan(module, optimizer=second)
     second.zero_grad()
     again(x).sum().backward()
     second.step()
@@ -233,60 +229,65 @@ class Layer(nn.Linear):
         return torch.tanh(nn.functional.linear(x, self.weight, self.bias))
 
 
-def test_layers_that_share_a_captured_graph_have_plans_of_their_own():
-    class Stack(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList(Layer(192, 192) for _ in range(3))
+class Stack(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(192, 192) for _ in range(3))
 
-        def forward(self, x):
-            for layer in self.layers:
-                x = x + layer(x)
-            return x.square().mean()
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return x.square().mean()
 
-    module, x = Stack(), torch.randn(8, 192)
+
+def beside_unmoved(module, make, run, **options):
+    """Run the same with a plan and with unmoved graphs, which see the same; the plan's options."""
     seen = []
-    for backend in (loadmaster, unmoved_backend()):
+    for backend in (unmoved_backend(), loadmaster):
         torch._dynamo.reset()
         twin = copy.deepcopy(module)
-        optimizer = OPTIMIZERS["adamw"](twin.parameters())
-        options = (
-            {"optimizer": optimizer, "fast_memory": "900 KiB"} if backend is loadmaster else None
-        )
+        optimizer = make(twin.parameters())
+        given = None if not seen else {"optimizer": optimizer, **options}
+        told = run(twin, optimizer, {"backend": backend, "options": given})
+        seen.append([*told, *twin.parameters(), *state_of(twin, optimizer)])
+    assert same(*seen)
+    return given
+
+
+def test_layers_that_share_a_captured_graph_have_plans_of_their_own():
+    x = torch.randn(8, 192)
+
+    def run(twin, optimizer, compiler):
         for layer in twin.layers:
-            layer.compile(backend=backend, options=options)
+            layer.compile(**compiler)
         for _ in range(4):
             optimizer.zero_grad()
             twin(x).backward()
             optimizer.step()
-        seen.append([*twin.parameters(), *state_of(twin, optimizer)])
-        if backend is loadmaster:
-            plans = [plan for model in models_of(options) for plan in model.plans]
-    assert same(*seen)
+        return []
+
+    options = beside_unmoved(Stack(), OPTIMIZERS["adamw"], run, fast_memory="900 KiB")
+    plans = [plan for model in models_of(options) for plan in model.plans]
     assert len(plans) == 3  # one budget for each layer
     assert all(len(plan.updates) == 2 for plan in plans)
 
 
 def test_one_layer_and_evaluations_between_steps():
-    module, x = nn.Linear(192, 192), torch.randn(8, 192)
-    seen = []
-    for backend in (loadmaster, unmoved_backend()):
-        torch._dynamo.reset()
-        twin = copy.deepcopy(module)
-        optimizer = OPTIMIZERS["momentum"](twin.parameters())
-        options = {"optimizer": optimizer} if backend is loadmaster else None
-        call = torch.compile(twin, backend=backend, options=options)
+    x = torch.randn(8, 192)
+
+    def run(twin, optimizer, compiler):
+        call, told = torch.compile(twin, **compiler), []
         for _ in range(5):
             optimizer.zero_grad()
             call(x).square().mean().backward()
             optimizer.step()
             with torch.no_grad():
-                seen.append(call(x).clone())
-        seen += [p.detach().clone() for p in twin.parameters()]
-        if backend is loadmaster:
-            training, _ = model_of(options).plans
-            assert [update.count for update in training.updates.values()] == [5, 5]
-    assert same(seen[: len(seen) // 2], seen[len(seen) // 2 :])
+                told.append(call(x).clone())
+        return told
+
+    options = beside_unmoved(nn.Linear(192, 192), OPTIMIZERS["momentum"], run)
+    training, _ = model_of(options).plans
+    assert [update.count for update in training.updates.values()] == [5, 5]
 
 
 def test_parameters_of_other_graphs_count_and_make_room():

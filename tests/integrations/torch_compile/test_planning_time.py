@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the runtime needs torch", exc_type=ImportError)
+from tests.support.compiled import with_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.integrations.torch_compile import placing  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.placing import (  # noqa: E402
     Problem,
     Search,
@@ -84,9 +84,7 @@ def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_aft
     monkeypatch.setattr(Search, "attempt", seen)
     monkeypatch.setattr(Search, "_moved", counted)
     module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
-    call = torch.compile(
-        module, backend=loadmaster, options={"fast_memory": 0.6, "refine_after": refine_after}
-    )
+    call = with_plan(module, 0.6, refine_after=refine_after)
     with torch.no_grad():
         for _ in range(4):
             call(torch.randn(2, WIDTH))

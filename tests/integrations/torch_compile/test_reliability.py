@@ -8,14 +8,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support import steps  # noqa: E402
+from tests.support.compiled import same  # noqa: E402
 from tests.support.steps import Failing, Trained, least_share  # noqa: E402
 
 from loadmaster.core.errors import SlowMemoryError  # noqa: E402
@@ -119,7 +120,7 @@ def test_copies_may_end_as_late_as_somebody_waits(monkeypatch, addresses):
     assert (model.plans[0].times.copied_results > 0) is not addresses
     monkeypatch.undo()
     plain = Trained(1.0)
-    assert all(torch.equal(a, b) for a, b in zip(trained.right, plain.gradients(), strict=True))
+    assert same(trained.right, plain.gradients())
 
 
 @pytest.mark.parametrize("which", ["forward", "backward"])
@@ -176,6 +177,11 @@ def test_a_forked_worker_that_is_killed_changes_nothing():
     assert trained.step()
 
 
+def in_threads(work, cases):
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, cases)) == [None, None]
+
+
 def test_two_models_side_by_side_in_two_threads_keep_their_own_budgets():
     least = least_share()
     budgets = least, (least + 1) / 2
@@ -193,11 +199,7 @@ def test_two_models_side_by_side_in_two_threads_keep_their_own_budgets():
     def work(trained):
         equal.extend(trained.step() for _ in range(40))
 
-    threads = [threading.Thread(target=work, args=(trained,)) for trained in models]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, models)
     assert equal == [True] * 80
     for trained, budget in zip(models, budgets, strict=True):
         plan = trained.model.plans[0]
@@ -219,15 +221,9 @@ def test_one_model_in_two_threads():
     def work(number):
         for _ in range(30):
             made = torch.autograd.grad(trained.call(inputs[number]), parameters)
-            results[number] &= all(
-                torch.equal(a, b) for a, b in zip(made, right[number], strict=True)
-            )
+            results[number] &= same(made, right[number])
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(2))
     gc.collect()
     assert results == [True, True]
     assert trained.file.used == 0

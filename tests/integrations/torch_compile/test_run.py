@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 
@@ -113,16 +114,26 @@ def test_the_budget_of_generated_tokens_is_what_was_asked_for(monkeypatch, tmp_p
     assert not running.generated("made:up", 2, "50%", tmp_path, with_rivals=False)["budget_kept"]
 
 
-def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):
+def inference(module, x):
+    return comparison.Workload(module, (x,), False, torch.device("cpu"))
+
+
+@pytest.fixture
+def without_compiler(monkeypatch):
+    """Of the rivals in inference, the one that needs no compiler."""
     monkeypatch.setattr(
         comparison,
         "_inference_rivals",
         lambda work: [Variant("torch.export", rivals.exported(work.module))],
-    )  # no compiler
+    )
+
+
+@pytest.mark.usefixtures("without_compiler")
+def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak():
     module = nn.Sequential(
         *(layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.GELU()))
     ).eval()
-    work = comparison.Workload(module, (torch.randn(40_000, 64),), False, torch.device("cpu"))
+    work = inference(module, torch.randn(40_000, 64))
     result = comparison.compare(work, {"fast_memory": 1.0}, 1, True)
     assert result["gradients_equal"]
     assert result["planned_peak"] == result["unmoved_peak"] > result["resident"]
@@ -208,7 +219,7 @@ def test_regions_of_the_slow_file_are_used_again(tmp_path):
 @pytest.mark.parametrize(("allowed", "kept"), [(5, 2), (2, 1), (1, 0)])
 def test_an_interrupt_while_steps_are_timed_keeps_what_is_known(allowed, kept, monkeypatch):
     """Every variant has as many timed steps as the one with fewest."""
-    work = comparison.Workload(nn.Linear(4, 4), (torch.randn(2, 4),), False, torch.device("cpu"))
+    work = inference(nn.Linear(4, 4), torch.randn(2, 4))
     variants = [Variant("a", work.module), Variant("b", work.module)]
     told, calls = [], iter(range(allowed))
 
@@ -230,20 +241,11 @@ def test_an_interrupt_while_steps_are_timed_keeps_what_is_known(allowed, kept, m
 @pytest.mark.parametrize(
     "stage", ["1 of 4: compiling torch.export", "2 of 4", "3 of 4", "4 of 4: timing, beginning"]
 )
-def test_an_interrupt_at_any_stage_of_a_comparison_gives_what_is_known(stage, monkeypatch):
+@pytest.mark.usefixtures("without_compiler")
+def test_an_interrupt_at_any_stage_of_a_comparison_gives_what_is_known(stage):
     """The plan itself has been checked by then; what has not been measured is None, and what will
     take long was said."""
-    monkeypatch.setattr(
-        comparison,
-        "_inference_rivals",
-        lambda work: [Variant("torch.export", rivals.exported(work.module))],
-    )
-    work = comparison.Workload(
-        nn.Sequential(nn.Linear(64, 64), nn.GELU()).eval(),
-        (torch.randn(4_000, 64),),
-        False,
-        torch.device("cpu"),
-    )
+    work = inference(nn.Sequential(nn.Linear(64, 64), nn.GELU()).eval(), torch.randn(4_000, 64))
     said = []
 
     def stop(told, share):
@@ -281,9 +283,7 @@ class Counting(nn.Module):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_every_way_begins_with_the_same_state(training):
-    work = comparison.Workload(
-        Counting().train(training), (torch.randn(16, 64),), training, torch.device("cpu")
-    )
+    work = replace(inference(Counting().train(training), torch.randn(16, 64)), training=training)
     result = comparison.compare(work, {"fast_memory": 1 << 30}, 4, False)
     assert result["gradients_equal"]
     assert result["max_difference_eager"] < 1e-4
@@ -300,9 +300,7 @@ class Uncaptured(nn.Module):
 
 @pytest.mark.parametrize("layer", [nn.RNN, nn.GRU, nn.LSTM])
 def test_a_module_of_which_no_graph_is_captured_is_refused(layer):
-    work = comparison.Workload(
-        Uncaptured(layer(8, 8)), (torch.randn(5, 2, 8),), False, torch.device("cpu")
-    )
+    work = inference(Uncaptured(layer(8, 8)), torch.randn(5, 2, 8))
     with pytest.raises(ModelError, match=r"no graph of it.*allow_rnn"):
         comparison.compare(work, {"fast_memory": 1 << 30}, 3, False)
 
@@ -313,6 +311,6 @@ def test_a_module_whose_only_graph_falls_back_is_refused():
             return torch.nonzero(x).sum()
 
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        work = comparison.Workload(Sparse(), (torch.randn(8, 8),), False, torch.device("cpu"))
+        work = inference(Sparse(), torch.randn(8, 8))
         with pytest.raises(ModelError, match="no part of the module runs by a plan: "):
             comparison.compare(work, {"fast_memory": 1 << 30}, 3, False)

@@ -4,10 +4,10 @@ it."""
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import with_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import LoadmasterError  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 
 
 def made():
@@ -15,7 +15,7 @@ def made():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(48, 64), nn.Tanh(), nn.Linear(64, 8))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    call = torch.compile(module, backend=loadmaster, options={"optimizer": optimizer})
+    call = with_plan(module, optimizer=optimizer)
     return module, optimizer, call, torch.randn(16, 48)
 
 

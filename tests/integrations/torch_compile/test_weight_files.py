@@ -4,10 +4,9 @@ changes them."""
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from torch import nn  # noqa: E402
+from tests.support.compiled import same, stack, with_plan  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    loadmaster,
     model_of,
 )
 from loadmaster.integrations.torch_compile.placing import Search  # noqa: E402
@@ -17,10 +16,7 @@ WIDTH, LAYERS = 256, 6
 
 
 def network(seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(
-        *(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh()))
-    ).eval()
+    return stack(WIDTH, LAYERS, seed).eval()
 
 
 @pytest.fixture
@@ -32,9 +28,7 @@ def mapped(tmp_path):
     )  # so that tensors begin anywhere
     module = network(1)
     module.load_state_dict(safetensors.load_file(path), assign=True)
-    return module, torch.compile(
-        module, backend=loadmaster, options={"fast_memory": 0.5, "slow_memory": str(tmp_path)}
-    )
+    return module, with_plan(module, 0.5, slow_memory=str(tmp_path))
 
 
 def places(call):
@@ -55,19 +49,12 @@ def test_weights_are_read_from_the_file_that_they_are_in(mapped):
     assert len(places(call)) == LAYERS
     assert any(place.shift for place in places(call))
     assert model.memory(torch.device("cpu")).file.used == 0
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(module.state_dict().values(), network().state_dict().values(), strict=True)
-    )
+    assert same(module.state_dict().values(), network().state_dict().values())
 
 
 def test_weights_rest_in_their_file_while_the_plan_is_refined(mapped, monkeypatch, tmp_path):
-    options = {
-        "fast_memory": 0.5,
-        "slow_memory": str(tmp_path),
-        "mode": "sync",
-    }  # so that some stay, whatever is measured
-    call = torch.compile(mapped[0], backend=loadmaster, options=options)
+    # In this mode some stay, whatever is measured.
+    call = with_plan(mapped[0], 0.5, slow_memory=str(tmp_path), mode="sync")
     x, there, attempt = torch.randn(4, WIDTH), [], Search.attempt
 
     def seen(search, budget):
@@ -124,6 +111,4 @@ def test_training_leaves_the_file_as_it_is(mapped):
             optimizer.zero_grad()
             run(x).square().mean().backward()
             optimizer.step()
-    assert all(
-        torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True)
-    )
+    assert same(module.parameters(), other.parameters())

@@ -10,22 +10,19 @@ import sys
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import same, stack, with_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import LoadmasterError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    loadmaster,
     model_of,
 )
 
 WIDTH, LAYERS = 192, 5
 
 
-def network(seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(
-        *(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh()))
-    )
+def network():
+    return stack(WIDTH, LAYERS)
 
 
 class Loop:
@@ -41,7 +38,7 @@ class Loop:
         self.x = torch.randn(16, WIDTH, generator=torch.Generator().manual_seed(3))
 
     def compiled(self, share):
-        return torch.compile(self.module, backend=loadmaster, options={"fast_memory": share})
+        return with_plan(self.module, share)
 
     def step(self, call=None):
         """Whether parameters are equal after a step of both."""
@@ -52,12 +49,7 @@ class Loop:
         return self.equal(self.module)
 
     def equal(self, module):
-        return all(
-            torch.equal(a, b)
-            for a, b in zip(
-                module.state_dict().values(), self.plain.state_dict().values(), strict=True
-            )
-        )
+        return same(module.state_dict().values(), self.plain.state_dict().values())
 
     @property
     def offloaded(self):
@@ -87,8 +79,8 @@ def test_a_copy_is_a_module_of_its_own(loop, copied):
     before = [p.detach().clone() for p in other.parameters()]
     assert loop.equal(other)
     assert all(loop.step() for _ in range(3))
-    assert all(torch.equal(a, b) for a, b in zip(other.parameters(), before, strict=True))
-    again = torch.compile(other, backend=loadmaster, options={"fast_memory": 0.6})
+    assert same(other.parameters(), before)
+    again = with_plan(other, 0.6)
     assert torch.equal(again(loop.x), other(loop.x))
     assert loop.step()
 
@@ -101,10 +93,7 @@ def test_a_copy_of_what_was_compiled(loop):
 
 def test_parts_that_are_compiled_one_by_one():
     loop = Loop()
-    parts = [
-        torch.compile(part, backend=loadmaster, options={"fast_memory": 0.7})
-        for part in (loop.module[:4], loop.module[6:])
-    ]
+    parts = [with_plan(part, 0.7) for part in (loop.module[:4], loop.module[6:])]
     call = lambda x: parts[1](loop.module[4:6](parts[0](x)))  # noqa: E731
     assert all(loop.step(call) for _ in range(5))
     assert model_of(parts[0]) is not model_of(parts[1])
@@ -132,10 +121,7 @@ def test_an_exception_in_a_hook_and_the_next_step_is_right(loop, where):
             out.square().mean().backward()
     handle.remove()
     del out
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(loop.module.state_dict().values(), start.values(), strict=True)
-    )
+    assert same(loop.module.state_dict().values(), start.values())
     assert all(loop.step() for _ in range(3))
 
 

@@ -1,0 +1,100 @@
+"""What an operator takes in each number of bands and of parts of its channels.
+
+Of equal pieces the one in the middle is costed, as any job is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.planning.cutting.banding import Network
+from loadmaster.planning.cutting.options import Pieces, canonical_index, piece_workload
+from loadmaster.targets.hardware import Target
+
+
+@dataclass(frozen=True)
+class WayCosts:
+    """Costs of an operator in each of :meth:`Network.ways`, what starting pieces takes left out.
+
+    Attributes
+    ----------
+    bands, channels
+        The ways, shape (ways,).
+    beside
+        Seconds of all cores together if they have other pieces to work on meanwhile, shape (ways,).
+    alone
+        Seconds until all pieces have ended if there is nothing beside them, shape (ways,): of few,
+        some cores have none.
+    refill
+        Times that each storage that it reads crosses the port of the smallest buffer, shape (ways,
+        reads).
+    """
+
+    bands: Ints
+    channels: Ints
+    beside: Floats
+    alone: Floats
+    refill: Floats
+
+
+def way_costs(network: Network, target: Target) -> list[WayCosts]:
+    """Costs of every operator of a network; one that does not divide takes no time here, as no
+    choice of bands changes it. Linear in the ways of distinct operators."""
+    like = canonical_index(network.graph, network.fused, network.forms)
+    ways = [np.array(network.ways(n), dtype=np.int64) for n in range(len(network.fused))]
+    pieces = [
+        Pieces(network.fused[n], form, network.middles(n, ways[n]))
+        for n, form in enumerate(network.forms)
+        if form is not None and like[n] == n
+    ]
+    work = piece_workload(network.graph, pieces)
+    table = job_table(work, target)
+    start_up = np.array([core.start_up for core in target.cores])
+    seconds = np.maximum(table.compute - start_up, 1e-12)
+    moved = np.bincount(
+        table.operand_job, weights=table.moved.min(axis=1), minlength=len(work.jobs)
+    )
+    near = target.fast or target.main
+    smallest = min(range(len(target.cores)), key=lambda c: target.cores[c].buffer or np.inf)
+    size = np.array(
+        [o.bytes for job in work.jobs for o in (*job.reads, *job.writes)], dtype=np.int64
+    )
+    crossed = table.moved[:, smallest] / np.maximum(size, 1)
+    storage = [tensor.name for tensor in work.tensors]
+    known: dict[int, WayCosts] = {}
+    first = 0
+    for number, own in enumerate(ways):
+        reads = {access.tensor: k for k, access in enumerate(network.fused[number].reads)}
+        refill, beside, alone = np.ones((len(own), len(reads))), *np.zeros((2, len(own)))
+        if like[number] != number:
+            same = known[like[number]]
+            refill, beside, alone = same.refill, same.beside, same.alone
+        elif network.forms[number] is not None:
+            jobs, counts = slice(first, first + len(own)), own.prod(axis=1)
+            links = counts * moved[jobs] / near.read_bandwidth
+            beside = np.maximum(counts / (1.0 / seconds[jobs]).sum(axis=1), links)
+            ends = map(until_all_end, seconds[jobs], counts.tolist())
+            alone = np.maximum(links, list(ends))
+            rows = np.arange(*np.searchsorted(table.operand_job, [first, first + len(own)]))
+            rows = rows[~table.operand_write[rows]]
+            at = np.array(
+                [reads[storage[t]] for t in table.operand_tensor[rows].tolist()], dtype=np.int64
+            )
+            cell = (table.operand_job[rows] - first) * len(reads) + at
+            np.maximum.at(refill.reshape(-1), cell, crossed[rows])
+            first += len(own)
+        known[number] = WayCosts(own[:, 0], own[:, 1], beside, alone, refill)
+    return list(known.values())
+
+
+def until_all_end(each: Floats, count: int) -> float:
+    """When the last of so many equal pieces ends at the earliest, if a piece takes ``each[c]``
+    seconds on core ``c``."""
+    if count > 64:
+        return float(count / (1.0 / each).sum() + each.min() / 2)
+    ends = np.sort((np.arange(1, count + 1)[:, None] * each).ravel())
+    return float(ends[count - 1])
