@@ -10,8 +10,10 @@ from tests.support.cut_networks import convolutions
 from tests.support.lowered import joint_problem, parts_of
 from tests.support.networks import npu
 
+from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.cutting.band_cuts import COLUMN_TILES, StackModel, has_wide_bands, stacked
-from loadmaster.planning.cutting.banding import BandWork, Network, Stack
+from loadmaster.planning.cutting.banding import Network, Stack
+from loadmaster.planning.cutting.way_costs import way_costs
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.joint.state import policy_values
 from loadmaster.workloads.lowering.instantiate import lower
@@ -139,10 +141,27 @@ def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide():
 def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them():
     target = npu(4, 100_000)
     network, _ = network_of(convolutions(rows=32, channels=8, strides=(1, 1), skip=False), target)
-    work = BandWork(network, target)
-    assert work.alone(0, 1) > 3 * work.beside(0, 1)
-    assert work.alone(0, 2) > 1.3 * work.beside(0, 2)
-    assert work.alone(0, 32) < 1.2 * work.beside(0, 32)
+    costs = way_costs(network, target)[0]
+    ways = zip(costs.bands, costs.channels, costs.alone / costs.beside, strict=True)
+    ratio = {bands: ratio for bands, channels, ratio in ways if channels == 1}
+    assert ratio[1] > 3
+    assert ratio[2] > 1.3
+    assert ratio[32] < 1.2
+
+
+def test_what_exceeds_a_buffer_crosses_its_port_as_often_as_the_cost_model_says():
+    target = machine(100_000)
+    target = replace(target, cores=tuple(replace(core, buffer=2_000) for core in target.cores))
+    graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
+    network, _ = network_of(graph, target)
+    costs, workload = way_costs(network, target)[0], lower([graph], target)
+    table = job_table(workload, target)
+    moved = table.moved[(table.operand_job == 0) & ~table.operand_write, 0]
+    sizes = np.array([operand.bytes for operand in workload.jobs[0].reads])
+    assert (costs.bands[0], costs.channels[0]) == (1, 1)
+    assert costs.refill[0] == pytest.approx(moved / sizes)
+    assert costs.refill[0].max() > 1
+    assert (costs.refill.min(axis=0) == 1).all()
 
 
 def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_bands():

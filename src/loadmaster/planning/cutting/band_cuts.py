@@ -18,109 +18,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats
 from loadmaster.core.units import format_bytes
-from loadmaster.cost.analytical.job_costs import beside_nests
-from loadmaster.cost.analytical.nests import WIDTHS, NestTable, best_tilings
-from loadmaster.planning.cutting.banding import BandWork, Network, Stack
+from loadmaster.planning.cutting.banding import Network, Stack
 from loadmaster.planning.cutting.choice import alive_between
+from loadmaster.planning.cutting.way_costs import way_costs
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import Role
-from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import Grid, piece_of
-from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, operand_roles
+from loadmaster.workloads.lowering.grid import Grid
+from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork
 from loadmaster.workloads.window import volume, whole
-
-
-class Refills:
-    """Times that the input and the weights of each operator's loop nest cross the port, by
-    operator, bands and parts of channels: in each of :meth:`Network.ways`."""
-
-    def __init__(self, network: Network, target: Target) -> None:
-        core = min(
-            (core for core in target.cores if core.buffer),
-            key=lambda core: core.buffer,
-            default=None,
-        )
-        self._roles = [
-            {access.tensor: _role(group, access.tensor) for access in group.reads}
-            for group in network.fused
-        ]
-        keys, columns, rooms = [], [], []
-        for number, group in enumerate(network.fused):
-            if core is None or len(group.nests) != 1:
-                continue
-            outside = Role.ONCE in self._roles[number].values()
-            for way in network.ways(number):
-                keys.append((number, way))
-                columns.append(_piece(network, number, *way))
-                rooms.append(core.buffer - (beside_nests(core.buffer) if outside else 0))
-        self._times: dict[tuple[int, tuple[int, int]], tuple[float, float]] = {}
-        if core is not None and keys:
-            names = [field.name for field in fields(NestTable) if field.name != "row_of"]
-            table = dict(zip(names, np.array(columns, dtype=np.float64).T, strict=True))
-            tiling = best_tilings(
-                NestTable(**table, row_of=np.arange(len(keys))[:, None]),
-                np.array(rooms, dtype=np.float64),
-                core,
-                target,
-            )
-            times: list[Floats] = [
-                np.maximum(1.0, tiling.input_times),
-                np.maximum(1.0, tiling.weight_times),
-            ]
-            self._times = dict(
-                zip(keys, zip(*(column.tolist() for column in times), strict=True), strict=True)
-            )
-
-    def of(self, number: int, bands: int, storage: str, channels: int = 1) -> float:
-        """Times that an operand of an operator in so many bands and parts of its channels
-        crosses."""
-        if (number, (bands, channels)) not in self._times:
-            return 1.0
-        of_input, of_weight = self._times[number, (bands, channels)]
-        role = self._roles[number][storage]
-        return of_input if role is Role.INPUT else of_weight if role is Role.WEIGHT else 1.0
-
-
-def _role(group: FusedOp, storage: str) -> Role:
-    """As what an operator's loop nest takes a storage, or a part of an operand that lies in
-    several."""
-    access = next(access for access in group.reads if access.tensor == storage)
-    return operand_roles(group.nests, access)[0][0]
-
-
-def _piece(network: Network, number: int, bands: int, channels: int) -> list[float]:
-    """The loop nest of a piece in the middle, as a row of a :class:`NestTable`."""
-    group, form, axis = network.fused[number], network.forms[number], network.rows(number)
-    nest, box = (
-        group.nests[0],
-        network.middle(number, bands, channels) if bands * channels > 1 else (),
-    )
-    sizes = {Role.INPUT: 0.0, Role.WEIGHT: 0.0, Role.ONCE: 0.0}
-    made = float(network.bytes_of(nest.output)) if nest.output in network.graph.tensors else 0.0
-    if form is not None and box:
-        nest, made = piece_of(nest, form.shape, box), made * volume(box) / volume(whole(form.shape))
-    for access in group.reads:
-        role, share = _role(group, access.tensor), 1.0
-        if role is Role.INPUT and box and axis is not None:
-            begin, end = box[axis]
-            low, high = network.edge(number, access.tensor)
-            share = (high[end] - low[begin]) / network.rows_of(access.tensor)
-        if role is Role.WEIGHT and network.divides_by_channel(number, access.tensor):
-            share = 1.0 / channels
-        sizes[role] += access.bytes * share
-    width = next((width for width in WIDTHS if group.main.bits <= width), WIDTHS[-1])
-    return [
-        *map(float, (*nest.extents, *nest.stride, *nest.dilation, width)),
-        sizes[Role.INPUT],
-        sizes[Role.WEIGHT],
-        made,
-    ]
 
 
 @dataclass(frozen=True)
@@ -142,20 +52,20 @@ class StackModel:
         self, network: Network, target: Target, plain: Sequence[Cut], price: float = 0.0
     ) -> None:
         self.network = network
-        axes = (network.along(False), network.along(True))
-        first, bands, channels, beside, alone, refill = zip(
-            *(_way_costs(axis, target) for axis in axes), strict=True
-        )
+        ways = [way_costs(axis, target) for axis in (network.along(False), network.along(True))]
+
+        def columns(name: str) -> list[np.ndarray]:
+            """A field of all operators, for rows and for columns."""
+            return [np.concatenate([getattr(own, name).ravel() for own in along]) for along in ways]
+
         # Pieces start meanwhile: else many small ones would cost nothing.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         reads = [(n, a.tensor) for n, group in enumerate(network.fused) for a in group.reads]
-        self._costs = {
-            "way_first": first,
-            "bands": bands,
-            "channels": channels,
-            "beside": beside,
-            "alone": alone,
-            "refill": refill,
+        self._costs: dict[str, Any] = {
+            "way_first": [
+                np.cumsum([0, *(len(own.bands) for own in along)], dtype=np.int64) for along in ways
+            ],
+            **{name: columns(name) for name in ("bands", "channels", "beside", "alone", "refill")},
             "by_channel": np.array(
                 [network.divides_by_channel(*read) for read in reads], dtype=np.int64
             ),
@@ -193,29 +103,6 @@ class StackModel:
             )
             for stacks, *figures in found
         ]
-
-
-def _way_costs(network: Network, target: Target) -> tuple[np.ndarray, ...]:
-    """What the pieces of each operator take for each of its cuts along one axis."""
-    work, refills = BandWork(network, target), Refills(network, target)
-    each = [network.ways(number) for number in range(len(network.fused))]
-    ways = [(number, *way) for number, own in enumerate(each) for way in own]
-    bands, channels = (np.array([way[k] for way in ways], dtype=np.int64) for k in (1, 2))
-    return (
-        np.concatenate([[0], np.cumsum([len(own) for own in each])]).astype(np.int64),
-        bands,
-        channels,
-        np.array([work.beside(number, count) for number, count, _ in ways], dtype=np.float64),
-        np.array([work.alone(*way) for way in ways], dtype=np.float64),
-        np.array(
-            [
-                refills.of(number, count, access.tensor, parts)
-                for number, count, parts in ways
-                for access in network.fused[number].reads
-            ],
-            dtype=np.float64,
-        ),
-    )
 
 
 def _times_read(network: Network, cut: Cut, number: int, storage: str) -> float:

@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.core.arrays import Floats, Ints
-from loadmaster.planning.cutting.options import Pieces, canonical_index, piece_table
-from loadmaster.targets.hardware import Target
+from loadmaster.core.arrays import Ints
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, needed_boxes
-from loadmaster.workloads.window import Box, whole
+from loadmaster.workloads.window import whole
 
 BANDS = tuple(dict.fromkeys((4 + step << octave) // 4 for octave in range(10) for step in range(4)))
 """Numbers of bands that are tried, four to the octave, beside one band for every row."""
@@ -191,17 +189,19 @@ class Network:
         few = [count for count in able if count & (count - 1) == 0]
         return [*((count, 1) for count in able), *itertools.product(few, parts)]
 
-    def middle(self, number: int, bands: int, channels: int) -> Box:
-        """The piece in the middle of the result of an operator that divides."""
+    def middles(self, number: int, ways: Ints) -> Ints:
+        """The piece in the middle of the result of an operator that divides, for each of its ways,
+        shape (ways, dimensions, 2)."""
         form = self.forms[number]
         assert form is not None
-        box = list(whole(form.shape))
-        for axis, count in ((self.rows(number), bands), (self.channels(number), channels)):
-            if axis is not None and count > 1:
+        boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (len(ways), 1, 1))
+        for axis, count in zip((self.rows(number), self.channels(number)), ways.T, strict=True):
+            if axis is not None:
                 extent = form.shape[axis]
-                length = max(-(-extent // count), form.step[axis])
-                box[axis] = ((extent - length) // 2, (extent - length) // 2 + length)
-        return tuple(box)
+                length = np.maximum(-(-extent // count), form.step[axis])
+                boxes[:, axis, 0] = (extent - length) // 2
+                boxes[:, axis, 1] = boxes[:, axis, 0] + length
+        return boxes
 
     def edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
         """Rows of a storage that rows of an operator's result need: where those of row ``r`` begin,
@@ -269,59 +269,3 @@ class _Edges:
     def all(self) -> Ints:
         """All of them."""
         return np.concatenate([np.empty(0, dtype=np.int64), *self._parts])
-
-
-class BandWork:
-    """Seconds that all cores together take for an operator in each of :meth:`Network.ways`, what
-    starting pieces takes left out.
-
-    Operators that do not divide take no time here: no choice of bands changes it.
-    """
-
-    def __init__(self, network: Network, target: Target) -> None:
-        keys, pieces = [], []
-        self._like = canonical_index(network.graph, network.fused, network.forms)
-        for number, form in enumerate(network.forms):
-            if form is None or self._like[number] != number:
-                continue
-            ways = network.ways(number)
-            keys += [(number, way) for way in ways]
-            middles = np.array([network.middle(number, *way) for way in ways], dtype=np.int64)
-            pieces.append(Pieces(network.fused[number], form, middles))
-        self._beside: dict[tuple[int, int], float] = {}
-        self._alone: dict[tuple[int, tuple[int, int]], float] = {}
-        if not pieces:
-            return
-        table = piece_table(network.graph, pieces, target)
-        start_up = np.array([core.start_up for core in target.cores])
-        each = np.maximum(table.compute - start_up, 1e-12)
-        moved = np.bincount(table.operand_job, weights=table.moved.min(axis=1), minlength=len(keys))
-        near = target.fast or target.main
-        counts = np.array([count * parts for _, (count, parts) in keys])
-        links = counts * moved / near.read_bandwidth
-        shared = np.maximum(counts / (1.0 / each).sum(axis=1), links).tolist()
-        for (number, way), beside, link, count, own in zip(
-            keys, shared, links.tolist(), counts.tolist(), each, strict=True
-        ):
-            if way[1] == 1:
-                self._beside[number, way[0]] = beside
-            self._alone[number, way] = max(link, until_all_end(own, count))
-
-    def beside(self, number: int, bands: int) -> float:
-        """Seconds for an operator in so many bands if cores have other pieces to work on
-        meanwhile."""
-        return self._beside.get((self._like[number], bands), 0.0)
-
-    def alone(self, number: int, bands: int, channels: int = 1) -> float:
-        """Seconds until an operator's pieces have ended if there is nothing beside them: of few,
-        some cores have none."""
-        return self._alone.get((self._like[number], (bands, channels)), 0.0)
-
-
-def until_all_end(each: Floats, count: int) -> float:
-    """When the last of so many equal pieces ends at the earliest, if a piece takes ``each[c]``
-    seconds on core ``c``."""
-    if count > 64:
-        return float(count / (1.0 / each).sum() + each.min() / 2)
-    ends = np.sort((np.arange(1, count + 1)[:, None] * each).ravel())
-    return float(ends[count - 1])

@@ -41,10 +41,8 @@ def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
         )
         for storage, uses in form.uses.items()
     )
-    writes = tuple(
-        (alias(access.tensor), graph.tensors[access.tensor].bytes) for access in group.writes
-    )
-    return form.shape, form.step, group.elements, group.main.bits, nests, reads, writes
+    accesses = tuple((alias(a.tensor), a.bytes) for a in (*group.reads, *group.writes))
+    return form.shape, form.step, group.elements, group.main.bits, nests, reads, accesses
 
 
 def canonical_index(
