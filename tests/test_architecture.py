@@ -388,7 +388,7 @@ TOKENS = {
     "integrations": 105_781,
     "mapping": 24_234,
     "placement": 33_101,
-    "planning": 92_078,
+    "planning": 90_956,
     "report": 36_772,
     "targets": 5_433,
     "workloads": 72_710,

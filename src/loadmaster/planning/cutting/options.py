@@ -70,7 +70,7 @@ class PieceCosts:
     link: Floats
     stream: Floats
 
-    def __getitem__(self, pieces: slice | list[int]) -> PieceCosts:
+    def __getitem__(self, pieces: slice | Ints) -> PieceCosts:
         """Costs of some of the pieces."""
         return PieceCosts(self.alone[pieces], self.link[pieces], self.stream[pieces])
 
@@ -96,17 +96,6 @@ class Pieces:
     group: FusedOp
     form: Divisible
     boxes: Ints
-
-
-def piece_costs(graph: Graph, pieces: Sequence[Pieces], target: Target) -> PieceCosts:
-    """Costs of pieces of a network's operators, whatever they are cut with. Linear in their
-    operands."""
-    return PieceCosts.of(piece_table(graph, pieces, target), target)
-
-
-def piece_table(graph: Graph, pieces: Sequence[Pieces], target: Target) -> JobTable:
-    """The job table of pieces of a network's operators, a row each. Linear in their operands."""
-    return job_table(piece_workload(graph, pieces), target)
 
 
 def piece_workload(graph: Graph, pieces: Sequence[Pieces]) -> Workload:
@@ -220,17 +209,25 @@ def operator_options(
     as suits its core. O(distinct operators x dimensions x 32 sizes).
     """
     options = _plain(graph, plain, target)
-    samples = _Samples(graph, target)
-    for number, (group, form) in enumerate(zip(fused, forms, strict=True)):
-        if form is not None:
-            samples.add(number, group, form)
-    for number, offered in samples.costed():
+    wanted = [
+        (number, axis, sizes_of(form.shape[axis], form.step[axis], _SIZES))
+        for number, (group, form) in enumerate(zip(fused, forms, strict=True))
+        if form is not None
+        for axis in piece_axes(form, group)
+    ]
+    offers: dict[tuple[int, int], list[Option]] = {}
+    like = canonical_index(graph, fused, forms)
+    costs = _costs_along(graph, fused, forms, wanted, target)
+    for (number, axis, sizes), own in zip(wanted, costs, strict=True):
+        form = forms[number]
+        assert form is not None
+        if (like[number], axis) not in offers:
+            offers[like[number], axis] = list(_cuts(form, axis, sizes, own))
         seen = {option.cut for option in options[number]}
         fits = not options[number][0].costs.stream.any()
-        for option in offered:
+        for option in offers[like[number], axis]:
             # What is streamed cannot be fetched ahead of its use.
             if option.cut not in seen and not (fits and option.costs.stream.any()):
-                seen.add(option.cut)
                 options[number].append(option)
     return options
 
@@ -253,7 +250,7 @@ def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterato
         made = [size for size in balanced_sizes(sizes, costs.alone, chosen) if size]
         if len(made) > 1:
             ends = tuple(np.cumsum(made).tolist())
-            yield Option(form.along(axis, ends), costs[np.searchsorted(sizes, made).tolist()])
+            yield Option(form.along(axis, ends), costs[np.searchsorted(sizes, made)])
 
 
 def _counts(cores: int) -> Iterator[tuple[int, int]]:
@@ -261,43 +258,6 @@ def _counts(cores: int) -> Iterator[tuple[int, int]]:
     so that others go on with the first."""
     for count in range(1, cores + 1):
         yield from ((count, times) for times in ((2, 4, 8, 16) if count == 1 else (1, 2, 4)))
-
-
-class _Samples:
-    """Pieces of several sizes of operators, each costed once however many operators are alike."""
-
-    def __init__(self, graph: Graph, target: Target) -> None:
-        self._graph, self._target = graph, target
-        self._pieces: dict[object, tuple[int, Ints, Pieces]] = {}
-        self._wanted: list[tuple[int, object]] = []
-
-    def add(self, number: int, group: FusedOp, form: Divisible) -> None:
-        """Ask for the costs of an operator's pieces along every dimension along which it may be
-        cut."""
-        key = signature(self._graph, group, form)
-        for axis in piece_axes(form, group):
-            self._wanted.append((number, (key, axis)))
-            if (key, axis) not in self._pieces:
-                sizes = sizes_of(form.shape[axis], form.step[axis], _SIZES)
-                self._pieces[key, axis] = (
-                    axis,
-                    sizes,
-                    Pieces(group, form, first_boxes(form, axis, sizes)),
-                )
-
-    def costed(self) -> Iterator[tuple[int, list[Option]]]:
-        """Operators, and options to cut them along one dimension after the other."""
-        costs = piece_costs(
-            self._graph, [pieces for _, _, pieces in self._pieces.values()], self._target
-        )
-        options, at = {}, 0
-        for equivalents, (axis, sizes, pieces) in self._pieces.items():
-            options[equivalents] = list(
-                _cuts(pieces.form, axis, sizes, costs[at : at + len(sizes)])
-            )
-            at += len(sizes)
-        for number, equivalents in self._wanted:
-            yield number, options[equivalents]
 
 
 def costed_grids(
@@ -311,33 +271,41 @@ def costed_grids(
 
     O(distinct operators x dimensions x sizes of pieces).
     """
-    if not grids:
-        return []
-    equivalents: dict[int, object] = {}
-    wanted: dict[tuple[object, int], tuple[int, set[int]]] = {}
-    keys, sizes = [], []
+    wanted = []
     for number, grid in grids:
+        axis = next(axis for axis, ends in enumerate(grid.ends) if len(ends) > 1)
+        wanted.append((number, axis, np.diff(grid.ends[axis], prepend=0)))
+    costs = _costs_along(graph, fused, forms, wanted, target)
+    return [Option(grid, own) for (_, grid), own in zip(grids, costs, strict=True)]
+
+
+def _costs_along(
+    graph: Graph,
+    fused: Sequence[FusedOp],
+    forms: Sequence[Divisible | None],
+    wanted: Sequence[tuple[int, int, Ints]],
+    target: Target,
+) -> list[PieceCosts]:
+    """Costs of pieces of operators, by number, along a dimension, of some sizes each; of operators
+    that are alike each size is costed once."""
+    like = canonical_index(graph, fused, forms)
+    sizes: dict[tuple[int, int], list[Ints]] = {}
+    for number, axis, own in wanted:
+        sizes.setdefault((like[number], axis), []).append(own)
+    distinct = {key: np.unique(np.concatenate(own)) for key, own in sizes.items()}
+    pieces, first, count = [], {}, 0
+    for (number, axis), own in distinct.items():
         form = forms[number]
         assert form is not None
-        axis = next(axis for axis, ends in enumerate(grid.ends) if len(ends) > 1)
-        if number not in equivalents:
-            equivalents[number] = signature(graph, fused[number], form)
-        keys.append((equivalents[number], axis))
-        sizes.append(np.diff(grid.ends[axis], prepend=0))
-        wanted.setdefault(keys[-1], (number, set()))[1].update(sizes[-1].tolist())
-    first, pieces, at = {}, [], 0
-    for key, (number, own) in wanted.items():
-        form, known = forms[number], np.array(sorted(own), dtype=np.int64)
-        assert form is not None
-        first[key] = (at, known)
-        pieces.append(Pieces(fused[number], form, first_boxes(form, key[1], known)))
-        at += len(known)
-    costs = piece_costs(graph, pieces, target)
-    rows = [
-        first[key][0] + np.searchsorted(first[key][1], own)
-        for key, own in zip(keys, sizes, strict=True)
+        pieces.append(Pieces(fused[number], form, first_boxes(form, axis, own)))
+        first[number, axis] = count
+        count += len(own)
+    costs = PieceCosts.of(job_table(piece_workload(graph, pieces), target), target)
+    keys = [(like[number], axis) for number, axis, _ in wanted]
+    return [
+        costs[first[key] + np.searchsorted(distinct[key], own)]
+        for key, (_, _, own) in zip(keys, wanted, strict=True)
     ]
-    return [Option(grid, costs[own.tolist()]) for (_, grid), own in zip(grids, rows, strict=True)]
 
 
 def first_boxes(form: Divisible, axis: int, sizes: Ints) -> Ints:

@@ -65,30 +65,27 @@ def way_costs(network: Network, target: Target) -> list[WayCosts]:
     )
     crossed = table.moved[:, smallest] / np.maximum(size, 1)
     storage = [tensor.name for tensor in work.tensors]
-    known: dict[int, WayCosts] = {}
+    found: list[WayCosts] = []
     first = 0
     for number, own in enumerate(ways):
+        if like[number] != number:
+            found.append(found[like[number]])
+            continue
         reads = {access.tensor: k for k, access in enumerate(network.fused[number].reads)}
         refill, beside, alone = np.ones((len(own), len(reads))), *np.zeros((2, len(own)))
-        if like[number] != number:
-            same = known[like[number]]
-            refill, beside, alone = same.refill, same.beside, same.alone
-        elif network.forms[number] is not None:
+        if network.forms[number] is not None:
             jobs, counts = slice(first, first + len(own)), own.prod(axis=1)
             links = counts * moved[jobs] / near.read_bandwidth
             beside = np.maximum(counts / (1.0 / seconds[jobs]).sum(axis=1), links)
             ends = map(until_all_end, seconds[jobs], counts.tolist())
             alone = np.maximum(links, list(ends))
             rows = np.arange(*np.searchsorted(table.operand_job, [first, first + len(own)]))
-            rows = rows[~table.operand_write[rows]]
-            at = np.array(
-                [reads[storage[t]] for t in table.operand_tensor[rows].tolist()], dtype=np.int64
-            )
-            cell = (table.operand_job[rows] - first) * len(reads) + at
-            np.maximum.at(refill.reshape(-1), cell, crossed[rows])
+            for row in rows[~table.operand_write[rows]].tolist():
+                cell = table.operand_job[row] - first, reads[storage[table.operand_tensor[row]]]
+                refill[cell] = max(refill[cell], crossed[row])
             first += len(own)
-        known[number] = WayCosts(own[:, 0], own[:, 1], beside, alone, refill)
-    return list(known.values())
+        found.append(WayCosts(own[:, 0], own[:, 1], beside, alone, refill))
+    return found
 
 
 def until_all_end(each: Floats, count: int) -> float:
