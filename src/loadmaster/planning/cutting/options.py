@@ -228,6 +228,7 @@ def operator_options(
         for option in offers[like[number], axis]:
             # What is streamed cannot be fetched ahead of its use.
             if option.cut not in seen and not (fits and option.costs.stream.any()):
+                seen.add(option.cut)
                 options[number].append(option)
     return options
 
