@@ -22,10 +22,6 @@ std::vector<std::size_t> fetched(const std::vector<Stay> &stays) {
 
 } // namespace
 
-std::int64_t held_until(std::int64_t position, std::int64_t delay, std::size_t positions) {
-    return std::min(position + delay, static_cast<std::int64_t>(positions) - 1);
-}
-
 void fetch_early(std::vector<Stay> &stays, const Work &work, const Options &options,
     std::int64_t delay, std::span<const std::int64_t> position, std::vector<std::int64_t> &used) {
     for (std::size_t s : fetched(stays)) {

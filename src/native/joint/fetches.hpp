@@ -3,10 +3,14 @@
 
 #include "joint/joint.hpp"
 
+#include <algorithm>
+
 namespace loadmaster::joint {
 
 // The last of `positions` for which room is held that is last used at one of them: `delay` later.
-std::int64_t held_until(std::int64_t position, std::int64_t delay, std::size_t positions);
+inline std::int64_t held_until(std::int64_t position, std::int64_t delay, std::size_t positions) {
+    return std::min(position + delay, static_cast<std::int64_t>(positions) - 1);
+}
 
 // Lets every fetch begin as early as there is room, those that are needed first before the others;
 // `used`, bytes at every position, grows accordingly. `position` is that of every job in the order.

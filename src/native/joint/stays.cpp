@@ -32,7 +32,7 @@ class Chooser {
         : work_(work), machine_(machine), options_(options), position_(work.jobs),
           used_(work.jobs, 0), elapsed_(work.jobs + 1, 0.0), near_(work.jobs, 0.0),
           first_(work.tensors + 1, 0), count_(work.tensors, 0), write_(work.tensors, 0.0),
-          streamed_(work.tensors, 0) {
+          streamed_(work.tensors, 0), kept_to_(work.tensors, 0) {
         for (const std::int64_t t : options.streamed_tensors) streamed_[t] = 1;
         for (std::size_t at = 0; at < order.size(); ++at) {
             position_[order[at]] = static_cast<std::int64_t>(at);
@@ -118,6 +118,7 @@ class Chooser {
             std::fill(used_.begin(), used_.end(), 0);
             std::fill(own_.begin(), own_.end(), 0);
             std::fill(gap_.begin(), gap_.end(), 0);
+            std::fill(kept_to_.begin(), kept_to_.end(), 0);
         }
     }
 
@@ -238,6 +239,11 @@ class Chooser {
     // nothing. O(uses and positions between them).
     bool keep(std::size_t t, std::int32_t from, std::int32_t to, std::int64_t limit) {
         const auto uses = this->uses(t);
+        // From its first use on it is offered up to each reader, and kept up to one after another.
+        if (own(t)[0]) {
+            if (to <= kept_to_[t]) return true;
+            from = std::max(from, kept_to_[t]);
+        }
         const std::int64_t room = work_.room[t];
         find_added(t, from, to);
         for (const auto &[begin, over] : added_)
@@ -256,6 +262,7 @@ class Chooser {
             if (own(t)[i] && own(t)[i + 1] &&
                 held_until(uses[i].position) + 1 >= uses[i + 1].position)
                 gap(t)[i] = 1;
+        while (gap(t)[kept_to_[t]]) ++kept_to_[t];
         return true;
     }
 
@@ -393,6 +400,8 @@ class Chooser {
         gap_; // of every use: whether the tensor is there then, and whether until the next one
     std::vector<double> write_;
     std::vector<char> streamed_;
+    std::vector<std::int32_t> kept_to_; // of every tensor: the use up to which it is kept from its
+                                        // first one, without a gap
     std::vector<std::pair<std::int64_t, std::int64_t>>
         added_; // positions [begin, over) that `keep` would fill
 };
