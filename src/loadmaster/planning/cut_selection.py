@@ -29,7 +29,8 @@ from loadmaster.workloads.job import Workload
 _PRICES = (0.0, 1.0)
 """What a second of the links counts beside one of a job, when its tiling is chosen."""
 _MOST_JOBS = 20_000
-"""Jobs of which each is tiled by itself: of more, the tables alone take long."""
+"""Jobs of which each is tiled by itself, and pieces of a candidate with large pieces that is
+screened whatever the others take: it makes few for the size of its networks."""
 
 
 def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlanner, Solution]:
@@ -115,9 +116,6 @@ bands alone reach this number.
 MOST_BESIDE = 10_000
 """Jobs of whole operators and a piece of each, or large pieces, beside which other candidates are
 screened."""
-_MOST_LARGE = 20_000
-"""Pieces of a candidate with large pieces that is screened whatever the others take: it makes few
-for the size of its networks."""
 _STOPPED = (
     "the search was stopped early, by a time limit or an interrupt, and what was left was packed"
     " with the least effort: this is the best plan so far"
@@ -273,7 +271,7 @@ class CutSelection:
                 with suppress(CapacityError):
                     yield replace(whole, quick=whole.planner.quick_score())
             if (
-                candidate.pieces > _MOST_LARGE
+                candidate.pieces > _MOST_JOBS
                 if candidate.large
                 else pieces[candidate.tiled] + candidate.pieces > MOST_SCREENED
             ):

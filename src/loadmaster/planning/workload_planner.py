@@ -35,8 +35,6 @@ _LESS_ROOM = 0.97
 used until then."""
 _EXTRA_PACKING_ATTEMPTS = 8
 """After the last round, if nothing was packed: retries, each with less of the fast memory."""
-_LATE_PACKING_ATTEMPTS = 4
-"""The same retries, once the time limit has passed."""
 
 
 @dataclass
@@ -235,10 +233,7 @@ class WorkloadPlanner:
         while True:
             over = rounds >= self.effort.packings or search.interrupted
             self.interrupted |= search.interrupted
-            if over and (
-                packs
-                or tries >= (_LATE_PACKING_ATTEMPTS if self.is_late() else _EXTRA_PACKING_ATTEMPTS)
-            ):
+            if over and (packs or tries >= _EXTRA_PACKING_ATTEMPTS):
                 return
             rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
             found = search.run(0 if over else self.effort.evaluations // self.effort.packings)

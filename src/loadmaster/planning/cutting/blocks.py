@@ -13,6 +13,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, grouped_sums
 from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.analytical.nests import WEIGHTS_STREAMED
+from loadmaster.planning.cutting.choice import ROOM
 from loadmaster.planning.cutting.options import Pieces, canonical_index, piece_workload
 from loadmaster.planning.cutting.way_costs import until_all_end
 from loadmaster.targets.hardware import Target
@@ -24,10 +25,6 @@ from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, si
 
 _WORTH_OF_A_PIECE = 1e-5
 """Share of the time of all operators that a piece more has to save: pieces take time to plan."""
-
-_ROOM = 0.9
-"""Share of the fast memory that what pieces touch at once may fill: the rest holds what the next
-ones need."""
 
 _STAYS = 0.25
 """Share of the fast memory that weights of an operator may take and stay there meanwhile: others
@@ -197,7 +194,7 @@ def _seconds(
         ]
     )
     held = grouped_sums(job, np.where(streamed, 0, sizes * at_once), count)
-    streamed |= (held > _ROOM * target.fast.capacity)[job]
+    streamed |= (held > ROOM * target.fast.capacity)[job]
     pieces = np.array([grid.tiles for _, grid in options], dtype=np.int64)
     moved = table.moved.min(axis=1) * pieces[job]
     main = grouped_sums(job, np.where(streamed, moved, 0), count) / target.main.read_bandwidth

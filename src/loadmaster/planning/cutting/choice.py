@@ -26,9 +26,9 @@ _LEAST_ROUNDS = 3
 """The same, where there is no time for more: so few find next to nothing in large networks."""
 _MOST_MINI_BATCHES = 4
 """Mini-batches that are run together, at most: more tell little else about how to cut."""
-_ROOM = 0.9
-"""Share of the fast memory that weights before their use and what lies between operators fill
-together."""
+ROOM = 0.9
+"""Share of the fast memory that what pieces touch, weights before their use and what lies between
+operators fill together: the rest lets addresses be found."""
 _LEAST_ROOM = 0.3
 """Share of the fast memory that weights may fill before their use where more lies between operators
 than fits: it need not all stay."""
@@ -312,7 +312,7 @@ def _room(
     now, free = [own[0] for own in alive], []
     for network, number in order:
         now[network] = alive[network][number]
-        free.append(capacity * _ROOM - mini_batches * sum(now))
+        free.append(capacity * ROOM - mini_batches * sum(now))
     return np.asarray(np.maximum(capacity * _LEAST_ROOM, free), dtype=np.int64)
 
 
