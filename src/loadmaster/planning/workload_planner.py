@@ -110,11 +110,14 @@ class WorkloadPlanner:
             policies = [JointOptions(filled_fraction=(1.0, 0.0))]
         if goal.needs_energy:
             policies += [replace(policy, energy_weight=ENERGY_ONLY) for policy in policies]
+        if goal.urgent:
+            policies += [replace(policy, urgent_networks_first=True) for policy in policies]
         every = itertools.product(orders, policies)
         best = min((problem.evaluate(*each) for each in every), key=lambda each: each.final_score)
         if not self.target.main.in_place:
             return best
-        kept = problem.evaluate(_by_start(best.run.start, len(rank)), JointOptions())
+        mapped = _by_start(best.run.start, len(rank))
+        kept = problem.evaluate(mapped, JointOptions())
         return min(best, kept, key=lambda each: each.final_score)
 
     def retargeted(self, solution: Solution, target: Target) -> tuple[WorkloadPlanner, Solution]:
