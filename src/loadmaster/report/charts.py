@@ -181,6 +181,9 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
     for text, (name, n) in levels.items():
         if n <= chart.top and (name == "peak" or n != chart.peak):
             below = name == "lower bound" or n > 0.88 * most
+            crowded = any(0 < abs(n - other) < 0.05 * most for _, other in levels.values())
+            # Where names would lie on one another the peak's is left out: the title has it.
+            text = "" if name == "peak" and crowded else text
             _level(plot, n / size, text, *_LEVELS[name], below=below)
     return plot, _merged(groups, "smallest buffers (bytes x time)")
 
