@@ -12,22 +12,23 @@ from tests.support.problems import crowd, lived
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.verify import verify_buffers
+from loadmaster.planning import packing
 from loadmaster.planning.addresses import reuse_pairs
-from loadmaster.planning.packing import PackingCache, most_alive, pack, pack_all
+from loadmaster.planning.packing import PackingCache, most_alive, pack
 
 
 def test_what_does_not_fit_is_left_out_by_value():
     start, end, size = lived([(0, 10, 6), (0, 10, 6)])
-    packing = pack(start, end, size, capacity=10, alignment=1, value=np.array([1.0, 2.0]))
-    assert sorted(packing.offsets.tolist()) == [-1, 0]
+    found = pack(start, end, size, capacity=10, alignment=1, value=np.array([1.0, 2.0]))
+    assert sorted(found.offsets.tolist()) == [-1, 0]
 
 
 def test_the_highest_buffer_need_not_fill_what_it_is_aligned_to():
     for sizes, fits in (((64, 1), True), ((64, 64), False)):
         start, end, size = lived([(0, 9, bytes_) for bytes_ in sizes])
-        found = pack_all(start, end, size, capacity=65, alignment=64)
-        assert (found is not None) == fits
-        assert found is None or found.offsets[np.argmin(size)] == 64
+        offsets = pack(start, end, size, capacity=65, alignment=64, whole=True).offsets
+        assert (min(offsets) >= 0) == fits
+        assert not fits or offsets[np.argmin(size)] == 64
 
 
 def naive_fit(start, end, size, order, capacity):
@@ -67,13 +68,13 @@ def test_of_thousands_of_buffers_what_fits_is_placed_and_nothing_overlaps():
     start = np.sort(dice.integers(0, 3000, 4000))
     end, size = start + dice.integers(1, 60, 4000), dice.integers(1, 2000, 4000)
     capacity = most_alive(start, end, size) // 2 // 64 * 64
-    packing = pack(start, end, size, capacity=capacity, alignment=64)
-    placed = packing.offsets >= 0
+    found = pack(start, end, size, capacity=capacity, alignment=64)
+    placed = found.offsets >= 0
     assert 2000 < placed.sum() < 4000
-    assert not (packing.offsets[placed] % 64).any()
+    assert not (found.offsets[placed] % 64).any()
     none, one = np.full(placed.sum(), -1, dtype=np.int64), np.ones(placed.sum(), dtype=np.int64)
     kept = Problem(start[placed], end[placed], size[placed], one, none, none)
-    assert verify_buffers(kept, packing.offsets[placed], capacity) == ()
+    assert verify_buffers(kept, found.offsets[placed], capacity) == ()
 
 
 def test_without_time_only_the_first_order_is_tried():
@@ -82,9 +83,12 @@ def test_without_time_only_the_first_order_is_tried():
     for seed in range(200):
         stays = crowd(24, 12, 8, 30, seed)
         room = {"capacity": most_alive(*stays), "alignment": 1}
-        quick, whole = pack_all(*stays, **room, seconds=0.0), pack_all(*stays, **room)
-        assert quick is None or whole is not None
-        found += quick is None and whole is not None
+        quick, whole = (
+            min(pack(*stays, **room, whole=True, seconds=seconds).offsets) >= 0
+            for seconds in (0.0, math.inf)
+        )
+        assert whole or not quick
+        found += whole and not quick
     assert found
 
 
@@ -108,21 +112,20 @@ def test_reuse_pairs_are_those_found_byte_by_byte(rows):
     assert set(pairs) == naive_reuse(start, offset, size)
 
 
-def test_what_was_packed_before_is_not_packed_again_unless_time_ran():
+def test_what_was_packed_before_is_not_packed_again_unless_time_ran(monkeypatch):
     asked = []
 
-    def search(start, end, size, *, capacity, alignment, seconds=math.inf):
+    def search(*stays, capacity, alignment, seconds=math.inf):
         asked.append((capacity, seconds))
-        return pack_all(start, end, size, capacity=capacity, alignment=alignment)
+        return pack(*stays, capacity=capacity, alignment=alignment)
 
-    packings, stays, room = (
-        PackingCache(),
-        lived([(0, 4, 3), (2, 4, 5)]),
-        {"capacity": 8, "alignment": 1},
-    )
-    first = packings.get_or_pack(search, *stays, **room, seconds=math.inf)
-    assert packings.get_or_pack(search, *stays, **room, seconds=math.inf) is first
-    assert packings.get_or_pack(search, *stays, **{**room, "capacity": 7}, seconds=math.inf) is None
+    monkeypatch.setattr(packing, "pack", search)
+    packings, stays = PackingCache(), lived([(0, 4, 3), (2, 4, 5)])
+    room = {"capacity": 8, "alignment": 1}
+    first = packings.get_or_pack(*stays, **room, seconds=math.inf)
+    assert packings.get_or_pack(*stays, **room, seconds=math.inf) is first
+    less = packings.get_or_pack(*stays, **{**room, "capacity": 7}, seconds=math.inf)
+    assert min(less.offsets) == -1
     assert asked == [(8, math.inf), (7, math.inf)]
-    packings.get_or_pack(search, *stays, **room, seconds=9.0)
-    assert asked[2:] == [(8, 9.0)], "time may have ended what was found before"
+    packings.get_or_pack(*stays, **room, seconds=9.0)
+    assert len(asked) == 3, "time may have ended what was found before"

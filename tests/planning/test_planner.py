@@ -15,9 +15,9 @@ from tests.support.networks import GraphBuilder, npu, residual_chain, staged_mac
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
 from loadmaster.core.progress import Deadline
-from loadmaster.planning import addresses
+from loadmaster.planning import packing
 from loadmaster.planning.joint.search import JointSearch
-from loadmaster.planning.packing import pack_all
+from loadmaster.planning.packing import pack
 from loadmaster.targets.load import bundled
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.lowering.instantiate import lower
@@ -180,9 +180,9 @@ def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(monkeyp
 
     def spy(*arguments, seconds=math.inf, **options):
         budgets.append(seconds)
-        return pack_all(*arguments, seconds=seconds, **options)
+        return pack(*arguments, seconds=seconds, **options)
 
-    monkeypatch.setattr(addresses, "pack_all", spy)
+    monkeypatch.setattr(packing, "pack", spy)
     plan = lm.plan([residual_chain(4)], npu(), mini_batches=2, time_limit=0.0)
     assert lm.verify(plan) == ()
     assert budgets[0] == 0.0

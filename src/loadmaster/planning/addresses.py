@@ -9,21 +9,18 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
 from loadmaster.core.arrays import Floats
 from loadmaster.core.effort import Effort
 from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.decisions import (
     Packed,
-    Packing,
     Placement,
     Schedule,
     Score,
     Solution,
     Timeline,
 )
-from loadmaster.planning.packing import PackingCache, Stays, most_alive, pack, pack_all, retimed
+from loadmaster.planning.packing import PackingCache, Stays, most_alive, retimed
 from loadmaster.workloads.job import Job
 
 
@@ -133,35 +130,25 @@ class Addresses:
     effort: Effort = Effort.NORMAL
 
     def pack(
-        self,
-        memory_index: int,
-        placement: Placement,
-        timeline: Timeline,
-        value: Floats | None,
-        seconds: float | None = None,
+        self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats | None
     ) -> Packed:
         """Addresses in a memory; where jobs can read the main one in place, what finds none, of
-        least ``value``, has offset -1."""
-        target = self.assess.target
-        memory = target.memories[memory_index]
+        least ``value``, has offset -1. Else all operands have to be there, or have none."""
         stays = Stays.of(self.assess.workload, placement, timeline, memory_index)
-        room: dict[str, Any] = {
-            "capacity": memory.capacity,
-            "alignment": memory.alignment,
-            "effort": self.effort,
-        }
-        seconds = self.seconds() if seconds is None else seconds
-        if target.main.in_place:
-            return stays.packed(
-                self.packings.get_or_pack(
-                    pack, stays.start, stays.end, stays.sizes, **room, value=value, seconds=seconds
-                )
-            )
-        # All operands have to be there: what leaves any out is no packing.
+        whole = not self.assess.target.main.in_place
+        return self._packed(memory_index, stays, self.seconds(), whole=whole, value=value)
+
+    def _packed(self, memory_index: int, stays: Stays, seconds: float, **options: Any) -> Packed:
+        memory = self.assess.target.memories[memory_index]
         packing = self.packings.get_or_pack(
-            pack_all, stays.start, stays.end, stays.sizes, **room, seconds=seconds
+            *(stays.start, stays.end, stays.sizes),
+            capacity=memory.capacity,
+            alignment=memory.alignment,
+            effort=self.effort,
+            seconds=seconds,
+            **options,
         )
-        return stays.packed(packing or Packing(np.full(len(stays.sizes), -1, dtype=np.int64), 0, 0))
+        return stays.packed(packing)
 
     def complete(self, draft: Draft, *, needed: bool = True) -> Solution | None:
         """Give everything in main memory its address too; None if it finds none, in the time that
@@ -187,22 +174,13 @@ class Addresses:
     def _pack_main(self, draft: Draft, needed: bool) -> Packed | None:
         """Addresses in main memory; if they are needed and little effort finds none, with all
         effort."""
-        main = self.assess.target.main
         stays = Stays.of(self.assess.workload, draft.placement, draft.timeline, 0)
         # How much of main memory a plan takes is of interest, but not every byte of it.
         load = most_alive(stays.start, stays.end, stays.sizes)
         for seconds in dict.fromkeys((self.seconds(), math.inf) if needed else (self.seconds(),)):
-            room: dict[str, Any] = {
-                "effort": self.effort,
-                "capacity": main.capacity,
-                "alignment": main.alignment,
-                "enough": load + load // 200,
-            }
-            result = self.packings.get_or_pack(
-                pack_all, stays.start, stays.end, stays.sizes, **room, seconds=seconds
-            )
-            if result is not None:
-                return stays.packed(result)
+            packed = self._packed(0, stays, seconds, whole=True, enough=load + load // 200)
+            if min(packed.offsets, default=0) >= 0:
+                return packed
         return None
 
     def timed(self, solution: Solution) -> Solution:

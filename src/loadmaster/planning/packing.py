@@ -4,11 +4,11 @@ place."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +35,8 @@ def pack(
     *,
     capacity: int,
     alignment: int,
+    enough: int | None = None,
+    whole: bool = False,
     value: Floats | None = None,
     effort: Effort = Effort.NORMAL,
     seconds: float = math.inf,
@@ -43,97 +45,59 @@ def pack(
     ``capacity``.
 
     Buffers are alive over [start, end), an empty lifetime counting as an instant, and take ``size``
-    bytes each at a multiple of ``alignment``. Where first-fit orders, and for up to 1,500 buffers
-    searches, do not place all, each order places one buffer after another at its lowest free gap:
-    longest-lived first, largest first (TensorFlow Lite), largest area, earliest. The first order
-    that places everything wins, else the one that loses least ``value`` (by default bytes); a
-    buffer that fits nowhere gets -1. Once ``seconds`` are over, no further order or search is
-    begun. Time grows a little faster than n, memory with n.
+    bytes each at a multiple of ``alignment``. First-fit orders are tried until one has a peak of
+    ``enough``, by default the capacity; then, for up to 1,500 buffers, searches. Where these do not
+    place all, each order places one buffer after another at its lowest free gap: longest-lived
+    first, largest first (TensorFlow Lite), largest area, earliest. The one that loses least
+    ``value`` (by default bytes) wins; a buffer that fits nowhere gets -1. If the ``whole`` is asked
+    for, nothing may be left out: more buffers are searched for, and all get -1 where no offsets are
+    found. Once ``seconds`` are over, no further order or search is begun. Time grows a little
+    faster than n, memory with n.
     """
     deadline = Deadline.within(seconds)
     units = _Units.of(start, end, size, alignment)
     # Of many buffers a few that are left out cost less than the search that places them.
-    all_offsets = units.all(capacity, capacity, seconds, effort.nodes, searched=len(size) <= _FEW)
-    if all_offsets is not None:
-        return _packing(all_offsets, start, end, size)
-    worth = size.astype(np.float64) if value is None else value
-    least, offsets = np.inf, np.full(len(size), -1, dtype=np.int64)
-    for order in _orders(start, np.maximum(end, start + 1), size):
-        candidate = units.what_fits(order, capacity)
-        lost = float(worth[candidate < 0].sum())
-        if lost < least:
-            least, offsets = lost, candidate
-        if (candidate >= 0).all() or deadline.passed():
-            break
-    return _packing(offsets, start, end, size)
-
-
-def _packing(offsets: Ints, start: Ints, end: Ints, size: Ints) -> Packing:
-    placed = offsets >= 0
-    return Packing(
-        offsets, int((offsets + size)[placed].max(initial=0)), most_alive(start, end, size)
+    searched = whole or len(size) <= _FEW
+    offsets = units.all(
+        capacity, capacity if enough is None else enough, seconds, effort.nodes, searched=searched
     )
-
-
-def pack_all(
-    start: Ints,
-    end: Ints,
-    size: Ints,
-    *,
-    capacity: int,
-    alignment: int,
-    enough: int | None = None,
-    effort: Effort = Effort.NORMAL,
-    seconds: float = math.inf,
-) -> Packing | None:
-    """Give every buffer an offset; None if the native first-fit orders and the exact search
-    find none within their budgets.
-
-    Orders are tried until one has a peak of ``enough``, by default the capacity. Once ``seconds``
-    are over, no further order or search is begun; the first order is always tried.
-    """
-    units = _Units.of(start, end, size, alignment)
-    offsets = units.all(capacity, capacity if enough is None else enough, seconds, effort.nodes)
-    return None if offsets is None else _packing(offsets, start, end, size)
-
-
-Answer = TypeVar("Answer", Packing, Packing | None)
+    if offsets is None:
+        worth = size.astype(np.float64) if value is None else value
+        least, offsets = np.inf, np.full(len(size), -1, dtype=np.int64)
+        for order in () if whole else _orders(start, np.maximum(end, start + 1), size):
+            candidate = units.what_fits(order, capacity)
+            lost = float(worth[candidate < 0].sum())
+            if lost < least:
+                least, offsets = lost, candidate
+            if (candidate >= 0).all() or deadline.passed():
+                break
+    peak = int((offsets + size)[offsets >= 0].max(initial=0))
+    return Packing(offsets, peak, most_alive(start, end, size))
 
 
 class PackingCache:
-    """Answers of :func:`pack` and :func:`pack_all` for plans of the same jobs.
+    """Answers of :func:`pack` for plans of the same jobs.
 
     Searches that begin alike come to the same plans, and addresses may take longer than all else.
     What was packed against time is not kept.
     """
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Any] = {}
+        self._known: dict[bytes, Packing] = {}
 
-    def get_or_pack(
-        self, search: Callable[..., Answer], *stays: Ints, seconds: float, **options: Any
-    ) -> Answer:
-        """What a search finds for stays, which begins only if it has not been asked for the same
-        before."""
+    def get_or_pack(self, *stays: Ints, seconds: float, **options: Any) -> Packing:
+        """The packing of stays, which is worked out only if it has not been asked for before."""
         if seconds < math.inf:
-            return search(*stays, **options, seconds=seconds)
-        words: list[bytes] = [
+            return pack(*stays, **options, seconds=seconds)
+        words = [
             option.tobytes() if isinstance(option, np.ndarray) else repr(option).encode()
             for option in options.values()
         ]
-        key = blake2b(
-            b" ".join(
-                [
-                    repr((search.__name__, *options)).encode(),
-                    *(column.tobytes() for column in stays),
-                    *words,
-                ]
-            )
-        ).digest()
+        columns = [column.tobytes() for column in stays]
+        key = blake2b(b" ".join([repr((*options,)).encode(), *columns, *words])).digest()
         if key not in self._known:
-            self._known[key] = search(*stays, **options)
-        answer: Answer = self._known[key]
-        return answer
+            self._known[key] = pack(*stays, **options)
+        return self._known[key]
 
 
 @dataclass(frozen=True)
@@ -166,7 +130,7 @@ class _Units:
         return list(dict.fromkeys((capacity // self.unit, -(-capacity // self.unit))))
 
     def all(
-        self, capacity: int, enough: int, seconds: float, nodes: int, searched: bool = True
+        self, capacity: int, enough: int, seconds: float, nodes: int, searched: bool
     ) -> Ints | None:
         """Offsets for every buffer, or None; what orders do not find is ``searched`` for."""
         deadline = Deadline.within(seconds)
