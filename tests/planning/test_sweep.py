@@ -477,7 +477,7 @@ def test_points_are_known_by_all_code_of_the_package():
         "planner.py",
         "units.py",
         "maestro.py",
-        "residency.py",
+        "eviction.py",
         Path(_native.__file__).name,
     } <= names
 
