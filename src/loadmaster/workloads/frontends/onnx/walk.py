@@ -280,7 +280,7 @@ class Walk:
             )
         if constant:
             counts = [value.count for value in outputs if value] if all(outputs) else None
-            data = fold(replace(node, outputs=tuple(outputs)), counts) or []
+            data = fold(replace(node, outputs=tuple(outputs)), proto, counts) or []
             outputs = [
                 _with_data(value, array)
                 for value, array in itertools.zip_longest(outputs, data[: len(outputs)])
