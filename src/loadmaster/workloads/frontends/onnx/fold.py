@@ -24,13 +24,13 @@ _OF_SHAPES = ("Shape", "Size")
 """Operators that need only the shape of their operand."""
 _RENAMED = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 """Views: inference knows the shape of their result, in the spelling of every opset."""
-_FOLDED = frozenset(
-    """
+_NUMERIC = """
     Abs Add And Cast Ceil Concat ConstantOfShape Div Equal Expand Floor Gather Greater
     GreaterOrEqual Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range ReduceMax ReduceMin
     ReduceProd ReduceSum Round Shape Sign Size Slice Split Sqrt Sub Tile Transpose Where
-    """.split()
-)
+"""
+_FOLDED = frozenset((*_RENAMED, *_NUMERIC.split()))
+"""Operators of which exporters make the subgraphs that compute shapes."""
 
 
 def tensor_data(tensor: onnx.TensorProto) -> Array | None:
@@ -51,8 +51,7 @@ def tensor_data(tensor: onnx.TensorProto) -> Array | None:
 def fold(node: Node, proto: onnx.NodeProto, counts: list[int] | None) -> list[Array] | None:
     """Compute a node's outputs if its operands are known, else return ``None``; ``counts`` are the
     outputs' element counts."""
-    known = node.kind in _FOLDED or node.kind in _RENAMED
-    if not known or counts is None or max(counts, default=0) > LARGEST_FOLD:
+    if node.kind not in _FOLDED or counts is None or max(counts, default=0) > LARGEST_FOLD:
         return None
     if node.kind in _OF_SHAPES:
         operands = {value.name: np.broadcast_to(False, value.shape) for value in node.present}
@@ -62,13 +61,11 @@ def fold(node: Node, proto: onnx.NodeProto, counts: list[int] | None) -> list[Ar
         return None
     names = [name for name in proto.output if name]
     opsets = [helper.make_opsetid(proto.domain, node.opset)]
-    results: list[Array]
     try:
         if node.kind in _RENAMED:
             return [operands[node.label(0)].reshape(node.result.shape)]
         run = helper.make_function("fold", "fold", list(operands), names, [proto], opsets)
         with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(run).run(None, operands, {})
+            return list(ReferenceEvaluator(run).run(None, operands, {}))
     except Exception:
         return None
-    return results

@@ -28,7 +28,7 @@ from loadmaster.workloads.frontends.onnx.types import (
     dtype_name,
 )
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk
-from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, dominant_precision
+from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, assembled, merged
 from loadmaster.workloads.window import ALL, Window, operand_box, volume, whole
 
 
@@ -113,16 +113,17 @@ def build_graph(
 
 def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
     """The network as planning sees it."""
-    ops = operators(network.steps, set(network.outputs))
-    used = tensors(ops, network.values, (*network.inputs, *network.outputs))
-    return Graph(
-        name=name,
-        source=source,
-        precision=dominant_precision(ops, used),
-        ops=ops,
-        tensors=used,
-        inputs=network.inputs,
-        outputs=network.outputs,
+    tensors = {
+        name: Tensor(name, value.shape, value.stored, value.bytes, value.kind, value.alias_of)
+        for name, value in network.values.items()
+    }
+    return assembled(
+        name,
+        source,
+        operators(network.steps, set(network.outputs)),
+        tensors,
+        network.inputs,
+        network.outputs,
         batch=network.batch,
         subgraph_ops=dict(sorted(network.subgraph_ops.items())),
         notes=network.notes,
@@ -168,7 +169,8 @@ def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
     for step in steps:
         with _naming(step):
             found = step.division or division_of(step.node, step.work.op_class)
-            seen.append((step, found, tuple(_reads(step, found))))
+            sizes = {value.name: value.bytes for _, value, _ in _operands(step, found)}
+            seen.append((step, found, merged(_reads(step, found), sizes)))
     used = outputs | {access.tensor for _, _, accesses in seen for access in accesses}
     ops = []
     for step, found, accesses in seen:
@@ -216,7 +218,7 @@ def _bits(step: Step) -> int:
 
 
 def _reads(step: Step, found: Division) -> Iterator[Access]:
-    """Each tensor once, with the bytes touched; constants that are used up at planning time are
+    """What is read, with the bytes touched; constants that are used up at planning time are
     left out."""
     node, work = step.node, step.work
     if work.op_class is OpClass.SHAPE:
@@ -226,27 +228,28 @@ def _reads(step: Step, found: Division) -> Iterator[Access]:
         return
     planning = rule_of(node.domain, node.kind).planning
     named = {name for nest in work.nests for name in (nest.input, nest.weight)}
-    touched: dict[str, int] = {}
-    windows: dict[str, tuple[Window, ...]] = {}
-    orders: dict[str, tuple[int, ...] | None] = {}
     for index, value, own in _operands(step, found):
         if value.name not in named and _is_parameter(value, index in planning):
             continue
         size = value.bytes if work.touched is None else work.touched.get(index, value.bytes)
         if size:
-            # An operand that is read in two ways, or that is one number where there may be one for
-            # each channel, is needed as a whole.
-            alike = len(own) == len(value.shape) and windows.get(value.name, own) == own
-            windows[value.name] = own if alike and _is_needed(own, value, node) else ()
-            touched[value.name] = min(value.bytes, touched.get(value.name, 0) + size)
-            orders[value.name] = value.order
-    for name, size in touched.items():
-        own, order = windows[name], orders[name]
-        if own and order is not None:
-            # By the owner's dimensions, and as a whole where these are not known.
-            own = tuple(own[order.index(axis)] for axis in range(len(order)))
-        moved = order is not None and list(order) != sorted(order)
-        yield Access(name, size, own, of_storage=bool(own) and moved)
+            # An operand that is one number where there may be one for each channel is needed as a
+            # whole.
+            fits = len(own) == len(value.shape) and _is_needed(own, value, node)
+            yield _access(value, size, own if fits else ())
+
+
+def _access(value: Value, size: int, windows: tuple[Window, ...]) -> Access:
+    """A use of a value; of a view's by the owner's dimensions, and as a whole where these are not
+    known."""
+    order = value.order
+    if order is None:
+        return Access(value.name, size, windows)
+    if windows:
+        windows = tuple(windows[order.index(axis)] for axis in range(len(order)))
+    return Access(
+        value.name, size, windows, of_storage=bool(windows) and list(order) != sorted(order)
+    )
 
 
 def _operands(step: Step, found: Division) -> Iterator[tuple[int, Value, tuple[Window, ...]]]:
@@ -279,17 +282,3 @@ def _is_parameter(value: Value, planning: bool) -> bool:
     return value.constant and (
         planning or value.count == 0 or (value.count == 1 and value.data is not None)
     )
-
-
-def tensors(
-    ops: tuple[Op, ...], values: Mapping[str, Value], ends: tuple[str, ...]
-) -> dict[str, Tensor]:
-    """Collect the tensors that operators or callers use, and the owners of their storage, in order
-    of definition."""
-    used = set(ends) | {access.tensor for op in ops for access in (*op.reads, *op.writes)}
-    used |= {values[name].storage for name in used}
-    return {
-        name: Tensor(name, value.shape, value.stored, value.bytes, value.kind, value.alias_of)
-        for name, value in values.items()
-        if name in used
-    }
