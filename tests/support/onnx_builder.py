@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, parser
 
+from loadmaster.workloads.frontends.frontend import Options
 from loadmaster.workloads.frontends.load import load
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
+from loadmaster.workloads.frontends.onnx import graph_builder
 from loadmaster.workloads.graph import Graph, Op
 
 Size = int | str | None
@@ -152,8 +153,8 @@ def graph_of(*args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
 def int8_graph(*parts: Any, name: str = "tiny") -> Graph:
     """The graph of a literal model at eight bits, without a file."""
     proto = model(*parts, opset=17, ir_version=9)
-    given: dict[str, Any] = {"batch": None, "dims": {}, "precision": "int8"}
-    return build_graph(proto, name=name, source="made for a test", **given)
+    network = graph_builder.walk_network(proto, Options(precision="int8"))
+    return graph_builder.graph_of(network, name, "made for a test")
 
 
 def only(graph: Graph, kind: str) -> Op:

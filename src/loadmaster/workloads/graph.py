@@ -278,8 +278,9 @@ def assembled(
             used |= {*op.invocation.arguments, *op.invocation.results}
     used |= {tensors[label].storage for label in used}
     kept = {label: tensor for label, tensor in tensors.items() if label in used}
+    batch = next((size for label in inputs for size in tensors[label].shape[:1]), 1)
     precision = _dominant_precision(ops, kept)
-    return Graph(name, source, precision, ops, kept, inputs, outputs, **more)
+    return Graph(name, source, precision, ops, kept, inputs, outputs, batch, **more)
 
 
 def _dominant_precision(ops: Iterable[Op], tensors: Mapping[str, Tensor]) -> str:

@@ -117,9 +117,7 @@ def walk_onnx(source: str, options: Options) -> tuple[WalkedNetwork, onnx.ModelP
 def _walked(given: onnx.ModelProto, options: Options) -> tuple[WalkedNetwork, onnx.ModelProto]:
     require_precision(options.precision)
     model = inline_functions(given)
-    return walk_network(
-        model, batch=options.batch, dims=options.dims, precision=options.precision
-    ), model
+    return walk_network(model, options), model
 
 
 def network_name(source: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import onnx
 
 from loadmaster.core.names import free_name
-from loadmaster.workloads.frontends.frontend import labelled
+from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.frontends.onnx.inputs import bind_inputs, tensor_type, values_given
 from loadmaster.workloads.frontends.onnx.operators import division_of, rule_of
 from loadmaster.workloads.frontends.onnx.order import (
@@ -17,6 +17,7 @@ from loadmaster.workloads.frontends.onnx.order import (
     dependencies,
     execution_order,
     initialiser_names,
+    nested_nodes,
 )
 from loadmaster.workloads.frontends.onnx.rules import Division
 from loadmaster.workloads.frontends.onnx.shapes import Shapes
@@ -32,6 +33,10 @@ from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, assem
 from loadmaster.workloads.window import ALL, Window, operand_box, volume, whole
 
 
+_STANDARD = "ai.onnx"
+"""Another name of the domain of standard operators, which has none."""
+
+
 @dataclass(frozen=True)
 class WalkedNetwork:
     """A network of which every node has been visited: the steps, the values by name, and how many
@@ -42,33 +47,40 @@ class WalkedNetwork:
     subgraph_ops: Mapping[str, int]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    batch: int
     notes: tuple[str, ...]
 
 
-def walk_network(
-    model: onnx.ModelProto, *, batch: int | None, dims: Mapping[str, int], precision: str | None
-) -> WalkedNetwork:
-    """Visit every node of ``model`` in execution order; parameters and errors as in
-    :func:`build_graph`."""
+def walk_network(model: onnx.ModelProto, options: Options) -> WalkedNetwork:
+    """Visit every node of ``model`` in execution order.
+
+    Raises
+    ------
+    ModelError
+        The network cannot be planned; the message names what is at fault, but not the file.
+    """
     graph = model.graph
+    for item in (*nested_nodes(graph.node), *model.opset_import):
+        if item.domain == _STANDARD:
+            item.domain = ""
     order = execution_order(graph)
     initialised = set(initialiser_names(graph))
     inputs = [item for item in graph.input if item.name not in initialised]
-    values = values_given(inputs, dims)
+    values = values_given(inputs, options.dims)
     inputs = [item for item in inputs if item.name not in values]
-    dims = {name: size for name, size in dims.items() if name not in values}
-    sizes, input_shapes = bind_inputs(graph, inputs, batch, dims, spent_inputs(graph))
+    dims = {name: size for name, size in options.dims.items() if name not in values}
+    sizes, input_shapes = bind_inputs(graph, inputs, options.batch, dims, spent_inputs(graph))
     noted = {
         item.name: item.type
         for item in (*graph.value_info, *graph.output)
         if item.type.WhichOneof("value")
     }
-    shapes = Shapes({item.domain: item.version for item in model.opset_import}, sizes, noted)
+    shapes = Shapes(
+        {item.domain: item.version for item in model.opset_import}, sizes, noted
+    )
     names, notes = operator_names(graph)
     outputs = frozenset(item.name for item in graph.output)
     needed = {name for node in graph.node for name in dependencies(node)} | outputs
-    walk = Walk(shapes, precision, needed, outputs, set(names))
+    walk = Walk(shapes, options.precision, needed, outputs, set(names))
     for item in inputs:
         dtype = dtype_name(tensor_type(item.type).elem_type, item.name)
         walk.add_input(item.name, dtype, input_shapes[item.name])
@@ -79,36 +91,14 @@ def walk_network(
     for index in order:
         walk.visit(graph.node[index], names[index])
     supplied = tuple(name for name, shape in input_shapes.items() if 0 not in shape)
-    leading = [shape[0] for shape in input_shapes.values() if shape]
     return WalkedNetwork(
         walk.steps,
         walk.values,
         walk.subgraph_ops,
         supplied,
         tuple(item.name for item in graph.output),
-        leading[0] if leading else 1,
         notes,
     )
-
-
-def build_graph(
-    model: onnx.ModelProto,
-    *,
-    name: str,
-    source: str,
-    batch: int | None,
-    dims: Mapping[str, int],
-    precision: str | None,
-) -> Graph:
-    """Build the network in ``model``; parameters as in
-    :func:`loadmaster.workloads.frontends.load.load`.
-
-    Raises
-    ------
-    ModelError
-        The network cannot be planned; the message names what is at fault, but not the file.
-    """
-    return graph_of(walk_network(model, batch=batch, dims=dims, precision=precision), name, source)
 
 
 def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
@@ -124,7 +114,6 @@ def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
         tensors,
         network.inputs,
         network.outputs,
-        batch=network.batch,
         subgraph_ops=dict(sorted(network.subgraph_ops.items())),
         notes=network.notes,
     )

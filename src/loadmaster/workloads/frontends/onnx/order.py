@@ -28,19 +28,19 @@ def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             pending.extend(graph.node)
 
 
+def defined(graph: onnx.GraphProto) -> set[str]:
+    """Return the tensors that a body defines itself."""
+    made = {name for node in graph.node for name in node.output}
+    return made | {item.name for item in graph.input} | set(initialiser_names(graph))
+
+
 def captured(node: onnx.NodeProto) -> set[str]:
     """Return the tensors of the surrounding graph that the bodies of ``node`` use; protobuf limits
     how deep bodies nest."""
     names: set[str] = set()
     for graph in subgraphs(node):
-        used = {name for inner in graph.node for name in (*inner.input, *captured(inner))} | {
-            output.name for output in graph.output
-        }
-        made = {name for inner in graph.node for name in inner.output}
-        made |= {item.name for item in (*graph.input, *graph.initializer)} | {
-            item.values.name for item in graph.sparse_initializer
-        }
-        names |= used - made
+        used = {name for inner in graph.node for name in (*inner.input, *captured(inner))}
+        names |= (used | {output.name for output in graph.output}) - defined(graph)
     return names - {""}
 
 

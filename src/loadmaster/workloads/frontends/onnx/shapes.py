@@ -10,14 +10,13 @@ depend on them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import onnx
 from onnx import defs, shape_inference
 
-from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.inputs import Sizes, tensor_type
 from loadmaster.workloads.frontends.onnx.operators import (
@@ -39,7 +38,6 @@ Schema: TypeAlias = Any
 """An ``onnx.defs.OpSchema`` or None; ``Any``, because the type stubs do not know which operators
 are functions."""
 
-STANDARD_DOMAINS = ("", "ai.onnx")
 LARGEST_RANK = 64
 """The most dimensions of a tensor."""
 _FIRST_WITH_INFERENCE = 9
@@ -65,7 +63,7 @@ class Guess:
         return bool(self.dtype) and self.shape is not None and None not in self.shape
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Shapes:
     """Shape inference for one file: its opsets, the sizes the caller gave, and the shapes the file
     notes."""
@@ -73,16 +71,11 @@ class Shapes:
     opsets: Mapping[str, int]
     sizes: Sizes
     noted: Mapping[str, onnx.TypeProto]
-    _types: dict[str, onnx.TypeProto] = field(default_factory=dict)
-    _data: dict[str, onnx.TensorProto] = field(default_factory=dict)
 
     def opset(self, domain: str) -> int:
         """Return the version of an operator set that the file imports; the newest one if it names
         none."""
-        names = STANDARD_DOMAINS if domain in STANDARD_DOMAINS else (domain,)
-        return next(
-            (self.opsets[name] for name in names if name in self.opsets), defs.onnx_opset_version()
-        )
+        return self.opsets.get(domain, defs.onnx_opset_version())
 
     def outputs(self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]) -> list[Guess]:
         """Infer shape and type of each output of ``proto``; ``outer`` are the values its bodies
@@ -116,12 +109,12 @@ class Shapes:
         _screen(node, proto)
         standard = _as_standard(proto, schema)
         values = {value.name: value for value in (*node.present, *outer)}
-        types = {name: self._type(value) for name, value in values.items()}
+        types = {name: _type_of(value) for name, value in values.items()}
         last = has_channels_last(node)
         if last:
             types[proto.input[0]] = _type_of(moved_channels(node.operand(0)))
         data = {
-            name: self._tensor(name, value.data)
+            name: onnx.numpy_helper.from_array(value.data, name)
             for name, value in values.items()
             if value.data is not None
         }
@@ -162,16 +155,6 @@ class Shapes:
             raise problem
         return found
 
-    def _type(self, value: Value) -> onnx.TypeProto:
-        if value.name not in self._types:
-            self._types[value.name] = _type_of(value)
-        return self._types[value.name]
-
-    def _tensor(self, name: str, data: Array) -> onnx.TensorProto:
-        if name not in self._data:
-            self._data[name] = onnx.numpy_helper.from_array(data, name)
-        return self._data[name]
-
     def _merged(self, name: str, inferred: Guess | None, problem: str) -> Guess:
         """Inference first; the file's own notes and the caller's ``TENSOR.AXIS`` fill in what it
         leaves open."""
@@ -204,7 +187,6 @@ def _schema(kind: str, domain: str, version: int) -> Schema:
     like = rule_of(domain, kind).like or (kind if domain in (MICROSOFT, NCHWC) else "")
     if like:
         return _schema(like, "", defs.onnx_opset_version())
-    domain = "" if domain in STANDARD_DOMAINS else domain
     for since in (version, *range(version + 1, _FIRST_WITH_INFERENCE + 1), 10_000):
         try:
             schema: Schema = defs.get_schema(kind, since, domain)
@@ -367,9 +349,7 @@ def _fill(
 def unshaped(node: Node, proto: onnx.NodeProto, output: str, guess: Guess) -> ModelError:
     """Make the error for an output that something needs and whose shape is unknown."""
     why = f" ({guess.problem})" if guess.problem else ""
-    kind = (
-        f"{proto.domain}.{proto.op_type}" if proto.domain not in STANDARD_DOMAINS else proto.op_type
-    )
+    kind = ".".join(filter(None, (proto.domain, proto.op_type)))
     if not guess.tensor:
         text = f"{output!r}, output of {describe(kind, proto.name)}, is {guess.problem}"
         return ModelError(f"{text}: only tensors can be planned, export the network without it")

@@ -27,7 +27,7 @@ from loadmaster.workloads.frontends.onnx.order import (
     subgraphs,
 )
 from loadmaster.workloads.frontends.onnx.rules import Division
-from loadmaster.workloads.frontends.onnx.shapes import STANDARD_DOMAINS, Guess, Shapes, unshaped
+from loadmaster.workloads.frontends.onnx.shapes import Guess, Shapes, unshaped
 from loadmaster.workloads.frontends.onnx.types import (
     DTYPE_NUMBERS,
     ELEMENT_BITS,
@@ -122,7 +122,7 @@ class Walk:
             ) from error
 
     def _visit(self, proto: onnx.NodeProto, name: str) -> None:
-        if proto.op_type == "Constant" and proto.domain in STANDARD_DOMAINS:
+        if proto.op_type == "Constant" and not proto.domain:
             node = Node(
                 name, "Constant", proto.domain, {}, (), (self._constant(proto, proto.output[0]),)
             )
@@ -130,7 +130,7 @@ class Walk:
             return
         inner = (
             expanded(proto, name, self.values, self.shapes.opset(""), self._free)
-            if proto.domain in STANDARD_DOMAINS and subgraphs(proto)
+            if not proto.domain and subgraphs(proto)
             else None
         )
         if inner is not None and inner.runs == 1:
@@ -172,7 +172,7 @@ class Walk:
         """The work of all runs of a long loop, each taken to be that of the first, whose
         intermediate results never leave the core; None where some of it is not known."""
         run = Walk(
-            replace(self.shapes),
+            self.shapes,
             self.precision,
             set(self.needed),
             self.delivered,
@@ -219,7 +219,7 @@ class Walk:
                     self.add_constant(self._free(f"{name}/{values.name}"), values, dims)
                     for values, dims in sparse
                 ]
-            if inner.op_type == "Constant" and inner.domain in STANDARD_DOMAINS:
+            if inner.op_type == "Constant" and not inner.domain:
                 found.append(self._constant(inner, self._free(f"{name}/{inner.output[0]}")))
         return tuple(found)
 
@@ -396,7 +396,7 @@ def rebatched_shape(node: Node, sizes: Sizes) -> Shape | None:
 
 def _is_constant(node: Node, proto: onnx.NodeProto) -> bool:
     """Whether a node's outputs are known at planning time."""
-    if node.domain not in STANDARD_DOMAINS or node.kind in RANDOM or subgraphs(proto):
+    if node.domain or node.kind in RANDOM or subgraphs(proto):
         return False
     return node.kind in _SHAPE_ONLY or (
         bool(node.present) and all(value.constant for value in node.present)

@@ -128,43 +128,6 @@ _WHOLE = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int6
 _SHAPE_KINDS = frozenset({"SHAPE", "RANK", "VAR_HANDLE"})
 
 
-def build_graph(
-    model: TfliteModel, *, name: str, source: str, batch: int | None, precision: str | None
-) -> Graph:
-    """Build the network in ``model``; parameters as in
-    :func:`loadmaster.workloads.frontends.load.load`.
-
-    Raises
-    ------
-    ModelError
-        The network cannot be planned; the message names what is at fault, but not the file.
-    """
-    walk = _Walk(model, precision)
-    main = model.subgraphs[0]
-    leading = next(
-        (main.tensors[index].shape[0] for index in main.inputs if main.tensors[index].shape), 1
-    )
-    if batch is not None and batch != leading:
-        raise ModelError(
-            f"is for a batch of {leading}, and its shapes are fixed: convert the model for a batch"
-            f" of {batch}"
-        )
-    for index, operator in enumerate(main.operators):
-        walk.visit(operator, f"{operator.kind}_{index}")
-    inputs = tuple(dict.fromkeys(walk.names[index] for index in main.inputs))
-    outputs = tuple(dict.fromkeys(walk.names[index] for index in main.outputs))
-    for output in outputs:
-        if output not in walk.values:
-            raise ModelError(
-                f"tensor {output!r} is an output of the network, but nothing writes it: convert the"
-                " model again"
-            )
-    network = WalkedNetwork(
-        walk.steps, walk.values, walk.subgraph_ops, inputs, outputs, leading, tuple(walk.notes)
-    )
-    return graph_of(network, name, source)
-
-
 class _Walk:
     """State of one pass over the network; every value that an operator reads is in ``values``
     before it is visited."""
@@ -191,7 +154,24 @@ class _Walk:
             if self.names[index] not in self.values:
                 self._add(self._value(self.names[index], main.tensors[index], TensorKind.INPUT))
 
-    def visit(self, operator: OperatorEntry, name: str) -> None:
+    def network(self) -> WalkedNetwork:
+        """Visit every operator of the first subgraph."""
+        main = self._model.subgraphs[0]
+        for index, operator in enumerate(main.operators):
+            self._visit(operator, f"{operator.kind}_{index}")
+        inputs = tuple(dict.fromkeys(self.names[index] for index in main.inputs))
+        outputs = tuple(dict.fromkeys(self.names[index] for index in main.outputs))
+        for output in outputs:
+            if output not in self.values:
+                raise ModelError(
+                    f"tensor {output!r} is an output of the network, but nothing writes it:"
+                    " convert the model again"
+                )
+        return WalkedNetwork(
+            self.steps, self.values, self.subgraph_ops, inputs, outputs, tuple(self.notes)
+        )
+
+    def _visit(self, operator: OperatorEntry, name: str) -> None:
         """Find an operator's work and register its results. Errors name the operator."""
         with labelled(describe(operator.kind, name)):
             inputs = tuple(self._operand(index) for index in operator.inputs)
@@ -341,10 +321,11 @@ def load_tflite(source: str, options: Options) -> Graph:
     :func:`loadmaster.workloads.frontends.load.load`."""
     with labelled(source):
         require_precision(options.precision)
-        return build_graph(
-            parse_model(read_file(source)),
-            name=options.name or Path(source).stem or "network",
-            source=source,
-            batch=options.batch,
-            precision=options.precision,
-        )
+        walk = _Walk(parse_model(read_file(source)), options.precision)
+        graph = graph_of(walk.network(), options.name or Path(source).stem or "network", source)
+        if options.batch not in (None, graph.batch):
+            raise ModelError(
+                f"is for a batch of {graph.batch}, and its shapes are fixed: convert the model for"
+                f" a batch of {options.batch}"
+            )
+        return graph

@@ -188,11 +188,7 @@ class Recording:
         ``outputs`` go to the caller."""
         names = tuple(dict.fromkeys(self._value(output).name for output in outputs))
         inputs = tuple(self._inputs)
-        leading = [self._tensors[tensor].shape[:1] for tensor in inputs]
-        batch = next((size for shape in leading for size in shape), 1)
-        return assembled(
-            name, source, self._useful(names), self._tensors, inputs, names, batch=batch
-        )
+        return assembled(name, source, self._useful(names), self._tensors, inputs, names)
 
     def _value(self, tensor: torch.Tensor) -> Value:
         known = self._known.get(id(tensor))
