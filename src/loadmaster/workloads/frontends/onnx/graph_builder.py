@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import onnx
 
@@ -17,6 +17,7 @@ from loadmaster.workloads.frontends.onnx.order import (
     dependencies,
     execution_order,
     initialiser_names,
+    initialisers,
     nested_nodes,
 )
 from loadmaster.workloads.frontends.onnx.rules import Division
@@ -28,26 +29,12 @@ from loadmaster.workloads.frontends.onnx.types import (
     describe,
     dtype_name,
 )
-from loadmaster.workloads.frontends.onnx.walk import Step, Walk
+from loadmaster.workloads.frontends.onnx.walk import Step, Walk, WalkedNetwork
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, assembled, merged
 from loadmaster.workloads.window import ALL, Window, operand_box, volume, whole
 
-
 _STANDARD = "ai.onnx"
 """Another name of the domain of standard operators, which has none."""
-
-
-@dataclass(frozen=True)
-class WalkedNetwork:
-    """A network of which every node has been visited: the steps, the values by name, and how many
-    operators bodies hold; ``inputs`` are those that hold elements."""
-
-    steps: list[Step]
-    values: Mapping[str, Value]
-    subgraph_ops: Mapping[str, int]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    notes: tuple[str, ...]
 
 
 def walk_network(model: onnx.ModelProto, options: Options) -> WalkedNetwork:
@@ -74,31 +61,30 @@ def walk_network(model: onnx.ModelProto, options: Options) -> WalkedNetwork:
         for item in (*graph.value_info, *graph.output)
         if item.type.WhichOneof("value")
     }
-    shapes = Shapes(
-        {item.domain: item.version for item in model.opset_import}, sizes, noted
-    )
+    shapes = Shapes({item.domain: item.version for item in model.opset_import}, sizes, noted)
     names, notes = operator_names(graph)
     outputs = frozenset(item.name for item in graph.output)
     needed = {name for node in graph.node for name in dependencies(node)} | outputs
-    walk = Walk(shapes, options.precision, needed, outputs, set(names))
+    walk = Walk(
+        shapes=shapes,
+        precision=options.precision,
+        needed=needed,
+        delivered=outputs,
+        operators=set(names),
+        inputs=tuple(name for name, shape in input_shapes.items() if 0 not in shape),
+        outputs=tuple(item.name for item in graph.output),
+        notes=notes,
+    )
     for item in inputs:
         dtype = dtype_name(tensor_type(item.type).elem_type, item.name)
         walk.add_input(item.name, dtype, input_shapes[item.name])
-    for initialiser in (*graph.initializer, *values.values()):
-        walk.add_constant(initialiser.name, initialiser)
-    for sparse in graph.sparse_initializer:
-        walk.add_constant(sparse.values.name, sparse.values, sparse.dims)
+    for item in values.values():
+        walk.add_constant(item.name, item)
+    for item, shape in initialisers(graph):
+        walk.add_constant(item.name, item, shape)
     for index in order:
         walk.visit(graph.node[index], names[index])
-    supplied = tuple(name for name, shape in input_shapes.items() if 0 not in shape)
-    return WalkedNetwork(
-        walk.steps,
-        walk.values,
-        walk.subgraph_ops,
-        supplied,
-        tuple(item.name for item in graph.output),
-        notes,
-    )
+    return walk
 
 
 def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:

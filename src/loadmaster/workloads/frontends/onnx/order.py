@@ -51,11 +51,17 @@ def dependencies(node: onnx.NodeProto) -> list[str]:
     return own + sorted(captured(node) - set(own))
 
 
+def initialisers(
+    graph: onnx.GraphProto,
+) -> Iterator[tuple[onnx.TensorProto, Sequence[int] | None]]:
+    """Iterate over dense initialisers and what sparse ones hold, with the shape of a sparse one."""
+    yield from ((item, None) for item in graph.initializer)
+    yield from ((item.values, item.dims) for item in graph.sparse_initializer)
+
+
 def initialiser_names(graph: onnx.GraphProto) -> list[str]:
-    """Return the names of dense and sparse initialisers, repeated if the file repeats them."""
-    return [item.name for item in graph.initializer] + [
-        item.values.name for item in graph.sparse_initializer
-    ]
+    """Return the names of initialisers, repeated if the file repeats them."""
+    return [item.name for item, _ in initialisers(graph)]
 
 
 def execution_order(graph: onnx.GraphProto) -> list[int]:
