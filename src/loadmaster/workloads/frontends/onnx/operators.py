@@ -8,11 +8,9 @@ from dataclasses import replace
 from loadmaster.workloads.frontends.onnx import (  # noqa: F401
     attention,
     convolutions,
-    einsum,
     elementwise,
     movement,
     products,
-    recurrent,
     reductions,
     resizing,
 )

@@ -30,8 +30,7 @@ from loadmaster.workloads.frontends.onnx.types import (
     stored_as,
 )
 from loadmaster.workloads.frontends.onnx.walk import Step, WalkedNetwork
-from loadmaster.workloads.frontends.tflite.call import Call, Meaning
-from loadmaster.workloads.frontends.tflite.layouts import in_file_order
+from loadmaster.workloads.frontends.tflite.call import Call, Meaning, in_file_order
 from loadmaster.workloads.frontends.tflite.model import (
     OperatorEntry,
     TensorEntry,

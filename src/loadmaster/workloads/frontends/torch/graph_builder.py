@@ -18,8 +18,9 @@ import torch
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name
+from loadmaster.workloads.frontends.onnx.types import Work
 from loadmaster.workloads.frontends.torch import products as products
-from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value, Work
+from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value
 from loadmaster.workloads.frontends.torch.ops import (
     ALLOCATIONS,
     OVERWRITING,
