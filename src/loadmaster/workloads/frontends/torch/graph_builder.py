@@ -9,12 +9,13 @@ lie in an argument's storage are views, or updates in place where the operator's
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name
@@ -149,15 +150,10 @@ class Recording:
         if kind is TensorKind.INPUT:
             self._inputs.append(known.name)
 
-    def call(
-        self, name: str, target: Any, args: Any, kwargs: Mapping[str, Any], result: Any
-    ) -> None:
+    def call(self, name: str, target: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """Record one call of an operator, after it ran."""
         signature = _signature(target)
-        args, kwargs = (
-            self._replaced(args),
-            {key: self._replaced(value) for key, value in kwargs.items()},
-        )
+        args, kwargs = pytree.tree_map_only(torch.Tensor, self._value, (args, kwargs))
         arguments = dict(zip(signature.arguments, args, strict=False)) | kwargs
         if signature.restrides:
             self._known.pop(id(result), None)
@@ -172,9 +168,7 @@ class Recording:
                     name, Call(signature.name, arguments, results), signature, fresh, written, run
                 )
             )
-        elif operands := [
-            value for value in _leaves(tuple(arguments.values())) if value not in results
-        ]:
+        elif operands := [value for value in _leaves(arguments) if value not in results]:
             storage = self._storage(results[0])
             source = next(
                 (value for value in operands if self._storage(value) == storage), operands[0]
@@ -219,14 +213,6 @@ class Recording:
                 name, value.shape, value.dtype, value.bytes, self._tensors[owner].kind, owner
             )
         self._known[id(tensor)] = tensor, value
-        return value
-
-    def _replaced(self, value: Any) -> Any:
-        """A nest of arguments with values for tensors."""
-        if isinstance(value, torch.Tensor):
-            return self._value(value)
-        if isinstance(value, tuple | list):
-            return [self._replaced(item) for item in value]
         return value
 
     def _results(self, name: str, result: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
@@ -275,7 +261,7 @@ class Recording:
         writes = {value.name: value.bytes for value in (*fresh, *written)}
         operands = [
             *fresh,
-            *(value for argument in call.arguments.values() for value in _leaves(argument)),
+            *_leaves(call.arguments),
         ]
         bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
         read = merged(reads, {value.name: value.bytes for value in operands})
@@ -354,12 +340,6 @@ def _storage(tensor: torch.Tensor) -> Any:
         ) from error
 
 
-def _leaves(values: Any) -> Iterator[Value]:
+def _leaves(values: Any) -> list[Value]:
     """Values in a nest of tuples, lists and dicts, in order."""
-    if isinstance(values, Value):
-        yield values
-    elif isinstance(values, tuple | list):
-        for value in values:
-            yield from _leaves(value)
-    elif isinstance(values, dict):
-        yield from _leaves(tuple(values.values()))
+    return [value for value in pytree.tree_leaves(values) if isinstance(value, Value)]
