@@ -213,8 +213,9 @@ rule("Softmax LogSoftmax Hardmax", _softmax, _softmax_axes)
 rule("SoftmaxCrossEntropyLoss", _softmax)
 rule("LayerNormalization RMSNormalization", _normalisation, _by_layer)
 rule("InstanceNormalization", _normalisation, _by_channel)
-rule("GroupNormalization", _normalisation, _by_group)
-rule("MeanVarianceNormalization", _normalisation, _by_moments)
+# Inference knows these by their bodies alone.
+rule("GroupNormalization", _normalisation, _by_group, shapes=same_as(0))
+rule("MeanVarianceNormalization", _normalisation, _by_moments, shapes=same_as(0))
 rule("LpNormalization", _normalisation, lambda node: along(node, [node.attrs.get("axis", -1)]))
 rule("LRN", _local_response, _near_channels)
 rule(

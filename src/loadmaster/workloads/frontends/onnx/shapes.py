@@ -2,9 +2,8 @@
 file notes.
 
 Inference of a single node checks types and does not look into functions and bodies. Where it leaves
-something open, the node becomes a network of its own, operators that are functions by their bodies:
-that serves all of them, and types that an older operator set does not list, because shapes do not
-depend on them.
+something open, the node becomes a network of its own: that serves functions, bodies, and types that
+an older operator set does not list, because shapes do not depend on them.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ class Shapes:
         if not all(found.get(name, Guess()).known for name in proto.output if name):
             try:
                 whole = shape_inference.infer_shapes(
-                    _network(schema, proto, types, data, opsets), data_prop=True
+                    _network(proto, types, data, opsets), data_prop=True
                 ).graph
                 guesses = {item.name: _guess(item.name, item.type) for item in whole.output}
                 found |= {name: guess for name, guess in guesses.items() if guess.known}
@@ -213,33 +212,17 @@ def _channels_back(guess: Guess) -> Guess:
 
 
 def _network(
-    schema: Schema,
     proto: onnx.NodeProto,
     types: Mapping[str, onnx.TypeProto],
     data: Mapping[str, onnx.TensorProto],
     opsets: Sequence[onnx.OperatorSetIdProto],
 ) -> onnx.ModelProto:
-    """A network of one node, which calls the operator's body as a function of the file where the
-    operator has one."""
-    body = _body(schema, proto, types)
-    if body is not None:
-        proto, call = onnx.NodeProto(), proto
-        proto.CopyFrom(call)
-        proto.domain = body.domain
-        given = {attribute.name for attribute in proto.attribute}
-        proto.attribute.extend(
-            a.default_value
-            for name, a in schema.attributes.items()
-            if a.default_value.name and name not in given
-        )
-        opsets = [onnx.helper.make_opsetid(body.domain, 1), *body.opset_import]
+    """A network of one node."""
     proto = _with_constants(proto, data)
     inputs = [onnx.helper.make_value_info(name, info) for name, info in types.items()]
     outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
     graph = onnx.helper.make_graph([proto], "node", inputs, outputs, list(data.values()))
-    return onnx.helper.make_model(
-        graph, opset_imports=opsets, functions=[body] if body is not None else []
-    )
+    return onnx.helper.make_model(graph, opset_imports=opsets)
 
 
 def _with_constants(proto: onnx.NodeProto, data: Mapping[str, onnx.TensorProto]) -> onnx.NodeProto:
@@ -253,26 +236,6 @@ def _with_constants(proto: onnx.NodeProto, data: Mapping[str, onnx.TensorProto])
     for graph in subgraphs(own):
         graph.initializer.extend(data[name] for name in names)
     return own
-
-
-def _body(
-    schema: Schema, proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
-) -> onnx.FunctionProto | None:
-    """The body of an operator that is a function, under a domain of its own."""
-    if schema.has_context_dependent_function:
-        known = [
-            (types[name] if name else onnx.TypeProto()).SerializeToString() for name in proto.input
-        ]
-        body: onnx.FunctionProto = onnx.FunctionProto.FromString(
-            schema.get_context_dependent_function(proto.SerializeToString(), known)
-        )
-    elif schema.has_function:
-        body = onnx.FunctionProto()
-        body.CopyFrom(schema.function_body)
-    else:
-        return None
-    body.domain, body.name = "bodies", proto.op_type
-    return body
 
 
 def _screen(node: Node, proto: onnx.NodeProto) -> None:
