@@ -1,9 +1,8 @@
 """Shapes and types of a node's outputs: from onnx's own inference for that node, then from what the
 file notes.
 
-Inference of a single node checks types and does not look into functions and bodies. Where it leaves
-something open, the node becomes a network of its own: that serves functions, bodies, and types that
-an older operator set does not list, because shapes do not depend on them.
+Every node becomes a network of its own, whose constants are known, also those that bodies capture.
+Types are not checked, because shapes do not depend on them.
 """
 
 from __future__ import annotations
@@ -83,7 +82,8 @@ class Shapes:
         try:
             inferred = self._infer(node, proto, outer)
         except Exception as error:
-            problem = " ".join(str(error).split())[:300]
+            # Behind what names the operator, which our own errors do.
+            problem = " ".join(str(error).rpartition("): ")[2].split())[:300]
         return [self._merged(name, inferred.get(name), problem) for name in proto.output]
 
     def damage(self, proto: onnx.NodeProto) -> str:
@@ -109,50 +109,24 @@ class Shapes:
         standard = _as_standard(proto, schema)
         values = {value.name: value for value in (*node.present, *outer)}
         types = {name: _type_of(value) for name, value in values.items()}
-        last = has_channels_last(node)
-        if last:
-            types[proto.input[0]] = _type_of(moved_channels(node.operand(0)))
         data = {
             name: onnx.numpy_helper.from_array(value.data, name)
             for name, value in values.items()
             if value.data is not None
         }
-        found = self._alone_or_whole(schema, standard, types, data)
+        last = has_channels_last(node)
+        if last:
+            types[proto.input[0]] = _type_of(moved_channels(node.operand(0)))
+            data.pop(proto.input[0], None)
+        # Of an operator that the file's opset is too old for, that of its definition.
+        version = max(self.opset(schema.domain), schema.since_version)
+        versions = {**self.opsets, schema.domain: version}
+        opsets = [onnx.helper.make_opsetid(*item) for item in versions.items()]
+        whole = shape_inference.infer_shapes(
+            _network(standard, types, data, opsets), strict_mode=True, data_prop=True
+        )
+        found = {item.name: _guess(item.name, item.type) for item in whole.graph.output}
         return {name: _channels_back(guess) if last else guess for name, guess in found.items()}
-
-    def _alone_or_whole(
-        self,
-        schema: Schema,
-        proto: onnx.NodeProto,
-        types: Mapping[str, onnx.TypeProto],
-        data: Mapping[str, onnx.TensorProto],
-    ) -> dict[str, Guess]:
-        """Inference of a node by itself, and as a network of its own for what that leaves open;
-        raises the first one's error."""
-        opsets = [
-            onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()
-        ]
-        problem: Exception | None = None
-        found: dict[str, Guess] = {}
-        try:
-            alone = shape_inference.infer_node_outputs(
-                schema, proto, dict(types), dict(data), opset_imports=opsets
-            )
-            found = {name: _guess(name, info) for name, info in alone.items()}
-        except Exception as error:
-            problem = error
-        if not all(found.get(name, Guess()).known for name in proto.output if name):
-            try:
-                whole = shape_inference.infer_shapes(
-                    _network(proto, types, data, opsets), data_prop=True
-                ).graph
-                guesses = {item.name: _guess(item.name, item.type) for item in whole.output}
-                found |= {name: guess for name, guess in guesses.items() if guess.known}
-            except Exception as error:
-                problem = problem or error
-        if problem is not None and not found:
-            raise problem
-        return found
 
     def _merged(self, name: str, inferred: Guess | None, problem: str) -> Guess:
         """Inference first; the file's own notes and the caller's ``TENSOR.AXIS`` fill in what it
@@ -219,7 +193,9 @@ def _network(
 ) -> onnx.ModelProto:
     """A network of one node."""
     proto = _with_constants(proto, data)
-    inputs = [onnx.helper.make_value_info(name, info) for name, info in types.items()]
+    inputs = [
+        onnx.helper.make_value_info(name, info) for name, info in types.items() if name not in data
+    ]
     outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
     graph = onnx.helper.make_graph([proto], "node", inputs, outputs, list(data.values()))
     return onnx.helper.make_model(graph, opset_imports=opsets)
