@@ -122,9 +122,19 @@ class Shapes:
         version = max(self.opset(schema.domain), schema.since_version)
         versions = {**self.opsets, schema.domain: version}
         opsets = [onnx.helper.make_opsetid(*item) for item in versions.items()]
-        whole = shape_inference.infer_shapes(
-            _network(standard, types, data, opsets), strict_mode=True, data_prop=True
+        graph = onnx.helper.make_graph(
+            [_with_constants(standard, data)],
+            "node",
+            [
+                onnx.helper.make_value_info(name, info)
+                for name, info in types.items()
+                if name not in data
+            ],
+            [onnx.ValueInfoProto(name=name) for name in proto.output if name],
+            list(data.values()),
         )
+        model = onnx.helper.make_model(graph, opset_imports=opsets)
+        whole = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         found = {item.name: _guess(item.name, item.type) for item in whole.graph.output}
         return {name: _channels_back(guess) if last else guess for name, guess in found.items()}
 
@@ -183,22 +193,6 @@ def _channels_back(guess: Guess) -> Guess:
     """Dimension 1 becomes the last one."""
     shape = guess.shape
     return replace(guess, shape=(shape[0], *shape[2:], shape[1])) if shape else guess
-
-
-def _network(
-    proto: onnx.NodeProto,
-    types: Mapping[str, onnx.TypeProto],
-    data: Mapping[str, onnx.TensorProto],
-    opsets: Sequence[onnx.OperatorSetIdProto],
-) -> onnx.ModelProto:
-    """A network of one node."""
-    proto = _with_constants(proto, data)
-    inputs = [
-        onnx.helper.make_value_info(name, info) for name, info in types.items() if name not in data
-    ]
-    outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
-    graph = onnx.helper.make_graph([proto], "node", inputs, outputs, list(data.values()))
-    return onnx.helper.make_model(graph, opset_imports=opsets)
 
 
 def _with_constants(proto: onnx.NodeProto, data: Mapping[str, onnx.TensorProto]) -> onnx.NodeProto:
