@@ -391,7 +391,7 @@ TOKENS = {
     "planning": 92_078,
     "report": 36_772,
     "targets": 5_433,
-    "workloads": 69_457,
+    "workloads": 69_438,
 }
 """Tokens of each package at most, comments and docstrings left out. These numbers only fall; a new
 capability that raises one says in its commit what it is for."""

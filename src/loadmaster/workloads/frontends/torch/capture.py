@@ -58,40 +58,35 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
-        looks = (
-            "the factory looks at values ({}): it runs with shapes alone; compute them without"
-            " torch"
-        )
-        with (
-            _explained(looks, "the factory failed"),
-            _Unfilled(),
-            _uninitialised(),
-            castable(),
-        ):
-            made = factory()
-            _materialise(made)
-        depends = "what it computes depends on values ({}), and a plan needs to know it before"
-        with _explained(depends, "cannot be run"):
-            return _Run(*_parts(made), training, mode).record(name, source)
-
-
-@contextmanager
-def _explained(of_values: str, otherwise: str) -> Iterator[None]:
-    """Say why PyTorch, or what it runs, raises an error; the first text is for values that are
-    needed and not there."""
-    try:
-        yield
-    except LoadmasterError:
-        raise
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        raise ModelError(of_values.format(_said(error))) from error
-    except Exception as error:
-        if found := _HIGHER_ORDER.search(str(error)):
+        try:
+            with _Unfilled(), _uninitialised(), castable():
+                made = factory()
+                _materialise(made)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ModelError(
-                f"it calls {found[1]}, whose course depends on values, and a plan needs to know"
-                " it before: have the factory choose the branch or the count in Python"
+                f"the factory looks at values ({_said(error)}): it runs with shapes alone; compute"
+                " them without torch"
             ) from error
-        raise ModelError(f"{otherwise}: {_said(error)}") from error
+        except LoadmasterError:
+            raise
+        except Exception as error:
+            raise ModelError(f"the factory failed: {_said(error)}") from error
+        try:
+            return _Run(*_parts(made), training, mode).record(name, source)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise ModelError(
+                f"what it computes depends on values ({_said(error)}), and a plan needs to know it"
+                " before"
+            ) from error
+        except LoadmasterError:
+            raise
+        except Exception as error:
+            if found := _HIGHER_ORDER.search(str(error)):
+                raise ModelError(
+                    f"it calls {found[1]}, whose course depends on values, and a plan needs to know"
+                    " it before: have the factory choose the branch or the count in Python"
+                ) from error
+            raise ModelError(f"cannot be run: {_said(error)}") from error
 
 
 @contextmanager
