@@ -391,7 +391,7 @@ LIMITS = {
     "planning": (90_714, 52, 68),
     "report": (36_810, 32, 24),
     "targets": (5_433, 6, 1),
-    "workloads": (72_710, 51, 31),
+    "workloads": (69_571, 48, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -8,7 +8,8 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
+from loadmaster.workloads.frontends.frontend import Options
+from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 from loadmaster.workloads.graph import Graph
 
 
@@ -52,6 +53,5 @@ class ShapeNetwork:
         model: onnx.ModelProto = helper.make_model(
             proto, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
         )
-        return build_graph(
-            model, name=name, source="made for a benchmark", batch=None, dims={}, precision="int8"
-        )
+        network = walk_network(model, Options(precision="int8"))
+        return graph_of(network, name, "made for a benchmark")

@@ -13,8 +13,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.workloads.frontends.frontend import Options
 from loadmaster.workloads.frontends.load import load
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
+from loadmaster.workloads.frontends.onnx import graph_builder
 from loadmaster.workloads.graph import Graph, Op
 
 Size = int | str | None
@@ -154,8 +155,8 @@ def graph_of(*args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
 def int8_graph(*parts: Any, name: str = "tiny") -> Graph:
     """The graph of a literal model at eight bits, without a file."""
     proto = model(*parts, opset=17, ir_version=9)
-    given: dict[str, Any] = {"batch": None, "dims": {}, "precision": "int8"}
-    return build_graph(proto, name=name, source="made for a test", **given)
+    network = graph_builder.walk_network(proto, Options(precision="int8"))
+    return graph_builder.graph_of(network, name, "made for a test")
 
 
 def complaint(path: Any, read: Any = load, **options: Any) -> str:

@@ -6,7 +6,8 @@ import numpy as np
 from onnx import numpy_helper, shape_inference
 from tests.support.onnx_builder import model, node
 
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
+from loadmaster.workloads.frontends.frontend import Options
+from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 
 
 class Builder:
@@ -63,14 +64,8 @@ class Builder:
         return model(self.nodes, self.inputs, outputs, self.constants, self.opset, ir_version=9)
 
     def graph(self, name="random", precision=None):
-        return build_graph(
-            self.model(self.last),
-            name=name,
-            source="test",
-            batch=None,
-            dims={},
-            precision=precision,
-        )
+        options = Options(precision=precision)
+        return graph_of(walk_network(self.model(self.last), options), name, "test")
 
 
 def convolution(build, x):

@@ -251,34 +251,6 @@ def test_plans_of_training_steps_hold(load):
         assert lm.verify(lm.plan([graph], lm.target(machine))) == ()
 
 
-def test_somebody_elses_trace_is_converted_with_its_nodes(load):
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    from loadmaster.workloads.frontends.torch.graph_builder import convert
-
-    def step(weight, x):
-        left, right = (x @ weight).split(4, dim=1)
-        weight.mul_(2)
-        return left + 1, right.relu()
-
-    module = make_fx(step, tracing_mode="fake")(torch.rand(8, 8), torch.rand(4, 8))
-    first, second = (node.name for node in module.graph.nodes if node.op == "placeholder")
-    found = convert(
-        module,
-        kinds={first: TensorKind.WEIGHT, second: TensorKind.INPUT},
-        name="step",
-        source="a test",
-    )
-    names = {node.name for node in module.graph.nodes}
-    assert {op.name for op in found.graph.ops} <= names
-    product = next(op for op in found.graph.ops if op.kind == "mm")
-    assert found.tensors_of[product.name] == ("mm",)
-    part = next(node.name for node in module.graph.nodes if node.name.startswith("getitem"))
-    assert [found.graph.tensors[name].storage for name in found.tensors_of[part]] == ["mm"]
-    assert uses(sequence(found.graph), "mul_") == {first: "rw"}
-    assert len(found.graph.outputs) == 2
-
-
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [

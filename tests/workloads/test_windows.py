@@ -13,7 +13,9 @@ from tests.support.fuzzing import fuzz
 from tests.support.onnx_builder import constant, model, node, operator, sizes
 
 from loadmaster.planning.against.group import reshaped as reshaped_to_check
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
+from loadmaster.workloads.frontends.frontend import Options
+from loadmaster.workloads.frontends.onnx.graph_builder import graph_of as built
+from loadmaster.workloads.frontends.onnx.graph_builder import walk_network
 from loadmaster.workloads.window import Window, operand_box, reshaped, reshaped_boxes, volume, whole
 
 
@@ -32,7 +34,7 @@ def model_of(kind, shapes, constants, attributes, opset=17):
 
 
 def graph_of(proto):
-    return build_graph(proto, name="one", source="test", batch=None, dims={}, precision=None)
+    return built(walk_network(proto, Options()), "one", "test")
 
 
 def spoiled(proto, name, position):

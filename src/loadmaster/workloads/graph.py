@@ -9,9 +9,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loadmaster.core.registry import DisplayMixin
 
@@ -245,7 +245,45 @@ class Graph(DisplayMixin):
         return sum(t.bytes for t in self.tensors.values() if t.kind is kind and t.alias_of is None)
 
 
-def dominant_precision(ops: Iterable[Op], tensors: Mapping[str, Tensor]) -> str:
+def merged(accesses: Iterable[Access], bytes_of: Mapping[str, int]) -> tuple[Access, ...]:
+    """Each tensor once, with all the bytes that are touched, at most those that ``bytes_of`` says;
+    one that is used in two ways is needed as a whole."""
+    found: dict[str, Access] = {}
+    for access in accesses:
+        name, size, known = access.tensor, access.bytes, found.get(access.tensor)
+        if known is not None:
+            size = min(bytes_of[name], known.bytes + size)
+        if known is None or known.windows == access.windows:
+            found[name] = replace(access, bytes=size)
+        else:
+            found[name] = Access(name, size)
+    return tuple(found.values())
+
+
+def assembled(
+    name: str,
+    source: str,
+    ops: tuple[Op, ...],
+    tensors: Mapping[str, Tensor],
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    **more: Any,
+) -> Graph:
+    """The graph of some operators, with the tensors that they or the caller use and the owners of
+    their storage, in order of definition; ``more`` are other fields."""
+    used = {*inputs, *outputs}
+    for op in ops:
+        used |= {access.tensor for access in (*op.reads, *op.writes)}
+        if op.invocation is not None:
+            used |= {*op.invocation.arguments, *op.invocation.results}
+    used |= {tensors[label].storage for label in used}
+    kept = {label: tensor for label, tensor in tensors.items() if label in used}
+    batch = next((size for label in inputs for size in tensors[label].shape[:1]), 1)
+    precision = _dominant_precision(ops, kept)
+    return Graph(name, source, precision, ops, kept, inputs, outputs, batch, **more)
+
+
+def _dominant_precision(ops: Iterable[Op], tensors: Mapping[str, Tensor]) -> str:
     """Return the precision of most multiply-accumulates: among operands as wide as the arithmetic,
     the most frequent type.
 

@@ -12,7 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from loadmaster.core.arrays import Array
-from loadmaster.workloads.frontends.onnx.order import subgraphs
+from loadmaster.workloads.frontends.onnx.order import defined, subgraphs
 from loadmaster.workloads.frontends.onnx.types import Value
 
 MOST_OPERATORS = 1000
@@ -157,9 +157,7 @@ def _renamed(node: onnx.NodeProto, names: Names) -> onnx.NodeProto:
     copy.input[:] = [names.get(item, item) for item in node.input]
     copy.output[:] = [names.get(item, item) for item in node.output]
     for graph in subgraphs(copy):
-        own = {item.name for item in (*graph.input, *graph.initializer)}
-        own |= {item.values.name for item in graph.sparse_initializer}
-        own |= {made for inner in graph.node for made in inner.output}
+        own = defined(graph)
         outer = {item: name for item, name in names.items() if item not in own}
         nodes = [_renamed(inner, outer) for inner in graph.node]
         del graph.node[:]

@@ -16,7 +16,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     rule,
     variant,
 )
-from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work, product
+from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work, named, product
 from loadmaster.workloads.frontends.operation_counts import folded
 from loadmaster.workloads.graph import LoopNest, OpClass
 from loadmaster.workloads.window import ALL, SUMMED, Window, identity
@@ -47,7 +47,7 @@ def convolution_nest(node: Node, weight: int = 1, transposed: bool = False) -> L
     far, near = filters[0] // groups, filters[1]
     positions = data if transposed else node.result.shape
     (y, x), (r, s) = folded(positions[2:]), folded(filters[2:])
-    return LoopNest(
+    nest = LoopNest(
         k=near if transposed else far,
         c=far if transposed else near,
         y=y,
@@ -58,10 +58,8 @@ def convolution_nest(node: Node, weight: int = 1, transposed: bool = False) -> L
         batch=data[0],
         stride=(1, 1) if transposed else _pair(node.integers("strides")),
         dilation=_pair(node.integers("dilations")),
-        input=node.label(0),
-        weight=node.label(weight),
-        output=node.result.name,
     )
+    return named(node, nest, weight)
 
 
 def _convolution(node: Node, weight: int = 1, transposed: bool = False) -> Work:
@@ -179,17 +177,9 @@ def _causal(node: Node) -> Work:
     """Each channel by itself, over the current and the earlier steps."""
     shape, (channels, *_, taps) = node.shape(0), node.shape(1)
     nest = LoopNest(
-        k=1,
-        c=1,
-        x=math.prod(shape[1:]) // channels,
-        s=taps,
-        groups=channels,
-        batch=shape[0],
-        input=node.label(0),
-        weight=node.label(1),
-        output=node.result.name,
+        k=1, c=1, x=math.prod(shape[1:]) // channels, s=taps, groups=channels, batch=shape[0]
     )
-    return product(nest)
+    return product(named(node, nest))
 
 
 def _pool(node: Node) -> Work:

@@ -16,9 +16,10 @@ from loadmaster.core.arguments import instead
 from loadmaster.core.errors import ModelError
 from loadmaster.core.files import why_unreadable
 from loadmaster.workloads.frontends.frontend import Options, labelled
-from loadmaster.workloads.frontends.onnx.graph_builder import WalkedNetwork, graph_of, walk_network
+from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 from loadmaster.workloads.frontends.onnx.order import nested_nodes
 from loadmaster.workloads.frontends.onnx.types import require_precision
+from loadmaster.workloads.frontends.onnx.walk import WalkedNetwork
 from loadmaster.workloads.graph import Graph
 
 LARGEST_EXPANSION = 1_000_000
@@ -117,9 +118,7 @@ def walk_onnx(source: str, options: Options) -> tuple[WalkedNetwork, onnx.ModelP
 def _walked(given: onnx.ModelProto, options: Options) -> tuple[WalkedNetwork, onnx.ModelProto]:
     require_precision(options.precision)
     model = inline_functions(given)
-    return walk_network(
-        model, batch=options.batch, dims=options.dims, precision=options.precision
-    ), model
+    return walk_network(model, options), model
 
 
 def network_name(source: str) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import onnx
 
 from loadmaster.core.names import free_name
-from loadmaster.workloads.frontends.frontend import labelled
+from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.frontends.onnx.inputs import bind_inputs, tensor_type, values_given
 from loadmaster.workloads.frontends.onnx.operators import division_of, rule_of
 from loadmaster.workloads.frontends.onnx.order import (
@@ -17,6 +17,8 @@ from loadmaster.workloads.frontends.onnx.order import (
     dependencies,
     execution_order,
     initialiser_names,
+    initialisers,
+    nested_nodes,
 )
 from loadmaster.workloads.frontends.onnx.rules import Division
 from loadmaster.workloads.frontends.onnx.shapes import Shapes
@@ -27,38 +29,33 @@ from loadmaster.workloads.frontends.onnx.types import (
     describe,
     dtype_name,
 )
-from loadmaster.workloads.frontends.onnx.walk import Step, Walk
-from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, dominant_precision
+from loadmaster.workloads.frontends.onnx.walk import Step, Walk, WalkedNetwork
+from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, assembled, merged
 from loadmaster.workloads.window import ALL, Window, operand_box, volume, whole
 
-
-@dataclass(frozen=True)
-class WalkedNetwork:
-    """A network of which every node has been visited: the steps, the values by name, and how many
-    operators bodies hold; ``inputs`` are those that hold elements."""
-
-    steps: list[Step]
-    values: Mapping[str, Value]
-    subgraph_ops: Mapping[str, int]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    batch: int
-    notes: tuple[str, ...]
+_STANDARD = "ai.onnx"
+"""Another name of the domain of standard operators, which has none."""
 
 
-def walk_network(
-    model: onnx.ModelProto, *, batch: int | None, dims: Mapping[str, int], precision: str | None
-) -> WalkedNetwork:
-    """Visit every node of ``model`` in execution order; parameters and errors as in
-    :func:`build_graph`."""
+def walk_network(model: onnx.ModelProto, options: Options) -> WalkedNetwork:
+    """Visit every node of ``model`` in execution order.
+
+    Raises
+    ------
+    ModelError
+        The network cannot be planned; the message names what is at fault, but not the file.
+    """
     graph = model.graph
+    for item in (*nested_nodes(graph.node), *model.opset_import):
+        if item.domain == _STANDARD:
+            item.domain = ""
     order = execution_order(graph)
     initialised = set(initialiser_names(graph))
     inputs = [item for item in graph.input if item.name not in initialised]
-    values = values_given(inputs, dims)
+    values = values_given(inputs, options.dims)
     inputs = [item for item in inputs if item.name not in values]
-    dims = {name: size for name, size in dims.items() if name not in values}
-    sizes, input_shapes = bind_inputs(graph, inputs, batch, dims, spent_inputs(graph))
+    dims = {name: size for name, size in options.dims.items() if name not in values}
+    sizes, input_shapes = bind_inputs(graph, inputs, options.batch, dims, spent_inputs(graph))
     noted = {
         item.name: item.type
         for item in (*graph.value_info, *graph.output)
@@ -68,62 +65,41 @@ def walk_network(
     names, notes = operator_names(graph)
     outputs = frozenset(item.name for item in graph.output)
     needed = {name for node in graph.node for name in dependencies(node)} | outputs
-    walk = Walk(shapes, precision, needed, outputs, set(names))
+    walk = Walk(
+        shapes=shapes,
+        precision=options.precision,
+        needed=needed,
+        delivered=outputs,
+        operators=set(names),
+        inputs=tuple(name for name, shape in input_shapes.items() if 0 not in shape),
+        outputs=tuple(item.name for item in graph.output),
+        notes=notes,
+    )
     for item in inputs:
         dtype = dtype_name(tensor_type(item.type).elem_type, item.name)
         walk.add_input(item.name, dtype, input_shapes[item.name])
-    for initialiser in (*graph.initializer, *values.values()):
-        walk.add_constant(initialiser.name, initialiser)
-    for sparse in graph.sparse_initializer:
-        walk.add_constant(sparse.values.name, sparse.values, sparse.dims)
+    for item in values.values():
+        walk.add_constant(item.name, item)
+    for item, shape in initialisers(graph):
+        walk.add_constant(item.name, item, shape)
     for index in order:
         walk.visit(graph.node[index], names[index])
-    supplied = tuple(name for name, shape in input_shapes.items() if 0 not in shape)
-    leading = [shape[0] for shape in input_shapes.values() if shape]
-    return WalkedNetwork(
-        walk.steps,
-        walk.values,
-        walk.subgraph_ops,
-        supplied,
-        tuple(item.name for item in graph.output),
-        leading[0] if leading else 1,
-        notes,
-    )
-
-
-def build_graph(
-    model: onnx.ModelProto,
-    *,
-    name: str,
-    source: str,
-    batch: int | None,
-    dims: Mapping[str, int],
-    precision: str | None,
-) -> Graph:
-    """Build the network in ``model``; parameters as in
-    :func:`loadmaster.workloads.frontends.load.load`.
-
-    Raises
-    ------
-    ModelError
-        The network cannot be planned; the message names what is at fault, but not the file.
-    """
-    return graph_of(walk_network(model, batch=batch, dims=dims, precision=precision), name, source)
+    return walk
 
 
 def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
     """The network as planning sees it."""
-    ops = operators(network.steps, set(network.outputs))
-    used = tensors(ops, network.values, (*network.inputs, *network.outputs))
-    return Graph(
-        name=name,
-        source=source,
-        precision=dominant_precision(ops, used),
-        ops=ops,
-        tensors=used,
-        inputs=network.inputs,
-        outputs=network.outputs,
-        batch=network.batch,
+    tensors = {
+        name: Tensor(name, value.shape, value.stored, value.bytes, value.kind, value.alias_of)
+        for name, value in network.values.items()
+    }
+    return assembled(
+        name,
+        source,
+        operators(network.steps, set(network.outputs)),
+        tensors,
+        network.inputs,
+        network.outputs,
         subgraph_ops=dict(sorted(network.subgraph_ops.items())),
         notes=network.notes,
     )
@@ -168,7 +144,8 @@ def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
     for step in steps:
         with _naming(step):
             found = step.division or division_of(step.node, step.work.op_class)
-            seen.append((step, found, tuple(_reads(step, found))))
+            sizes = {value.name: value.bytes for _, value, _ in _operands(step, found)}
+            seen.append((step, found, merged(_reads(step, found), sizes)))
     used = outputs | {access.tensor for _, _, accesses in seen for access in accesses}
     ops = []
     for step, found, accesses in seen:
@@ -216,7 +193,7 @@ def _bits(step: Step) -> int:
 
 
 def _reads(step: Step, found: Division) -> Iterator[Access]:
-    """Each tensor once, with the bytes touched; constants that are used up at planning time are
+    """What is read, with the bytes touched; constants that are used up at planning time are
     left out."""
     node, work = step.node, step.work
     if work.op_class is OpClass.SHAPE:
@@ -226,27 +203,28 @@ def _reads(step: Step, found: Division) -> Iterator[Access]:
         return
     planning = rule_of(node.domain, node.kind).planning
     named = {name for nest in work.nests for name in (nest.input, nest.weight)}
-    touched: dict[str, int] = {}
-    windows: dict[str, tuple[Window, ...]] = {}
-    orders: dict[str, tuple[int, ...] | None] = {}
     for index, value, own in _operands(step, found):
         if value.name not in named and _is_parameter(value, index in planning):
             continue
         size = value.bytes if work.touched is None else work.touched.get(index, value.bytes)
         if size:
-            # An operand that is read in two ways, or that is one number where there may be one for
-            # each channel, is needed as a whole.
-            alike = len(own) == len(value.shape) and windows.get(value.name, own) == own
-            windows[value.name] = own if alike and _is_needed(own, value, node) else ()
-            touched[value.name] = min(value.bytes, touched.get(value.name, 0) + size)
-            orders[value.name] = value.order
-    for name, size in touched.items():
-        own, order = windows[name], orders[name]
-        if own and order is not None:
-            # By the owner's dimensions, and as a whole where these are not known.
-            own = tuple(own[order.index(axis)] for axis in range(len(order)))
-        moved = order is not None and list(order) != sorted(order)
-        yield Access(name, size, own, of_storage=bool(own) and moved)
+            # An operand that is one number where there may be one for each channel is needed as a
+            # whole.
+            fits = len(own) == len(value.shape) and _is_needed(own, value, node)
+            yield _access(value, size, own if fits else ())
+
+
+def _access(value: Value, size: int, windows: tuple[Window, ...]) -> Access:
+    """A use of a value; of a view's by the owner's dimensions, and as a whole where these are not
+    known."""
+    order = value.order
+    if order is None:
+        return Access(value.name, size, windows)
+    if windows:
+        windows = tuple(windows[order.index(axis)] for axis in range(len(order)))
+    return Access(
+        value.name, size, windows, of_storage=bool(windows) and list(order) != sorted(order)
+    )
 
 
 def _operands(step: Step, found: Division) -> Iterator[tuple[int, Value, tuple[Window, ...]]]:
@@ -279,17 +257,3 @@ def _is_parameter(value: Value, planning: bool) -> bool:
     return value.constant and (
         planning or value.count == 0 or (value.count == 1 and value.data is not None)
     )
-
-
-def tensors(
-    ops: tuple[Op, ...], values: Mapping[str, Value], ends: tuple[str, ...]
-) -> dict[str, Tensor]:
-    """Collect the tensors that operators or callers use, and the owners of their storage, in order
-    of definition."""
-    used = set(ends) | {access.tensor for op in ops for access in (*op.reads, *op.writes)}
-    used |= {values[name].storage for name in used}
-    return {
-        name: Tensor(name, value.shape, value.stored, value.bytes, value.kind, value.alias_of)
-        for name, value in values.items()
-        if name in used
-    }

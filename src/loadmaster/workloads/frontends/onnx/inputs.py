@@ -4,7 +4,7 @@ leaves open."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
@@ -72,7 +72,7 @@ def bind_inputs(
     if batch is not None:
         _set_batch(sizes, inputs, batch)
     shapes = {
-        item.name: _empty(item)
+        item.name: tuple(max(0, dim.dim_value) for dim in _dims(item))
         if item.name in spent and _is_empty(item)
         else sizes.declared(item.name, item.type) or ()
         for item in inputs
@@ -190,30 +190,22 @@ def _is_empty(item: onnx.ValueInfoProto) -> bool:
     return any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in _dims(item))
 
 
-def _empty(item: onnx.ValueInfoProto) -> tuple[int | None, ...]:
-    return tuple(max(0, dim.dim_value) for dim in _dims(item))
-
-
 def _complaints(
     inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]
 ) -> list[str]:
     """One sentence for each dimension that stays unknown, a symbol only once."""
     lead = next((item.name for item in inputs if _dims(item)), "")
     sentences: dict[str, str] = {}
-    for name, axis, dim in _open(inputs, shapes):
-        option = dim.dim_param or f"{name}.{axis}"
-        label = repr(dim.dim_param) if dim.dim_param else str(axis)
-        state = f"is {dim.dim_value}" if dim.HasField("dim_value") else "is unknown"
-        by_batch = axis == 0 and (name == lead or not dim.dim_param)
-        advice = f"give --dim {shlex.quote(f'{option}=N')}" + (" or --batch N" if by_batch else "")
-        sentences.setdefault(option, f"dimension {label} of input {name!r} {state}: {advice}")
-    return list(sentences.values())
-
-
-def _open(
-    inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]
-) -> Iterator[tuple[str, int, Dimension]]:
     for item in inputs:
         for axis, (dim, size) in enumerate(zip(_dims(item), shapes[item.name], strict=True)):
-            if size is None:
-                yield item.name, axis, dim
+            if size is not None:
+                continue
+            option = dim.dim_param or f"{item.name}.{axis}"
+            label = repr(dim.dim_param) if dim.dim_param else str(axis)
+            state = f"is {dim.dim_value}" if dim.HasField("dim_value") else "is unknown"
+            by_batch = axis == 0 and (item.name == lead or not dim.dim_param)
+            advice = f"give --dim {shlex.quote(f'{option}=N')}"
+            advice += " or --batch N" if by_batch else ""
+            text = f"dimension {label} of input {item.name!r} {state}: {advice}"
+            sentences.setdefault(option, text)
+    return list(sentences.values())

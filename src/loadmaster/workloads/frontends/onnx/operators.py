@@ -8,11 +8,9 @@ from dataclasses import replace
 from loadmaster.workloads.frontends.onnx import (  # noqa: F401
     attention,
     convolutions,
-    einsum,
     elementwise,
     movement,
     products,
-    recurrent,
     reductions,
     resizing,
 )
@@ -35,7 +33,7 @@ def rule_of(domain: str, kind: str) -> Rule:
     """Return the rule for an operator; an unknown one is planned with its true bytes and no
     arithmetic. ONNX Runtime's domains have standard operators, too."""
     own = RULES.get((domain, kind))
-    standard = domain in ("", "ai.onnx", MICROSOFT, NCHWC)
+    standard = domain in ("", MICROSOFT, NCHWC)
     return own or (RULES.get(("", kind), _UNKNOWN) if standard else _UNKNOWN)
 
 

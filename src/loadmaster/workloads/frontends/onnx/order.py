@@ -28,19 +28,19 @@ def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             pending.extend(graph.node)
 
 
+def defined(graph: onnx.GraphProto) -> set[str]:
+    """Return the tensors that a body defines itself."""
+    made = {name for node in graph.node for name in node.output}
+    return made | {item.name for item in graph.input} | set(initialiser_names(graph))
+
+
 def captured(node: onnx.NodeProto) -> set[str]:
     """Return the tensors of the surrounding graph that the bodies of ``node`` use; protobuf limits
     how deep bodies nest."""
     names: set[str] = set()
     for graph in subgraphs(node):
-        used = {name for inner in graph.node for name in (*inner.input, *captured(inner))} | {
-            output.name for output in graph.output
-        }
-        made = {name for inner in graph.node for name in inner.output}
-        made |= {item.name for item in (*graph.input, *graph.initializer)} | {
-            item.values.name for item in graph.sparse_initializer
-        }
-        names |= used - made
+        used = {name for inner in graph.node for name in (*inner.input, *captured(inner))}
+        names |= (used | {output.name for output in graph.output}) - defined(graph)
     return names - {""}
 
 
@@ -51,11 +51,17 @@ def dependencies(node: onnx.NodeProto) -> list[str]:
     return own + sorted(captured(node) - set(own))
 
 
+def initialisers(
+    graph: onnx.GraphProto,
+) -> Iterator[tuple[onnx.TensorProto, Sequence[int] | None]]:
+    """Iterate over dense initialisers and what sparse ones hold, with the shape of a sparse one."""
+    yield from ((item, None) for item in graph.initializer)
+    yield from ((item.values, item.dims) for item in graph.sparse_initializer)
+
+
 def initialiser_names(graph: onnx.GraphProto) -> list[str]:
-    """Return the names of dense and sparse initialisers, repeated if the file repeats them."""
-    return [item.name for item in graph.initializer] + [
-        item.values.name for item in graph.sparse_initializer
-    ]
+    """Return the names of initialisers, repeated if the file repeats them."""
+    return [item.name for item, _ in initialisers(graph)]
 
 
 def execution_order(graph: onnx.GraphProto) -> list[int]:

@@ -1,9 +1,10 @@
-"""Matrix products as loop nests."""
+"""Matrix products as loop nests: of two operands, by the equation of ``Einsum``, and in recurrent
+cells."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 from functools import partial
 
@@ -25,9 +26,11 @@ from loadmaster.workloads.frontends.onnx.types import (
     Shape,
     Work,
     broadcast_shapes,
+    named,
     product,
 )
-from loadmaster.workloads.graph import LoopNest
+from loadmaster.workloads.frontends.operation_counts import GATE_STEPS
+from loadmaster.workloads.graph import LoopNest, OpClass
 from loadmaster.workloads.window import ALL, SUMMED, Window, identity
 
 
@@ -67,15 +70,11 @@ def matrix_nest(node: Node, b: int = 1) -> LoopNest:
     batch = math.prod(size for size, other in zip(lead, shared, strict=True) if other == 1)
     groups = math.prod(lead) // batch
     rows, batch = (left[-2] * batch, 1) if groups == 1 else (left[-2], batch)
-    return _named(node, LoopNest(right[-1], left[-1], rows, groups=groups, batch=batch), b)
+    return named(node, LoopNest(right[-1], left[-1], rows, groups=groups, batch=batch), b)
 
 
 def _matmul(node: Node, b: int = 1, data: int = 0) -> Work:
     return product(matrix_nest(node, b), data=data)
-
-
-def _named(node: Node, nest: LoopNest, b: int = 1) -> LoopNest:
-    return replace(nest, input=node.label(0), weight=node.label(b), output=node.result.name)
 
 
 def _divided(node: Node, b: int = 1, inner: Window = ALL, bias: int = 0) -> Division:
@@ -162,7 +161,7 @@ def _packed_matmul(node: Node) -> Work:
     """The weight is packed, so that only the attributes tell its logical shape."""
     inner = node.attrs["K"]
     rows = node.operand(0).count // inner
-    return product(_named(node, LoopNest(node.attrs["N"], inner, rows)))
+    return product(named(node, LoopNest(node.attrs["N"], inner, rows)))
 
 
 def _packed_divided(node: Node) -> Division:
@@ -189,3 +188,163 @@ rule(
     shapes=_packed_shape,
     domain=MICROSOFT,
 )
+
+
+Term = tuple[str, ...]
+
+
+def parse_equation(equation: str, ranks: list[int]) -> tuple[list[Term], Term]:
+    """Return the labels of each operand and of the result; an ellipsis becomes labels ``.0``,
+    ``.1``, ... counted from the right."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    texts = left.split(",")
+    if len(texts) != len(ranks):
+        raise ModelError(
+            f"equation {equation!r} does not fit its {len(ranks)} operands: export the network"
+            " again"
+        )
+    terms = [_labels(text, rank) for text, rank in zip(texts, ranks, strict=True)]
+    widest = max((sum(label[0] == "." for label in term) for term in terms), default=0)
+    if arrow:
+        return terms, _labels(right, widest + len(right.replace("...", "")))
+    flat = [label for term in terms for label in term]
+    dots = tuple(f".{axis}" for axis in range(widest - 1, -1, -1))
+    return terms, dots + tuple(
+        sorted({label for label in flat if label[0] != "." and flat.count(label) == 1})
+    )
+
+
+def _labels(text: str, rank: int) -> Term:
+    before, dots, after = text.partition("...")
+    missing = rank - len(before) - len(after) if dots else 0
+    if missing < 0 or (not dots and len(text) != rank):
+        raise ModelError(
+            f"term {text!r} of its equation does not fit an operand with {rank} dimensions: export"
+            " the network again"
+        )
+    return (*before, *(f".{axis}" for axis in range(missing - 1, -1, -1)), *after)
+
+
+def _einsum(node: Node) -> Work:
+    """Products pairwise from left to right; labels of one operand alone are summed before they
+    enter a product."""
+    operands = node.present
+    terms, result = parse_equation(node.attrs["equation"], [len(value.shape) for value in operands])
+    sizes: dict[str, int] = {}
+    for term, value in zip(terms, operands, strict=True):
+        for label, size in zip(term, value.shape, strict=True):
+            sizes[label] = max(size, sizes.get(label, 1))
+    if len(terms) == 1:
+        reduces = set(terms[0]) - set(result)
+        return (
+            Work(OpClass.REDUCTION, elements=operands[0].count)
+            if reduces
+            else Work(OpClass.MOVEMENT)
+        )
+
+    def extent(labels: Set[str]) -> int:
+        return math.prod(sizes[label] for label in labels)
+
+    nests = []
+    left, name = _used(terms[0], operands[0].shape), operands[0].name
+    for index in range(1, len(terms)):
+        right = _used(terms[index], operands[index].shape)
+        later = set(result).union(*terms[index + 1 :])
+        # Shared labels that later operands or the result have are groups; others are summed over.
+        nests.append(
+            LoopNest(
+                k=extent((right - left) & later),
+                c=extent((left & right) - later),
+                y=extent((left - right) & later),
+                groups=extent(left & right & later),
+                input=name,
+                weight=operands[index].name,
+                output=node.result.name if index == len(terms) - 1 else "",
+            )
+        )
+        left, name = (left | right) & later, ""
+    return product(*nests)
+
+
+def _used(term: Term, shape: tuple[int, ...]) -> set[str]:
+    """Return the labels that an operand varies over; a dimension of size 1 is broadcast."""
+    return {label for label, size in zip(term, shape, strict=True) if size > 1}
+
+
+def _einsum_divided(node: Node) -> Division:
+    """Every index of the result belongs to a loop of the one product that it is."""
+    terms, target = parse_equation(
+        node.attrs["equation"], [len(value.shape) for value in node.present]
+    )
+    if len(terms) > 2 or any(len(set(term)) != len(term) for term in terms):
+        return WHOLE
+    operands: dict[int, Windows] = {}
+    used = [_used(term, node.shape(index)) for index, term in enumerate(terms)]
+    for index, term in enumerate(terms):
+        kept = used[index] & set(target)
+        operands[index] = tuple(
+            Window(target.index(label)) if label in kept else ALL for label in term
+        )
+    shared = used[0] & used[-1]
+    loops = tuple(
+        "groups" if label in shared else "y" if label in used[0] else "channels" for label in target
+    )
+    return Division(tuple(range(len(target))), operands, loops)
+
+
+rule("Einsum", _einsum, _einsum_divided)
+
+
+def _recurrent(node: Node) -> Work:
+    """Weights are (directions, gates * hidden, width); ``layout`` 1 puts the batch before the
+    steps."""
+    first, second, _ = node.shape(0)
+    steps, batch = (second, first) if node.attrs.get("layout") else (first, second)
+    return cell(node, steps, batch, hidden=node.shape(2)[2], gates=node.shape(1)[1])
+
+
+def cell(node: Node, steps: int, batch: int, hidden: int, gates: int, elements: int = 0) -> Work:
+    """Make the work of a recurrent cell with ``gates`` rows of weights; ``elements`` are scalar
+    operations besides those of the gates."""
+    directions, width = node.shape(1)[0], node.shape(0)[2]
+    whole = LoopNest(
+        k=gates,
+        c=width,
+        y=steps * batch,
+        groups=directions,
+        input=node.label(0),
+        weight=node.label(1),
+    )
+    stepwise = LoopNest(
+        k=gates,
+        c=hidden,
+        y=batch,
+        groups=directions,
+        repeats=steps,
+        weight=node.label(2),
+        output=node.result.name,
+    )
+    return product(
+        whole, stepwise, elements=elements + GATE_STEPS * directions * gates * steps * batch
+    )
+
+
+def _dynamic_cell(node: Node) -> Work:
+    """The input is quantised at run time, and so is the state at every step."""
+    directions, hidden, gates = node.shape(2)
+    steps, batch, _ = node.shape(0)
+    quantised = node.operand(0).count + directions * hidden * steps * batch
+    return replace(cell(node, steps, batch, hidden, gates, quantised), data=1)
+
+
+def _dynamic_shapes(node: Node) -> list[Result]:
+    """Weights are (directions, width, gates * hidden): the other way round than in the standard
+    operator."""
+    steps, batch, _ = node.shape(0)
+    directions, hidden, _ = node.shape(2)
+    dtype, state = node.operand(0).dtype, (directions, batch, hidden)
+    return [(dtype, (steps, *state)), (dtype, state), (dtype, state)]
+
+
+rule("LSTM GRU RNN", _recurrent)
+rule("DynamicQuantizeLSTM", _dynamic_cell, shapes=_dynamic_shapes, domain=MICROSOFT)

@@ -1,8 +1,9 @@
 """Operators that take some dimensions together: softmax, normalisations, reductions, running
-sums."""
+sums, Fourier transforms."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from loadmaster.workloads.frontends.onnx.elementwise import elementwise
@@ -20,7 +21,11 @@ from loadmaster.workloads.frontends.onnx.rules import (
     variant,
 )
 from loadmaster.workloads.frontends.onnx.types import Node, Work
-from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, SOFTMAX_STEPS
+from loadmaster.workloads.frontends.operation_counts import (
+    NORMALISATION_STEPS,
+    SOFTMAX_STEPS,
+    fourier_steps,
+)
 from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import ALL, Window, identity
 
@@ -135,13 +140,22 @@ def _region_pool(node: Node) -> Work:
 
 def _summed_embeddings(node: Node) -> Work:
     """Rows of three tables (word, position, segment), summed and normalised."""
-    rows = {
+    rows: dict[int | str, int] = {
         index: part_of(node.operand(index), node.result.count)
         for index in (2, 3, 4)
         if node.optional(index)
     }
     steps = NORMALISATION_STEPS * node.result.count
     return Work(OpClass.REDUCTION, elements=steps, touched=rows, data=2)
+
+
+def _mean_shape(node: Node) -> list[Result]:
+    """Axes are an attribute; without it all are reduced."""
+    shape = node.shape(0)
+    axes = {axis % len(shape) for axis in node.attrs.get("axes") or range(len(shape))}
+    one = (1,) if node.attrs.get("keepdims", 1) else ()
+    sizes = [one if axis in axes else (size,) for axis, size in enumerate(shape)]
+    return [(node.operand(0).dtype, tuple(size for part in sizes for size in part))]
 
 
 def _embedding_shapes(node: Node) -> list[Result]:
@@ -153,13 +167,35 @@ def _embedding_shapes(node: Node) -> list[Result]:
     return [total, ends] if quantised else [total, ends, total]
 
 
-def _mean_shape(node: Node) -> list[Result]:
-    """Axes are an attribute; without it all are reduced."""
-    shape = node.shape(0)
-    axes = {axis % len(shape) for axis in node.attrs.get("axes") or range(len(shape))}
-    one = (1,) if node.attrs.get("keepdims", 1) else ()
-    sizes = [one if axis in axes else (size,) for axis, size in enumerate(shape)]
-    return [(node.operand(0).dtype, tuple(size for part in sizes for size in part))]
+AXIS_IS_OPERAND = 20
+"""The opset from which on a transform's axis is an operand, with another default."""
+
+
+def _transform(node: Node) -> Work:
+    """Along one dimension; complex numbers are a last dimension of 2, in the operand or, of a
+    one-sided inverse, in neither."""
+    source, result = node.shape(0), node.result.shape
+    given = node.integers("axis") if node.opset < AXIS_IS_OPERAND else node.integers("axis", 2)
+    axis = (given or [1 if node.opset < AXIS_IS_OPERAND else -2])[0] % len(source)
+    lengths = node.operand(1).integers() if node.optional(1) else None
+    length = lengths[0] if lengths else max(source[axis], result[axis])
+    transforms = math.prod(size for index, size in enumerate(source[:-1]) if index != axis)
+    return Work(
+        OpClass.REDUCTION,
+        elements=transforms * fourier_steps(length, real=1 in (source[-1], result[-1])),
+    )
+
+
+def _short_time_transform(node: Node) -> Work:
+    """A transform of each frame, after its product with the window."""
+    batch, frames, bins = node.result.shape[:3]
+    real = node.shape(0)[-1] == 1 or len(node.shape(0)) == 2
+    window, lengths = node.optional(2), node.operand(3).integers() if node.optional(3) else None
+    length = window.shape[0] if window else lengths[0] if lengths else bins
+    product = 0 if window is None else length * (1 if real else 2)
+    return Work(
+        OpClass.REDUCTION, elements=batch * frames * (fourier_steps(length, real) + product)
+    )
 
 
 def _by_pairs(node: Node) -> Work:
@@ -186,8 +222,9 @@ rule("Softmax LogSoftmax Hardmax", _softmax, _softmax_axes)
 rule("SoftmaxCrossEntropyLoss", _softmax)
 rule("LayerNormalization RMSNormalization", _normalisation, _by_layer)
 rule("InstanceNormalization", _normalisation, _by_channel)
-rule("GroupNormalization", _normalisation, _by_group)
-rule("MeanVarianceNormalization", _normalisation, _by_moments)
+# Inference knows these by their bodies alone.
+rule("GroupNormalization", _normalisation, _by_group, shapes=same_as(0))
+rule("MeanVarianceNormalization", _normalisation, _by_moments, shapes=same_as(0))
 rule("LpNormalization", _normalisation, lambda node: along(node, [node.attrs.get("axis", -1)]))
 rule("LRN", _local_response, _near_channels)
 rule(
@@ -207,6 +244,8 @@ rule(
     "Det DynamicQuantizeLinear NegativeLogLikelihoodLoss NonMaxSuppression Unique",
     _reduction,
 )
+rule("DFT", _transform, planning=(1, 2))
+rule("STFT", _short_time_transform, planning=(1, 3))
 rule("MaxRoiPool RoiAlign", _region_pool)
 rule("Multinomial", _by_pairs)
 rule("RotaryEmbedding", _by_pairs, _rotated)

@@ -1,23 +1,20 @@
 """Shapes and types of a node's outputs: from onnx's own inference for that node, then from what the
 file notes.
 
-Inference of a single node checks types and does not look into functions and bodies. Where it leaves
-something open, the node becomes a network of its own, operators that are functions by their bodies:
-that serves all of them, and types that an older operator set does not list, because shapes do not
-depend on them.
+Every node becomes a network of its own, whose constants are known, also those that bodies capture.
+Types are not checked, because shapes do not depend on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import onnx
 from onnx import defs, shape_inference
 
-from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.inputs import Sizes, tensor_type
 from loadmaster.workloads.frontends.onnx.operators import (
@@ -39,7 +36,6 @@ Schema: TypeAlias = Any
 """An ``onnx.defs.OpSchema`` or None; ``Any``, because the type stubs do not know which operators
 are functions."""
 
-STANDARD_DOMAINS = ("", "ai.onnx")
 LARGEST_RANK = 64
 """The most dimensions of a tensor."""
 _FIRST_WITH_INFERENCE = 9
@@ -65,7 +61,7 @@ class Guess:
         return bool(self.dtype) and self.shape is not None and None not in self.shape
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Shapes:
     """Shape inference for one file: its opsets, the sizes the caller gave, and the shapes the file
     notes."""
@@ -73,16 +69,11 @@ class Shapes:
     opsets: Mapping[str, int]
     sizes: Sizes
     noted: Mapping[str, onnx.TypeProto]
-    _types: dict[str, onnx.TypeProto] = field(default_factory=dict)
-    _data: dict[str, onnx.TensorProto] = field(default_factory=dict)
 
     def opset(self, domain: str) -> int:
         """Return the version of an operator set that the file imports; the newest one if it names
         none."""
-        names = STANDARD_DOMAINS if domain in STANDARD_DOMAINS else (domain,)
-        return next(
-            (self.opsets[name] for name in names if name in self.opsets), defs.onnx_opset_version()
-        )
+        return self.opsets.get(domain, defs.onnx_opset_version())
 
     def outputs(self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]) -> list[Guess]:
         """Infer shape and type of each output of ``proto``; ``outer`` are the values its bodies
@@ -91,7 +82,8 @@ class Shapes:
         try:
             inferred = self._infer(node, proto, outer)
         except Exception as error:
-            problem = " ".join(str(error).split())[:300]
+            # Behind what names the operator, which our own errors do.
+            problem = " ".join(str(error).rpartition("): ")[2].split())[:300]
         return [self._merged(name, inferred.get(name), problem) for name in proto.output]
 
     def damage(self, proto: onnx.NodeProto) -> str:
@@ -116,61 +108,35 @@ class Shapes:
         _screen(node, proto)
         standard = _as_standard(proto, schema)
         values = {value.name: value for value in (*node.present, *outer)}
-        types = {name: self._type(value) for name, value in values.items()}
-        last = has_channels_last(node)
-        if last:
-            types[proto.input[0]] = _type_of(moved_channels(node.operand(0)))
+        types = {name: _type_of(value) for name, value in values.items()}
         data = {
-            name: self._tensor(name, value.data)
+            name: onnx.numpy_helper.from_array(value.data, name)
             for name, value in values.items()
             if value.data is not None
         }
-        found = self._alone_or_whole(schema, standard, types, data)
+        last = has_channels_last(node)
+        if last:
+            types[proto.input[0]] = _type_of(moved_channels(node.operand(0)))
+            data.pop(proto.input[0], None)
+        # Of an operator that the file's opset is too old for, that of its definition.
+        version = max(self.opset(schema.domain), schema.since_version)
+        versions = {**self.opsets, schema.domain: version}
+        opsets = [onnx.helper.make_opsetid(*item) for item in versions.items()]
+        graph = onnx.helper.make_graph(
+            [_with_constants(standard, data)],
+            "node",
+            [
+                onnx.helper.make_value_info(name, info)
+                for name, info in types.items()
+                if name not in data
+            ],
+            [onnx.ValueInfoProto(name=name) for name in proto.output if name],
+            list(data.values()),
+        )
+        model = onnx.helper.make_model(graph, opset_imports=opsets)
+        whole = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        found = {item.name: _guess(item.name, item.type) for item in whole.graph.output}
         return {name: _channels_back(guess) if last else guess for name, guess in found.items()}
-
-    def _alone_or_whole(
-        self,
-        schema: Schema,
-        proto: onnx.NodeProto,
-        types: Mapping[str, onnx.TypeProto],
-        data: Mapping[str, onnx.TensorProto],
-    ) -> dict[str, Guess]:
-        """Inference of a node by itself, and as a network of its own for what that leaves open;
-        raises the first one's error."""
-        opsets = [
-            onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()
-        ]
-        problem: Exception | None = None
-        found: dict[str, Guess] = {}
-        try:
-            alone = shape_inference.infer_node_outputs(
-                schema, proto, dict(types), dict(data), opset_imports=opsets
-            )
-            found = {name: _guess(name, info) for name, info in alone.items()}
-        except Exception as error:
-            problem = error
-        if not all(found.get(name, Guess()).known for name in proto.output if name):
-            try:
-                whole = shape_inference.infer_shapes(
-                    _network(schema, proto, types, data, opsets), data_prop=True
-                ).graph
-                guesses = {item.name: _guess(item.name, item.type) for item in whole.output}
-                found |= {name: guess for name, guess in guesses.items() if guess.known}
-            except Exception as error:
-                problem = problem or error
-        if problem is not None and not found:
-            raise problem
-        return found
-
-    def _type(self, value: Value) -> onnx.TypeProto:
-        if value.name not in self._types:
-            self._types[value.name] = _type_of(value)
-        return self._types[value.name]
-
-    def _tensor(self, name: str, data: Array) -> onnx.TensorProto:
-        if name not in self._data:
-            self._data[name] = onnx.numpy_helper.from_array(data, name)
-        return self._data[name]
 
     def _merged(self, name: str, inferred: Guess | None, problem: str) -> Guess:
         """Inference first; the file's own notes and the caller's ``TENSOR.AXIS`` fill in what it
@@ -204,7 +170,6 @@ def _schema(kind: str, domain: str, version: int) -> Schema:
     like = rule_of(domain, kind).like or (kind if domain in (MICROSOFT, NCHWC) else "")
     if like:
         return _schema(like, "", defs.onnx_opset_version())
-    domain = "" if domain in STANDARD_DOMAINS else domain
     for since in (version, *range(version + 1, _FIRST_WITH_INFERENCE + 1), 10_000):
         try:
             schema: Schema = defs.get_schema(kind, since, domain)
@@ -230,36 +195,6 @@ def _channels_back(guess: Guess) -> Guess:
     return replace(guess, shape=(shape[0], *shape[2:], shape[1])) if shape else guess
 
 
-def _network(
-    schema: Schema,
-    proto: onnx.NodeProto,
-    types: Mapping[str, onnx.TypeProto],
-    data: Mapping[str, onnx.TensorProto],
-    opsets: Sequence[onnx.OperatorSetIdProto],
-) -> onnx.ModelProto:
-    """A network of one node, which calls the operator's body as a function of the file where the
-    operator has one."""
-    body = _body(schema, proto, types)
-    if body is not None:
-        proto, call = onnx.NodeProto(), proto
-        proto.CopyFrom(call)
-        proto.domain = body.domain
-        given = {attribute.name for attribute in proto.attribute}
-        proto.attribute.extend(
-            a.default_value
-            for name, a in schema.attributes.items()
-            if a.default_value.name and name not in given
-        )
-        opsets = [onnx.helper.make_opsetid(body.domain, 1), *body.opset_import]
-    proto = _with_constants(proto, data)
-    inputs = [onnx.helper.make_value_info(name, info) for name, info in types.items()]
-    outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
-    graph = onnx.helper.make_graph([proto], "node", inputs, outputs, list(data.values()))
-    return onnx.helper.make_model(
-        graph, opset_imports=opsets, functions=[body] if body is not None else []
-    )
-
-
 def _with_constants(proto: onnx.NodeProto, data: Mapping[str, onnx.TensorProto]) -> onnx.NodeProto:
     """The node with the constants that its bodies capture inside them: inference of a body sees no
     values of the surrounding graph."""
@@ -271,26 +206,6 @@ def _with_constants(proto: onnx.NodeProto, data: Mapping[str, onnx.TensorProto])
     for graph in subgraphs(own):
         graph.initializer.extend(data[name] for name in names)
     return own
-
-
-def _body(
-    schema: Schema, proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
-) -> onnx.FunctionProto | None:
-    """The body of an operator that is a function, under a domain of its own."""
-    if schema.has_context_dependent_function:
-        known = [
-            (types[name] if name else onnx.TypeProto()).SerializeToString() for name in proto.input
-        ]
-        body: onnx.FunctionProto = onnx.FunctionProto.FromString(
-            schema.get_context_dependent_function(proto.SerializeToString(), known)
-        )
-    elif schema.has_function:
-        body = onnx.FunctionProto()
-        body.CopyFrom(schema.function_body)
-    else:
-        return None
-    body.domain, body.name = "bodies", proto.op_type
-    return body
 
 
 def _screen(node: Node, proto: onnx.NodeProto) -> None:
@@ -367,9 +282,7 @@ def _fill(
 def unshaped(node: Node, proto: onnx.NodeProto, output: str, guess: Guess) -> ModelError:
     """Make the error for an output that something needs and whose shape is unknown."""
     why = f" ({guess.problem})" if guess.problem else ""
-    kind = (
-        f"{proto.domain}.{proto.op_type}" if proto.domain not in STANDARD_DOMAINS else proto.op_type
-    )
+    kind = ".".join(filter(None, (proto.domain, proto.op_type)))
     if not guess.tensor:
         text = f"{output!r}, output of {describe(kind, proto.name)}, is {guess.problem}"
         return ModelError(f"{text}: only tensors can be planned, export the network without it")

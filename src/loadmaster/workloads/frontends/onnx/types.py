@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -215,7 +215,7 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class Work:
     """The work of an operator. ``touched`` maps an operand's index to the bytes that are read, if
-    that is not the whole tensor.
+    that is not the whole tensor; torch names its operands.
 
     ``data`` is the operand whose storage type decides the width of the arithmetic.
     """
@@ -223,8 +223,13 @@ class Work:
     op_class: OpClass
     nests: tuple[LoopNest, ...] = ()
     elements: int = 0
-    touched: Mapping[int, int] | None = None
+    touched: Mapping[int | str, int] | None = None
     data: int = 0
+
+
+def named(node: Node, nest: LoopNest, weight: int = 1) -> LoopNest:
+    """The loop nest of operands 0 and ``weight``, and of the result."""
+    return replace(nest, input=node.label(0), weight=node.label(weight), output=node.result.name)
 
 
 def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:

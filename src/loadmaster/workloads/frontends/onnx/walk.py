@@ -23,11 +23,12 @@ from loadmaster.workloads.frontends.onnx.operators import is_view, work_of
 from loadmaster.workloads.frontends.onnx.order import (
     captured,
     dependencies,
+    initialisers,
     nested_nodes,
     subgraphs,
 )
 from loadmaster.workloads.frontends.onnx.rules import Division
-from loadmaster.workloads.frontends.onnx.shapes import STANDARD_DOMAINS, Guess, Shapes, unshaped
+from loadmaster.workloads.frontends.onnx.shapes import Guess, Shapes, unshaped
 from loadmaster.workloads.frontends.onnx.types import (
     DTYPE_NUMBERS,
     ELEMENT_BITS,
@@ -73,18 +74,33 @@ class Step:
 
 
 @dataclass
-class Walk:
-    """State of one pass over a network; every value that a node reads is in ``values`` before the
-    node is visited."""
+class WalkedNetwork:
+    """What is known of a network once its operators have been visited: the steps, the values by
+    name, and how many operators bodies hold; ``inputs`` are those that hold elements."""
+
+    values: dict[str, Value] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    subgraph_ops: Counter[str] = field(default_factory=Counter)
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def add(self, value: Value) -> Value:
+        """Register a value. Raises `ModelError` if its shape cannot be planned."""
+        self.values[value.name] = checked(value)
+        return value
+
+
+@dataclass(kw_only=True)
+class Walk(WalkedNetwork):
+    """One pass over a network; every value that a node reads is in ``values`` before the node is
+    visited."""
 
     shapes: Shapes
     precision: str | None
     needed: set[str]
     delivered: frozenset[str]
     operators: set[str]
-    values: dict[str, Value] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
-    subgraph_ops: Counter[str] = field(default_factory=Counter)
 
     def add_input(self, name: str, dtype: str, shape: Shape) -> None:
         """Register an input of the network; one without elements is known beforehand."""
@@ -92,20 +108,18 @@ class Walk:
         if 0 in shape:
             data = np.empty(shape, onnx.helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[dtype]))
             value = replace(value, kind=TensorKind.WEIGHT, data=data)
-        self.values[name] = checked(value)
+        self.add(value)
 
     def add_constant(
         self, name: str, tensor: onnx.TensorProto, shape: Sequence[int] | None = None
     ) -> Value:
         """Register an initialiser; ``shape`` is that of a sparse one, whose ``tensor`` holds only
         the values present."""
-        dims = tuple(tensor.dims) if shape is None else tuple(shape)
+        dims = tuple(tensor.dims if shape is None else shape)
         dtype = dtype_name(tensor.data_type, name)
-        value = checked(
-            Value(name, dims, dtype, stored_as(dtype, self.precision), TensorKind.WEIGHT)
-        )
-        self.values[name] = replace(value, data=tensor_data(tensor)) if shape is None else value
-        return self.values[name]
+        data = tensor_data(tensor) if shape is None else None
+        stored = stored_as(dtype, self.precision)
+        return self.add(Value(name, dims, dtype, stored, TensorKind.WEIGHT, data))
 
     def visit(self, proto: onnx.NodeProto, name: str) -> None:
         """Find the next node's work and register its outputs. Errors name the node, however
@@ -122,7 +136,7 @@ class Walk:
             ) from error
 
     def _visit(self, proto: onnx.NodeProto, name: str) -> None:
-        if proto.op_type == "Constant" and proto.domain in STANDARD_DOMAINS:
+        if proto.op_type == "Constant" and not proto.domain:
             node = Node(
                 name, "Constant", proto.domain, {}, (), (self._constant(proto, proto.output[0]),)
             )
@@ -130,7 +144,7 @@ class Walk:
             return
         inner = (
             expanded(proto, name, self.values, self.shapes.opset(""), self._free)
-            if proto.domain in STANDARD_DOMAINS and subgraphs(proto)
+            if not proto.domain and subgraphs(proto)
             else None
         )
         if inner is not None and inner.runs == 1:
@@ -171,13 +185,13 @@ class Walk:
     def _repeated(self, expansion: Expansion) -> Work | None:
         """The work of all runs of a long loop, each taken to be that of the first, whose
         intermediate results never leave the core; None where some of it is not known."""
-        run = Walk(
-            replace(self.shapes),
-            self.precision,
-            set(self.needed),
-            self.delivered,
-            set(self.operators),
-            dict(self.values),
+        run = replace(
+            self,
+            needed=set(self.needed),
+            operators=set(self.operators),
+            values=dict(self.values),
+            steps=[],
+            subgraph_ops=Counter(),
         )
         run._visit_all(expansion.nodes)
         work = [step.work for step in run.steps]
@@ -211,15 +225,10 @@ class Walk:
         for inner in nested_nodes([proto]):
             for graph in subgraphs(inner):
                 found += [
-                    self.add_constant(self._free(f"{name}/{item.name}"), item)
-                    for item in graph.initializer
+                    self.add_constant(self._free(f"{name}/{item.name}"), item, dims)
+                    for item, dims in initialisers(graph)
                 ]
-                sparse = ((item.values, item.dims) for item in graph.sparse_initializer)
-                found += [
-                    self.add_constant(self._free(f"{name}/{values.name}"), values, dims)
-                    for values, dims in sparse
-                ]
-            if inner.op_type == "Constant" and inner.domain in STANDARD_DOMAINS:
+            if inner.op_type == "Constant" and not inner.domain:
                 found.append(self._constant(inner, self._free(f"{name}/{inner.output[0]}")))
         return tuple(found)
 
@@ -280,7 +289,7 @@ class Walk:
             )
         if constant:
             counts = [value.count for value in outputs if value] if all(outputs) else None
-            data = fold(replace(node, outputs=tuple(outputs)), counts) or []
+            data = fold(replace(node, outputs=tuple(outputs)), proto, counts) or []
             outputs = [
                 _with_data(value, array)
                 for value, array in itertools.zip_longest(outputs, data[: len(outputs)])
@@ -396,7 +405,7 @@ def rebatched_shape(node: Node, sizes: Sizes) -> Shape | None:
 
 def _is_constant(node: Node, proto: onnx.NodeProto) -> bool:
     """Whether a node's outputs are known at planning time."""
-    if node.domain not in STANDARD_DOMAINS or node.kind in RANDOM or subgraphs(proto):
+    if node.domain or node.kind in RANDOM or subgraphs(proto):
         return False
     return node.kind in _SHAPE_ONLY or (
         bool(node.present) and all(value.constant for value in node.present)

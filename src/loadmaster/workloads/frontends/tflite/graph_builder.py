@@ -6,7 +6,6 @@ counted, and their weights are read by the operator that runs them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name, unique_names
 from loadmaster.workloads.frontends.frontend import Options, labelled
-from loadmaster.workloads.frontends.onnx.graph_builder import WalkedNetwork, graph_of
+from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
 from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
 from loadmaster.workloads.frontends.onnx.types import (
     ELEMENT_BITS,
@@ -30,9 +29,8 @@ from loadmaster.workloads.frontends.onnx.types import (
     require_precision,
     stored_as,
 )
-from loadmaster.workloads.frontends.onnx.walk import Step, checked
-from loadmaster.workloads.frontends.tflite.call import Call, Meaning
-from loadmaster.workloads.frontends.tflite.layouts import in_file_order
+from loadmaster.workloads.frontends.onnx.walk import Step, WalkedNetwork
+from loadmaster.workloads.frontends.tflite.call import Call, Meaning, in_file_order
 from loadmaster.workloads.frontends.tflite.model import (
     OperatorEntry,
     TensorEntry,
@@ -128,52 +126,12 @@ _WHOLE = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int6
 _SHAPE_KINDS = frozenset({"SHAPE", "RANK", "VAR_HANDLE"})
 
 
-def build_graph(
-    model: TfliteModel, *, name: str, source: str, batch: int | None, precision: str | None
-) -> Graph:
-    """Build the network in ``model``; parameters as in
-    :func:`loadmaster.workloads.frontends.load.load`.
-
-    Raises
-    ------
-    ModelError
-        The network cannot be planned; the message names what is at fault, but not the file.
-    """
-    walk = _Walk(model, precision)
-    main = model.subgraphs[0]
-    leading = next(
-        (main.tensors[index].shape[0] for index in main.inputs if main.tensors[index].shape), 1
-    )
-    if batch is not None and batch != leading:
-        raise ModelError(
-            f"is for a batch of {leading}, and its shapes are fixed: convert the model for a batch"
-            f" of {batch}"
-        )
-    for index, operator in enumerate(main.operators):
-        walk.visit(operator, f"{operator.kind}_{index}")
-    inputs = tuple(dict.fromkeys(walk.names[index] for index in main.inputs))
-    outputs = tuple(dict.fromkeys(walk.names[index] for index in main.outputs))
-    for output in outputs:
-        if output not in walk.values:
-            raise ModelError(
-                f"tensor {output!r} is an output of the network, but nothing writes it: convert the"
-                " model again"
-            )
-    network = WalkedNetwork(
-        walk.steps, walk.values, walk.subgraph_ops, inputs, outputs, leading, tuple(walk.notes)
-    )
-    return graph_of(network, name, source)
-
-
-class _Walk:
+class _Walk(WalkedNetwork):
     """State of one pass over the network; every value that an operator reads is in ``values``
     before it is visited."""
 
     def __init__(self, model: TfliteModel, precision: str | None) -> None:
-        self.values: dict[str, Value] = {}
-        self.steps: list[Step] = []
-        self.subgraph_ops: Counter[str] = Counter()
-        self.notes: list[str] = []
+        super().__init__()
         self._model, self._precision = model, precision
         self._weights: dict[int, tuple[Value, ...]] = {}
         self._variables: set[str] = set()
@@ -185,13 +143,27 @@ class _Walk:
         )
         for name, tensor in zip(self.names, main.tensors, strict=True):
             if tensor.constant or tensor.is_variable:
-                self._add(self._value(name, tensor, TensorKind.WEIGHT))
+                self.add(self._value(name, tensor, TensorKind.WEIGHT))
                 self._variables.update([name] if tensor.is_variable else [])
         for index in main.inputs:
             if self.names[index] not in self.values:
-                self._add(self._value(self.names[index], main.tensors[index], TensorKind.INPUT))
+                self.add(self._value(self.names[index], main.tensors[index], TensorKind.INPUT))
 
-    def visit(self, operator: OperatorEntry, name: str) -> None:
+    def visit(self) -> None:
+        """Visit every operator of the first subgraph."""
+        main = self._model.subgraphs[0]
+        for index, operator in enumerate(main.operators):
+            self._visit(operator, f"{operator.kind}_{index}")
+        self.inputs = tuple(dict.fromkeys(self.names[index] for index in main.inputs))
+        self.outputs = tuple(dict.fromkeys(self.names[index] for index in main.outputs))
+        for output in self.outputs:
+            if output not in self.values:
+                raise ModelError(
+                    f"tensor {output!r} is an output of the network, but nothing writes it:"
+                    " convert the model again"
+                )
+
+    def _visit(self, operator: OperatorEntry, name: str) -> None:
         """Find an operator's work and register its results. Errors name the operator."""
         with labelled(describe(operator.kind, name)):
             inputs = tuple(self._operand(index) for index in operator.inputs)
@@ -205,11 +177,8 @@ class _Walk:
             step = self._step(operator, call)
             for value in step.node.outputs:
                 if value is not None:
-                    self._add(value)
+                    self.add(value)
         self.steps.append(step)
-
-    def _add(self, value: Value) -> None:
-        self.values[value.name] = checked(value)
 
     def _value(self, name: str, tensor: TensorEntry, kind: TensorKind) -> Value:
         dtype = _STORED_AS.get(tensor.dtype, tensor.dtype)
@@ -245,9 +214,9 @@ class _Walk:
                     f"it reads tensor {name!r} before another writes it: the file is damaged,"
                     " convert the model again"
                 )
-            self._add(self._value(name, self._entries[index], TensorKind.WEIGHT))
-            self.notes.append(
-                f"tensor {name!r} is read and nothing writes it: it is planned as a constant"
+            self.add(self._value(name, self._entries[index], TensorKind.WEIGHT))
+            self.notes += (
+                f"tensor {name!r} is read and nothing writes it: it is planned as a constant",
             )
         return self.values[name]
 
@@ -283,8 +252,7 @@ class _Walk:
                         self.values,
                         self.names,
                     )
-                    self._add(self._value(name, tensor, TensorKind.WEIGHT))
-                    made.append(self.values[name])
+                    made.append(self.add(self._value(name, tensor, TensorKind.WEIGHT)))
             self._weights[body] = tuple(made)
         return self._weights[body]
 
@@ -341,10 +309,12 @@ def load_tflite(source: str, options: Options) -> Graph:
     :func:`loadmaster.workloads.frontends.load.load`."""
     with labelled(source):
         require_precision(options.precision)
-        return build_graph(
-            parse_model(read_file(source)),
-            name=options.name or Path(source).stem or "network",
-            source=source,
-            batch=options.batch,
-            precision=options.precision,
-        )
+        walk = _Walk(parse_model(read_file(source)), options.precision)
+        walk.visit()
+        graph = graph_of(walk, options.name or Path(source).stem or "network", source)
+        if options.batch not in (None, graph.batch):
+            raise ModelError(
+                f"is for a batch of {graph.batch}, and its shapes are fixed: convert the model for"
+                f" a batch of {options.batch}"
+            )
+        return graph

@@ -13,9 +13,10 @@ from typing import Any
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.types import Value
-from loadmaster.workloads.frontends.tflite.call import Call, Meaning
-from loadmaster.workloads.frontends.tflite.layouts import (
+from loadmaster.workloads.frontends.tflite.call import (
+    Call,
     Laid,
+    Meaning,
     as_is,
     channels_second,
     permuted,
@@ -168,17 +169,24 @@ def _padding(call: Call) -> str:
 
 
 def _convolution(
-    order: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], call: Call
+    order: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    call: Call,
+    transposed: bool = False,
 ) -> Meaning:
     """A convolution; options are given by the numbers of their fields, and ``order`` puts weights
-    into ONNX's order."""
-    shape, filters = call.operand(0).shape, _with_order(call.operand(1), order)
+    into ONNX's order. The first operand of a transposed one only says the shape."""
+    data, bias = (2, 3) if transposed else (0, 2)
+    shape, filters = call.operand(data).shape, _with_order(call.operand(1), order)
+    groups = (shape[-1] if shape else 0) // max(1, filters.value.shape[1])
     return _on_images(
-        "Conv",
+        "ConvTranspose" if transposed else "Conv",
         call,
         filters,
-        _as_is(call.optional(2)),
-        group=max(1, (shape[-1] if shape else 0) // max(1, filters.value.shape[1])),
+        _as_is(call.optional(bias)),
+        data=data,
+        group=1 if transposed else max(1, groups),
         strides=[call.option(field) for field in stride],
         dilations=[call.option(field, 1) for field in dilation],
         auto_pad=_padding(call),
@@ -194,23 +202,7 @@ def _with_order(weight: Value, order: tuple[int, ...]) -> Laid:
     return permuted(weight, *order)
 
 
-def _transposing(
-    order: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], call: Call
-) -> Meaning:
-    """A transposed convolution, with options and order as those of a convolution; the first operand
-    only says the shape."""
-    return _on_images(
-        "ConvTranspose",
-        call,
-        _with_order(call.operand(1), order),
-        _as_is(call.optional(3)),
-        data=2,
-        strides=[call.option(field) for field in stride],
-        dilations=[call.option(field, 1) for field in dilation],
-        auto_pad=_padding(call),
-    )
-
-
+_transposing = partial(_convolution, transposed=True)
 # Weights are (out, height, width, in), of a depthwise one (1, height, width, out).
 _rule("CONV_2D", partial(_convolution, (0, 3, 1, 2), (2, 1), (5, 4)))
 _rule("DEPTHWISE_CONV_2D", partial(_convolution, (3, 0, 1, 2), (2, 1), (6, 5)))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from loadmaster.workloads.frontends.onnx.types import Work
 from loadmaster.workloads.graph import LoopNest, OpClass
 
 
@@ -62,17 +63,6 @@ class Call:
         """Number of elements of the largest argument or result."""
         values = [value for value in self.arguments.values() if isinstance(value, Value)]
         return max((value.count for value in (*values, *self.results)), default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The work of a call: class, loop nests, scalar operations, and the bytes of arguments that are
-    used in part."""
-
-    op_class: OpClass
-    nests: tuple[LoopNest, ...] = ()
-    elements: int = 0
-    touched: Mapping[str, int] | None = None
 
 
 WorkRule = Callable[[Call], Work]

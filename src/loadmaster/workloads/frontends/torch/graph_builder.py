@@ -1,28 +1,27 @@
 """Builds a :class:`~loadmaster.workloads.graph.Graph` from calls of torch operators on tensors
 without bytes.
 
-The calls come from running a module (:mod:`loadmaster.workloads.frontends.torch.capture`) or from a
-trace that somebody else made (:func:`convert`). Tensors that share a storage are one tensor and its
-aliases, whatever the operators are called: results that lie in an argument's storage are views, or
-updates in place where the operator's signature says so.
+The calls come from running a module (:mod:`loadmaster.workloads.frontends.torch.capture`). Tensors
+that share a storage are one tensor and its aliases, whatever the operators are called: results that
+lie in an argument's storage are views, or updates in place where the operator's signature says so.
 """
 
 from __future__ import annotations
 
 import json
-import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
-from torch import fx
+from torch.utils import _pytree as pytree
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name
+from loadmaster.workloads.frontends.onnx.types import Work
 from loadmaster.workloads.frontends.torch import products as products
-from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value, Work
+from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value
 from loadmaster.workloads.frontends.torch.ops import (
     ALLOCATIONS,
     OVERWRITING,
@@ -40,7 +39,8 @@ from loadmaster.workloads.graph import (
     OpClass,
     Tensor,
     TensorKind,
-    dominant_precision,
+    assembled,
+    merged,
 )
 from loadmaster.workloads.window import Window
 
@@ -92,73 +92,6 @@ def _encode(value: Any, tensors: list[str]) -> Any:
     raise _CannotSay(type(value).__name__)
 
 
-@dataclass(frozen=True)
-class Conversion:
-    """A graph, with the operators and tensors that belong to the trace's nodes.
-
-    Operators are called as the nodes that they come from. ``tensors_of`` names, for every node, the
-    tensors among the leaves of its value, in order; ``graph.tensors[name].storage`` is the tensor
-    that a placement knows.
-    """
-
-    graph: Graph
-    tensors_of: Mapping[str, tuple[str, ...]]
-
-
-def convert(
-    module: fx.GraphModule, *, kinds: Mapping[str, TensorKind], name: str, source: str
-) -> Conversion:
-    """Convert a trace.
-
-    Parameters
-    ----------
-    module
-        Every node but the last holds its value, of shape and strides alone, in ``meta["val"]``.
-    kinds
-        For each placeholder node what it is: a weight is there before the trace runs and after it,
-        an input is the caller's.
-    name, source
-        What the graph is called, and where it comes from.
-
-    Raises
-    ------
-    ModelError
-        A value is sparse, or otherwise without a storage.
-
-    Notes
-    -----
-    Kernels whose results nobody uses are left out. O(nodes + operands).
-    """
-    recording = Recording()
-
-    def value(node: fx.Node) -> Any:
-        return (
-            operator.attrgetter(str(node.target))(module)
-            if node.op == "get_attr"
-            else node.meta.get("val")
-        )
-
-    outputs: list[Any] = []
-    for node in module.graph.nodes:
-        if node.op == "output":
-            outputs = [value(source_node) for source_node in node.all_input_nodes]
-        elif node.op == "placeholder":
-            recording.given(node.name, value(node), kinds[node.name])
-        elif node.op == "get_attr":
-            recording.given(node.name, value(node), TensorKind.WEIGHT)
-        elif node.target is operator.getitem:
-            recording.alias(node.name, value(node))
-        else:
-            args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), value)
-            recording.call(node.name, node.target, args, kwargs, value(node))
-    graph = recording.graph(name, source, outputs)
-    nodes = [node for node in module.graph.nodes if node.op != "output"]
-    return Conversion(
-        graph,
-        {node.name: tuple(found.name for found in recording.values(value(node))) for node in nodes},
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Signature:
     """How an operator uses its arguments: their names, which it writes, and which of these it does
@@ -175,8 +108,6 @@ class _Signature:
 
 @cache
 def _signature(target: Any) -> _Signature:
-    if not isinstance(target, torch._ops.OpOverload):
-        return _Signature(str(target), (), (), (), False, False)
     schema = target._schema
     plain = schema.name.partition("::")[2]
     name = plain if plain.endswith("__") else plain.removesuffix("_")
@@ -213,35 +144,17 @@ class Recording:
         self._layouts: dict[str, Value] = {}
         self._inputs: list[str] = []
 
-    def given(self, name: str, value: Any, kind: TensorKind) -> None:
-        """Register a tensor, or several, that exist before the first call."""
-        for position, tensor in enumerate(_tensors(value)):
-            known = self._registered(
-                name if tensor is value else f"{name}.{position}", tensor, kind
-            )
-            if kind is TensorKind.INPUT:
-                self._inputs.append(known.name)
+    def given(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> None:
+        """Register a tensor that exists before the first call."""
+        known = self._registered(name, tensor, kind)
+        if kind is TensorKind.INPUT:
+            self._inputs.append(known.name)
 
-    def alias(self, name: str, value: Any) -> None:
-        """Register another object for a known tensor, under its own name if it is only a part of
-        its storage."""
-        for tensor in _tensors(value):
-            if self._tensors[self._owner(tensor)].bytes > self._value(tensor).bytes:
-                del self._known[id(tensor)]
-                self._registered(name, tensor, TensorKind.ACTIVATION)
-
-    def call(
-        self, name: str, target: Any, args: Any, kwargs: Mapping[str, Any], result: Any
-    ) -> None:
+    def call(self, name: str, target: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """Record one call of an operator, after it ran."""
         signature = _signature(target)
-        args, kwargs = (
-            self._replaced(args),
-            {key: self._replaced(value) for key, value in kwargs.items()},
-        )
+        args, kwargs = pytree.tree_map_only(torch.Tensor, self._value, (args, kwargs))
         arguments = dict(zip(signature.arguments, args, strict=False)) | kwargs
-        if not signature.arguments:
-            arguments = {str(i): value for i, value in enumerate(_leaves((args, kwargs)))}
         if signature.restrides:
             self._known.pop(id(result), None)
         results, fresh = self._results(name, result)
@@ -249,19 +162,13 @@ class Recording:
         if signature.name in ALLOCATIONS or not (results or written):
             return
         if fresh or written:
-            run = (
-                invocation(target, args, kwargs, tuple(value.name for value in fresh))
-                if signature.arguments
-                else None
-            )
+            run = invocation(target, args, kwargs, tuple(value.name for value in fresh))
             self._ops.append(
                 self._operator(
                     name, Call(signature.name, arguments, results), signature, fresh, written, run
                 )
             )
-        elif operands := [
-            value for value in _leaves(tuple(arguments.values())) if value not in results
-        ]:
+        elif operands := [value for value in _leaves(arguments) if value not in results]:
             storage = self._storage(results[0])
             source = next(
                 (value for value in operands if self._storage(value) == storage), operands[0]
@@ -271,30 +178,12 @@ class Recording:
                 Op(name, signature.name, OpClass.VIEW, (Access(source.name, 0),), views)
             )
 
-    def graph(self, name: str, source: str, outputs: Iterable[Any]) -> Graph:
+    def graph(self, name: str, source: str, outputs: Iterable[torch.Tensor]) -> Graph:
         """Build the graph of what was recorded, without calls whose results are not used;
         ``outputs`` go to the caller."""
-        names = tuple(
-            dict.fromkeys(value.name for output in outputs for value in self.values(output))
-        )
-        ops = self._useful(names)
-        leading = [
-            self._tensors[tensor].shape[0] for tensor in self._inputs if self._tensors[tensor].shape
-        ]
-        return Graph(
-            name=name,
-            source=source,
-            precision=dominant_precision(ops, self._tensors),
-            ops=ops,
-            tensors=self._used(ops, names),
-            inputs=tuple(self._inputs),
-            outputs=names,
-            batch=leading[0] if leading else 1,
-        )
-
-    def values(self, value: Any) -> tuple[Value, ...]:
-        """Return the records of the tensors in a value."""
-        return tuple(self._value(tensor) for tensor in _tensors(value))
+        names = tuple(dict.fromkeys(self._value(output).name for output in outputs))
+        inputs = tuple(self._inputs)
+        return assembled(name, source, self._useful(names), self._tensors, inputs, names)
 
     def _value(self, tensor: torch.Tensor) -> Value:
         known = self._known.get(id(tensor))
@@ -324,14 +213,6 @@ class Recording:
                 name, value.shape, value.dtype, value.bytes, self._tensors[owner].kind, owner
             )
         self._known[id(tensor)] = tensor, value
-        return value
-
-    def _replaced(self, value: Any) -> Any:
-        """A nest of arguments with values for tensors."""
-        if isinstance(value, torch.Tensor):
-            return self._value(value)
-        if isinstance(value, tuple | list):
-            return [self._replaced(item) for item in value]
         return value
 
     def _results(self, name: str, result: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
@@ -365,34 +246,25 @@ class Recording:
         run: Invocation | None,
     ) -> Op:
         work = _work(call, signature)
-        touched = work.touched or {}
-        reads: dict[str, int] = {}
-        found, known_windows = division(call, work)
-        windows: dict[str, tuple[Window, ...]] = {}
+        found, windows = division(call, work)
+        reads = []
         for key, argument in call.arguments.items():
             if key in signature.overwritten or (call.name in SHAPE_ONLY and key == "self"):
                 continue
-            known = known_windows.get(key, ())
+            known = windows.get(key, ())
             for position, value in enumerate(_leaves(argument)):
-                if size := touched.get(key, value.bytes):
-                    reads[value.name] = max(size, reads.get(value.name, 0))
-                    own = (
-                        in_storage(known[position], value, self._layouts[self._storage(value)])
-                        if position < len(known) and len(known[position]) == len(value.shape)
-                        else ()
-                    )
-                    # An operand that is read in two ways is needed as a whole.
-                    windows[value.name] = own if windows.get(value.name, own) == own else ()
+                own: tuple[Window, ...] = ()
+                if position < len(known) and len(known[position]) == len(value.shape):
+                    own = in_storage(known[position], value, self._layouts[self._storage(value)])
+                if size := (work.touched or {}).get(key, value.bytes):
+                    reads.append(Access(value.name, size, own, of_storage=bool(own)))
         writes = {value.name: value.bytes for value in (*fresh, *written)}
         operands = [
             *fresh,
-            *(value for argument in call.arguments.values() for value in _leaves(argument)),
+            *_leaves(call.arguments),
         ]
         bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
-        read = tuple(
-            Access(label, size, windows[label], of_storage=bool(windows[label]))
-            for label, size in reads.items()
-        )
+        read = merged(reads, {value.name: value.bytes for value in operands})
         write = tuple(Access(*item) for item in writes.items())
         nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
         return Op(
@@ -413,21 +285,6 @@ class Recording:
                 kept.append(op)
                 live.update(self._tensors[access.tensor].storage for access in op.reads)
         return tuple(reversed(kept))
-
-    def _used(self, ops: tuple[Op, ...], outputs: tuple[str, ...]) -> dict[str, Tensor]:
-        """Tensors that operators or callers use, and the owners of their storage, in order of
-        definition."""
-        used = {*self._inputs, *outputs} | {
-            access.tensor for op in ops for access in (*op.reads, *op.writes)
-        }
-        used |= {
-            name
-            for op in ops
-            if op.invocation
-            for name in (*op.invocation.arguments, *op.invocation.results)
-        }
-        used |= {self._tensors[name].storage for name in used}
-        return {name: tensor for name, tensor in self._tensors.items() if name in used}
 
 
 def _work(call: Call, signature: _Signature) -> Work:
@@ -483,21 +340,6 @@ def _storage(tensor: torch.Tensor) -> Any:
         ) from error
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Tensors in a nest of tuples and lists, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)
-
-
-def _leaves(values: Any) -> Iterator[Value]:
+def _leaves(values: Any) -> list[Value]:
     """Values in a nest of tuples, lists and dicts, in order."""
-    if isinstance(values, Value):
-        yield values
-    elif isinstance(values, tuple | list):
-        for value in values:
-            yield from _leaves(value)
-    elif isinstance(values, dict):
-        yield from _leaves(tuple(values.values()))
+    return [value for value in pytree.tree_leaves(values) if isinstance(value, Value)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 
+from loadmaster.workloads.frontends.onnx.types import Work
 from loadmaster.workloads.frontends.operation_counts import (
     NORM_STEPS,
     NORMALISATION_STEPS,
@@ -14,7 +15,6 @@ from loadmaster.workloads.frontends.operation_counts import (
 from loadmaster.workloads.frontends.torch.calls import (
     Call,
     Value,
-    Work,
     WorkRule,
     rule,
     with_backward,
@@ -172,8 +172,8 @@ def _rows(table: str, steps: int) -> WorkRule:
     def work(call: Call) -> Work:
         value = call.tensor(table)
         chosen = call.tensor("indices").count * value.shape[1]
-        touched = {table: min(value.bytes, chosen * value.itemsize)}
-        return Work(OpClass.REDUCTION, elements=steps * chosen, touched=touched)
+        size = min(value.bytes, chosen * value.itemsize)
+        return Work(OpClass.REDUCTION, elements=steps * chosen, touched={table: size})
 
     return work
 

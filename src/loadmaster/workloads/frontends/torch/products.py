@@ -8,11 +8,12 @@ from dataclasses import replace
 from loadmaster.workloads.frontends.onnx.attention import Heads
 from loadmaster.workloads.frontends.onnx.convolutions import convolution_nest
 from loadmaster.workloads.frontends.onnx.products import matrix_nest
+from loadmaster.workloads.frontends.onnx.types import Work
 from loadmaster.workloads.frontends.operation_counts import (
     GATE_STEPS,
     NORMALISATION_STEPS,
 )
-from loadmaster.workloads.frontends.torch.calls import Call, Value, Work, product, rule
+from loadmaster.workloads.frontends.torch.calls import Call, Value, product, rule
 from loadmaster.workloads.frontends.torch.windows import convolution, node_of
 from loadmaster.workloads.graph import LoopNest
 

@@ -14,7 +14,7 @@ from typing import Any
 from loadmaster.workloads.frontends.onnx import types as onnx_types
 from loadmaster.workloads.frontends.onnx.operators import division_of
 from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Windows
-from loadmaster.workloads.frontends.torch.calls import Call, Value, Work
+from loadmaster.workloads.frontends.torch.calls import Call, Value
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.window import ALL, Window
 
@@ -64,7 +64,7 @@ def node_of(call: Call) -> onnx_types.Node:
     return meaning.node(call)
 
 
-def division(call: Call, work: Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
+def division(call: Call, work: onnx_types.Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
     """How a call divides, :data:`WHOLE` if that is not known, and the windows of its arguments."""
     rule = _RULES.get(call.name)
     if not call.results or not call.results[0].shape or work.touched:
