@@ -15,14 +15,11 @@ from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Interrupts, Progress, deferred_interrupts, no_progress
 from loadmaster.core.provenance import Costs, Provenance, costs_of
 from loadmaster.core.quantity import Quantity
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import least_table
-from loadmaster.planning.bounds import goal_bounds
-from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.decisions import Bounds
-from loadmaster.planning.goal import Goal, goal_of
+from loadmaster.planning.goal import goal_of
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.planner import plan
+from loadmaster.planning.proven import proven_bounds
 from loadmaster.planning.sweep.axes import Axis, machine, plain
 from loadmaster.planning.sweep.limits import Limits, LimitsJson
 from loadmaster.planning.sweep.orders import order_of
@@ -30,7 +27,6 @@ from loadmaster.planning.sweep.points import DesignPoint, PointJson, frames_of, 
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import as_target
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
 
 
@@ -44,15 +40,13 @@ def lower_bounds(
     """The bounds that :func:`loadmaster.plan` states with its plans: under every cut, or of the
     jobs where nothing can be cut."""
 
-    def goal_for(workload: Workload) -> Goal:
-        return goal_of(workload, "throughput", None, deadlines, periods)
-
-    rates = energy_rates(target)
-    found = network_bounds(graphs, target, mini_batches, goal_for, rates)
-    if found is not None:
-        return found
-    workload = lower(graphs, target, mini_batches=mini_batches)
-    return goal_bounds(workload, least_table(workload, target), target, rates, goal_for(workload))
+    return proven_bounds(
+        graphs,
+        target,
+        mini_batches,
+        lambda jobs: goal_of(jobs, "throughput", None, deadlines, periods),
+        lambda: lower(graphs, target, mini_batches=mini_batches),
+    )
 
 
 class Verdict(StrEnum):

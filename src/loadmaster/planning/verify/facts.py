@@ -10,17 +10,27 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from loadmaster.core.units import PICOSECONDS, format_seconds
-from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlannedTransfer, PlanRecord
-from loadmaster.targets.hardware import Memory
+from loadmaster.planning.plan_records import (
+    Cost,
+    PlannedJob,
+    PlannedOperand,
+    PlannedTensor,
+    PlannedTransfer,
+    PlanRecord,
+)
+from loadmaster.targets.hardware import Core, Memory
+from loadmaster.workloads.job import OperatorInfo
 
-Timed = PlannedJob | PlannedTransfer
+Group = tuple[str, int, tuple[str, ...]]
+"""Network, mini-batch and operators, which the pieces of an operator have in common."""
 _LONGEST_NAME = 120
 """Characters of a name that a message quotes, at most."""
 
@@ -77,6 +87,20 @@ def transfer_label(transfer: PlannedTransfer) -> str:
     )
 
 
+def same(
+    what: str, said: float, found: float, shown: Callable[[float], str] = str
+) -> Iterator[str]:
+    """A figure is what it is found to be."""
+    if said != found:
+        yield f"{what} is said to be {shown(said)}, but is {shown(found)}"
+
+
+def bounded(what: str, stated: Cost, shown: Callable[[float], str]) -> Iterator[str]:
+    """A figure is not below what is said to be its bound."""
+    if stated.lower_bound > stated.value:
+        yield f"{what} of {shown(stated.value)} is said to be at least {shown(stated.lower_bound)}"
+
+
 @dataclass(frozen=True)
 class Facts:
     """A plan and the indices that the checks share. All of them are built once, in O(n log n)."""
@@ -89,9 +113,14 @@ class Facts:
         return {memory.name: memory for memory in self.plan.target.memories}
 
     @cached_property
+    def cores(self) -> dict[str, Core]:
+        """Cores by name."""
+        return {core.name: core for core in self.plan.target.cores}
+
+    @cached_property
     def capacities(self) -> dict[str, int]:
         """Bytes of every shared memory and every private buffer."""
-        buffers = {core.name: core.buffer for core in self.plan.target.cores}
+        buffers = {name: core.buffer for name, core in self.cores.items()}
         return buffers | {name: memory.capacity for name, memory in self.memories.items()}
 
     @cached_property
@@ -121,38 +150,66 @@ class Facts:
         return {job.name: job for job in self.plan.jobs}
 
     @cached_property
+    def operators(self) -> dict[tuple[str, str], OperatorInfo]:
+        """Operators by network and name."""
+        return {
+            (network.name, operator.name): operator
+            for network in self.plan.networks
+            for operator in network.operators
+        }
+
+    @cached_property
+    def pieces(self) -> dict[Group, list[PlannedJob]]:
+        """Jobs that do the same operators of the same mini-batch."""
+        found = defaultdict(list)
+        for job in self.plan.jobs:
+            found[group_of(job)].append(job)
+        return found
+
+    @cached_property
+    def operands(self) -> list[tuple[PlannedJob, PlannedOperand, bool]]:
+        """Every operand of every job, first those that it reads, and whether it writes it."""
+        return [
+            (job, operand, written)
+            for job in self.plan.jobs
+            for written, side in ((False, job.reads), (True, job.writes))
+            for operand in side
+        ]
+
+    def sums(self, operands: tuple[PlannedOperand, ...]) -> dict[str, PlannedTensor]:
+        """The tensors among operands that hold partial sums."""
+        tensors = (self.tensors[operand.tensor] for operand in operands)
+        return {tensor.name: tensor for tensor in tensors if tensor.summed}
+
+    @cached_property
     def copies(self) -> tuple[PlannedTransfer, ...]:
         """Transfers between memories that serve no single job."""
         return tuple(transfer for transfer in self.plan.transfers if not transfer.job)
 
     @cached_property
-    def makespan(self) -> int:
-        """When the last job or transfer ends, in picoseconds."""
-        plan = self.plan
-        return max((ps(each.end) for each in chain[Timed](plan.jobs, plan.transfers)), default=0)
+    def moving(self) -> tuple[PlannedJob | PlannedTransfer, ...]:
+        """All jobs and transfers."""
+        return (*self.plan.jobs, *self.plan.transfers)
 
     @cached_property
-    def tasks(self) -> list[Timed]:
-        """All jobs, in the plan's order, then all copies."""
-        return [*self.plan.jobs, *self.copies]
+    def makespan(self) -> int:
+        """When the last job or transfer ends, in picoseconds."""
+        return max((ps(each.end) for each in self.moving), default=0)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The tasks with their times in picoseconds."""
+        """All jobs, in the plan's order, then all copies."""
         return tuple(
-            Step(
-                f"{'job' if isinstance(task, PlannedJob) else 'copy'} {quoted(task.name)}",
-                ps(task.start),
-                ps(task.end),
-                task.after,
-            )
-            for task in self.tasks
+            Step(f"{kind} {quoted(task.name)}", ps(task.start), ps(task.end), task.after)
+            for kind, tasks in (("job", self.plan.jobs), ("copy", self.copies))
+            for task in tasks
         )
 
     @cached_property
     def step_of(self) -> dict[str, int]:
         """Index of every step by the name of its job or copy."""
-        return {task.name: i for i, task in enumerate(self.tasks)}
+        names = (task.name for task in self.moving if isinstance(task, PlannedJob) or not task.job)
+        return {name: i for i, name in enumerate(names)}
 
     @cached_property
     def core_orders(self) -> dict[str, list[int]]:
@@ -213,10 +270,8 @@ class Facts:
         """Every use of a tensor in a memory by a job, and then by a copy, which reads at its source
         and writes at its destination."""
         found = [
-            (step, operand.tensor, operand.memory, written)
-            for step, job in enumerate(self.plan.jobs)
-            for written, side in ((False, job.reads), (True, job.writes))
-            for operand in side
+            (self.step_of[job.name], operand.tensor, operand.memory, written)
+            for job, operand, written in self.operands
         ]
         for step, copy in enumerate(self.copies, len(self.plan.jobs)):
             found.append((step, copy.tensor, copy.source, False))
@@ -239,6 +294,15 @@ class Facts:
         return found
 
     @cached_property
+    def fetches(self) -> list[tuple[Use, list[int]]]:
+        """Uses that read what was not there from the start, with the steps that put it there."""
+        return [
+            (use, self.deliveries.get(use.held, []))
+            for use in self.uses
+            if not use.written and use.held is not None and use.held not in self.initial
+        ]
+
+    @cached_property
     def initial(self) -> set[int]:
         """Allocations that hold their content from the start: those of inputs and weights in main
         memory from time 0."""
@@ -250,3 +314,8 @@ class Facts:
             and not self.spans[i][0]
             and not self.tensors[each.tensor].producer
         }
+
+
+def group_of(job: PlannedJob) -> Group:
+    """What the pieces of an operator have in common."""
+    return job.network, job.mini_batch, job.operators

@@ -18,9 +18,9 @@ from loadmaster.core.units import (
     format_rate,
     format_seconds,
 )
-from loadmaster.planning.plan_records import LinkSegment, PlannedTransfer, Rate
+from loadmaster.planning.plan_records import Cost, LinkSegment, PlannedTransfer, Rate
 from loadmaster.planning.verify.energy import fj
-from loadmaster.planning.verify.facts import Facts, ps, quoted, span, when
+from loadmaster.planning.verify.facts import Facts, bounded, ps, quoted, same, span, when
 from loadmaster.targets.hardware import Memory
 
 
@@ -122,25 +122,21 @@ def releases(facts: Facts) -> Iterator[str]:
     periods = {timing.network: ps(timing.period) for timing in plan.timings}
     release = {}
     for batch in plan.mini_batches:
-        release[batch.network, batch.number] = ps(batch.release)
-        what = f"the release of {_label((batch.network, batch.number))}"
+        key = batch.network, batch.number
+        release[key] = ps(batch.release)
         due = batch.number * periods.get(batch.network, 0)
-        yield from _same(what, ps(batch.release), due, when)
-    for job in plan.jobs:
-        if ps(job.start) < release.get((job.network, job.mini_batch), 0):
-            yield (
-                f"job {quoted(job.name)} starts at {when(ps(job.start))}, before its mini-batch is"
-                " released"
-            )
-    for copy in facts.copies:
-        tensor = facts.tensors[copy.tensor]
-        if tensor.kind == "input" and ps(copy.start) < release.get(
-            (tensor.network, tensor.mini_batch), 0
-        ):
-            yield (
-                f"copy {quoted(copy.name)} starts at {when(ps(copy.start))}, before its mini-batch"
-                " is released"
-            )
+        yield from same(f"the release of {_label(key)}", release[key], due, when)
+    inputs = {tensor.name for tensor in plan.tensors if tensor.kind == "input"}
+    users = [(job.network, job.mini_batch) for job in plan.jobs]
+    users += [_batch_of(facts, copy) if copy.tensor in inputs else ("", 0) for copy in facts.copies]
+    for step, key in zip(facts.steps, users, strict=True):
+        if step.start < release.get(key, 0):
+            yield f"{step.label} starts at {when(step.start)}, before its mini-batch is released"
+
+
+def _batch_of(facts: Facts, copy: PlannedTransfer) -> Key:
+    tensor = facts.tensors[copy.tensor]
+    return tensor.network, tensor.mini_batch
 
 
 def latencies(facts: Facts) -> Iterator[str]:
@@ -161,9 +157,9 @@ def latencies(facts: Facts) -> Iterator[str]:
         key = job.network, job.mini_batch
         ends[key] = max(ends.get(key, 0), ps(job.end))
     for copy in facts.copies:
-        tensor = facts.tensors[copy.tensor]
-        key = tensor.network, tensor.mini_batch
-        if tensor.is_output and copy.destination == plan.target.main.name and key in ends:
+        key = _batch_of(facts, copy)
+        to_main = copy.destination == plan.target.main.name
+        if facts.tensors[copy.tensor].is_output and to_main and key in ends:
             ends[key] = max(ends[key], ps(copy.end))
     told = Counter((batch.network, batch.number) for batch in plan.mini_batches)
     yield from (f"{_label(key)} is told of {told[key]} times" for key in ends if told[key] != 1)
@@ -172,10 +168,10 @@ def latencies(facts: Facts) -> Iterator[str]:
     for batch in plan.mini_batches:
         key = batch.network, batch.number
         end = ends.get(key, ps(batch.end))
-        yield from _same(f"the end of {_label(key)}", ps(batch.end), end, when)
+        yield from same(f"the end of {_label(key)}", ps(batch.end), end, when)
         latency = end - ps(batch.release)
         longest[batch.network] = max(longest[batch.network], latency)
-        yield from _same(f"the latency of {_label(key)}", ps(batch.latency), latency, when)
+        yield from same(f"the latency of {_label(key)}", ps(batch.latency), latency, when)
         deadline = deadlines.get(batch.network)
         if batch.missed != (deadline is not None and latency > ps(deadline)):
             yield (
@@ -183,41 +179,39 @@ def latencies(facts: Facts) -> Iterator[str]:
                 f" deadline, and takes {when(latency)}"
             )
     for name, found in longest.items():
-        stated = plan.metrics.latency[name]
-        yield from _same(f"the latency of network {quoted(name)}", ps(stated.value), found, when)
-        if stated.lower_bound > stated.value:
-            yield (
-                f"the latency of network {quoted(name)}, {when(found)}, is said to be at least"
-                f" {when(ps(stated.lower_bound))}"
-            )
+        stated, what = plan.metrics.latency[name], f"the latency of network {quoted(name)}"
+        yield from same(what, ps(stated.value), found, when)
+        yield from bounded(what, stated, format_seconds)
 
 
 def objective(facts: Facts) -> Iterator[str]:
     """The objective's value and bound are those of the plan's figures."""
     plan, metrics = facts.plan, facts.plan.metrics
     stated = plan.objective
-    known = {"throughput": metrics.makespan, "energy": metrics.energy} | (
-        {"latency": metrics.latency[stated.network]} if stated.network in metrics.latency else {}
-    )
-    if stated.name == "edp":
-        value = fj(metrics.energy.value) * facts.makespan / (FEMTOJOULES * PICOSECONDS)
-        least = (
-            fj(metrics.energy.lower_bound)
-            * ps(metrics.makespan.lower_bound)
-            / (FEMTOJOULES * PICOSECONDS)
+    edp = [
+        fj(joules) * picoseconds / (FEMTOJOULES * PICOSECONDS)
+        for joules, picoseconds in (
+            (metrics.energy.value, facts.makespan),
+            (metrics.energy.lower_bound, ps(metrics.makespan.lower_bound)),
         )
-    elif stated.name in known:
-        value, least = known[stated.name].value, known[stated.name].lower_bound
-    else:
+    ]
+    known = {"throughput": metrics.makespan, "energy": metrics.energy, "edp": Cost(*edp)}
+    if stated.network in metrics.latency:
+        known["latency"] = metrics.latency[stated.network]
+    if stated.name not in known:
         yield (
             f"the objective {quoted(stated.name)} of network {quoted(stated.network)} is not known"
         )
         return
+    reached = known[stated.name]
     if (stated.name == "latency") != bool(stated.network):
         yield (
             f"the objective {quoted(stated.name)} is said to be of network {quoted(stated.network)}"
         )
-    for what, said, found in (("value", stated.value, value), ("bound", stated.lower_bound, least)):
+    for what, said, found in (
+        ("value", stated.value, reached.value),
+        ("bound", stated.lower_bound, reached.lower_bound),
+    ):
         if abs(said - found) > 1e-12 * found:
             yield (
                 f"the {what} of the objective {stated.name} is said to be {said:.17g}, but is"
@@ -233,15 +227,13 @@ def makespan(facts: Facts) -> Iterator[str]:
     """The makespan is the end of the last job or transfer, and no less than its bound."""
     stated = facts.plan.metrics.makespan
     if ps(stated.value) != facts.makespan:
+        apart = facts.makespan - ps(stated.value)
         yield (
             f"the makespan is said to be {when(ps(stated.value))}, but the last job or transfer"
-            f" ends {_apart(facts, ps(stated.value))}"
+            f" ends {when(abs(apart))} {'earlier' if apart < 0 else 'later'}, at"
+            f" {when(facts.makespan)}"
         )
-    if _least(stated.lower_bound) > ps(stated.value):
-        yield (
-            f"the makespan of {when(ps(stated.value))} is said to be at least"
-            f" {when(_least(stated.lower_bound))}"
-        )
+    yield from bounded("the makespan", stated, format_seconds)
 
 
 def status(facts: Facts) -> Iterator[str]:
@@ -329,12 +321,8 @@ def traffic(facts: Facts) -> Iterator[str]:
             for transfer in facts.plan.transfers
             if name in (transfer.source, transfer.destination)
         )
-        yield from _same(f"the traffic of {name} in bytes", stated.value, moved, "{:.17g}".format)
-        if stated.lower_bound > stated.value * (1 + 1e-9):
-            yield (
-                f"the traffic of {name}, {stated.value:.17g} bytes, is said to be at least"
-                f" {stated.lower_bound:.17g}"
-            )
+        yield from same(f"the traffic of {name} in bytes", stated.value, moved, "{:.17g}".format)
+        yield from bounded(f"the traffic of {name} in bytes", stated, "{:.17g}".format)
 
 
 def memory_use(facts: Facts) -> Iterator[str]:
@@ -342,17 +330,14 @@ def memory_use(facts: Facts) -> Iterator[str]:
     target."""
     for name, stated in facts.plan.metrics.memory.items():
         group = facts.groups.get(name, [])
-        peak = max(
-            (facts.plan.allocations[i].offset + facts.plan.allocations[i].bytes for i in group),
-            default=0,
-        )
+        allocations = [facts.plan.allocations[i] for i in group]
         found = {
-            "peak": peak,
+            "peak": max((each.offset + each.bytes for each in allocations), default=0),
             "lower_bound": _most_alive(facts, group),
             "capacity": facts.capacities[name],
         }
         for figure, value in found.items():
-            yield from _same(f"the {figure} of {name} in bytes", getattr(stated, figure), value)
+            yield from same(f"the {figure} of {name} in bytes", getattr(stated, figure), value)
 
 
 def _least(seconds: float) -> int:
@@ -360,19 +345,6 @@ def _least(seconds: float) -> int:
     bits."""
     exact = seconds * PICOSECONDS
     return round(exact) if abs(exact - round(exact)) <= 4 * math.ulp(exact) else math.ceil(exact)
-
-
-def _apart(facts: Facts, stated: int) -> str:
-    relation = "earlier" if facts.makespan < stated else "later"
-    return f"{when(abs(facts.makespan - stated))} {relation}, at {when(facts.makespan)}"
-
-
-def _same(
-    what: str, said: float, found: float, shown: Callable[[float], str] = str
-) -> Iterator[str]:
-    """A figure is what it is found to be."""
-    if said != found:
-        yield f"{what} is said to be {shown(said)}, but is {shown(found)}"
 
 
 def _most_alive(facts: Facts, group: list[int]) -> int:
