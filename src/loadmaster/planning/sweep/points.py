@@ -97,13 +97,6 @@ class DesignPoint(PointFigures):
         return json_of(self, PointJson, energy=cost if self.planned else None)
 
 
-def point_from(content: Mapping[str, Any]) -> DesignPoint:
-    """Make a point of what :func:`dataclasses.asdict` and JSON have made of it."""
-    return DesignPoint(
-        **{**content, "violations": tuple(Violation(**each) for each in content["violations"])}
-    )
-
-
 def frames_of(graphs: Sequence[Graph], mini_batches: int) -> int:
     """Samples of the network that has the fewest: its batch times the mini-batches."""
     return min(graph.batch for graph in graphs) * mini_batches
@@ -127,9 +120,7 @@ def plan_point(
 
 def no_plan(target: Target, at: Mapping[str, float | str], reason: str) -> DesignPoint:
     """Make the point of a machine for which there is no plan."""
-    return DesignPoint(
-        at, size_of(target), bandwidth_of(target), area(target), "no plan", reason=reason
-    )
+    return _point(target, at, "no plan", reason=reason)
 
 
 def point_of(
@@ -139,11 +130,9 @@ def point_of(
     from loadmaster.planning.verify.plan import verify
 
     metrics = result.metrics
-    return DesignPoint(
+    return _point(
+        target,
         at,
-        size_of(target),
-        bandwidth_of(target),
-        area(target),
         result.status,
         makespan=metrics.makespan.value,
         lower_bound=metrics.makespan.lower_bound,
@@ -160,11 +149,11 @@ def point_of(
     )
 
 
-def size_of(target: Target) -> int:
-    """Bytes of the scratchpad."""
-    return 0 if target.fast is None else target.fast.capacity
-
-
-def bandwidth_of(target: Target) -> float:
-    """Bytes/s of main memory, of the slower direction."""
-    return min(target.main.read_bandwidth, target.main.write_bandwidth)
+def _point(
+    target: Target, at: Mapping[str, float | str], status: str, **figures: Any
+) -> DesignPoint:
+    """A point, with its machine's bytes of scratchpad, bytes/s of main memory in the slower
+    direction, and area."""
+    size = 0 if target.fast is None else target.fast.capacity
+    bandwidth = min(target.main.read_bandwidth, target.main.write_bandwidth)
+    return DesignPoint(at, size, bandwidth, area(target), status, **figures)
