@@ -109,30 +109,29 @@ def plan_point(
     options: Mapping[str, Any],
 ) -> DesignPoint:
     """Plan for one machine, check the plan, and keep its figures."""
-    from loadmaster.planning.planner import plan
+    return point_and_plan(graphs, target, at, options)[0]
 
+
+def point_and_plan(
+    graphs: Sequence[Graph],
+    target: Target,
+    at: Mapping[str, float | str],
+    options: Mapping[str, Any],
+) -> tuple[DesignPoint, Plan | None]:
+    """As :func:`plan_point`, with the plan, if there is one."""
+    from loadmaster.planning.planner import plan
+    from loadmaster.planning.verify.plan import verify
+
+    size = 0 if target.fast is None else target.fast.capacity
+    bandwidth = min(target.main.read_bandwidth, target.main.write_bandwidth)
+    machine = (at, size, bandwidth, area(target))
     try:
         result = plan(graphs, target, **options)
     except CapacityError as error:
-        return no_plan(target, at, str(error))
-    return point_of(result, target, at, frames_of(graphs, options.get("mini_batches", 1)))
-
-
-def no_plan(target: Target, at: Mapping[str, float | str], reason: str) -> DesignPoint:
-    """Make the point of a machine for which there is no plan."""
-    return _point(target, at, "no plan", reason=reason)
-
-
-def point_of(
-    result: Plan, target: Target, at: Mapping[str, float | str], frames: int
-) -> DesignPoint:
-    """Check a plan, and keep its figures."""
-    from loadmaster.planning.verify.plan import verify
-
+        return DesignPoint(*machine, "no plan", reason=str(error)), None
     metrics = result.metrics
-    return _point(
-        target,
-        at,
+    point = DesignPoint(
+        *machine,
         result.status,
         makespan=metrics.makespan.value,
         lower_bound=metrics.makespan.lower_bound,
@@ -144,16 +143,7 @@ def point_of(
         energy_bound=metrics.energy.lower_bound,
         gap=result.objective.gap,
         missed=result.missed,
-        frames=frames,
+        frames=frames_of(graphs, options.get("mini_batches", 1)),
         violations=verify(result),
     )
-
-
-def _point(
-    target: Target, at: Mapping[str, float | str], status: str, **figures: Any
-) -> DesignPoint:
-    """A point, with its machine's bytes of scratchpad, bytes/s of main memory in the slower
-    direction, and area."""
-    size = 0 if target.fast is None else target.fast.capacity
-    bandwidth = min(target.main.read_bandwidth, target.main.write_bandwidth)
-    return DesignPoint(at, size, bandwidth, area(target), status, **figures)
+    return point, result

@@ -6,8 +6,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -151,19 +151,22 @@ def sweep(
     of_key = dict(zip(keys, points, strict=True))
     todo = {key: point for key, point in of_key.items() if key not in found}
     warm_starts = WarmStarts([order_of(axis, target) for axis in axes])
-    with nullcontext(executor) if executor is not None else _processes_if(bool(todo)) as workers:
+    given = executor is not None or not todo
+    with nullcontext(executor) if given else local_processes() as workers:
         while todo and workers is not None and _plan_all(workers, todo, keep):
-            slower = (
-                warm_starts.of(found)
-                if options.get("objective", "throughput") == "throughput"
-                else {}
-            )
-            todo = {key: of_key[key].started_from(of_key[source]) for key, source in slower.items()}
+            timed = options.get("objective", "throughput") == "throughput"
+            slower = warm_starts.of(found) if timed else {}
+            todo = {
+                key: _started_from(of_key[key], of_key[source]) for key, source in slower.items()
+            }
     finished = tuple(found[key] for key in keys if key in found)
     costs = (target.costs_by("cost model", len(finished)),)
     free = tuple(axis.name for axis in axes if not _changes_area(axis, target))
     return Sweep(
-        _described(graphs),
+        tuple(
+            SweptNetwork(g.name, g.precision, g.batch, g.macs, g.bytes_of(TensorKind.WEIGHT))
+            for g in graphs
+        ),
         target,
         tuple(axes),
         finished,
@@ -184,9 +187,10 @@ class _Point:
     at: Mapping[str, float | str]
     options: Mapping[str, Any]
 
-    def started_from(self, other: _Point) -> _Point:
-        """The same, with the plan of another point's machine as a candidate."""
-        return _Point(self.graphs, self.target, self.at, {**self.options, "smaller": other.target})
+
+def _started_from(point: _Point, other: _Point) -> _Point:
+    """The same point, with the plan of the other's machine as a candidate."""
+    return replace(point, options={**point.options, "smaller": other.target})
 
 
 def _points(
@@ -205,22 +209,13 @@ def _points(
         workload = at.get(BATCH, 0), at.get(NETWORKS, "")
         if workload not in chosen:
             chosen[workload] = _subset(_batched(graphs, load, int(workload[0])), str(workload[1]))
-        own = machine(
-            target,
-            [
-                (axis.name, value)
-                for axis, value in zip(axes, values, strict=True)
-                if axis.is_machine
-            ],
-        )
-        points.append(
-            _Point(
-                chosen[workload],
-                own,
-                at,
-                {**options, **({MINI_BATCHES: at[MINI_BATCHES]} if MINI_BATCHES in at else {})},
-            )
-        )
+        fields = [
+            (axis.name, value) for axis, value in zip(axes, values, strict=True) if axis.is_machine
+        ]
+        own = dict(options)
+        if MINI_BATCHES in at:
+            own[MINI_BATCHES] = at[MINI_BATCHES]
+        points.append(_Point(chosen[workload], machine(target, fields), at, own))
     return points
 
 
@@ -255,17 +250,6 @@ def _changes_area(axis: Axis, target: Target) -> bool:
         axis.is_machine
         and len({area(machine(target, [(axis.name, value)])) for value in axis.values}) > 1
     )
-
-
-def _described(graphs: Sequence[Graph]) -> tuple[SweptNetwork, ...]:
-    return tuple(
-        SweptNetwork(g.name, g.precision, g.batch, g.macs, g.bytes_of(TensorKind.WEIGHT))
-        for g in graphs
-    )
-
-
-def _processes_if(needed: bool) -> AbstractContextManager[Executor | None]:
-    return local_processes() if needed else nullcontext()
 
 
 def _plan_all(
