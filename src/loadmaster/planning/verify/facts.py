@@ -1,8 +1,8 @@
 """What the checks look up: the plan's records by name, its jobs and copies as one list of steps,
 and who touches what where.
 
-Each is built on first use: those that need sound numbers and names are first used by checks that
-come after the checks of these.
+Those that need sound numbers and names are built on first use, by checks that come after the checks
+of these.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -26,8 +25,6 @@ from loadmaster.planning.plan_records import (
     PlannedTransfer,
     PlanRecord,
 )
-from loadmaster.targets.hardware import Core, Memory
-from loadmaster.workloads.job import OperatorInfo
 
 Group = tuple[str, int, tuple[str, ...]]
 """Network, mini-batch and operators, which the pieces of an operator have in common."""
@@ -101,42 +98,53 @@ def bounded(what: str, stated: Cost, shown: Callable[[float], str]) -> Iterator[
         yield f"{what} of {shown(stated.value)} is said to be at least {shown(stated.lower_bound)}"
 
 
-@dataclass(frozen=True)
 class Facts:
-    """A plan and the indices that the checks share. All of them are built once, in O(n log n)."""
+    """A plan and the indices that the checks share, all of them built once, in O(n log n)."""
 
-    plan: PlanRecord
-
-    @cached_property
-    def memories(self) -> dict[str, Memory]:
+    def __init__(self, plan: PlanRecord) -> None:
+        self.plan = plan
+        self.memories = {memory.name: memory for memory in plan.target.memories}
         """Shared memories by name."""
-        return {memory.name: memory for memory in self.plan.target.memories}
-
-    @cached_property
-    def cores(self) -> dict[str, Core]:
+        self.cores = {core.name: core for core in plan.target.cores}
         """Cores by name."""
-        return {core.name: core for core in self.plan.target.cores}
-
-    @cached_property
-    def capacities(self) -> dict[str, int]:
+        self.capacities = {name: core.buffer for name, core in self.cores.items()}
         """Bytes of every shared memory and every private buffer."""
-        buffers = {name: core.buffer for name, core in self.cores.items()}
-        return buffers | {name: memory.capacity for name, memory in self.memories.items()}
-
-    @cached_property
-    def tensors(self) -> dict[str, PlannedTensor]:
+        self.capacities |= {name: memory.capacity for name, memory in self.memories.items()}
+        self.tensors = {tensor.name: tensor for tensor in plan.tensors}
         """Tensors by name."""
-        return {tensor.name: tensor for tensor in self.plan.tensors}
-
-    @cached_property
-    def stored(self) -> dict[tuple[str, str, int], list[PlannedTensor]]:
+        self.jobs = {job.name: job for job in plan.jobs}
+        """Jobs by name."""
+        self.operators = {
+            (network.name, operator.name): operator
+            for network in plan.networks
+            for operator in network.operators
+        }
+        """Operators by network and name."""
+        self.operands = [
+            (job, operand, written)
+            for job in plan.jobs
+            for written, side in ((False, job.reads), (True, job.writes))
+            for operand in side
+        ]
+        """Every operand of every job, first those that it reads, and whether it writes it."""
+        self.copies = tuple(transfer for transfer in plan.transfers if not transfer.job)
+        """Transfers between memories that serve no single job."""
+        self.moving: tuple[PlannedJob | PlannedTransfer, ...] = (*plan.jobs, *plan.transfers)
+        """All jobs and transfers."""
+        self.pieces = defaultdict[Group, list[PlannedJob]](list)
+        """Jobs that do the same operators of the same mini-batch."""
+        for job in plan.jobs:
+            self.pieces[group_of(job)].append(job)
+        self.stored = defaultdict[tuple[str, str, int], list[PlannedTensor]](list)
         """Tensors by network, storage and mini-batch, but for partial sums; weights have mini-batch
         -1."""
-        found = defaultdict(list)
-        for tensor in (each for each in self.plan.tensors if not each.summed):
+        for tensor in (each for each in plan.tensors if not each.summed):
             batch = -1 if tensor.kind == "weight" else tensor.mini_batch
-            found[tensor.network, tensor.storage, batch].append(tensor)
-        return found
+            self.stored[tensor.network, tensor.storage, batch].append(tensor)
+        self.groups = defaultdict[str, list[int]](list)
+        """Allocations of every memory that has any."""
+        for i, allocation in enumerate(plan.allocations):
+            self.groups[allocation.memory].append(i)
 
     def parts(self, network: str, storage: str, mini_batch: int) -> list[PlannedTensor]:
         """All tensors that hold a storage for a mini-batch."""
@@ -144,52 +152,10 @@ class Facts:
             (network, storage, -1), []
         )
 
-    @cached_property
-    def jobs(self) -> dict[str, PlannedJob]:
-        """Jobs by name."""
-        return {job.name: job for job in self.plan.jobs}
-
-    @cached_property
-    def operators(self) -> dict[tuple[str, str], OperatorInfo]:
-        """Operators by network and name."""
-        return {
-            (network.name, operator.name): operator
-            for network in self.plan.networks
-            for operator in network.operators
-        }
-
-    @cached_property
-    def pieces(self) -> dict[Group, list[PlannedJob]]:
-        """Jobs that do the same operators of the same mini-batch."""
-        found = defaultdict(list)
-        for job in self.plan.jobs:
-            found[group_of(job)].append(job)
-        return found
-
-    @cached_property
-    def operands(self) -> list[tuple[PlannedJob, PlannedOperand, bool]]:
-        """Every operand of every job, first those that it reads, and whether it writes it."""
-        return [
-            (job, operand, written)
-            for job in self.plan.jobs
-            for written, side in ((False, job.reads), (True, job.writes))
-            for operand in side
-        ]
-
     def sums(self, operands: tuple[PlannedOperand, ...]) -> dict[str, PlannedTensor]:
         """The tensors among operands that hold partial sums."""
         tensors = (self.tensors[operand.tensor] for operand in operands)
         return {tensor.name: tensor for tensor in tensors if tensor.summed}
-
-    @cached_property
-    def copies(self) -> tuple[PlannedTransfer, ...]:
-        """Transfers between memories that serve no single job."""
-        return tuple(transfer for transfer in self.plan.transfers if not transfer.job)
-
-    @cached_property
-    def moving(self) -> tuple[PlannedJob | PlannedTransfer, ...]:
-        """All jobs and transfers."""
-        return (*self.plan.jobs, *self.plan.transfers)
 
     @cached_property
     def makespan(self) -> int:
@@ -256,14 +222,6 @@ class Facts:
         own = self.places.get((tensor, memory), [])
         at = bisect_right(own, (start, math.inf)) - 1
         return own[at][2] if at >= 0 and own[at][1] >= end else None
-
-    @cached_property
-    def groups(self) -> dict[str, list[int]]:
-        """Allocations of every memory that has any."""
-        groups = defaultdict(list)
-        for i, allocation in enumerate(self.plan.allocations):
-            groups[allocation.memory].append(i)
-        return groups
 
     @cached_property
     def uses(self) -> list[Use]:

@@ -291,24 +291,12 @@ def _records(plan: PlanRecord) -> Iterator[Any]:
     """Every record of the plan that holds numbers."""
     target, metrics = plan.target, plan.metrics
     yield from (plan, target, plan.objective, *plan.timings, *plan.mini_batches)
-    yield from (
-        *target.cores,
-        *target.memories,
-        *plan.networks,
-        *plan.tensors,
-        *plan.allocations,
-        *plan.transfers,
-    )
-    for job in plan.jobs:
-        yield from (job, *job.reads, *job.writes)
-    yield from chain(*plan.links.values())
+    yield from (*target.cores, *target.memories, *plan.networks, *plan.tensors, *plan.allocations)
+    yield from (*plan.jobs, *plan.transfers, *chain(*plan.links.values()))
+    yield from (operand for job in plan.jobs for operand in (*job.reads, *job.writes))
     yield from (metrics.makespan, metrics.throughput, metrics.inferences_per_second, metrics.energy)
-    yield from chain(
-        metrics.latency.values(),
-        metrics.utilisation.values(),
-        metrics.traffic.values(),
-        metrics.memory.values(),
-    )
+    for by_name in (metrics.latency, metrics.utilisation, metrics.traffic, metrics.memory):
+        yield from by_name.values()
     if target.copy is not None:
         yield target.copy
 
