@@ -4,13 +4,11 @@ its bound."""
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
-import numpy as np
-
-from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import (
     FEMTOJOULES,
     PICOSECONDS,
@@ -60,13 +58,6 @@ def _excess(memory: Memory, segment: LinkSegment) -> Iterator[str]:
         )
 
 
-def _spans(records: Sequence[LinkSegment | PlannedTransfer]) -> tuple[Ints, Ints]:
-    """Start and end of every record, in picoseconds."""
-    spans = [(ps(record.start), ps(record.end)) for record in records]
-    start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
-    return start, end
-
-
 def _astray(facts: Facts, name: str) -> Iterator[str]:
     """The first time at which a curve has moved less than the transfers that have ended, or more
     than those that have begun: in bytes, or in seconds of the link's time.
@@ -75,40 +66,41 @@ def _astray(facts: Facts, name: str) -> Iterator[str]:
     """
     memory, segments = facts.memories[name], facts.plan.links[name]
     moves = [each for each in facts.plan.transfers if name in (each.source, each.destination)]
-    begins, ends = _spans(moves)
-    sizes = np.array([move.bytes for move in moves], dtype=np.float64)
-    bandwidth = np.array(
-        [memory.read_bandwidth if move.source == name else memory.write_bandwidth for move in moves]
+    begins, ends = [ps(move.start) for move in moves], [ps(move.end) for move in moves]
+    sizes = [float(move.bytes) for move in moves]
+    lasting = [
+        move.bytes / (memory.read_bandwidth if move.source == name else memory.write_bandwidth)
+        for move in moves
+    ]
+    starts, stops = [ps(each.start) for each in segments], [ps(each.end) for each in segments]
+    measures = (
+        (sizes, [each.bytes_per_second / PICOSECONDS for each in segments], format_bytes),
+        (lasting, [each.load / PICOSECONDS for each in segments], format_seconds),
     )
-    rates = np.array([(each.bytes_per_second, each.load) for each in segments]).reshape(-1, 2)
-    rates /= PICOSECONDS
-    start, end = _spans(segments)
-    bends = np.append(0, np.stack([start, end], axis=1))
-    every = np.unique(np.concatenate([begins, ends, start, end]))
-    measures: tuple[tuple[Floats, Callable[[float], str]], ...] = (
-        (sizes, format_bytes),
-        (sizes / bandwidth, format_seconds),
-    )
-    for (amount, shown), rate in zip(measures, rates.T, strict=True):
-        steps = np.stack([np.zeros(len(rate)), (end - start) * rate], axis=1)
-        area = np.interp(every, bends, np.cumsum(np.append(0, steps)))
-        rounding = _moved_by(every - 1, start, rate)
-        most, least = (_moved_by(every, side, amount) for side in (begins, ends))
-        begun = np.append(0, most[:-1])
-        slack = (most[-1] if len(most) else 0) * 1e-6
-        astray = (area < least - slack - rounding) | (area > begun + slack + rounding)
-        for at in np.flatnonzero(astray)[:1].tolist():
-            yield (
-                f"the curve of link {name} has moved {shown(area[at])} by {when(every[at])}, when"
-                f" {shown(least[at])} of its transfers have ended and {shown(begun[at])} have begun"
-            )
+    for amounts, rates, shown in measures:
+        begun, ended = _running(begins, amounts), _running(ends, amounts)
+        whole = [rate * (b - a) for a, b, rate in zip(starts, stops, rates, strict=True)]
+        moved, rounding = _running(stops, whole), _running(starts, rates)
+        slack = sum(amounts) * 1e-6
+        for at in sorted({*begins, *ends, *starts, *stops}):
+            area, least, most = moved(at), ended(at), begun(at - 1)
+            current = bisect_right(starts, at) - 1
+            if current >= 0 and stops[current] > at:
+                area += rates[current] * (at - starts[current])
+            room = slack + rounding(at - 1)
+            if not least - room <= area <= most + room:
+                yield (
+                    f"the curve of link {name} has moved {shown(area)} by {when(at)}, when"
+                    f" {shown(least)} of its transfers have ended and {shown(most)} have begun"
+                )
+                break
 
 
-def _moved_by(every: Ints, times: Ints, size: Floats) -> Floats:
-    """Sums of all that comes until each of the sorted instants."""
-    order = np.argsort(times, kind="stable")
-    total = np.append(0.0, np.cumsum(size[order], dtype=np.float64))
-    return np.asarray(total[np.searchsorted(times[order], every, "right")])
+def _running(times: Sequence[int], amounts: Sequence[float]) -> Callable[[int], float]:
+    """The sum of all that comes until an instant."""
+    ordered = sorted(zip(times, amounts, strict=True))
+    instants, sums = [at for at, _ in ordered], [0.0, *accumulate(each for _, each in ordered)]
+    return lambda at: sums[bisect_right(instants, at)]
 
 
 Key = tuple[str, int]

@@ -190,30 +190,30 @@ def precisions(facts: Facts) -> Iterator[str]:
 
 def alike(facts: Facts) -> Iterator[str]:
     """All mini-batches of a network have the same work, and tensors of the same sizes."""
-    found: dict[str, dict[int, Counter[tuple[str, ...]]]] = defaultdict(
-        lambda: defaultdict(Counter)
-    )
+    found: dict[tuple[str, ...], Counter[int]] = defaultdict(Counter)
+    batches = defaultdict[str, set[int]](set)
     for job in facts.plan.jobs:
-        own = found[job.network][job.mini_batch]
+        batches[job.network].add(job.mini_batch)
         more = ", ..." if len(job.operators) > 2 else ""
         who = f"operators {', '.join(quoted(name) for name in job.operators[:2])}{more}"
-        own[who, "multiply-accumulates", job.kind, f"{job.bits} bits"] += job.macs
-        own[who, "scalar operations", job.kind, f"{job.bits} bits"] += job.elements
+        for amount, unit in (
+            (job.macs, "multiply-accumulates"),
+            (job.elements, "scalar operations"),
+        ):
+            kind = f"{unit} ({job.kind}, {job.bits} bits)"
+            found[job.network, who, kind][job.mini_batch] += amount
     for tensor in facts.plan.tensors:
         if tensor.kind != "weight":
-            found[tensor.network][tensor.mini_batch][
-                f"tensor {quoted(tensor.storage)}", "bytes", tensor.kind
-            ] += tensor.bytes
-    for network, batches in found.items():
-        first = min(batches)
-        for batch, own in batches.items():
-            for key in sorted(
-                key for key in batches[first].keys() | own.keys() if own[key] != batches[first][key]
-            ):
-                here = f"{own[key]} {key[1]} ({', '.join(key[2:])}) in mini-batch {batch}"
+            batches[tensor.network].add(tensor.mini_batch)
+            who, kind = f"tensor {quoted(tensor.storage)}", f"bytes ({tensor.kind})"
+            found[tensor.network, who, kind][tensor.mini_batch] += tensor.bytes
+    for (network, who, kind), own in found.items():
+        first, *others = sorted(batches[network])
+        for batch in others:
+            if own[batch] != own[first]:
                 yield (
-                    f"network {quoted(network)}: {key[0]} has {here}, {batches[first][key]} in"
-                    f" mini-batch {first}"
+                    f"network {quoted(network)}: {who} has {own[batch]} {kind} in mini-batch"
+                    f" {batch}, {own[first]} in mini-batch {first}"
                 )
 
 
