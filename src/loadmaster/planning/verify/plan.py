@@ -139,9 +139,5 @@ def tell(rule: str, messages: Iterator[str]) -> tuple[Violation, ...]:
 
 def _line(message: str) -> str:
     """One printable line of bearable length, whatever memories and cores are called."""
-    shown = (
-        message
-        if message.isprintable()
-        else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
-    )
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
     return shown if len(shown) <= _MESSAGE_LENGTH else shown[: _MESSAGE_LENGTH - 3] + "..."

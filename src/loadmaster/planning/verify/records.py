@@ -99,16 +99,17 @@ def references(facts: Facts) -> Iterator[str]:
     # What may be empty mentions nothing then.
     jobs = {"", *facts.jobs}
     mentioned: tuple[tuple[str, Sequence[Any], str, Collection[str]], ...] = (
-        ("network", plan.tensors, "network", networks),
+        (
+            "network",
+            (*plan.tensors, *plan.mini_batches, *plan.timings, *plan.jobs),
+            "network",
+            networks,
+        ),
         ("producer", plan.tensors, "producer", jobs),
-        ("network", plan.mini_batches, "network", networks),
-        ("network", plan.timings, "network", networks),
-        ("network", plan.jobs, "network", networks),
         ("core", plan.jobs, "core", facts.cores),
-        ("tensor", plan.allocations, "tensor", facts.tensors),
+        ("tensor", (*plan.allocations, *plan.transfers), "tensor", facts.tensors),
         ("memory", plan.allocations, "memory", facts.capacities),
         ("job", plan.transfers, "job", jobs),
-        ("tensor", plan.transfers, "tensor", facts.tensors),
         ("memory or core", plan.transfers, "source", facts.capacities),
         ("memory or core", plan.transfers, "destination", facts.capacities),
     )
