@@ -102,31 +102,33 @@ def frames_of(graphs: Sequence[Graph], mini_batches: int) -> int:
     return min(graph.batch for graph in graphs) * mini_batches
 
 
-def plan_point(
-    graphs: Sequence[Graph],
-    target: Target,
-    at: Mapping[str, float | str],
-    options: Mapping[str, Any],
-) -> DesignPoint:
+@dataclass(frozen=True)
+class Setting:
+    """What is planned where, and how: ``at`` names the machine by values of axes, and ``options``
+    are further arguments of :func:`loadmaster.plan`."""
+
+    graphs: tuple[Graph, ...]
+    target: Target
+    at: Mapping[str, float | str]
+    options: Mapping[str, Any]
+
+
+def plan_point(setting: Setting) -> DesignPoint:
     """Plan for one machine, check the plan, and keep its figures."""
-    return point_and_plan(graphs, target, at, options)[0]
+    return point_and_plan(setting)[0]
 
 
-def point_and_plan(
-    graphs: Sequence[Graph],
-    target: Target,
-    at: Mapping[str, float | str],
-    options: Mapping[str, Any],
-) -> tuple[DesignPoint, Plan | None]:
+def point_and_plan(setting: Setting) -> tuple[DesignPoint, Plan | None]:
     """As :func:`plan_point`, with the plan, if there is one."""
     from loadmaster.planning.planner import plan
     from loadmaster.planning.verify.plan import verify
 
+    target, options = setting.target, setting.options
     size = 0 if target.fast is None else target.fast.capacity
     bandwidth = min(target.main.read_bandwidth, target.main.write_bandwidth)
-    machine = (at, size, bandwidth, area(target))
+    machine = (setting.at, size, bandwidth, area(target))
     try:
-        result = plan(graphs, target, **options)
+        result = plan(setting.graphs, target, **options)
     except CapacityError as error:
         return DesignPoint(*machine, "no plan", reason=str(error)), None
     metrics = result.metrics
@@ -143,7 +145,7 @@ def point_and_plan(
         energy_bound=metrics.energy.lower_bound,
         gap=result.objective.gap,
         missed=result.missed,
-        frames=frames_of(graphs, options.get("mini_batches", 1)),
+        frames=frames_of(setting.graphs, options.get("mini_batches", 1)),
         violations=verify(result),
     )
     return point, result

@@ -22,7 +22,13 @@ from loadmaster.planning.proven import proven_bounds
 from loadmaster.planning.sweep.axes import Axis, machine, plain
 from loadmaster.planning.sweep.limits import Limits, LimitsJson
 from loadmaster.planning.sweep.orders import order_of
-from loadmaster.planning.sweep.points import DesignPoint, PointJson, frames_of, point_and_plan
+from loadmaster.planning.sweep.points import (
+    DesignPoint,
+    PointJson,
+    Setting,
+    frames_of,
+    point_and_plan,
+)
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import as_target
 from loadmaster.workloads.graph import Graph
@@ -365,7 +371,7 @@ class _Search:
 
         options = {**self.options, **self._goal(), "progress": report}
         at = {self.axis: plain(value)}
-        point, made = point_and_plan(self.graphs, self._machine(n), at, options)
+        point, made = point_and_plan(Setting(self.graphs, self._machine(n), at, options))
         met = self.limits.met_by(point)
         verdict = Verdict.SUFFICES if met else Verdict.NOT_FOUND
         self.trials[n] = Trial(value, verdict, point.reason, point)

@@ -22,7 +22,7 @@ from loadmaster.planning.sweep.axes import BATCH, MINI_BATCHES, NETWORKS, Axis, 
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
 from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.orders import is_no_better, order_of
-from loadmaster.planning.sweep.points import DesignPoint, plan_point
+from loadmaster.planning.sweep.points import DesignPoint, Setting, plan_point
 from loadmaster.planning.sweep.store import SweepStore, networks_key, point_key
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.targets.hardware import Target
@@ -178,17 +178,7 @@ def sweep(
     )
 
 
-@dataclass(frozen=True)
-class _Point:
-    """What is planned where, and how."""
-
-    graphs: tuple[Graph, ...]
-    target: Target
-    at: Mapping[str, float | str]
-    options: Mapping[str, Any]
-
-
-def _started_from(point: _Point, other: _Point) -> _Point:
+def _started_from(point: Setting, other: Setting) -> Setting:
     """The same point, with the plan of the other's machine as a candidate."""
     return replace(point, options={**point.options, "smaller": other.target})
 
@@ -199,7 +189,7 @@ def _points(
     axes: Sequence[Axis],
     load: Loader | None,
     options: Mapping[str, Any],
-) -> list[_Point]:
+) -> list[Setting]:
     """Every combination of values, the last axis changing fastest; points that run the same
     networks share them."""
     chosen: dict[tuple[float | str, float | str], tuple[Graph, ...]] = {}
@@ -215,7 +205,7 @@ def _points(
         own = dict(options)
         if MINI_BATCHES in at:
             own[MINI_BATCHES] = at[MINI_BATCHES]
-        points.append(_Point(chosen[workload], machine(target, fields), at, own))
+        points.append(Setting(chosen[workload], machine(target, fields), at, own))
     return points
 
 
@@ -253,16 +243,14 @@ def _changes_area(axis: Axis, target: Target) -> bool:
 
 
 def _plan_all(
-    workers: Executor, todo: Mapping[str, _Point], keep: Callable[[str, DesignPoint], None]
+    workers: Executor, todo: Mapping[str, Setting], keep: Callable[[str, DesignPoint], None]
 ) -> bool:
     """Hand each finished point to ``keep`` at once; after Ctrl-C no further one is begun. Whether
     all are finished."""
     futures: dict[Future[DesignPoint], str] = {}
     try:
         for key, point in todo.items():
-            futures[
-                workers.submit(plan_point, point.graphs, point.target, point.at, point.options)
-            ] = key
+            futures[workers.submit(plan_point, point)] = key
         for future in as_completed(futures):
             keep(futures[future], future.result())
         return True
