@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import accumulate, islice, repeat
+from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -130,6 +130,9 @@ class _Outcome:
         busy = {core.name: 0.0 for core in self._target.cores}
         for job in self._jobs:
             busy[job.core] += job.compute
+        longest = dict.fromkeys(self._bounds.latency, 0.0)
+        for batch in self.mini_batches:
+            longest[batch.network] = max(longest[batch.network], batch.latency)
         main = self._target.main
         return Metrics(
             makespan=Cost(makespan, least),
@@ -149,7 +152,10 @@ class _Outcome:
             memory=self._memory_use(),
             energy=Cost(self._energy / FEMTOJOULES, self._bounds.energy / FEMTOJOULES),
             energy_by={place: joules / FEMTOJOULES for place, joules in self._energy_by.items()},
-            latency=self._latency(),
+            latency={
+                name: Cost(value, seconds_of(self._bounds.latency[name]))
+                for name, value in longest.items()
+            },
         )
 
     def _memory_use(self) -> dict[str, MemoryUse]:
@@ -164,16 +170,6 @@ class _Outcome:
             core.name: MemoryUse(peak[core.name], peak[core.name], core.buffer)
             for core in self._target.cores
             if core.buffer
-        }
-
-    def _latency(self) -> dict[str, Cost]:
-        """Longest latency of every network."""
-        longest = dict.fromkeys(self._bounds.latency, 0.0)
-        for batch in self.mini_batches:
-            longest[batch.network] = max(longest[batch.network], batch.latency)
-        return {
-            name: Cost(value, seconds_of(self._bounds.latency[name]))
-            for name, value in longest.items()
         }
 
     def notes(self) -> Iterator[str]:
@@ -447,16 +443,12 @@ class _Writer:
 
     def private_allocations(self) -> list[PlannedAllocation]:
         """Tiles in private buffers, one above the other: a core runs one job at a time."""
-        jobs = [job for job in self._by_time if self._core[job].buffer]
-        tiles = [
-            (job, access, offset)
-            for job in jobs
-            for access, offset in zip(
-                self._accesses[job],
-                accumulate((access.tile for access in self._accesses[job]), initial=0),
-                strict=False,
-            )
-        ]
+        tiles: list[tuple[int, _Access, int]] = []
+        for job in self._by_time:
+            offset = 0
+            for access in self._accesses[job] if self._core[job].buffer else ():
+                tiles.append((job, access, offset))
+                offset += access.tile
         return records_of(
             PlannedAllocation,
             len(tiles),
