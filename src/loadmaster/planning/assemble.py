@@ -3,10 +3,12 @@ figures with their bounds."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import accumulate, islice, repeat
-from operator import add, attrgetter
+from functools import cached_property
+from itertools import islice, repeat
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, format_seconds, seco
 from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.analytical.nests import EXPECTED
 from loadmaster.cost.base import JobTable
-from loadmaster.planning.decisions import Bounds, MakespanBound, Solution
+from loadmaster.planning.decisions import Bounds, Solution
 from loadmaster.planning.goal import Goal, delivered
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import (
@@ -39,9 +41,8 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import MiniBatch, NetworkTiming, Ranges, Workload
 
 
-class Outcome:
-    """The figures of a simulated solution that depend on its goal; energies are counted from the
-    plan's own records."""
+class _Outcome:
+    """The figures of a simulated solution, counted from the plan's own records."""
 
     def __init__(
         self,
@@ -51,81 +52,48 @@ class Outcome:
         goal: Goal,
         solution: Solution,
         bounds: Bounds,
+        jobs: Sequence[PlannedJob],
+        transfers: Sequence[PlannedTransfer],
+        allocations: Sequence[PlannedAllocation],
     ) -> None:
-        self._target, self._goal, self._bounds, self._rates = target, goal, bounds, rates
+        self._workload, self._target, self._goal, self._bounds = workload, target, goal, bounds
+        self._jobs, self._allocations, self._packed = jobs, allocations, solution.packed
         self._makespan = solution.timeline.makespan
-        self._ends = goal.ends(
-            delivered(workload, solution.placement.copies, solution.timeline.end)
-        ).tolist()
+        end = delivered(workload, solution.placement.copies, solution.timeline.end)
+        self._ends = goal.ends(end).tolist()
+        places = [memory.name for memory in target.memories]
+        places += [core.name for core in target.cores]
+        joules = (*rates.memories, *rates.buffers)
+        self.byte_energy = dict(zip(places, joules, strict=True))
+        self._moved = dict.fromkeys(self.byte_energy, 0)
+        for transfer in transfers:
+            for place in (transfer.source, transfer.destination):
+                self._moved[place] += transfer.bytes
+        self._energy_by = {
+            place: size * self.byte_energy[place] for place, size in self._moved.items()
+        }
+        for job in jobs:
+            self._energy_by[job.core] += round(job.energy * FEMTOJOULES)
+        self._energy = sum(self._energy_by.values()) + rates.static(self._makespan)
+        self._score = goal.score(end, self._makespan, lambda: self._energy)
+        self._least = bounds.objective(goal.objective, goal.latency_network)
         self.unit = {"energy": FEMTOJOULES, "edp": FEMTOJOULES * PICOSECONDS}.get(
             goal.objective, PICOSECONDS
         )
-        names = [memory.name for memory in target.memories]
-        memories = dict(zip(names, rates.memories, strict=False))
-        self.byte_energy = memories | {
-            core.name: rate for core, rate in zip(target.cores, rates.buffers, strict=True)
-        }
 
-    def energy(
-        self, jobs: Sequence[PlannedJob], transfers: Sequence[PlannedTransfer]
-    ) -> dict[str, int]:
-        """Femtojoules that each memory and each core takes."""
-        taken = dict.fromkeys(self.byte_energy, 0)
-        for job in jobs:
-            taken[job.core] += round(job.energy * FEMTOJOULES)
-        for transfer in transfers:
-            for place in (transfer.source, transfer.destination):
-                taken[place] += transfer.bytes * self.byte_energy[place]
-        return taken
-
-    def _total(self, energy: dict[str, int]) -> int:
-        return sum(energy.values()) + self._rates.static(self._makespan)
-
-    def energy_cost(self, energy: dict[str, int]) -> Cost:
-        """Joules of everything, with their bound."""
-        return Cost(self._total(energy) / FEMTOJOULES, self._bounds.energy / FEMTOJOULES)
-
-    def latency(self) -> dict[str, Cost]:
-        """Longest latency of every network."""
-        return {
-            name: Cost(seconds_of(value), seconds_of(self._bounds.latency[name]))
-            for name, value in self._longest().items()
-        }
-
-    def _longest(self) -> dict[str, int]:
-        longest = dict.fromkeys(self._bounds.latency, 0)
-        for network, release, end in zip(
-            self._goal.network, self._goal.release.tolist(), self._ends, strict=True
-        ):
-            longest[network] = max(longest[network], end - release)
-        return longest
-
-    def _reached(self, energy: dict[str, int]) -> tuple[int, int]:
-        """The objective and its bound, in whole units."""
-        bounds, goal = self._bounds, self._goal
-        least = bounds.objective(goal.objective, goal.latency_network)
-        if goal.objective == "latency":
-            assert goal.latency_network is not None
-            return self._longest()[goal.latency_network], least
-        if goal.objective == "throughput":
-            return self._makespan, least
-        return self._total(energy) * (self._makespan if goal.objective == "edp" else 1), least
-
-    def objective(self, energy: dict[str, int]) -> Objective:
+    def objective(self) -> Objective:
         """What the plan was made for."""
-        value, least = self._reached(energy)
         return Objective(
             self._goal.objective,
             self._goal.latency_network or "",
-            value / self.unit,
-            least / self.unit,
+            self._score.objective / self.unit,
+            self._least / self.unit,
         )
 
-    def status(self, energy: dict[str, int]) -> str:
+    def status(self) -> str:
         """Nothing is better than what is never late and meets the bound."""
-        value, least = self._reached(energy)
-        late = any(end > due for end, due in zip(self._ends, self._goal.due.tolist(), strict=True))
-        return "optimal" if value <= least and not late else "feasible"
+        best = self._score.objective <= self._least and not self._score.lateness
+        return "optimal" if best else "feasible"
 
     def timings(self) -> tuple[NetworkTiming, ...]:
         """Periods and deadlines of the networks that have any."""
@@ -136,12 +104,13 @@ class Outcome:
             for name, period, deadline in self._goal.timings()
         )
 
-    def mini_batches(self) -> Iterator[MiniBatch]:
+    @cached_property
+    def mini_batches(self) -> tuple[MiniBatch, ...]:
         """What becomes of each mini-batch."""
         goal = self._goal
         columns = (goal.network, goal.number, goal.release.tolist(), self._ends, goal.due.tolist())
-        for network, number, release, end, due in zip(*columns, strict=True):
-            yield MiniBatch(
+        return tuple(
+            MiniBatch(
                 network,
                 number,
                 seconds_of(release),
@@ -149,6 +118,59 @@ class Outcome:
                 seconds_of(end - release),
                 end > due,
             )
+            for network, number, release, end, due in zip(*columns, strict=True)
+        )
+
+    def metrics(self) -> Metrics:
+        """The plan's figures, with their bounds."""
+        least = seconds_of(self._bounds.makespan.picoseconds)
+        makespan, networks = seconds_of(self._makespan), self._workload.networks
+        flops = 2 * sum(network.macs * network.mini_batches for network in networks)
+        inferences = sum(network.batch * network.mini_batches for network in networks)
+        busy = {core.name: 0.0 for core in self._target.cores}
+        for job in self._jobs:
+            busy[job.core] += job.compute
+        longest = dict.fromkeys(self._bounds.latency, 0.0)
+        for batch in self.mini_batches:
+            longest[batch.network] = max(longest[batch.network], batch.latency)
+        main = self._target.main
+        return Metrics(
+            makespan=Cost(makespan, least),
+            throughput=Rate(flops / makespan, flops / least),
+            inferences_per_second=Rate(inferences / makespan, inferences / least),
+            utilisation={
+                name: Rate(b / makespan, max(b / makespan, min(1.0, b / least)))
+                for name, b in busy.items()
+            },
+            traffic={
+                memory.name: Cost(
+                    self._moved[memory.name],
+                    self._bounds.makespan.main_bytes if memory is main else 0,
+                )
+                for memory in self._target.memories
+            },
+            memory=self._memory_use(),
+            energy=Cost(self._energy / FEMTOJOULES, self._bounds.energy / FEMTOJOULES),
+            energy_by={place: joules / FEMTOJOULES for place, joules in self._energy_by.items()},
+            latency={
+                name: Cost(value, seconds_of(self._bounds.latency[name]))
+                for name, value in longest.items()
+            },
+        )
+
+    def _memory_use(self) -> dict[str, MemoryUse]:
+        peak = dict.fromkeys(self.byte_energy, 0)
+        for each in self._allocations:
+            peak[each.memory] = max(peak[each.memory], each.offset + each.bytes)
+        # The tiles of one job lie one above the other, and nothing else is in a private buffer.
+        return {
+            memory.name: MemoryUse(peak[memory.name], part.load, memory.capacity)
+            for memory, part in zip(self._target.memories, self._packed, strict=True)
+        } | {
+            core.name: MemoryUse(peak[core.name], peak[core.name], core.buffer)
+            for core in self._target.cores
+            if core.buffer
+        }
 
     def notes(self) -> Iterator[str]:
         """Where bounds come from, what cannot be done in time, and what energies rest on."""
@@ -161,10 +183,7 @@ class Outcome:
         for name, _, deadline in self._goal.timings():
             least = self._bounds.latency[name]
             if deadline is not None and deadline < least:
-                due, needed = (
-                    format_seconds(seconds_of(deadline)),
-                    format_seconds(seconds_of(least)),
-                )
+                due, needed = (format_seconds(seconds_of(each)) for each in (deadline, least))
                 yield (
                     f"{name}: its deadline of {due} is impossible: whatever the plan, some"
                     f" mini-batch takes at least {needed}"
@@ -199,41 +218,38 @@ def assemble(
     """Build the plan of decisions that have been made and simulated. Linear in operands, but for
     sorting."""
     writer = _Writer(workload, table, tilings, target, solution)
-    outcome = Outcome(workload, target, rates, goal, solution, bounds)
     jobs = tuple(writer.jobs())
     transfers = (*writer.streams(), *writer.copies())
     allocations = (*writer.shared_allocations(), *writer.private_allocations())
-    energy = outcome.energy(jobs, transfers)
+    outcome = _Outcome(
+        workload, target, rates, goal, solution, bounds, jobs, transfers, allocations
+    )
+    remarks = (f"{own.name}: {note}" for own in workload.networks for note in own.notes)
     return Plan(
         version=SCHEMA_VERSION,
         producer=f"loadmaster {loadmaster.__version__}",
-        status=outcome.status(energy),
+        status=outcome.status(),
         seed=seed,
         target=target,
-        objective=outcome.objective(energy),
+        objective=outcome.objective(),
         timings=outcome.timings(),
         byte_energy={
             place: femtojoules / FEMTOJOULES for place, femtojoules in outcome.byte_energy.items()
         },
         networks=workload.networks,
-        mini_batches=tuple(outcome.mini_batches()),
+        mini_batches=outcome.mini_batches,
         tensors=tuple(writer.tensors()),
         jobs=jobs,
         allocations=allocations,
         transfers=transfers,
         links=writer.links(),
-        metrics=writer.metrics(bounds, jobs, transfers, energy, outcome),
-        notes=(*_network_notes(workload), *notes, *outcome.notes()),
+        metrics=outcome.metrics(),
+        notes=(*remarks, *notes, *outcome.notes()),
         search=tuple(
             Improvement(n, score.objective / outcome.unit, seconds_of(score.lateness))
             for n, score in solution.search
         ),
     )
-
-
-def _network_notes(workload: Workload) -> Iterator[str]:
-    for network in workload.networks:
-        yield from (f"{network.name}: {note}" for note in network.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +290,16 @@ class _Writer:
         self._by_time = np.lexsort((core, end[: len(core)], start[: len(core)])).tolist()
         self._start, self._end = (list(map(seconds_of, times.tolist())) for times in (start, end))
         self._core = [target.cores[number] for number in core.tolist()]
-        self._uses = [
+        uses = [
             (job, access, memory)
             for job in self._by_time
             for access in self._accesses[job]
             for memory in access.memories
         ]
+        self._uses = [(job, access.write, memory) for job, access, memory in uses]
+        self._tensors = [access.tensor for _, access, _ in uses]
+        self._moved = [access.moved for _, access, _ in uses]
+        self._ranges = [access.ranges for _, access, _ in uses]
 
     def _collect_accesses(self) -> list[list[_Access]]:
         table, tensors = self._table, self._workload.tensors
@@ -298,10 +318,9 @@ class _Writer:
             tuple([name for name, uses in zip(known, row, strict=False) if uses])
             for row in self._placement.used[:, rows].T.tolist()
         ]
-        names = [tensors[number].name for number in tensor[rows].tolist()]
         ranges = [use.ranges for job in self._workload.jobs for use in (*job.reads, *job.writes)]
         columns = (
-            names,
+            [tensors[number].name for number in tensor[rows].tolist()],
             write[rows].tolist(),
             moved[kept].tolist(),
             tile[kept].tolist(),
@@ -331,10 +350,7 @@ class _Writer:
         # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies
         # between them.
         computing = np.minimum(computing, (self._timeline.end - self._timeline.start)[: len(core)])
-        compute, energy = (
-            list(map(seconds_of, computing.tolist())),
-            self._table.energy[each, core].tolist(),
-        )
+        energy = self._table.energy[each, core].tolist()
 
         def by_time(column: Sequence[Any]) -> list[Any]:
             return [column[index] for index in self._by_time]
@@ -348,7 +364,7 @@ class _Writer:
             "core": [own.name for own in by_time(self._core)],
             "start": by_time(self._start),
             "end": by_time(self._end),
-            "compute": by_time(compute),
+            "compute": by_time(list(map(seconds_of, computing.tolist()))),
             "energy": by_time(energy),
             "after": by_time(self._after),
             "reads": reads,
@@ -363,40 +379,32 @@ class _Writer:
 
     def _operands(self) -> Iterator[tuple[tuple[PlannedOperand, ...], tuple[PlannedOperand, ...]]]:
         """What each job reads, and what it writes, by time."""
-        columns = (
-            [access.tensor for _, access, _ in self._uses],
-            [memory for *_, memory in self._uses],
-        )
-        made = iter(
-            records_of(
-                PlannedOperand,
-                len(self._uses),
-                *columns,
-                [access.moved for _, access, _ in self._uses],
-                [access.ranges for _, access, _ in self._uses],
-            )
-        )
+        memories = [memory for *_, memory in self._uses]
+        columns = (self._tensors, memories, self._moved, self._ranges)
+        made = iter(records_of(PlannedOperand, len(self._uses), *columns))
+        counts = Counter((job, write) for job, write, _ in self._uses)
         for job in self._by_time:
             # Of a job the reads come before the writes.
-            reads = sum(
-                [len(access.memories) for access in self._accesses[job] if not access.write]
-            )
-            writes = sum([len(access.memories) for access in self._accesses[job] if access.write])
-            yield tuple(islice(made, reads)), tuple(islice(made, writes))
+            reads = tuple(islice(made, counts[job, False]))
+            yield reads, tuple(islice(made, counts[job, True]))
 
     def streams(self) -> list[PlannedTransfer]:
         """Transfers between memories and cores while jobs run."""
-        names, cores = [job.name for job in self._workload.jobs], [core.name for core in self._core]
+        names = [self._workload.jobs[job].name for job, *_ in self._uses]
+        ends = [
+            (self._core[job].name, memory) if write else (memory, self._core[job].name)
+            for job, write, memory in self._uses
+        ]
         return records_of(
             PlannedTransfer,
             len(self._uses),
-            [access.tensor for _, access, _ in self._uses],
-            [cores[job] if access.write else memory for job, access, memory in self._uses],
-            [memory if access.write else cores[job] for job, access, memory in self._uses],
-            [access.moved for _, access, _ in self._uses],
+            self._tensors,
+            [source for source, _ in ends],
+            [destination for _, destination in ends],
+            self._moved,
             [self._start[job] for job, *_ in self._uses],
             [self._end[job] for job, *_ in self._uses],
-            [names[job] for job, *_ in self._uses],
+            names,
             repeat(""),
             repeat(()),
         )
@@ -435,24 +443,21 @@ class _Writer:
 
     def private_allocations(self) -> list[PlannedAllocation]:
         """Tiles in private buffers, one above the other: a core runs one job at a time."""
-        jobs = [job for job in self._by_time if self._core[job].buffer]
-        tiles = [(job, access) for job in jobs for access in self._accesses[job]]
-        below = [
-            accumulate((access.tile for access in self._accesses[job]), initial=0) for job in jobs
-        ]
+        tiles: list[tuple[int, _Access, int]] = []
+        for job in self._by_time:
+            offset = 0
+            for access in self._accesses[job] if self._core[job].buffer else ():
+                tiles.append((job, access, offset))
+                offset += access.tile
         return records_of(
             PlannedAllocation,
             len(tiles),
-            [access.tensor for _, access in tiles],
-            [self._core[job].name for job, _ in tiles],
-            [
-                offset
-                for job, offsets in zip(jobs, below, strict=True)
-                for offset in islice(offsets, len(self._accesses[job]))
-            ],
-            [access.tile for _, access in tiles],
-            [self._start[job] for job, _ in tiles],
-            [self._end[job] for job, _ in tiles],
+            [access.tensor for _, access, _ in tiles],
+            [self._core[job].name for job, *_ in tiles],
+            [offset for *_, offset in tiles],
+            [access.tile for _, access, _ in tiles],
+            [self._start[job] for job, *_ in tiles],
+            [self._end[job] for job, *_ in tiles],
         )
 
     def links(self) -> dict[str, tuple[LinkSegment, ...]]:
@@ -460,90 +465,16 @@ class _Writer:
         curves = {}
         time = self._timeline.time.tolist()
         for link, memory in enumerate(self._target.memories):
-            segments: list[tuple[float, float, float, float]] = []
-            loads, rates = (
-                self._timeline.load[:, link].tolist(),
-                self._timeline.rate[:, link].tolist(),
-            )
-            for start, end, load, rate in zip(time, time[1:], loads, rates, strict=False):
+            segments: list[tuple[float, ...]] = []
+            loads, rates = self._timeline.load[:, link], self._timeline.rate[:, link]
+            columns = (time, time[1:], loads.tolist(), rates.tolist())
+            for start, end, load, rate in zip(*columns, strict=False):
                 if start == end or rate == 0:
                     continue
                 begin, use = seconds_of(start), (rate, min(1.0, load))
-                if segments and segments[-1][1] == begin and segments[-1][2:] == use:
+                if segments and segments[-1][1:] == (begin, *use):
                     begin = segments.pop()[0]
                 segments.append((begin, seconds_of(end), *use))
-            curves[memory.name] = (
-                tuple(records_of(LinkSegment, len(segments), *zip(*segments, strict=True)))
-                if segments
-                else ()
-            )
+            fields_of = zip(*segments, strict=True) if segments else repeat((), 4)
+            curves[memory.name] = tuple(records_of(LinkSegment, len(segments), *fields_of))
         return curves
-
-    def metrics(
-        self,
-        bounds: Bounds,
-        jobs: Sequence[PlannedJob],
-        transfers: Sequence[PlannedTransfer],
-        energy: dict[str, int],
-        outcome: Outcome,
-    ) -> Metrics:
-        makespan, least = (
-            seconds_of(self._timeline.makespan),
-            seconds_of(bounds.makespan.picoseconds),
-        )
-        flops = 2 * sum(network.macs * network.mini_batches for network in self._workload.networks)
-        inferences = sum(
-            network.batch * network.mini_batches for network in self._workload.networks
-        )
-        return Metrics(
-            makespan=Cost(makespan, least),
-            throughput=Rate(flops / makespan, flops / least),
-            inferences_per_second=Rate(inferences / makespan, inferences / least),
-            utilisation=self._utilisation(jobs, makespan, least),
-            traffic=self._traffic(bounds.makespan, transfers),
-            memory=self._memory_use(),
-            energy=outcome.energy_cost(energy),
-            energy_by={place: femtojoules / FEMTOJOULES for place, femtojoules in energy.items()},
-            latency=outcome.latency(),
-        )
-
-    def _utilisation(
-        self, jobs: Sequence[PlannedJob], makespan: float, least: float
-    ) -> dict[str, Rate]:
-        busy = {core.name: 0.0 for core in self._target.cores}
-        for job in jobs:
-            busy[job.core] += job.compute
-        return {
-            name: Rate(b / makespan, max(b / makespan, min(1.0, b / least)))
-            for name, b in busy.items()
-        }
-
-    def _traffic(
-        self, bound: MakespanBound, transfers: Sequence[PlannedTransfer]
-    ) -> dict[str, Cost]:
-        total = dict.fromkeys((memory.name for memory in self._target.memories), 0)
-        for transfer in transfers:
-            for end in (transfer.source, transfer.destination):
-                if end in total:
-                    total[end] += transfer.bytes
-        main = self._target.main.name
-        return {
-            name: Cost(size, bound.main_bytes if name == main else 0)
-            for name, size in total.items()
-        }
-
-    def _memory_use(self) -> dict[str, MemoryUse]:
-        use = {}
-        for memory, part in zip(self._target.memories, self._packed, strict=True):
-            use[memory.name] = MemoryUse(
-                max(map(add, part.offsets, part.sizes), default=0), part.load, memory.capacity
-            )
-        peak = {core.name: 0 for core in self._target.cores}
-        for core, accesses in zip(self._core, self._accesses, strict=True):
-            # The tiles of one job lie one above the other, and nothing else is there.
-            peak[core.name] = max(peak[core.name], sum([access.tile for access in accesses]))
-        return use | {
-            core.name: MemoryUse(peak[core.name], peak[core.name], core.buffer)
-            for core in self._target.cores
-            if core.buffer
-        }

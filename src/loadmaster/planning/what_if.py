@@ -11,7 +11,7 @@ from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, TargetError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.planner import plan
-from loadmaster.targets.hardware import Memory, Style, Target, is_within
+from loadmaster.targets.hardware import Style, Target, is_within
 from loadmaster.targets.load import as_target
 
 
@@ -74,11 +74,3 @@ def changes(target: Target) -> Iterator[tuple[str, Target]]:
         cores = tuple(replace(core, style=style) for core in target.cores)
         if style is not Style.ROOFLINE and cores != target.cores:
             yield f"all cores {style}", replace(target, cores=cores)
-
-
-def _faster(memory: Memory) -> Memory:
-    return replace(
-        memory,
-        read_bandwidth=2 * memory.read_bandwidth,
-        write_bandwidth=2 * memory.write_bandwidth,
-    )

@@ -63,40 +63,34 @@ class Model:
         }
 
     @cached_property
+    def read(self) -> dict[str, int]:
+        """Storages that some operator reads."""
+        return self.storages([access for op in self.operators.values() for access in op.reads])
+
+    @cached_property
+    def written(self) -> dict[str, int]:
+        """Storages that some operator writes."""
+        return self.storages([access for op in self.operators.values() for access in op.writes])
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """Inputs that some operator reads."""
-        read = {storage for op in self.operators.values() for storage in self.storages(op.reads)}
         return tuple(
             name
             for name, tensor in self.graph.tensors.items()
-            if name in read and tensor.kind is TensorKind.INPUT
+            if name in self.read and tensor.kind is TensorKind.INPUT
         )
 
-    @cached_property
+    @property
     def outputs(self) -> tuple[str, ...]:
         """Outputs that some operator reads or writes; the others are known before anything runs."""
-        touched = {
-            storage
-            for op in self.operators.values()
-            for storage in self.storages((*op.reads, *op.writes))
-        }
-        return tuple(
-            storage
-            for storage in dict.fromkeys(map(self.storage, self.graph.outputs))
-            if storage in touched
-        )
+        delivered = dict.fromkeys(map(self.storage, self.graph.outputs))
+        return tuple(name for name in delivered if name in self.read or name in self.written)
 
-    @cached_property
-    def unused(self) -> tuple[str, ...]:
+    @property
+    def unused(self) -> set[str]:
         """What is written though nobody reads or returns it."""
-        read = {storage for op in self.operators.values() for storage in self.storages(op.reads)}
-        written = dict.fromkeys(
-            storage for op in self.operators.values() for storage in self.storages(op.writes)
-        )
-        delivered = {self.storage(name) for name in self.graph.outputs}
-        return tuple(
-            storage for storage in written if storage not in read and storage not in delivered
-        )
+        return self.written.keys() - self.read.keys() - {*map(self.storage, self.graph.outputs)}
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:

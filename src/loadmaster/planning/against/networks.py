@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import PurePath
@@ -36,14 +36,12 @@ def operators(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
     shapes and windows."""
     for network, model in zip(plan.networks, models, strict=True):
         label = f"network {quoted(network.name)}"
-        stated = {operator.name for operator in network.operators}
-        yield from (
-            f"{label} lacks the operator {quoted(name)}"
-            for name in model.operators
-            if name not in stated
-        )
-        if len(stated) != len(network.operators):
-            yield f"{label} lists an operator more than once"
+        listed = Counter(operator.name for operator in network.operators)
+        for name in model.operators:
+            if name not in listed:
+                yield f"{label} lacks the operator {quoted(name)}"
+            elif listed[name] > 1:
+                yield f"{label} lists the operator {quoted(name)} more than once"
         for operator in network.operators:
             op = model.operators.get(operator.name)
             if op is None:
@@ -66,7 +64,7 @@ def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
     """Tensors are storages of the model, of its kind and shape, and the parts of one own its bytes
     together."""
     by_name = {model.name: model for model in models}
-    sizes: dict[tuple[str, str, int], int] = defaultdict(int)
+    sizes = Counter[tuple[str, str, int]]()
     for tensor in plan.tensors:
         known = by_name[tensor.network].graph.tensors.get(tensor.storage)
         if known is None or known.alias_of is not None:

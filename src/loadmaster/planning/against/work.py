@@ -8,9 +8,8 @@ choice: whether it is a sound one is checked here.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from loadmaster.planning.against.group import Group
 from loadmaster.planning.against.model import Model
@@ -25,7 +24,8 @@ from loadmaster.planning.verify.boxes import (
     text,
     volume,
 )
-from loadmaster.planning.verify.facts import quoted
+from loadmaster.planning.verify.facts import Facts, quoted
+from loadmaster.planning.verify.pieces import boxes_read
 from loadmaster.workloads.graph import LoopNest, Op, OpClass
 from loadmaster.workloads.job import Job, Operand, Ranges, Role, TensorInstance, Workload
 
@@ -35,25 +35,16 @@ _HOSTS = (OpClass.PRODUCT, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.MOVEM
 computed."""
 
 
-@dataclass(frozen=True)
-class Rebuilt:
-    """A plan's jobs as the model makes them, in an order in which one core could run them;
-    ``planned`` are the plan's own in that order."""
-
-    workload: Workload
-    planned: tuple[PlannedJob, ...]
-
-
 class Work:
     """A plan's jobs beside the model. All of it is linear in operands and in pieces x parts that
     each could read."""
 
     def __init__(self, plan: PlanRecord, models: Sequence[Model]) -> None:
-        self.plan = plan
+        self.plan, self._facts = plan, Facts(plan)
         self._models = {model.name: model for model in models}
         self._rank = {model.name: number for number, model in enumerate(models)}
         self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
-        self._tensors = {tensor.name: tensor for tensor in plan.tensors}
+        self._tensors = self._facts.tensors
 
     def group(self, job: PlannedJob) -> Group:
         """The operators of a job."""
@@ -107,7 +98,7 @@ class Work:
                     self.plan.target.main.in_place
                     or not group.summed
                     or job.summed[1] > group.summed
-                    or self._adds_only(job) != (job.summed[1] < group.summed)
+                    or bool(self._facts.sums(job.writes)) != (job.summed[1] < group.summed)
                 ):
                     yield (
                         f"{label} takes a part of the sum of {quoted(job.operators[0])}, which"
@@ -135,9 +126,10 @@ class Work:
                     f" {quoted(tensor.storage)} has"
                 )
         for job in self.plan.jobs:
-            group, read = self.group(job), self._boxes_read(job)
+            group, read = self.group(job), boxes_read(self._facts, job)
             for storage in group.uses if job.ranges else ():
-                yield from self._needs(job, group, storage, read.get(storage))
+                found = hull(read[storage]) if storage in read else None
+                yield from self._needs(job, group, storage, found)
 
     def _needs(
         self, job: PlannedJob, group: Group, storage: str, found: Box | None
@@ -163,20 +155,9 @@ class Work:
                 f" result needs {due}"
             )
 
-    def _boxes_read(self, job: PlannedJob) -> dict[str, Box]:
-        """The box of each storage that a job reads."""
-        found: dict[str, Box] = {}
-        for operand in job.reads:
-            tensor = self._tensors[operand.tensor]
-            if not tensor.summed:
-                box = taken(operand, tensor)
-                found[tensor.storage] = hull([found.get(tensor.storage, box), box])
-        return found
-
     def amounts(self) -> Iterator[str]:
         """Jobs do the model's multiply-accumulates and scalar operations at its width, and pieces
         their share of them."""
-        shares: dict[tuple[str, int, tuple[str, ...]], list[PlannedJob]] = defaultdict(list)
         for job in self.plan.jobs:
             group, label = self.group(job), f"job {quoted(job.name)}"
             if (job.kind, job.bits) != (group.main.kind, group.main.bits):
@@ -190,14 +171,10 @@ class Work:
                     f"{label} is said to do {job.macs} multiply-accumulates, its operators have"
                     f" {macs}"
                 )
-            shares[job.network, job.mini_batch, job.operators].append(job)
-        for (network, batch, names), jobs in shares.items():
-            group = self.group(jobs[0])
-            if sum(job.elements for job in jobs) != group.elements:
-                found = (
-                    f"{sum(job.elements for job in jobs)} scalar operations are planned for"
-                    f" {quoted(names[0])}"
-                )
+        for (network, batch, names), jobs in self._facts.pieces.items():
+            group, planned = self.group(jobs[0]), sum(job.elements for job in jobs)
+            if planned != group.elements:
+                found = f"{planned} scalar operations are planned for {quoted(names[0])}"
                 yield (
                     f"network {quoted(network)}, mini-batch {batch}: {found}, it has"
                     f" {group.elements}"
@@ -210,8 +187,9 @@ class Work:
                         f" not its share of {group.elements}"
                     )
 
-    def rebuilt(self) -> Rebuilt:
-        """All jobs, with the operands that the model gives them."""
+    def rebuilt(self) -> tuple[Workload, list[PlannedJob]]:
+        """All jobs as the model makes them, in an order in which one core could run them, and the
+        plan's own in that order."""
         order = sorted(self.plan.jobs, key=self._place)
         index = {job.name: number for number, job in enumerate(order)}
         producer = {
@@ -221,7 +199,10 @@ class Work:
         jobs = []
         for job in order:
             group, nests = self.group(job), self._nests(job)
-            reads, writes = tuple(self._reads(job, group)), tuple(self._writes(job, group, nests))
+            reads, writes = (
+                tuple(self._reads(job, group, nests)),
+                tuple(self._writes(job, group, nests)),
+            )
             after = tuple(sorted({producer[operand.tensor] for operand in reads} - {-1}))
             jobs.append(
                 Job(
@@ -251,7 +232,7 @@ class Work:
             )
             for t in self.plan.tensors
         )
-        return Rebuilt(Workload(self.plan.networks, tuple(jobs), tensors), tuple(order))
+        return Workload(self.plan.networks, tuple(jobs), tensors), order
 
     def _place(self, job: PlannedJob) -> tuple[int, int, int, int]:
         return (
@@ -264,7 +245,8 @@ class Work:
     def _share(self, job: PlannedJob) -> tuple[int, int]:
         """A job's part of its operators' result, and all of it, in elements."""
         group = self.group(job)
-        if self._adds_only(job):
+        # What a piece leaves to the next of its chain are sums, and no result yet.
+        if self._facts.sums(job.writes):
             return 0, math.prod(group.shape)
         return (volume(job.ranges), math.prod(group.shape)) if job.ranges else (1, 1)
 
@@ -305,8 +287,7 @@ class Work:
             nest = next(own, -1)
             yield Operand(name, tensor.bytes, Role.OUTPUT if nest >= 0 else Role.ONCE, nest)
 
-    def _reads(self, job: PlannedJob, group: Group) -> Iterator[Operand]:
-        nests = self._nests(job)
+    def _reads(self, job: PlannedJob, group: Group, nests: Sequence[LoopNest]) -> Iterator[Operand]:
         for storage, touched in group.reads.items():
             shares = self._shares(job, group, storage, touched)
             names = {storage, *group.operands_with(storage)}
@@ -316,13 +297,8 @@ class Work:
                 yield from (
                     Operand(name, size, role, nest) for name, size in shares.items() if size
                 )
-        for name in dict.fromkeys(operand.tensor for operand in job.reads):
-            if self._tensors[name].summed:
-                yield Operand(name, self._tensors[name].bytes)
-
-    def _adds_only(self, job: PlannedJob) -> bool:
-        """Whether a piece leaves its sums to the next of its chain."""
-        return any(self._tensors[operand.tensor].summed for operand in job.writes)
+        for name, tensor in self._facts.sums(job.reads).items():
+            yield Operand(name, tensor.bytes)
 
     def _shares(self, job: PlannedJob, group: Group, storage: str, touched: int) -> dict[str, int]:
         """Bytes of each tensor of a storage that a job reads: those of its boxes, or for whole jobs

@@ -97,53 +97,43 @@ class DesignPoint(PointFigures):
         return json_of(self, PointJson, energy=cost if self.planned else None)
 
 
-def point_from(content: Mapping[str, Any]) -> DesignPoint:
-    """Make a point of what :func:`dataclasses.asdict` and JSON have made of it."""
-    return DesignPoint(
-        **{**content, "violations": tuple(Violation(**each) for each in content["violations"])}
-    )
-
-
 def frames_of(graphs: Sequence[Graph], mini_batches: int) -> int:
     """Samples of the network that has the fewest: its batch times the mini-batches."""
     return min(graph.batch for graph in graphs) * mini_batches
 
 
-def plan_point(
-    graphs: Sequence[Graph],
-    target: Target,
-    at: Mapping[str, float | str],
-    options: Mapping[str, Any],
-) -> DesignPoint:
+@dataclass(frozen=True)
+class Setting:
+    """What is planned where, and how: ``at`` names the machine by values of axes, and ``options``
+    are further arguments of :func:`loadmaster.plan`."""
+
+    graphs: tuple[Graph, ...]
+    target: Target
+    at: Mapping[str, float | str]
+    options: Mapping[str, Any]
+
+
+def plan_point(setting: Setting) -> DesignPoint:
     """Plan for one machine, check the plan, and keep its figures."""
+    return point_and_plan(setting)[0]
+
+
+def point_and_plan(setting: Setting) -> tuple[DesignPoint, Plan | None]:
+    """As :func:`plan_point`, with the plan, if there is one."""
     from loadmaster.planning.planner import plan
-
-    try:
-        result = plan(graphs, target, **options)
-    except CapacityError as error:
-        return no_plan(target, at, str(error))
-    return point_of(result, target, at, frames_of(graphs, options.get("mini_batches", 1)))
-
-
-def no_plan(target: Target, at: Mapping[str, float | str], reason: str) -> DesignPoint:
-    """Make the point of a machine for which there is no plan."""
-    return DesignPoint(
-        at, size_of(target), bandwidth_of(target), area(target), "no plan", reason=reason
-    )
-
-
-def point_of(
-    result: Plan, target: Target, at: Mapping[str, float | str], frames: int
-) -> DesignPoint:
-    """Check a plan, and keep its figures."""
     from loadmaster.planning.verify.plan import verify
 
+    target, options = setting.target, setting.options
+    size = 0 if target.fast is None else target.fast.capacity
+    bandwidth = min(target.main.read_bandwidth, target.main.write_bandwidth)
+    machine = (setting.at, size, bandwidth, area(target))
+    try:
+        result = plan(setting.graphs, target, **options)
+    except CapacityError as error:
+        return DesignPoint(*machine, "no plan", reason=str(error)), None
     metrics = result.metrics
-    return DesignPoint(
-        at,
-        size_of(target),
-        bandwidth_of(target),
-        area(target),
+    point = DesignPoint(
+        *machine,
         result.status,
         makespan=metrics.makespan.value,
         lower_bound=metrics.makespan.lower_bound,
@@ -155,16 +145,7 @@ def point_of(
         energy_bound=metrics.energy.lower_bound,
         gap=result.objective.gap,
         missed=result.missed,
-        frames=frames,
+        frames=frames_of(setting.graphs, options.get("mini_batches", 1)),
         violations=verify(result),
     )
-
-
-def size_of(target: Target) -> int:
-    """Bytes of the scratchpad."""
-    return 0 if target.fast is None else target.fast.capacity
-
-
-def bandwidth_of(target: Target) -> float:
-    """Bytes/s of main memory, of the slower direction."""
-    return min(target.main.read_bandwidth, target.main.write_bandwidth)
+    return point, result

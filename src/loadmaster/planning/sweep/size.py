@@ -9,28 +9,29 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.errors import PlanError
 from loadmaster.core.json_object import json_of
 from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Interrupts, Progress, deferred_interrupts, no_progress
 from loadmaster.core.provenance import Costs, Provenance, costs_of
 from loadmaster.core.quantity import Quantity
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import least_table
-from loadmaster.planning.bounds import goal_bounds
-from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.decisions import Bounds
-from loadmaster.planning.goal import Goal, goal_of
+from loadmaster.planning.goal import goal_of
 from loadmaster.planning.plan import Plan
-from loadmaster.planning.planner import plan
+from loadmaster.planning.proven import proven_bounds
 from loadmaster.planning.sweep.axes import Axis, machine, plain
 from loadmaster.planning.sweep.limits import Limits, LimitsJson
 from loadmaster.planning.sweep.orders import order_of
-from loadmaster.planning.sweep.points import DesignPoint, PointJson, frames_of, no_plan, point_of
+from loadmaster.planning.sweep.points import (
+    DesignPoint,
+    PointJson,
+    Setting,
+    frames_of,
+    point_and_plan,
+)
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import as_target
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
 
 
@@ -44,15 +45,13 @@ def lower_bounds(
     """The bounds that :func:`loadmaster.plan` states with its plans: under every cut, or of the
     jobs where nothing can be cut."""
 
-    def goal_for(workload: Workload) -> Goal:
-        return goal_of(workload, "throughput", None, deadlines, periods)
-
-    rates = energy_rates(target)
-    found = network_bounds(graphs, target, mini_batches, goal_for, rates)
-    if found is not None:
-        return found
-    workload = lower(graphs, target, mini_batches=mini_batches)
-    return goal_bounds(workload, least_table(workload, target), target, rates, goal_for(workload))
+    return proven_bounds(
+        graphs,
+        target,
+        mini_batches,
+        lambda jobs: goal_of(jobs, "throughput", None, deadlines, periods),
+        lambda: lower(graphs, target, mini_batches=mini_batches),
+    )
 
 
 class Verdict(StrEnum):
@@ -292,27 +291,21 @@ def size(
             interrupts,
         )
         search.bisect() if order else search.scan()
-    names, precisions = (
+    found = search.plans[min(search.plans)] if search.plans else None
+    trials = tuple(search.trials[n] for n in sorted(search.trials))
+    return Sizing(
         tuple(graph.name for graph in graphs),
         tuple(graph.precision for graph in graphs),
-    )
-    best = search.plans[min(search.plans)] if search.plans else None
-    trials = tuple(search.trials[n] for n in sorted(search.trials))
-    costs = (target.costs_by("cost model", sum(trial.point is not None for trial in trials)),)
-    stopped, seed = interrupts.requested, options.get("seed", 0)
-    return Sizing(
-        names,
-        precisions,
         target,
         axis.name,
         values,
         order != 0,
         limits,
         trials,
-        best,
-        stopped,
-        seed,
-        costs,
+        found,
+        interrupts.requested,
+        options.get("seed", 0),
+        (target.costs_by("cost model", sum(trial.point is not None for trial in trials)),),
     )
 
 
@@ -359,10 +352,7 @@ class _Search:
     def _excluded(self, n: int) -> bool:
         """Whether a bound shows that no plan of a value keeps the limits."""
         self.progress(f"{self.axis} {self.values[n]}: bounding", 0.0)
-        mini_batches, periods = (
-            self.options.get("mini_batches", 1),
-            self.options.get("periods") or {},
-        )
+        mini_batches, periods = self._mini_batches, self.options.get("periods") or {}
         bounds = lower_bounds(
             self.graphs, self._machine(n), mini_batches, self.limits.deadlines or {}, periods
         )
@@ -373,38 +363,37 @@ class _Search:
 
     def _suffices(self, n: int) -> bool:
         """Whether a plan of a value keeps the limits."""
-        value, own = self.values[n], self._machine(n)
+        value = self.values[n]
         tried = sum(trial.verdict is not Verdict.IMPOSSIBLE for trial in self.trials.values())
 
         def report(stage: str, _: float) -> None:
             self.progress(f"{self.axis} {value}: {stage}", tried / self.most)
 
-        frames = frames_of(self.graphs, self.options.get("mini_batches", 1))
+        options = {**self.options, **self._goal(), "progress": report}
         at = {self.axis: plain(value)}
-        try:
-            made = plan(self.graphs, own, progress=report, **self._options(frames))
-        except CapacityError as error:
-            self.trials[n] = Trial(
-                value, Verdict.NOT_FOUND, str(error), no_plan(own, at, str(error))
-            )
-            return False
-        point = point_of(made, own, at, frames)
+        point, made = point_and_plan(Setting(self.graphs, self._machine(n), at, options))
         met = self.limits.met_by(point)
-        self.trials[n] = Trial(value, Verdict.SUFFICES if met else Verdict.NOT_FOUND, "", point)
-        if met:
+        verdict = Verdict.SUFFICES if met else Verdict.NOT_FOUND
+        self.trials[n] = Trial(value, verdict, point.reason, point)
+        if made is not None and met:
             self.plans[n] = made
         return met
 
-    def _options(self, frames: int) -> dict[str, Any]:
+    def _goal(self) -> dict[str, Any]:
         """How points are planned: deadlines come before every objective, so that energy is
         minimised within the time that is allowed."""
-        deadlines, longest = dict(self.limits.deadlines or {}), self.limits.seconds(frames)
+        deadlines = dict(self.limits.deadlines or {})
         if self.limits.energy is None:
-            return {**self.options, "deadlines": deadlines}
+            return {"deadlines": deadlines}
+        longest = self.limits.seconds(frames_of(self.graphs, self._mini_batches))
         if longest is not None and not self.options.get("periods"):
             for name in unique_names(graph.name for graph in self.graphs):
                 deadlines[name] = min(longest, deadlines.get(name, longest))
-        return {**self.options, "deadlines": deadlines, "objective": "energy"}
+        return {"deadlines": deadlines, "objective": "energy"}
+
+    @property
+    def _mini_batches(self) -> int:
+        return int(self.options.get("mini_batches", 1))
 
     def _machine(self, n: int) -> Target:
         return machine(self.target, [(self.axis, self.values[n])])

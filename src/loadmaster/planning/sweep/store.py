@@ -11,8 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from loadmaster.core.errors import Violation
 from loadmaster.core.store import Store
-from loadmaster.planning.sweep.points import DesignPoint, point_from
+from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 
@@ -55,7 +56,12 @@ class SweepStore:
     def get(self, key: str) -> DesignPoint | None:
         """What was put there under this key, or None."""
         content = self._store.get(key)
-        return None if content is None else point_from(json.loads(content))
+        if content is None:
+            return None
+        found = json.loads(content)
+        return DesignPoint(
+            **found | {"violations": tuple(Violation(**each) for each in found["violations"])}
+        )
 
     def put(self, key: str, point: DesignPoint) -> None:
         """Keep a point; it is on the disk when this returns."""

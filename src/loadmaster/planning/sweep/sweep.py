@@ -6,8 +6,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from loadmaster.planning.sweep.axes import BATCH, MINI_BATCHES, NETWORKS, Axis, 
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
 from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.orders import is_no_better, order_of
-from loadmaster.planning.sweep.points import DesignPoint, plan_point
+from loadmaster.planning.sweep.points import DesignPoint, Setting, plan_point
 from loadmaster.planning.sweep.store import SweepStore, networks_key, point_key
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.targets.hardware import Target
@@ -151,19 +151,22 @@ def sweep(
     of_key = dict(zip(keys, points, strict=True))
     todo = {key: point for key, point in of_key.items() if key not in found}
     warm_starts = WarmStarts([order_of(axis, target) for axis in axes])
-    with nullcontext(executor) if executor is not None else _processes_if(bool(todo)) as workers:
+    given = executor is not None or not todo
+    with nullcontext(executor) if given else local_processes() as workers:
         while todo and workers is not None and _plan_all(workers, todo, keep):
-            slower = (
-                warm_starts.of(found)
-                if options.get("objective", "throughput") == "throughput"
-                else {}
-            )
-            todo = {key: of_key[key].started_from(of_key[source]) for key, source in slower.items()}
+            timed = options.get("objective", "throughput") == "throughput"
+            slower = warm_starts.of(found) if timed else {}
+            todo = {
+                key: _started_from(of_key[key], of_key[source]) for key, source in slower.items()
+            }
     finished = tuple(found[key] for key in keys if key in found)
     costs = (target.costs_by("cost model", len(finished)),)
     free = tuple(axis.name for axis in axes if not _changes_area(axis, target))
     return Sweep(
-        _described(graphs),
+        tuple(
+            SweptNetwork(g.name, g.precision, g.batch, g.macs, g.bytes_of(TensorKind.WEIGHT))
+            for g in graphs
+        ),
         target,
         tuple(axes),
         finished,
@@ -175,18 +178,9 @@ def sweep(
     )
 
 
-@dataclass(frozen=True)
-class _Point:
-    """What is planned where, and how."""
-
-    graphs: tuple[Graph, ...]
-    target: Target
-    at: Mapping[str, float | str]
-    options: Mapping[str, Any]
-
-    def started_from(self, other: _Point) -> _Point:
-        """The same, with the plan of another point's machine as a candidate."""
-        return _Point(self.graphs, self.target, self.at, {**self.options, "smaller": other.target})
+def _started_from(point: Setting, other: Setting) -> Setting:
+    """The same point, with the plan of the other's machine as a candidate."""
+    return replace(point, options={**point.options, "smaller": other.target})
 
 
 def _points(
@@ -195,7 +189,7 @@ def _points(
     axes: Sequence[Axis],
     load: Loader | None,
     options: Mapping[str, Any],
-) -> list[_Point]:
+) -> list[Setting]:
     """Every combination of values, the last axis changing fastest; points that run the same
     networks share them."""
     chosen: dict[tuple[float | str, float | str], tuple[Graph, ...]] = {}
@@ -205,22 +199,13 @@ def _points(
         workload = at.get(BATCH, 0), at.get(NETWORKS, "")
         if workload not in chosen:
             chosen[workload] = _subset(_batched(graphs, load, int(workload[0])), str(workload[1]))
-        own = machine(
-            target,
-            [
-                (axis.name, value)
-                for axis, value in zip(axes, values, strict=True)
-                if axis.is_machine
-            ],
-        )
-        points.append(
-            _Point(
-                chosen[workload],
-                own,
-                at,
-                {**options, **({MINI_BATCHES: at[MINI_BATCHES]} if MINI_BATCHES in at else {})},
-            )
-        )
+        fields = [
+            (axis.name, value) for axis, value in zip(axes, values, strict=True) if axis.is_machine
+        ]
+        own = dict(options)
+        if MINI_BATCHES in at:
+            own[MINI_BATCHES] = at[MINI_BATCHES]
+        points.append(Setting(chosen[workload], machine(target, fields), at, own))
     return points
 
 
@@ -257,28 +242,15 @@ def _changes_area(axis: Axis, target: Target) -> bool:
     )
 
 
-def _described(graphs: Sequence[Graph]) -> tuple[SweptNetwork, ...]:
-    return tuple(
-        SweptNetwork(g.name, g.precision, g.batch, g.macs, g.bytes_of(TensorKind.WEIGHT))
-        for g in graphs
-    )
-
-
-def _processes_if(needed: bool) -> AbstractContextManager[Executor | None]:
-    return local_processes() if needed else nullcontext()
-
-
 def _plan_all(
-    workers: Executor, todo: Mapping[str, _Point], keep: Callable[[str, DesignPoint], None]
+    workers: Executor, todo: Mapping[str, Setting], keep: Callable[[str, DesignPoint], None]
 ) -> bool:
     """Hand each finished point to ``keep`` at once; after Ctrl-C no further one is begun. Whether
     all are finished."""
     futures: dict[Future[DesignPoint], str] = {}
     try:
         for key, point in todo.items():
-            futures[
-                workers.submit(plan_point, point.graphs, point.target, point.at, point.options)
-            ] = key
+            futures[workers.submit(plan_point, point)] = key
         for future in as_completed(futures):
             keep(futures[future], future.result())
         return True

@@ -4,8 +4,7 @@ together with its reason."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from loadmaster.planning.plan_records import PlannedJob, PlannedOperand
 from loadmaster.planning.verify.boxes import hull, taken, text, whole
@@ -24,27 +23,20 @@ def dataflow(facts: Facts) -> Iterator[str]:
     yield from _origins(facts, flows)
     yield from _ends(facts, flows)
     yield from _vain(facts, flows)
-    for job in facts.plan.jobs:
-        part = flows[job.network].part(job.operators)
-        read, strays = _by_storage(facts, job, job.reads, part.needed)
-        yield from (
-            f"job {quoted(job.name)} reads {quoted(name)}, which none of its operators reads"
-            for name in strays
-        )
-        # What a piece needs follows from the model's windows, which may be nothing.
-        if not job.ranges:
-            yield from _incomplete(facts, job, part.needed, read)
-        yield from _results(facts, job, part)
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Storages that operators which run as one job read from outside, write, and have to write
-    because others use them."""
-
-    needed: Set[str]
-    made: Set[str]
-    wanted: Set[str]
+    for (network, _, operators), jobs in facts.pieces.items():
+        flow = flows[network]
+        made = flow.touched(operators, flow.writes)
+        needed = flow.touched(operators, flow.reads) - made
+        for job in jobs:
+            read, strays = _by_storage(facts, job, job.reads, needed)
+            yield from (
+                f"job {quoted(job.name)} reads {quoted(name)}, which none of its operators reads"
+                for name in strays
+            )
+            # What a piece needs follows from the model's windows, which may be nothing.
+            if not job.ranges:
+                yield from _incomplete(facts, job, needed, read)
+            yield from _results(facts, job, made, flow.wanted(operators, made))
 
 
 class _Flow:
@@ -52,27 +44,25 @@ class _Flow:
 
     def __init__(self, network: NetworkInfo) -> None:
         self.inputs, self.outputs = set(network.inputs), set(network.outputs)
-        self._reads, self._writes, self.readers = (defaultdict[str, set[str]](set) for _ in "rwu")
-        self._parts: dict[tuple[str, ...], _Part] = {}
+        self.reads, self.writes, self.readers = (defaultdict[str, set[str]](set) for _ in "rwu")
         for operator in network.operators:
-            self._reads[operator.name].update(operator.reads)
-            self._writes[operator.name].update(operator.writes)
+            self.reads[operator.name].update(operator.reads)
+            self.writes[operator.name].update(operator.writes)
             for storage in operator.reads:
                 self.readers[storage].add(operator.name)
-        self.written = frozenset[str]().union(*self._writes.values())
+        self.written = self.touched(self.writes, self.writes)
 
-    def part(self, operators: tuple[str, ...]) -> _Part:
-        """What a job of these operators has to do; the same for all mini-batches and tiles."""
-        if operators not in self._parts:
-            made = set[str]().union(*(self._writes.get(name, ()) for name in operators))
-            read = set[str]().union(*(self._reads.get(name, ()) for name in operators))
-            wanted = {
-                name
-                for name in made
-                if name in self.outputs or not self.readers.get(name, set()) <= set(operators)
-            }
-            self._parts[operators] = _Part(read - made, made, wanted)
-        return self._parts[operators]
+    def touched(self, operators: Iterable[str], by: Mapping[str, Set[str]]) -> Set[str]:
+        """Storages that some operators read, or write."""
+        return frozenset[str]().union(*(by.get(name, ()) for name in operators))
+
+    def wanted(self, operators: Iterable[str], made: Set[str]) -> Set[str]:
+        """What operators that run as one job have to write, because others use it."""
+        return {
+            name
+            for name in made
+            if name in self.outputs or not self.readers.get(name, set()) <= set(operators)
+        }
 
 
 def _origins(facts: Facts, flows: dict[str, _Flow]) -> Iterator[str]:
@@ -155,34 +145,31 @@ def _incomplete(facts: Facts, job: PlannedJob, needed: Set[str], read: Operands)
             yield f"{label} does not read {quoted(storage)}, which its operators need"
             continue
         parts = facts.parts(job.network, storage, job.mini_batch)
-        if len(parts) == 1 and not read[storage][0].ranges:
-            continue
-        shape = parts[0].shape
-        if any(part.shape != shape for part in parts):
-            # Other checks report that.
-            continue
-        box = hull(taken(operand, facts.tensors[operand.tensor]) for operand in read[storage])
-        if box == whole(shape):
-            continue
         lacking = {part.name for part in parts} - {operand.tensor for operand in read[storage]}
         yield from (
             f"{label} does not read {quoted(name)}, a part of what its operators need"
             for name in sorted(lacking)
         )
-        if not lacking:
-            yield f"{label} reads {text(box)} of {quoted(storage)}, of which its operators need all"
+        # Parts of different shapes are found by the check of parts.
+        if not lacking and len({part.shape for part in parts}) == 1:
+            box = hull(taken(operand, facts.tensors[operand.tensor]) for operand in read[storage])
+            if box != whole(parts[0].shape):
+                yield (
+                    f"{label} reads {text(box)} of {quoted(storage)}, of which its operators need"
+                    " all"
+                )
 
 
-def _results(facts: Facts, job: PlannedJob, part: _Part) -> Iterator[str]:
+def _results(facts: Facts, job: PlannedJob, made: Set[str], wanted: Set[str]) -> Iterator[str]:
     """What a job writes against what its operators make."""
     label = f"job {quoted(job.name)}"
-    written, strays = _by_storage(facts, job, job.writes, part.made)
+    written, strays = _by_storage(facts, job, job.writes, made)
     yield from (
         f"{label} writes {quoted(name)}, which none of its operators writes" for name in strays
     )
     # A piece that leaves partial sums to the next of its chain makes no result.
-    leaves = any(facts.tensors[operand.tensor].summed for operand in job.writes)
-    for storage in sorted(part.wanted - written.keys()) if not leaves else ():
+    due = set() if facts.sums(job.writes) else wanted - written.keys()
+    for storage in sorted(due):
         yield f"{label} does not write {quoted(storage)}, which others need"
     for storage, operands in written.items():
         names = {operand.tensor for operand in operands}

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, format_joules
-from loadmaster.planning.verify.facts import Facts, quoted
+from loadmaster.planning.verify.facts import Facts, bounded, quoted, same
 from loadmaster.targets.hardware import Core, Memory
 
 _LEAST_MAC = ((8, "mac_int8", 0.3e-12), (16, "mac_fp16", 2.0e-12), (32, "mac_fp32", 4.6e-12))
@@ -43,10 +43,9 @@ def energy(facts: Facts) -> Iterator[str]:
     the plan all that and static power."""
     plan, metrics = facts.plan, facts.plan.metrics
     taken = dict.fromkeys(plan.byte_energy, 0)
-    cores = {core.name: core for core in plan.target.cores}
     for job in plan.jobs:
         taken[job.core] += fj(job.energy)
-        least = _of_mac(cores[job.core], job.bits)
+        least = _of_mac(facts.cores[job.core], job.bits)
         if job.energy < job.macs * least * (1 - 1e-9):
             work = f"{job.macs} multiply-accumulates of {job.bits} bits"
             yield (
@@ -58,24 +57,17 @@ def energy(facts: Facts) -> Iterator[str]:
         for place in (transfer.source, transfer.destination):
             taken[place] += transfer.bytes * of_byte[place]
     for place, found in taken.items():
-        if metrics.energy_by[place] != found / FEMTOJOULES:
-            yield (
-                f"the energy of {place} is said to be {metrics.energy_by[place]:.17g} J, its"
-                f" records take {found / FEMTOJOULES:.17g}"
-            )
+        what = f"the energy of {place}"
+        yield from same(what, metrics.energy_by[place], found / FEMTOJOULES, _joules)
     total = sum(taken.values()) + round(
         plan.target.static_power * (FEMTOJOULES // PICOSECONDS) * facts.makespan
     )
-    if metrics.energy.value != total / FEMTOJOULES:
-        yield (
-            f"the energy is said to be {metrics.energy.value:.17g} J, but is"
-            f" {total / FEMTOJOULES:.17g}"
-        )
-    if metrics.energy.lower_bound > metrics.energy.value:
-        yield (
-            f"the energy of {metrics.energy.value:.17g} J is said to be at least"
-            f" {metrics.energy.lower_bound:.17g}"
-        )
+    yield from same("the energy", metrics.energy.value, total / FEMTOJOULES, _joules)
+    yield from bounded("the energy", metrics.energy, _joules)
+
+
+def _joules(value: float) -> str:
+    return f"{value:.17g} J"
 
 
 def _of_mac(core: Core, width: int) -> float:

@@ -1,8 +1,8 @@
 """What the checks look up: the plan's records by name, its jobs and copies as one list of steps,
 and who touches what where.
 
-Each is built on first use: those that need sound numbers and names are first used by checks that
-come after the checks of these.
+Those that need sound numbers and names are built on first use, by checks that come after the checks
+of these.
 """
 
 from __future__ import annotations
@@ -10,17 +10,24 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from loadmaster.core.units import PICOSECONDS, format_seconds
-from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlannedTransfer, PlanRecord
-from loadmaster.targets.hardware import Memory
+from loadmaster.planning.plan_records import (
+    Cost,
+    PlannedJob,
+    PlannedOperand,
+    PlannedTensor,
+    PlannedTransfer,
+    PlanRecord,
+)
 
-Timed = PlannedJob | PlannedTransfer
+Group = tuple[str, int, tuple[str, ...]]
+"""Network, mini-batch and operators, which the pieces of an operator have in common."""
 _LONGEST_NAME = 120
 """Characters of a name that a message quotes, at most."""
 
@@ -77,37 +84,67 @@ def transfer_label(transfer: PlannedTransfer) -> str:
     )
 
 
-@dataclass(frozen=True)
+def same(
+    what: str, said: float, found: float, shown: Callable[[float], str] = str
+) -> Iterator[str]:
+    """A figure is what it is found to be."""
+    if said != found:
+        yield f"{what} is said to be {shown(said)}, but is {shown(found)}"
+
+
+def bounded(what: str, stated: Cost, shown: Callable[[float], str]) -> Iterator[str]:
+    """A figure is not below what is said to be its bound."""
+    if stated.lower_bound > stated.value:
+        yield f"{what} of {shown(stated.value)} is said to be at least {shown(stated.lower_bound)}"
+
+
 class Facts:
-    """A plan and the indices that the checks share. All of them are built once, in O(n log n)."""
+    """A plan and the indices that the checks share, all of them built once, in O(n log n)."""
 
-    plan: PlanRecord
-
-    @cached_property
-    def memories(self) -> dict[str, Memory]:
+    def __init__(self, plan: PlanRecord) -> None:
+        self.plan = plan
+        self.memories = {memory.name: memory for memory in plan.target.memories}
         """Shared memories by name."""
-        return {memory.name: memory for memory in self.plan.target.memories}
-
-    @cached_property
-    def capacities(self) -> dict[str, int]:
+        self.cores = {core.name: core for core in plan.target.cores}
+        """Cores by name."""
+        self.capacities = {name: core.buffer for name, core in self.cores.items()}
         """Bytes of every shared memory and every private buffer."""
-        buffers = {core.name: core.buffer for core in self.plan.target.cores}
-        return buffers | {name: memory.capacity for name, memory in self.memories.items()}
-
-    @cached_property
-    def tensors(self) -> dict[str, PlannedTensor]:
+        self.capacities |= {name: memory.capacity for name, memory in self.memories.items()}
+        self.tensors = {tensor.name: tensor for tensor in plan.tensors}
         """Tensors by name."""
-        return {tensor.name: tensor for tensor in self.plan.tensors}
-
-    @cached_property
-    def stored(self) -> dict[tuple[str, str, int], list[PlannedTensor]]:
+        self.jobs = {job.name: job for job in plan.jobs}
+        """Jobs by name."""
+        self.operators = {
+            (network.name, operator.name): operator
+            for network in plan.networks
+            for operator in network.operators
+        }
+        """Operators by network and name."""
+        self.operands = [
+            (job, operand, written)
+            for job in plan.jobs
+            for written, side in ((False, job.reads), (True, job.writes))
+            for operand in side
+        ]
+        """Every operand of every job, first those that it reads, and whether it writes it."""
+        self.copies = tuple(transfer for transfer in plan.transfers if not transfer.job)
+        """Transfers between memories that serve no single job."""
+        self.moving: tuple[PlannedJob | PlannedTransfer, ...] = (*plan.jobs, *plan.transfers)
+        """All jobs and transfers."""
+        self.pieces = defaultdict[Group, list[PlannedJob]](list)
+        """Jobs that do the same operators of the same mini-batch."""
+        for job in plan.jobs:
+            self.pieces[group_of(job)].append(job)
+        self.stored = defaultdict[tuple[str, str, int], list[PlannedTensor]](list)
         """Tensors by network, storage and mini-batch, but for partial sums; weights have mini-batch
         -1."""
-        found = defaultdict(list)
-        for tensor in (each for each in self.plan.tensors if not each.summed):
+        for tensor in (each for each in plan.tensors if not each.summed):
             batch = -1 if tensor.kind == "weight" else tensor.mini_batch
-            found[tensor.network, tensor.storage, batch].append(tensor)
-        return found
+            self.stored[tensor.network, tensor.storage, batch].append(tensor)
+        self.groups = defaultdict[str, list[int]](list)
+        """Allocations of every memory that has any."""
+        for i, allocation in enumerate(plan.allocations):
+            self.groups[allocation.memory].append(i)
 
     def parts(self, network: str, storage: str, mini_batch: int) -> list[PlannedTensor]:
         """All tensors that hold a storage for a mini-batch."""
@@ -115,44 +152,30 @@ class Facts:
             (network, storage, -1), []
         )
 
-    @cached_property
-    def jobs(self) -> dict[str, PlannedJob]:
-        """Jobs by name."""
-        return {job.name: job for job in self.plan.jobs}
-
-    @cached_property
-    def copies(self) -> tuple[PlannedTransfer, ...]:
-        """Transfers between memories that serve no single job."""
-        return tuple(transfer for transfer in self.plan.transfers if not transfer.job)
+    def sums(self, operands: tuple[PlannedOperand, ...]) -> dict[str, PlannedTensor]:
+        """The tensors among operands that hold partial sums."""
+        tensors = (self.tensors[operand.tensor] for operand in operands)
+        return {tensor.name: tensor for tensor in tensors if tensor.summed}
 
     @cached_property
     def makespan(self) -> int:
         """When the last job or transfer ends, in picoseconds."""
-        plan = self.plan
-        return max((ps(each.end) for each in chain[Timed](plan.jobs, plan.transfers)), default=0)
-
-    @cached_property
-    def tasks(self) -> list[Timed]:
-        """All jobs, in the plan's order, then all copies."""
-        return [*self.plan.jobs, *self.copies]
+        return max((ps(each.end) for each in self.moving), default=0)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The tasks with their times in picoseconds."""
+        """All jobs, in the plan's order, then all copies."""
         return tuple(
-            Step(
-                f"{'job' if isinstance(task, PlannedJob) else 'copy'} {quoted(task.name)}",
-                ps(task.start),
-                ps(task.end),
-                task.after,
-            )
-            for task in self.tasks
+            Step(f"{kind} {quoted(task.name)}", ps(task.start), ps(task.end), task.after)
+            for kind, tasks in (("job", self.plan.jobs), ("copy", self.copies))
+            for task in tasks
         )
 
     @cached_property
     def step_of(self) -> dict[str, int]:
         """Index of every step by the name of its job or copy."""
-        return {task.name: i for i, task in enumerate(self.tasks)}
+        names = (task.name for task in self.moving if isinstance(task, PlannedJob) or not task.job)
+        return {name: i for i, name in enumerate(names)}
 
     @cached_property
     def core_orders(self) -> dict[str, list[int]]:
@@ -201,22 +224,12 @@ class Facts:
         return own[at][2] if at >= 0 and own[at][1] >= end else None
 
     @cached_property
-    def groups(self) -> dict[str, list[int]]:
-        """Allocations of every memory that has any."""
-        groups = defaultdict(list)
-        for i, allocation in enumerate(self.plan.allocations):
-            groups[allocation.memory].append(i)
-        return groups
-
-    @cached_property
     def uses(self) -> list[Use]:
         """Every use of a tensor in a memory by a job, and then by a copy, which reads at its source
         and writes at its destination."""
         found = [
-            (step, operand.tensor, operand.memory, written)
-            for step, job in enumerate(self.plan.jobs)
-            for written, side in ((False, job.reads), (True, job.writes))
-            for operand in side
+            (self.step_of[job.name], operand.tensor, operand.memory, written)
+            for job, operand, written in self.operands
         ]
         for step, copy in enumerate(self.copies, len(self.plan.jobs)):
             found.append((step, copy.tensor, copy.source, False))
@@ -239,6 +252,15 @@ class Facts:
         return found
 
     @cached_property
+    def fetches(self) -> list[tuple[Use, list[int]]]:
+        """Uses that read what was not there from the start, with the steps that put it there."""
+        return [
+            (use, self.deliveries.get(use.held, []))
+            for use in self.uses
+            if not use.written and use.held is not None and use.held not in self.initial
+        ]
+
+    @cached_property
     def initial(self) -> set[int]:
         """Allocations that hold their content from the start: those of inputs and weights in main
         memory from time 0."""
@@ -250,3 +272,8 @@ class Facts:
             and not self.spans[i][0]
             and not self.tensors[each.tensor].producer
         }
+
+
+def group_of(job: PlannedJob) -> Group:
+    """What the pieces of an operator have in common."""
+    return job.network, job.mini_batch, job.operators

@@ -4,13 +4,11 @@ its bound."""
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
-import numpy as np
-
-from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import (
     FEMTOJOULES,
     PICOSECONDS,
@@ -18,9 +16,9 @@ from loadmaster.core.units import (
     format_rate,
     format_seconds,
 )
-from loadmaster.planning.plan_records import LinkSegment, PlannedTransfer, Rate
+from loadmaster.planning.plan_records import Cost, LinkSegment, PlannedTransfer, Rate
 from loadmaster.planning.verify.energy import fj
-from loadmaster.planning.verify.facts import Facts, ps, quoted, span, when
+from loadmaster.planning.verify.facts import Facts, bounded, ps, quoted, same, span, when
 from loadmaster.targets.hardware import Memory
 
 
@@ -60,13 +58,6 @@ def _excess(memory: Memory, segment: LinkSegment) -> Iterator[str]:
         )
 
 
-def _spans(records: Sequence[LinkSegment | PlannedTransfer]) -> tuple[Ints, Ints]:
-    """Start and end of every record, in picoseconds."""
-    spans = [(ps(record.start), ps(record.end)) for record in records]
-    start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
-    return start, end
-
-
 def _astray(facts: Facts, name: str) -> Iterator[str]:
     """The first time at which a curve has moved less than the transfers that have ended, or more
     than those that have begun: in bytes, or in seconds of the link's time.
@@ -75,40 +66,41 @@ def _astray(facts: Facts, name: str) -> Iterator[str]:
     """
     memory, segments = facts.memories[name], facts.plan.links[name]
     moves = [each for each in facts.plan.transfers if name in (each.source, each.destination)]
-    begins, ends = _spans(moves)
-    sizes = np.array([move.bytes for move in moves], dtype=np.float64)
-    bandwidth = np.array(
-        [memory.read_bandwidth if move.source == name else memory.write_bandwidth for move in moves]
+    begins, ends = [ps(move.start) for move in moves], [ps(move.end) for move in moves]
+    sizes = [float(move.bytes) for move in moves]
+    lasting = [
+        move.bytes / (memory.read_bandwidth if move.source == name else memory.write_bandwidth)
+        for move in moves
+    ]
+    starts, stops = [ps(each.start) for each in segments], [ps(each.end) for each in segments]
+    measures = (
+        (sizes, [each.bytes_per_second / PICOSECONDS for each in segments], format_bytes),
+        (lasting, [each.load / PICOSECONDS for each in segments], format_seconds),
     )
-    rates = np.array([(each.bytes_per_second, each.load) for each in segments]).reshape(-1, 2)
-    rates /= PICOSECONDS
-    start, end = _spans(segments)
-    bends = np.append(0, np.stack([start, end], axis=1))
-    every = np.unique(np.concatenate([begins, ends, start, end]))
-    measures: tuple[tuple[Floats, Callable[[float], str]], ...] = (
-        (sizes, format_bytes),
-        (sizes / bandwidth, format_seconds),
-    )
-    for (amount, shown), rate in zip(measures, rates.T, strict=True):
-        steps = np.stack([np.zeros(len(rate)), (end - start) * rate], axis=1)
-        area = np.interp(every, bends, np.cumsum(np.append(0, steps)))
-        rounding = _moved_by(every - 1, start, rate)
-        most, least = (_moved_by(every, side, amount) for side in (begins, ends))
-        begun = np.append(0, most[:-1])
-        slack = (most[-1] if len(most) else 0) * 1e-6
-        astray = (area < least - slack - rounding) | (area > begun + slack + rounding)
-        for at in np.flatnonzero(astray)[:1].tolist():
-            yield (
-                f"the curve of link {name} has moved {shown(area[at])} by {when(every[at])}, when"
-                f" {shown(least[at])} of its transfers have ended and {shown(begun[at])} have begun"
-            )
+    for amounts, rates, shown in measures:
+        begun, ended = _running(begins, amounts), _running(ends, amounts)
+        whole = [rate * (b - a) for a, b, rate in zip(starts, stops, rates, strict=True)]
+        moved, rounding = _running(stops, whole), _running(starts, rates)
+        slack = sum(amounts) * 1e-6
+        for at in sorted({*begins, *ends, *starts, *stops}):
+            area, least, most = moved(at), ended(at), begun(at - 1)
+            current = bisect_right(starts, at) - 1
+            if current >= 0 and stops[current] > at:
+                area += rates[current] * (at - starts[current])
+            room = slack + rounding(at - 1)
+            if not least - room <= area <= most + room:
+                yield (
+                    f"the curve of link {name} has moved {shown(area)} by {when(at)}, when"
+                    f" {shown(least)} of its transfers have ended and {shown(most)} have begun"
+                )
+                break
 
 
-def _moved_by(every: Ints, times: Ints, size: Floats) -> Floats:
-    """Sums of all that comes until each of the sorted instants."""
-    order = np.argsort(times, kind="stable")
-    total = np.append(0.0, np.cumsum(size[order], dtype=np.float64))
-    return np.asarray(total[np.searchsorted(times[order], every, "right")])
+def _running(times: Sequence[int], amounts: Sequence[float]) -> Callable[[int], float]:
+    """The sum of all that comes until an instant."""
+    ordered = sorted(zip(times, amounts, strict=True))
+    instants, sums = [at for at, _ in ordered], [0.0, *accumulate(each for _, each in ordered)]
+    return lambda at: sums[bisect_right(instants, at)]
 
 
 Key = tuple[str, int]
@@ -122,25 +114,21 @@ def releases(facts: Facts) -> Iterator[str]:
     periods = {timing.network: ps(timing.period) for timing in plan.timings}
     release = {}
     for batch in plan.mini_batches:
-        release[batch.network, batch.number] = ps(batch.release)
-        what = f"the release of {_label((batch.network, batch.number))}"
+        key = batch.network, batch.number
+        release[key] = ps(batch.release)
         due = batch.number * periods.get(batch.network, 0)
-        yield from _same(what, ps(batch.release), due, when)
-    for job in plan.jobs:
-        if ps(job.start) < release.get((job.network, job.mini_batch), 0):
-            yield (
-                f"job {quoted(job.name)} starts at {when(ps(job.start))}, before its mini-batch is"
-                " released"
-            )
-    for copy in facts.copies:
-        tensor = facts.tensors[copy.tensor]
-        if tensor.kind == "input" and ps(copy.start) < release.get(
-            (tensor.network, tensor.mini_batch), 0
-        ):
-            yield (
-                f"copy {quoted(copy.name)} starts at {when(ps(copy.start))}, before its mini-batch"
-                " is released"
-            )
+        yield from same(f"the release of {_label(key)}", release[key], due, when)
+    inputs = {tensor.name for tensor in plan.tensors if tensor.kind == "input"}
+    users = [(job.network, job.mini_batch) for job in plan.jobs]
+    users += [_batch_of(facts, copy) if copy.tensor in inputs else ("", 0) for copy in facts.copies]
+    for step, key in zip(facts.steps, users, strict=True):
+        if step.start < release.get(key, 0):
+            yield f"{step.label} starts at {when(step.start)}, before its mini-batch is released"
+
+
+def _batch_of(facts: Facts, copy: PlannedTransfer) -> Key:
+    tensor = facts.tensors[copy.tensor]
+    return tensor.network, tensor.mini_batch
 
 
 def latencies(facts: Facts) -> Iterator[str]:
@@ -161,9 +149,9 @@ def latencies(facts: Facts) -> Iterator[str]:
         key = job.network, job.mini_batch
         ends[key] = max(ends.get(key, 0), ps(job.end))
     for copy in facts.copies:
-        tensor = facts.tensors[copy.tensor]
-        key = tensor.network, tensor.mini_batch
-        if tensor.is_output and copy.destination == plan.target.main.name and key in ends:
+        key = _batch_of(facts, copy)
+        to_main = copy.destination == plan.target.main.name
+        if facts.tensors[copy.tensor].is_output and to_main and key in ends:
             ends[key] = max(ends[key], ps(copy.end))
     told = Counter((batch.network, batch.number) for batch in plan.mini_batches)
     yield from (f"{_label(key)} is told of {told[key]} times" for key in ends if told[key] != 1)
@@ -172,10 +160,10 @@ def latencies(facts: Facts) -> Iterator[str]:
     for batch in plan.mini_batches:
         key = batch.network, batch.number
         end = ends.get(key, ps(batch.end))
-        yield from _same(f"the end of {_label(key)}", ps(batch.end), end, when)
+        yield from same(f"the end of {_label(key)}", ps(batch.end), end, when)
         latency = end - ps(batch.release)
         longest[batch.network] = max(longest[batch.network], latency)
-        yield from _same(f"the latency of {_label(key)}", ps(batch.latency), latency, when)
+        yield from same(f"the latency of {_label(key)}", ps(batch.latency), latency, when)
         deadline = deadlines.get(batch.network)
         if batch.missed != (deadline is not None and latency > ps(deadline)):
             yield (
@@ -183,41 +171,39 @@ def latencies(facts: Facts) -> Iterator[str]:
                 f" deadline, and takes {when(latency)}"
             )
     for name, found in longest.items():
-        stated = plan.metrics.latency[name]
-        yield from _same(f"the latency of network {quoted(name)}", ps(stated.value), found, when)
-        if stated.lower_bound > stated.value:
-            yield (
-                f"the latency of network {quoted(name)}, {when(found)}, is said to be at least"
-                f" {when(ps(stated.lower_bound))}"
-            )
+        stated, what = plan.metrics.latency[name], f"the latency of network {quoted(name)}"
+        yield from same(what, ps(stated.value), found, when)
+        yield from bounded(what, stated, format_seconds)
 
 
 def objective(facts: Facts) -> Iterator[str]:
     """The objective's value and bound are those of the plan's figures."""
     plan, metrics = facts.plan, facts.plan.metrics
     stated = plan.objective
-    known = {"throughput": metrics.makespan, "energy": metrics.energy} | (
-        {"latency": metrics.latency[stated.network]} if stated.network in metrics.latency else {}
-    )
-    if stated.name == "edp":
-        value = fj(metrics.energy.value) * facts.makespan / (FEMTOJOULES * PICOSECONDS)
-        least = (
-            fj(metrics.energy.lower_bound)
-            * ps(metrics.makespan.lower_bound)
-            / (FEMTOJOULES * PICOSECONDS)
+    edp = [
+        fj(joules) * picoseconds / (FEMTOJOULES * PICOSECONDS)
+        for joules, picoseconds in (
+            (metrics.energy.value, facts.makespan),
+            (metrics.energy.lower_bound, ps(metrics.makespan.lower_bound)),
         )
-    elif stated.name in known:
-        value, least = known[stated.name].value, known[stated.name].lower_bound
-    else:
+    ]
+    known = {"throughput": metrics.makespan, "energy": metrics.energy, "edp": Cost(*edp)}
+    if stated.network in metrics.latency:
+        known["latency"] = metrics.latency[stated.network]
+    if stated.name not in known:
         yield (
             f"the objective {quoted(stated.name)} of network {quoted(stated.network)} is not known"
         )
         return
+    reached = known[stated.name]
     if (stated.name == "latency") != bool(stated.network):
         yield (
             f"the objective {quoted(stated.name)} is said to be of network {quoted(stated.network)}"
         )
-    for what, said, found in (("value", stated.value, value), ("bound", stated.lower_bound, least)):
+    for what, said, found in (
+        ("value", stated.value, reached.value),
+        ("bound", stated.lower_bound, reached.lower_bound),
+    ):
         if abs(said - found) > 1e-12 * found:
             yield (
                 f"the {what} of the objective {stated.name} is said to be {said:.17g}, but is"
@@ -233,15 +219,13 @@ def makespan(facts: Facts) -> Iterator[str]:
     """The makespan is the end of the last job or transfer, and no less than its bound."""
     stated = facts.plan.metrics.makespan
     if ps(stated.value) != facts.makespan:
+        apart = facts.makespan - ps(stated.value)
         yield (
             f"the makespan is said to be {when(ps(stated.value))}, but the last job or transfer"
-            f" ends {_apart(facts, ps(stated.value))}"
+            f" ends {when(abs(apart))} {'earlier' if apart < 0 else 'later'}, at"
+            f" {when(facts.makespan)}"
         )
-    if _least(stated.lower_bound) > ps(stated.value):
-        yield (
-            f"the makespan of {when(ps(stated.value))} is said to be at least"
-            f" {when(_least(stated.lower_bound))}"
-        )
+    yield from bounded("the makespan", stated, format_seconds)
 
 
 def status(facts: Facts) -> Iterator[str]:
@@ -329,12 +313,8 @@ def traffic(facts: Facts) -> Iterator[str]:
             for transfer in facts.plan.transfers
             if name in (transfer.source, transfer.destination)
         )
-        yield from _same(f"the traffic of {name} in bytes", stated.value, moved, "{:.17g}".format)
-        if stated.lower_bound > stated.value * (1 + 1e-9):
-            yield (
-                f"the traffic of {name}, {stated.value:.17g} bytes, is said to be at least"
-                f" {stated.lower_bound:.17g}"
-            )
+        yield from same(f"the traffic of {name} in bytes", stated.value, moved, "{:.17g}".format)
+        yield from bounded(f"the traffic of {name} in bytes", stated, "{:.17g}".format)
 
 
 def memory_use(facts: Facts) -> Iterator[str]:
@@ -342,17 +322,14 @@ def memory_use(facts: Facts) -> Iterator[str]:
     target."""
     for name, stated in facts.plan.metrics.memory.items():
         group = facts.groups.get(name, [])
-        peak = max(
-            (facts.plan.allocations[i].offset + facts.plan.allocations[i].bytes for i in group),
-            default=0,
-        )
+        allocations = [facts.plan.allocations[i] for i in group]
         found = {
-            "peak": peak,
+            "peak": max((each.offset + each.bytes for each in allocations), default=0),
             "lower_bound": _most_alive(facts, group),
             "capacity": facts.capacities[name],
         }
         for figure, value in found.items():
-            yield from _same(f"the {figure} of {name} in bytes", getattr(stated, figure), value)
+            yield from same(f"the {figure} of {name} in bytes", getattr(stated, figure), value)
 
 
 def _least(seconds: float) -> int:
@@ -360,19 +337,6 @@ def _least(seconds: float) -> int:
     bits."""
     exact = seconds * PICOSECONDS
     return round(exact) if abs(exact - round(exact)) <= 4 * math.ulp(exact) else math.ceil(exact)
-
-
-def _apart(facts: Facts, stated: int) -> str:
-    relation = "earlier" if facts.makespan < stated else "later"
-    return f"{when(abs(facts.makespan - stated))} {relation}, at {when(facts.makespan)}"
-
-
-def _same(
-    what: str, said: float, found: float, shown: Callable[[float], str] = str
-) -> Iterator[str]:
-    """A figure is what it is found to be."""
-    if said != found:
-        yield f"{what} is said to be {shown(said)}, but is {shown(found)}"
 
 
 def _most_alive(facts: Facts, group: list[int]) -> int:

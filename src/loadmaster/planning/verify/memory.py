@@ -3,10 +3,9 @@ it."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
 from itertools import pairwise
 
 from loadmaster.core.units import format_bytes
@@ -55,19 +54,16 @@ def alignments(facts: Facts) -> Iterator[str]:
 
 
 def overlaps(facts: Facts) -> Iterator[str]:
-    """No two allocations of one memory share an address at one time.
-
-    Sweeps each memory by time over the live allocations, sorted by address: as long as they are
-    disjoint, a new one can only collide with its neighbours. One that collides is reported and left
-    out. O(n log n).
-    """
+    """No two allocations of one memory share an address at one time. O(n log n)."""
+    allocations = facts.plan.allocations
     for group in facts.groups.values():
-        lasting = (
-            i
-            for i in group
-            if facts.plan.allocations[i].bytes and facts.spans[i][0] < facts.spans[i][1]
-        )
-        yield from _collisions(facts, sorted(lasting, key=facts.spans.__getitem__))
+        lasting = [i for i in group if facts.spans[i][0] < facts.spans[i][1]]
+        for one, two in successions(facts, lasting):
+            if facts.spans[one][1] > facts.spans[two][0]:
+                yield (
+                    f"{_label(allocations[two])} at offset {allocations[two].offset} overlaps"
+                    f" {_label(allocations[one])} at offset {allocations[one].offset}"
+                )
 
 
 def doubles(facts: Facts) -> Iterator[str]:
@@ -160,10 +156,8 @@ def residence(facts: Facts) -> Iterator[str]:
 def arrival(facts: Facts) -> Iterator[str]:
     """What a step reads is there before the step starts: from time 0, by the producer, or by a copy
     into the same allocation."""
-    for use in facts.uses:
-        if use.written or use.held is None or use.held in facts.initial:
-            continue
-        reader, puts = facts.steps[use.step], facts.deliveries.get(use.held, ())
+    for use, puts in facts.fetches:
+        reader = facts.steps[use.step]
         there = min((facts.steps[put].end for put in puts), default=None)
         if there is None or there > reader.start:
             reason = (
@@ -194,32 +188,34 @@ def _label(allocation: PlannedAllocation) -> str:
     )
 
 
-def _collisions(facts: Facts, group: Iterable[int]) -> Iterator[str]:
-    """Overlaps among allocations of one memory, given by start."""
-    allocations = facts.plan.allocations
-    live: list[tuple[int, int]] = []
-    ending: list[tuple[int, int]] = []
-    for i in group:
-        start, end = facts.spans[i]
-        while ending and ending[0][0] <= start:
-            gone = heappop(ending)[1]
-            del live[bisect_left(live, (allocations[gone].offset, gone))]
-        at = bisect_left(live, (allocations[i].offset, i))
-        hit = [
-            other
-            for _, other in live[max(0, at - 1) : at + 1]
-            if _share_addresses(allocations[i], allocations[other])
-        ]
-        if hit:
-            other = allocations[hit[0]]
-            yield (
-                f"{_label(allocations[i])} at offset {allocations[i].offset} overlaps"
-                f" {_label(other)} at offset {other.offset}"
-            )
-        else:
-            insort(live, (allocations[i].offset, i))
-            heappush(ending, (end, i))
+def successions(facts: Facts, allocations: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Pairs (earlier, later) of allocations of one memory where the earlier was the latest to have
+    some of the later's bytes.
+
+    Sweeps by time over a map from addresses to their latest owners; an allocation adds two bounds
+    to it and removes those inside, so there are O(n) pairs. Allocations overlap in time only if the
+    two of some pair do: until the first that does, no owner that is alive has lost its addresses.
+    """
+    bounds: list[int] = [0]
+    owners: list[int | None] = [None]
+    for i in sorted(allocations, key=facts.spans.__getitem__):
+        allocation = facts.plan.allocations[i]
+        if not allocation.bytes:
+            continue
+        low = _cut(bounds, owners, allocation.offset)
+        high = _cut(bounds, owners, allocation.offset + allocation.bytes)
+        for owner in dict.fromkeys(owners[low:high]):
+            if owner is not None:
+                yield owner, i
+        bounds[low:high] = [allocation.offset]
+        owners[low:high] = [i]
 
 
-def _share_addresses(one: PlannedAllocation, two: PlannedAllocation) -> bool:
-    return one.offset < two.offset + two.bytes and two.offset < one.offset + one.bytes
+def _cut(bounds: list[int], owners: list[int | None], address: int) -> int:
+    """Index of the stretch that begins at an address, after splitting the one around it if need
+    be."""
+    at = bisect_left(bounds, address)
+    if at == len(bounds) or bounds[at] != address:
+        bounds.insert(at, address)
+        owners.insert(at, owners[at - 1])
+    return at

@@ -21,26 +21,29 @@ Way = tuple[str, str, str, str]
 def operands(facts: Facts) -> Iterator[str]:
     """A job reads at least a byte of what it reads and writes at least the whole of what it
     writes."""
-    for job in facts.plan.jobs:
-        for operand in job.reads:
-            if operand.bytes == 0:
-                yield f"job {quoted(job.name)} reads no bytes of {quoted(operand.tensor)}"
-        for operand in job.writes:
-            whole = facts.tensors[operand.tensor].bytes
-            if operand.bytes < whole:
-                yield (
-                    f"job {quoted(job.name)} writes {operand.bytes} of the {whole} bytes of"
-                    f" {quoted(operand.tensor)}"
-                )
+    for job, operand, written in facts.operands:
+        whole = facts.tensors[operand.tensor].bytes
+        if written and operand.bytes < whole:
+            yield (
+                f"job {quoted(job.name)} writes {operand.bytes} of the {whole} bytes of"
+                f" {quoted(operand.tensor)}"
+            )
+        elif not written and operand.bytes == 0:
+            yield f"job {quoted(job.name)} reads no bytes of {quoted(operand.tensor)}"
 
 
 def streams(facts: Facts) -> Iterator[str]:
     """As long as a job runs, exactly the bytes of its operands move between their memories and its
     core; nothing waits for one of these transfers, so that they have no names."""
+    due, moved = Counter[Way](), Counter[Way]()
+    for job, operand, written in facts.operands:
+        ends = (job.core, operand.memory) if written else (operand.memory, job.core)
+        due[job.name, operand.tensor, *ends] += operand.bytes
     for transfer in facts.plan.transfers:
         if not transfer.job:
             continue
-        job = facts.jobs[transfer.job]
+        job, ends = facts.jobs[transfer.job], (transfer.source, transfer.destination)
+        moved[job.name, transfer.tensor, *ends] += transfer.bytes
         if (ps(transfer.start), ps(transfer.end)) != (ps(job.start), ps(job.end)):
             yield (
                 f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the"
@@ -48,17 +51,6 @@ def streams(facts: Facts) -> Iterator[str]:
             )
         if transfer.name or transfer.after:
             yield f"{transfer_label(transfer)} is part of a job, and has a name or waits of its own"
-    due, moved = Counter[Way](), Counter[Way]()
-    for job in facts.plan.jobs:
-        for operand in job.reads:
-            due[job.name, operand.tensor, operand.memory, job.core] += operand.bytes
-        for operand in job.writes:
-            due[job.name, operand.tensor, job.core, operand.memory] += operand.bytes
-    for transfer in facts.plan.transfers:
-        if transfer.job:
-            moved[transfer.job, transfer.tensor, transfer.source, transfer.destination] += (
-                transfer.bytes
-            )
     for key in dict.fromkeys((*due, *moved)):
         if due[key] != moved[key]:
             name, tensor, source, destination = key

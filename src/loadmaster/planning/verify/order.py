@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from loadmaster.planning.verify.facts import Facts, quoted, when
+from loadmaster.planning.verify.memory import successions
 
 
 def orders(facts: Facts) -> Iterator[str]:
@@ -37,9 +37,7 @@ def dependencies(facts: Facts) -> Iterator[str]:
     not just earlier."""
     reads = [
         (use, [put for put in puts if facts.steps[put].end <= facts.steps[use.step].start])
-        for use in facts.uses
-        if not use.written and use.held is not None and use.held not in facts.initial
-        for puts in (facts.deliveries.get(use.held, ()),)
+        for use, puts in facts.fetches
     ]
     missing = _unordered(facts, [(put, use.step) for use, puts in reads for put in puts])
     for use, puts in reads:
@@ -60,14 +58,15 @@ def races(facts: Facts) -> Iterator[str]:
     users: dict[int, dict[int, None]] = defaultdict(dict)
     writers: dict[int, dict[int, None]] = defaultdict(dict)
     for use in facts.uses:
-        if use.held is not None and facts.plan.allocations[use.held].bytes:
+        if use.held is not None:
             users[use.held][use.step] = None
             if use.written:
                 writers[use.held][use.step] = None
     found = [
         (before, after, one, two)
         for memory in facts.memories
-        for one, two in _reuses(facts, filter(users.__contains__, facts.groups.get(memory, ())))
+        for one, two in successions(facts, filter(users.__contains__, facts.groups.get(memory, ())))
+        if facts.spans[one][1] <= facts.spans[two][0]
         for before in users[one]
         for after in writers[two]
     ]
@@ -108,34 +107,3 @@ def _unordered(facts: Facts, pairs: Iterable[tuple[int, int]]) -> set[tuple[int,
         if followers[step]:
             lines[step] = ancestors | bits.get(step, 0)
     return missing
-
-
-def _reuses(facts: Facts, allocations: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Pairs (earlier, later) of allocations of one memory where the earlier was the latest to have
-    some of the later's bytes.
-
-    Sweeps by time over a map from addresses to their latest owners; an allocation adds two bounds
-    to it and removes those inside, so there are O(n) pairs. Pairs that overlap in time are left to
-    the check of overlaps.
-    """
-    bounds: list[int] = [0]
-    owners: list[int | None] = [None]
-    for i in sorted(allocations, key=facts.spans.__getitem__):
-        allocation = facts.plan.allocations[i]
-        low = _cut(bounds, owners, allocation.offset)
-        high = _cut(bounds, owners, allocation.offset + allocation.bytes)
-        for owner in dict.fromkeys(owners[low:high]):
-            if owner is not None and facts.spans[owner][1] <= facts.spans[i][0]:
-                yield owner, i
-        bounds[low:high] = [allocation.offset]
-        owners[low:high] = [i]
-
-
-def _cut(bounds: list[int], owners: list[int | None], address: int) -> int:
-    """Index of the stretch that begins at an address, after splitting the one around it if need
-    be."""
-    at = bisect_left(bounds, address)
-    if at == len(bounds) or bounds[at] != address:
-        bounds.insert(at, address)
-        owners.insert(at, owners[at - 1])
-    return at

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from loadmaster.planning.plan_records import PlannedJob
 from loadmaster.planning.verify.boxes import (
@@ -20,11 +20,9 @@ from loadmaster.planning.verify.boxes import (
     volume,
     whole,
 )
-from loadmaster.planning.verify.facts import Facts, quoted
+from loadmaster.planning.verify.facts import Facts, group_of, quoted
 from loadmaster.workloads.job import OperatorInfo
 
-Group = tuple[int, str, tuple[str, ...]]
-"""Mini-batch, network and operators, which the pieces of an operator have in common."""
 _TERMS = ((0, 2**63 - 1),)
 """The most that a sum is over."""
 
@@ -35,9 +33,8 @@ def ranges(facts: Facts) -> Iterator[str]:
     unsound = list(_tensor_ranges(facts))
     yield from unsound
     if not unsound:
-        operators = operators_of(facts)
         for job in facts.plan.jobs:
-            yield from _job_ranges(job, operators)
+            yield from _job_ranges(job, facts.operators)
             yield from _operand_ranges(facts, job)
 
 
@@ -96,17 +93,14 @@ def _outside(what: str, shape: tuple[int, ...]) -> str:
 def pieces(facts: Facts) -> Iterator[str]:
     """The pieces of an operator make every element of its result once, or every term of its sums,
     and write just what they make. O(pieces x those beside each)."""
-    operators, extents = operators_of(facts), _extents(facts)
-    groups: dict[Group, list[PlannedJob]] = defaultdict(list)
-    for job in facts.plan.jobs:
-        if job.ranges:
-            groups[_group(job)].append(job)
-    for (batch, network, names), jobs in groups.items():
-        shape, terms = operators[network, names[0]].shape, extents.get((batch, network, names), ())
+    for (network, batch, names), jobs in facts.pieces.items():
+        if not any(job.ranges for job in jobs):
+            continue
+        shape, terms = facts.operators[network, names[0]].shape, _terms(jobs)
         yield from once(
             f"network {quoted(network)}, mini-batch {batch}: the pieces of operator"
             f" {quoted(names[0])}{' with the terms of their sums' if terms else ''}",
-            [job.ranges + ((job.summed,) if job.summed else terms) for job in jobs],
+            [job.ranges + ((job.summed,) if job.summed else terms) for job in jobs if job.ranges],
             whole(shape) + terms,
         )
         for job in jobs:
@@ -163,28 +157,21 @@ def reads(facts: Facts) -> Iterator[str]:
 def chains(facts: Facts) -> Iterator[str]:
     """Each piece of a sum hands what it has added up to the one that takes the next terms, and to
     nobody else. O(operands of pieces)."""
-    extents = _extents(facts)
     width = max((core.accumulator for core in facts.plan.target.cores), default=0)
     for job in facts.plan.jobs:
         label, (first, last) = f"job {quoted(job.name)}", job.summed or (0, 0)
-        read, written = (
-            {
-                operand.tensor: facts.tensors[operand.tensor]
-                for operand in side
-                if facts.tensors[operand.tensor].summed
-            }
-            for side in (job.reads, job.writes)
-        )
+        read, written = facts.sums(job.reads), facts.sums(job.writes)
         for name, tensor in read.items():
             maker, found = facts.jobs.get(tensor.producer, job), (tensor.ranges, tensor.summed)
-            if _group(maker) != _group(job) or found != (job.ranges, (0, first)):
+            if group_of(maker) != group_of(job) or found != (job.ranges, (0, first)):
                 yield (
                     f"{label} reads the partial sums {quoted(name)}, which are not of the piece"
                     " before it in its chain"
                 )
         if first and not read:
             yield f"{label} reads no partial sums to which it could add"
-        if len(written) != (bool(job.summed) and last < extents[_group(job)][0][1]):
+        hands_on = bool(job.summed) and (last,) < _terms(facts.pieces[group_of(job)])[0][1:]
+        if len(written) != hands_on:
             yield f"{label} writes {len(written)} tensors of partial sums"
         bytes_each = max(width, -(-job.bits // 8))
         for name, tensor in written.items():
@@ -200,25 +187,7 @@ def chains(facts: Facts) -> Iterator[str]:
                 )
 
 
-def _group(job: PlannedJob) -> Group:
-    """What the pieces of an operator have in common."""
-    return job.mini_batch, job.network, job.operators
-
-
-def operators_of(facts: Facts) -> dict[tuple[str, str], OperatorInfo]:
-    """Operators by network and name."""
-    return {
-        (network.name, operator.name): operator
-        for network in facts.plan.networks
-        for operator in network.operators
-    }
-
-
-def _extents(facts: Facts) -> dict[Group, Box]:
-    """Over how much operators sum whose pieces take parts of their sums."""
-    found: dict[Group, Box] = {}
-    for job in facts.plan.jobs:
-        if job.summed:
-            key = _group(job)
-            found[key] = hull([found.get(key, ((0, 0),)), (job.summed,)])
-    return found
+def _terms(jobs: Iterable[PlannedJob]) -> Box:
+    """Over how much an operator sums, if its pieces take parts of its sums."""
+    ends = [job.summed[1] for job in jobs if job.summed]
+    return ((0, max(ends)),) if ends else ()

@@ -7,7 +7,7 @@ which is O(edges x steps / 64).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from loadmaster.core.arguments import validate_arguments
@@ -113,12 +113,17 @@ def verify(plan: PlanRecord) -> tuple[Violation, ...]:
     """
     with gc_relaxed():
         facts = Facts(plan)
-        for stage in RULES:
-            if found := tuple(
-                violation for rule, check in stage.items() for violation in tell(rule, check(facts))
-            ):
-                return found
-        return ()
+        return broken({rule: check(facts) for rule, check in stage.items()} for stage in RULES)
+
+
+def broken(stages: Iterable[Mapping[str, Iterator[str]]]) -> tuple[Violation, ...]:
+    """What breaks the first stage of rules that is broken; those after it rely on it."""
+    for stage in stages:
+        if found := tuple(
+            violation for rule, messages in stage.items() for violation in tell(rule, messages)
+        ):
+            return found
+    return ()
 
 
 def tell(rule: str, messages: Iterator[str]) -> tuple[Violation, ...]:
@@ -134,9 +139,5 @@ def tell(rule: str, messages: Iterator[str]) -> tuple[Violation, ...]:
 
 def _line(message: str) -> str:
     """One printable line of bearable length, whatever memories and cores are called."""
-    shown = (
-        message
-        if message.isprintable()
-        else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
-    )
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
     return shown if len(shown) <= _MESSAGE_LENGTH else shown[: _MESSAGE_LENGTH - 3] + "..."

@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from loadmaster.core.units import PICOSECONDS, format_seconds
-from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRecord
+from loadmaster.planning.plan_records import PlannedTransfer, PlanRecord
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
 from loadmaster.targets.hardware import Core
 
@@ -32,44 +32,42 @@ def numbers(facts: Facts) -> Iterator[str]:
         for name, limit in _limits(kind):
             for record in records:
                 # None is no number.
-                if not 0 <= (getattr(record, name) or 0) < limit:
-                    yield (
-                        f"{name} of {_label(record)} is {getattr(record, name)!s:.40}, outside"
-                        f" [0, {limit:.2g})"
-                    )
-    for place, joules in chain(
-        facts.plan.byte_energy.items(), facts.plan.metrics.energy_by.items()
-    ):
-        if not 0 <= joules < _LARGEST_FLOAT:
-            yield (
-                f"the energy of {quoted(place)} is {joules!s:.40}, outside [0,"
-                f" {_LARGEST_FLOAT:.2g})"
-            )
-    if not facts.plan.target.memories:
-        yield "the target has no memory"
-    for memory in facts.plan.target.memories:
-        for name in ("read_bandwidth", "write_bandwidth", "alignment"):
-            if getattr(memory, name) == 0:
-                yield f"{name} of {_label(memory)} is 0"
-    for core in facts.plan.target.cores:
-        for bits, rate in core.macs_per_cycle.items():
-            if not 0 <= rate < _LARGEST_FLOAT:
-                yield (
-                    f"macs_per_cycle of {_label(core)} at {bits!s:.40} bits is {rate!s:.40},"
-                    f" outside [0, {_LARGEST_FLOAT:.2g})"
-                )
-        for what, joules in core.energy.items():
-            if not 0 <= joules < _LARGEST_FLOAT:
-                yield (
-                    f"the energy of {quoted(what)} of {_label(core)} is {joules!s:.40}, outside [0,"
-                    f" {_LARGEST_FLOAT:.2g})"
-                )
+                value = getattr(record, name) or 0
+                if not 0 <= value < limit:
+                    yield _outside(f"{name} of {_label(record)}", value, limit)
+    plan, target = facts.plan, facts.plan.target
+    figures = [
+        (f"the energy of {quoted(place)}", joules)
+        for place, joules in chain(plan.byte_energy.items(), plan.metrics.energy_by.items())
+    ]
+    for core in target.cores:
+        figures += (
+            (f"macs_per_cycle of {_label(core)} at {bits!s:.40} bits", rate)
+            for bits, rate in core.macs_per_cycle.items()
+        )
+        figures += (
+            (f"the energy of {quoted(what)} of {_label(core)}", joules)
+            for what, joules in core.energy.items()
+        )
         for operator, share in core.efficiency.items():
             if not 0 < share <= 1:
                 yield (
                     f"efficiency of {_label(core)} at {quoted(operator)} is {share!s:.40}, outside"
                     " (0, 1]"
                 )
+    for what, value in figures:
+        if not 0 <= value < _LARGEST_FLOAT:
+            yield _outside(what, value, _LARGEST_FLOAT)
+    if not target.memories:
+        yield "the target has no memory"
+    for memory in target.memories:
+        for name in ("read_bandwidth", "write_bandwidth", "alignment"):
+            if getattr(memory, name) == 0:
+                yield f"{name} of {_label(memory)} is 0"
+
+
+def _outside(what: str, value: float, limit: float) -> str:
+    return f"{what} is {value!s:.40}, outside [0, {limit:.2g})"
 
 
 def names(facts: Facts) -> Iterator[str]:
@@ -98,20 +96,20 @@ def references(facts: Facts) -> Iterator[str]:
     """Every name that a record mentions is the name of something in the plan."""
     plan = facts.plan
     networks = {network.name for network in plan.networks}
-    cores = {core.name for core in plan.target.cores}
     # What may be empty mentions nothing then.
     jobs = {"", *facts.jobs}
     mentioned: tuple[tuple[str, Sequence[Any], str, Collection[str]], ...] = (
-        ("network", plan.tensors, "network", networks),
+        (
+            "network",
+            (*plan.tensors, *plan.mini_batches, *plan.timings, *plan.jobs),
+            "network",
+            networks,
+        ),
         ("producer", plan.tensors, "producer", jobs),
-        ("network", plan.mini_batches, "network", networks),
-        ("network", plan.timings, "network", networks),
-        ("network", plan.jobs, "network", networks),
-        ("core", plan.jobs, "core", cores),
-        ("tensor", plan.allocations, "tensor", facts.tensors),
+        ("core", plan.jobs, "core", facts.cores),
+        ("tensor", (*plan.allocations, *plan.transfers), "tensor", facts.tensors),
         ("memory", plan.allocations, "memory", facts.capacities),
         ("job", plan.transfers, "job", jobs),
-        ("tensor", plan.transfers, "tensor", facts.tensors),
         ("memory or core", plan.transfers, "source", facts.capacities),
         ("memory or core", plan.transfers, "destination", facts.capacities),
     )
@@ -119,29 +117,22 @@ def references(facts: Facts) -> Iterator[str]:
         for record in records:
             if (name := getattr(record, field)) not in known:
                 yield _unknown(record, what, name)
-    steps: tuple[PlannedJob | PlannedTransfer, ...] = (*plan.jobs, *plan.transfers)
-    for record in steps:
+    for record in facts.moving:
         for name in record.after:
             if name not in facts.step_of:
                 yield _unknown(record, "job or copy", name)
-    for job in plan.jobs:
-        for operand in (*job.reads, *job.writes):
-            if operand.tensor not in facts.tensors:
-                yield _unknown(job, "tensor", operand.tensor)
-            if operand.memory not in facts.memories:
-                yield _unknown(job, "shared memory", operand.memory)
-    yield from _keys(facts, cores)
+    for job, operand, _ in facts.operands:
+        if operand.tensor not in facts.tensors:
+            yield _unknown(job, "tensor", operand.tensor)
+        if operand.memory not in facts.memories:
+            yield _unknown(job, "shared memory", operand.memory)
+    yield from _keys(facts, networks)
 
 
 def times(facts: Facts) -> Iterator[str]:
     """Nothing ends before it starts, and no job is shorter than its arithmetic."""
     plan = facts.plan
-    timed: list[Any] = [
-        *plan.jobs,
-        *plan.allocations,
-        *plan.transfers,
-        *chain(*plan.links.values()),
-    ]
+    timed: list[Any] = [*facts.moving, *plan.allocations, *chain(*plan.links.values())]
     for record in timed:
         if ps(record.end) < ps(record.start):
             yield (
@@ -159,9 +150,8 @@ def times(facts: Facts) -> Iterator[str]:
 def compute(facts: Facts) -> Iterator[str]:
     """No core does more in its arithmetic time than its array, at the job's width, and lanes could;
     two picoseconds may go in rounding."""
-    cores = {core.name: core for core in facts.plan.target.cores}
     for job in facts.plan.jobs:
-        core = cores[job.core]
+        core = facts.cores[job.core]
         array, lanes = (
             core.rows * core.columns * _rate(core, job.bits) * core.clock,
             core.lanes * core.clock,
@@ -201,30 +191,30 @@ def precisions(facts: Facts) -> Iterator[str]:
 
 def alike(facts: Facts) -> Iterator[str]:
     """All mini-batches of a network have the same work, and tensors of the same sizes."""
-    found: dict[str, dict[int, Counter[tuple[str, ...]]]] = defaultdict(
-        lambda: defaultdict(Counter)
-    )
+    found: dict[tuple[str, ...], Counter[int]] = defaultdict(Counter)
+    batches = defaultdict[str, set[int]](set)
     for job in facts.plan.jobs:
-        own = found[job.network][job.mini_batch]
+        batches[job.network].add(job.mini_batch)
         more = ", ..." if len(job.operators) > 2 else ""
         who = f"operators {', '.join(quoted(name) for name in job.operators[:2])}{more}"
-        own[who, "multiply-accumulates", job.kind, f"{job.bits} bits"] += job.macs
-        own[who, "scalar operations", job.kind, f"{job.bits} bits"] += job.elements
+        for amount, unit in (
+            (job.macs, "multiply-accumulates"),
+            (job.elements, "scalar operations"),
+        ):
+            kind = f"{unit} ({job.kind}, {job.bits} bits)"
+            found[job.network, who, kind][job.mini_batch] += amount
     for tensor in facts.plan.tensors:
         if tensor.kind != "weight":
-            found[tensor.network][tensor.mini_batch][
-                f"tensor {quoted(tensor.storage)}", "bytes", tensor.kind
-            ] += tensor.bytes
-    for network, batches in found.items():
-        first = min(batches)
-        for batch, own in batches.items():
-            for key in sorted(
-                key for key in batches[first].keys() | own.keys() if own[key] != batches[first][key]
-            ):
-                here = f"{own[key]} {key[1]} ({', '.join(key[2:])}) in mini-batch {batch}"
+            batches[tensor.network].add(tensor.mini_batch)
+            who, kind = f"tensor {quoted(tensor.storage)}", f"bytes ({tensor.kind})"
+            found[tensor.network, who, kind][tensor.mini_batch] += tensor.bytes
+    for (network, who, kind), own in found.items():
+        first, *others = sorted(batches[network])
+        for batch in others:
+            if own[batch] != own[first]:
                 yield (
-                    f"network {quoted(network)}: {key[0]} has {here}, {batches[first][key]} in"
-                    f" mini-batch {first}"
+                    f"network {quoted(network)}: {who} has {own[batch]} {kind} in mini-batch"
+                    f" {batch}, {own[first]} in mini-batch {first}"
                 )
 
 
@@ -253,7 +243,7 @@ def completeness(facts: Facts) -> Iterator[str]:
 
 def producers(facts: Facts) -> Iterator[str]:
     """Every tensor is written by the job that it names as its producer and by no other."""
-    written = {(operand.tensor, job.name) for job in facts.plan.jobs for operand in job.writes}
+    written = {(operand.tensor, job.name) for job, operand, writes in facts.operands if writes}
     for tensor in facts.plan.tensors:
         if tensor.producer and (tensor.name, tensor.producer) not in written:
             yield (
@@ -271,14 +261,13 @@ def producers(facts: Facts) -> Iterator[str]:
 def cores(facts: Facts) -> Iterator[str]:
     """Jobs of one core follow one another. Sweeps the jobs by start."""
     for core, order in facts.core_orders.items():
-        for first, second in pairwise(order):
-            one, two = facts.plan.jobs[first], facts.plan.jobs[second]
-            if facts.steps[second].start < facts.steps[first].end:
-                first_span, second_span = span(one.start, one.end), span(two.start, two.end)
-                yield (
-                    f"core {core} runs job {quoted(one.name)} over {first_span} and job"
-                    f" {quoted(two.name)} over {second_span}"
+        for one, two in pairwise(order):
+            if facts.steps[two].start < facts.steps[one].end:
+                first, second = (
+                    f"{facts.steps[i].label} over {span(job.start, job.end)}"
+                    for i, job in ((i, facts.plan.jobs[i]) for i in (one, two))
                 )
+                yield f"core {core} runs {first} and {second}"
 
 
 def _rate(core: Core, bits: int) -> float:
@@ -303,24 +292,12 @@ def _records(plan: PlanRecord) -> Iterator[Any]:
     """Every record of the plan that holds numbers."""
     target, metrics = plan.target, plan.metrics
     yield from (plan, target, plan.objective, *plan.timings, *plan.mini_batches)
-    yield from (
-        *target.cores,
-        *target.memories,
-        *plan.networks,
-        *plan.tensors,
-        *plan.allocations,
-        *plan.transfers,
-    )
-    for job in plan.jobs:
-        yield from (job, *job.reads, *job.writes)
-    yield from chain(*plan.links.values())
+    yield from (*target.cores, *target.memories, *plan.networks, *plan.tensors, *plan.allocations)
+    yield from (*plan.jobs, *plan.transfers, *chain(*plan.links.values()))
+    yield from (operand for job in plan.jobs for operand in (*job.reads, *job.writes))
     yield from (metrics.makespan, metrics.throughput, metrics.inferences_per_second, metrics.energy)
-    yield from chain(
-        metrics.latency.values(),
-        metrics.utilisation.values(),
-        metrics.traffic.values(),
-        metrics.memory.values(),
-    )
+    for by_name in (metrics.latency, metrics.utilisation, metrics.traffic, metrics.memory):
+        yield from by_name.values()
     if target.copy is not None:
         yield target.copy
 
@@ -359,13 +336,13 @@ def _unknown(record: Any, what: str, name: str) -> str:
     return f"{_label(record)} names the {what} {quoted(name)}, which the plan does not have"
 
 
-def _keys(facts: Facts, cores: set[str]) -> Iterator[str]:
+def _keys(facts: Facts, networks: set[str]) -> Iterator[str]:
     """Curves and figures are there for every shared memory and core, and for nothing else; those of
     cores without a buffer are optional."""
     metrics = facts.plan.metrics
-    shared = set(facts.memories)
-    managed = shared | {core.name for core in facts.plan.target.cores if core.buffer}
-    places, networks = shared | cores, {network.name for network in facts.plan.networks}
+    shared, cores = set(facts.memories), set(facts.cores)
+    places = shared | cores
+    managed = {place for place in places if place in shared or facts.capacities[place]}
     for what, kind, present, needed, allowed in (
         ("links", "memory or core", facts.plan.links, shared, shared),
         ("metrics.traffic", "memory or core", metrics.traffic, shared, shared),
