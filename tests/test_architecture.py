@@ -388,7 +388,7 @@ LIMITS = {
     "integrations": (105_781, 67, 93),
     "mapping": (24_234, 37, 57),
     "placement": (33_101, 28, 33),
-    "planning": (89_216, 53, 68),
+    "planning": (89_259, 53, 68),
     "report": (36_810, 32, 24),
     "targets": (5_433, 6, 1),
     "workloads": (69_571, 48, 31),

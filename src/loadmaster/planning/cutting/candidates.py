@@ -368,11 +368,22 @@ def _over_cores(
 
 
 def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[CutChoice, Chosen]]:
-    """What is found from a start by exploring, among cuts that differ from it a little too, if
-    it promises to be better."""
+    """What is found from a start by exploring, among cuts that differ from it a little too,
+    and by then refining that.
+
+    Only what promises to be better.
+    """
     finer = refined(choice, start, target)
-    found = finer.explored(finer.whole)
-    return [(finer, found)] if finer.seconds(found) < choice.seconds(start) else []
+    explored = finer.explored(finer.whole)
+    finest = finer if explored == finer.whole else refined(finer, explored, target)
+    # A quick score takes less time than either search, and tells more than the model by which
+    # they go.
+    worth = choice.seconds(start)
+    return [
+        (own, found)
+        for own, found in ((finer, explored), (finest, finest.improved(finest.whole)))
+        if own.seconds(found) < worth
+    ]
 
 
 def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:
