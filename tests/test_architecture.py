@@ -388,10 +388,10 @@ LIMITS = {
     "integrations": (105_781, 67, 93),
     "mapping": (24_234, 37, 57),
     "placement": (33_101, 28, 33),
-    "planning": (89_259, 53, 68),
+    "planning": (89_081, 53, 68),
     "report": (36_810, 32, 24),
     "targets": (5_433, 6, 1),
-    "workloads": (69_571, 48, 31),
+    "workloads": (69_621, 48, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -130,7 +130,7 @@ class Addresses:
     effort: Effort = Effort.NORMAL
 
     def pack(
-        self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats | None
+        self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats
     ) -> Packed:
         """Addresses in a memory; where jobs can read the main one in place, what finds none, of
         least ``value``, has offset -1. Else all operands have to be there, or have none."""
@@ -156,9 +156,7 @@ class Addresses:
         main = self._pack_main(draft, needed)
         if main is None:
             return None
-        packed: tuple[Packed, ...] = (main,)
-        if self.assess.target.fast is not None:
-            packed = (main, draft.packed or self.pack(1, draft.placement, draft.timeline, None))
+        packed = (main,) if draft.packed is None else (main, draft.packed)
         after = waits(self.assess.workload.jobs, draft.schedule, draft.placement, packed)
         # Addresses were chosen for one timeline; what then waits for what makes the final one.
         timeline = self.assess.replay(draft.schedule, draft.placement, after)
@@ -168,8 +166,8 @@ class Addresses:
             as_found = self.assess.replay(draft.schedule, draft.placement, held)
             if self.assess.score(draft.schedule, draft.placement, as_found) < score:
                 after, timeline = held, as_found
-        packed = tuple(retimed(part, timeline) for part in packed)
-        return Solution(draft.schedule, draft.placement, timeline, packed, after)
+        found = tuple(retimed(part, timeline) for part in packed)
+        return Solution(draft.schedule, draft.placement, timeline, found, after)
 
     def _pack_main(self, draft: Draft, needed: bool) -> Packed | None:
         """Addresses in main memory; if they are needed and little effort finds none, with all

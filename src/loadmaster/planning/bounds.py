@@ -18,7 +18,7 @@ from loadmaster.mapping.local_search import upward_rank
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
 from loadmaster.targets.hardware import Memory, Target
-from loadmaster.workloads.job import Job, TensorInstance, Workload
+from loadmaster.workloads.job import Job, TensorInstance, Workload, operand_bytes
 
 _WEIGHT_BITS = 30
 """Bits of the integers to which multipliers are rounded."""
@@ -410,12 +410,8 @@ def _compulsory_inbound(
 
     A job may move less than its operands hold, where its strides step over elements.
     """
-    held = np.array(
-        [operand.bytes for job in jobs for operand in (*job.reads, *job.writes)], dtype=np.int64
-    )
-    sizes, read = _given_and_read(
-        tensors, table, ~table.operand_write, np.minimum(held, table.moved.min(axis=1))
-    )
+    least = np.minimum(operand_bytes(jobs), table.moved.min(axis=1))
+    sizes, read = _given_and_read(tensors, table, ~table.operand_write, least)
     return np.minimum(sizes, read) if in_place else np.asarray(sizes * (read > 0))
 
 
@@ -601,7 +597,7 @@ def energy_bound(
     least = min(rates.memories) if room else rates.memories[0]
     extra = rates.memories[0] - least
     t, write = table.operand_tensor, table.operand_write
-    once = np.array([o.bytes for job in jobs for o in (*job.reads, *job.writes)], dtype=np.int64)
+    once = operand_bytes(jobs)
     to_main = (write & output[t]) | (~given & (size > room))[t]
     if not target.main.in_place:
         # Results are copied out, operands in: nothing is streamed.

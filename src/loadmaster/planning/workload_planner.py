@@ -78,13 +78,13 @@ class WorkloadPlanner:
     def best(self) -> Solution:
         """The best complete plan. Ctrl-C or the deadline ends the search once there is one."""
         require_room(self.workload, self.target)
-        problem, begun = self._joint_problem(), self._separate()
+        begun = self._separate()
         least = begun.final_score
         # Where every operand needs an address in the fast memory, there may be none for the first.
         holds = self.target.main.in_place and not least.overflow
         found, nearest, history = self._searched(begun.run.start, holds=holds)
         if found is None or least < self.score_of(found):
-            draft, _ = self._packed(problem, begun)
+            draft, _ = self._packed(begun)
             first = None if draft is None or least.overflow else self._addresses.complete(draft)
             complete = [each for each in (found, first) if each is not None]
             found = min(complete, key=self.score_of, default=None)
@@ -231,7 +231,7 @@ class WorkloadPlanner:
 
         Where no addresses are found, the search goes on with less room.
         """
-        problem, packs = self._joint_problem(), False
+        packs = False
         rounds = tries = failures = 0
         while True:
             over = rounds >= self.effort.packings or search.interrupted
@@ -246,7 +246,7 @@ class WorkloadPlanner:
                 # Packing it would be in vain: with even less room nothing better is found.
                 packs = least is not None and not score.overflow
                 continue
-            candidate, whole = self._packed(problem, found.evaluation)
+            candidate, whole = self._packed(found.evaluation)
             solution = (
                 None
                 if candidate is None
@@ -266,13 +266,13 @@ class WorkloadPlanner:
                 least = score
                 yield found.evaluations, score, solution
 
-    def _packed(self, problem: JointProblem, found: Evaluation) -> tuple[Draft | None, bool]:
+    def _packed(self, found: Evaluation) -> tuple[Draft | None, bool]:
         """An evaluation with addresses in the fast memory, and whether all of it: what finds none
         goes back to main memory.
 
         None where it cannot.
         """
-        schedule, placement, timeline = problem.decisions(found)
+        schedule, placement, timeline = self._joint_problem().decisions(found)
         tensors, jobs = self.workload.tensors, len(self.workload.jobs)
         if self.target.fast is None:
             return Draft(schedule, placement, timeline, None, found.final_score), True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -220,6 +220,11 @@ class NetworkInfo:
     """Tensors that the caller gives."""
     unused: tuple[str, ...] = ()
     """Tensors that are written and that nobody uses."""
+
+
+def operand_bytes(jobs: Sequence[Job]) -> Ints:
+    """Bytes of the operands of jobs, reads before writes, as rows of a job table come."""
+    return np.array([o.bytes for job in jobs for o in (*job.reads, *job.writes)], dtype=np.int64)
 
 
 @dataclass(frozen=True)

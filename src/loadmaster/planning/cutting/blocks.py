@@ -18,6 +18,7 @@ from loadmaster.planning.cutting.options import Pieces, canonical_index, piece_w
 from loadmaster.planning.cutting.way_costs import until_all_end
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import TensorKind
+from loadmaster.workloads.job import operand_bytes
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import lower
@@ -181,10 +182,7 @@ def _seconds(
         [_is_weight_above(network, storage, _STAYS * target.fast.capacity) for storage in storages],
         dtype=np.bool_,
     )
-    sizes = np.array(
-        [operand.bytes for job in work.jobs for operand in (*job.reads, *job.writes)],
-        dtype=np.int64,
-    )
+    sizes = operand_bytes(work.jobs)
     job, count = table.operand_job, len(options)
     owners = [options[row] for row in job.tolist()]
     at_once = np.array(

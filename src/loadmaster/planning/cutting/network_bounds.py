@@ -39,7 +39,7 @@ from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Job, TensorInstance, Workload
+from loadmaster.workloads.job import Job, TensorInstance, Workload, operand_bytes
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import (
     WHOLE,
@@ -352,10 +352,8 @@ class _Chains:
         position = np.full(len(self.jobs), -1, dtype=np.int64)
         position[rows] = operator
         t, inbound = table.operand_tensor, inbound_bytes(self.tensors, table, chosen)
-        size = np.array(
-            [o.bytes for job in self.jobs for o in (*job.reads, *job.writes)], dtype=np.int64
-        )
-        touched = np.minimum(inbound[t], np.minimum(size, table.moved.min(axis=1)))
+        size = np.minimum(operand_bytes(self.jobs), table.moved.min(axis=1))
+        touched = np.minimum(inbound[t], size)
         reads = np.flatnonzero(chosen[table.operand_job] & ~table.operand_write)
         reads = reads[np.lexsort((-touched[reads], t[reads]))]
         most = reads[np.unique(t[reads], return_index=True)[1]]

@@ -14,6 +14,7 @@ from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.cutting.banding import Network
 from loadmaster.planning.cutting.options import Pieces, canonical_index, piece_workload
 from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import operand_bytes
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,7 @@ def way_costs(network: Network, target: Target) -> list[WayCosts]:
     )
     near = target.fast or target.main
     smallest = min(range(len(target.cores)), key=lambda c: target.cores[c].buffer or np.inf)
-    size = np.array(
-        [o.bytes for job in work.jobs for o in (*job.reads, *job.writes)], dtype=np.int64
-    )
-    crossed = table.moved[:, smallest] / np.maximum(size, 1)
+    crossed = table.moved[:, smallest] / np.maximum(operand_bytes(work.jobs), 1)
     storage = [tensor.name for tensor in work.tensors]
     found: list[WayCosts] = []
     first = 0

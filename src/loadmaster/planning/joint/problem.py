@@ -130,7 +130,9 @@ class JointProblem:
         job_times(table, target, every)
         self._scores: dict[tuple[bytes, JointOptions], Score | None] = {}
         self.width = _widths(workload, table, target)
-        self._native = _native_problem(workload, table, target, goal, energy, self.width)
+        self._native = _native_problem(
+            workload, table, self.memories, target, goal, energy, self.width
+        )
         self._bytes = np.array([tensor.bytes for tensor in workload.tensors], dtype=np.int64)
         self._output = np.array([tensor.is_output for tensor in workload.tensors], dtype=np.bool_)
         self._padded = np.array(
@@ -374,13 +376,13 @@ def _memories(target: Target) -> tuple[Memory, Memory]:
 def _native_problem(
     workload: Workload,
     table: JobTable,
+    memories: tuple[Memory, Memory],
     target: Target,
     goal: Goal,
     energy: EnergyModel,
     width: Floats,
 ) -> _native.JointProblem:
-    memories, tensors = _memories(target), workload.tensors
-    main, fast = memories
+    (main, fast), tensors = memories, workload.tensors
     # An input that comes later could only be fetched then: it is streamed where that can be.
     available = goal.released_tensors(workload)
     late = (available > 0) & main.in_place
