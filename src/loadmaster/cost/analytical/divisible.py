@@ -96,30 +96,6 @@ def _tables(
     return nests, free, lanes, *kinds_of(target)
 
 
-def piece_overheads(jobs: Sequence[Job], target: Target, sums: Mask | None = None) -> Floats:
-    """Seconds that each piece of a job pays on every core beside its share of the work, shape
-    (jobs, cores).
-
-    A piece with a share ``f`` of a job whose :func:`divisible_costs` are ``S``, this being ``t``,
-    takes ``f (S - t) + t`` at least: it starts, and fills and drains the array. The latter is
-    counted where arithmetic takes longer than the lanes, so that all of it comes on top, and where
-    no nest is repeated, as a piece may have fewer of the repeats. So pieces whose shares of the
-    work on one core are ``x`` altogether and which are ``n`` take ``x S + (n - x) t`` there, and at
-    prices ``w`` of the cores all pieces of a job, ``p``, take the least ``w S`` and ``p - 1`` times
-    the least ``w t`` besides. O(jobs x kinds of core).
-    """
-    nests, free, lanes, cores, position = _tables(jobs, target, sums)
-    once = nests.per_job(np.where(nests.repeats == 1, 0.0, 1.0)) == 0
-    times = []
-    for core in cores:
-        cycles = nests.per_job(_cycles(nests, core, free) * nests.repeats)
-        fills = once & (cycles > 0) & (cycles >= lanes / core.lanes)
-        rate = core.clock * efficiencies(jobs, core)
-        times.append(core.start_up + np.where(fills, _fill(core), 0) / rate)
-    found: Floats = per_core(times, position)
-    return found
-
-
 def last_turns(
     jobs: Sequence[Job], target: Target, seconds: Floats, sums: Mask | None = None
 ) -> tuple[Floats, Floats]:

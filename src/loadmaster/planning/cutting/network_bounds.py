@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask, ranges
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.analytical.divisible import divisible_costs, last_turns, piece_overheads
+from loadmaster.cost.analytical.divisible import divisible_costs, last_turns
 from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.cost.base import JobTable
@@ -19,7 +19,6 @@ from loadmaster.planning.bounds import (
     Needs,
     divisible_bound,
     divisible_needs,
-    evaluate,
     goal_bounds,
     inbound_bytes,
     main_only,
@@ -27,12 +26,8 @@ from loadmaster.planning.bounds import (
 from loadmaster.planning.cutting.precedence import (
     MOST_OPERATORS,
     Demands,
-    Pairing,
-    Pieces,
     Precedence,
     chain_bound,
-    pairings,
-    piece_bound,
     sums_by_operator,
 )
 from loadmaster.planning.decisions import Bounds, MakespanBound
@@ -131,9 +126,7 @@ def network_bounds(
       comes in;
     - the longest chain of operators of one mini-batch, each of them shared by all cores, and run
       side by side with those that it can overlap
-      (:func:`~loadmaster.planning.cutting.precedence.chain_bound`);
-    - what pieces take to start, and to be waited for, however many there are
-      (:func:`~loadmaster.planning.cutting.precedence.piece_bound`).
+      (:func:`~loadmaster.planning.cutting.precedence.chain_bound`).
 
     O(operators x cores), and the chain O(operators^3) in a matrix product of up to 1,000 operators;
     none of larger networks.
@@ -155,19 +148,12 @@ def network_bounds(
     turns = _Turns.of(workload, target, firsts, table)
     operator = {job.name: n for job, n in zip(workload.jobs, number, strict=True)}
     least = _least_pieces(workload, target, firsts, number, table)
-    overheads = _Overheads.of(workload, target, firsts)
     precedence = {
         info.name: Precedence.of(single, own, [group.form for group in described])
         for info, single, own, described in zip(
             workload.networks, singles, fused, groups, strict=True
         )
         if len(own) <= MOST_OPERATORS
-    }
-    paired = {
-        info.name: pairings(single, own, [group.form for group in described])
-        for info, single, own, described in zip(
-            workload.networks, singles, fused, groups, strict=True
-        )
     }
 
     def bound_of(
@@ -176,19 +162,14 @@ def network_bounds(
         needs = turns.split(divisible_needs(tensors, table, target), jobs)
         bound = divisible_bound(needs, target.main.name)
         every = turns.split(divisible_needs(tensors, table, target, every_read=True), jobs)
-        chains = _Chains(jobs, tensors, table, target, needs, every, operator, least, overheads)
+        chains = _Chains(jobs, tensors, table, target, needs, every, operator, least)
         chain = max((chains.longest(name, own) for name, own in precedence.items()), default=0)
-        pieces = max((chains.in_pieces(name, own) for name, own in paired.items()), default=0)
-        more = (
-            ("longest chain of operators, each shared by all cores", chain),
-            ("pieces that start and are waited for", pieces),
-        )
-        terms = (*bound.terms, *more)
-        limit, value = max(more, key=lambda term: term[1])
+        limit = "longest chain of operators, each shared by all cores"
+        terms = (*bound.terms, (limit, chain))
         return (
             replace(bound, terms=terms)
-            if value <= bound.picoseconds
-            else MakespanBound(value, limit, bound.main_bytes, terms)
+            if chain <= bound.picoseconds
+            else MakespanBound(chain, limit, bound.main_bytes, terms)
         )
 
     room = 0 if target.fast is None else target.fast.capacity
@@ -229,26 +210,6 @@ class _Turns:
 
 
 @dataclass(frozen=True)
-class _Overheads:
-    """What every piece of a job pays beside its share
-    (:func:`~loadmaster.cost.analytical.divisible.piece_overheads`), and how it is cut.
-
-    ``single``: not at all.
-    """
-
-    number: dict[str, int]
-    seconds: Floats
-    single: Mask
-
-    @staticmethod
-    def of(workload: Workload, target: Target, firsts: _Firsts) -> _Overheads:
-        """Those of all jobs."""
-        number = {job.name: j for j, job in enumerate(workload.jobs)}
-        seconds = piece_overheads(firsts.jobs, target, firsts.divides_sums)
-        return _Overheads(number, seconds[firsts.like], ~firsts.divides[firsts.like])
-
-
-@dataclass(frozen=True)
 class _Chains:
     """Chains of the networks of some jobs, which may be all, or one network's, or one mini-batch's;
     ``needs`` in two parts each."""
@@ -261,7 +222,6 @@ class _Chains:
     every: Needs
     operator: dict[str, int]
     least: dict[str, Floats]
-    overheads: _Overheads
 
     def _rows(self, network: str) -> Ints:
         """Jobs of the first mini-batch of a network, if it has any."""
@@ -270,35 +230,6 @@ class _Chains:
         return np.array(
             [number for number in mine if self.jobs[number].mini_batch == batch], dtype=np.int64
         )
-
-    def in_pieces(self, network: str, paired: Sequence[Mapping[int, Pairing]]) -> int:
-        """Picoseconds that pieces of the first mini-batch of a network take to start and to be
-        waited for; 0 if it has no jobs."""
-        rows = self._rows(network)
-        if not len(rows):
-            return 0
-        operator, count = [self.operator[self.jobs[number].name] for number in rows], len(paired)
-        known = [self.overheads.number[self.jobs[number].name] for number in rows]
-        cores, overhead, single = (
-            len(self.target.cores),
-            self.overheads.seconds[known],
-            self.overheads.single[known],
-        )
-        work = (self.table.compute[rows] - overhead).min(axis=1)
-
-        def by_operator(seconds: Floats) -> Floats:
-            return sums_by_operator(seconds * PICOSECONDS, operator, count)
-
-        whole = sums_by_operator(single.astype(np.float64), operator, count) > 0
-        found = 0
-        for weights in (self.needs.without_links.multipliers, self.needs.multipliers):
-            prices = np.array(weights[:cores], dtype=np.float64) / max(1, sum(weights))
-            extra = np.where(single, 0.0, (overhead * prices).min(axis=1))
-            pieces = Pieces(
-                by_operator(work), by_operator(overhead.min(axis=1)), by_operator(extra), whole
-            )
-            found = max(found, piece_bound(paired, pieces, evaluate(self.needs, weights) - 1))
-        return found
 
     def longest(self, network: str, precedence: Precedence) -> int:
         """Picoseconds of the longest chain of the first mini-batch of a network; 0 if it has no
@@ -316,7 +247,7 @@ class _Chains:
         links = [0] * len(target.cores) + [
             round(memory.read_bandwidth) for memory in target.memories
         ]
-        weights = (main_only(needs), links, needs.without_links.multipliers, needs.multipliers)
+        weights = (main_only(needs), links, needs.without_links.multipliers)
         means = [self.every.means(each).reshape(2, -1).sum(axis=0)[rows] for each in weights]
         busy = np.stack([sums_by_operator(mean, operator, count) for mean in means])
         prices = [

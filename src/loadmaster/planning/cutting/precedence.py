@@ -1,149 +1,18 @@
-"""Who waits for whom, however operators are cut, and which elements of results are paired."""
+"""Who waits for whom, however operators are cut."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.workloads.graph import Access, Graph
+from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible
 from loadmaster.workloads.window import SUMMED, Window
-
-NOWHERE = -1
-"""The dimension along which all elements of a result are in pairs."""
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """Pairs of an element of a reader's result and one of a writer's, each of which is in as many
-    as all others that are in any.
-
-    The piece that makes the first waits for one that makes the second. All elements of the writer
-    are in pairs, and of the reader a ``share``: those of a range along its dimension ``axis``.
-    Elements of the writer may be paired as well in a part of it alone that is a range along one of
-    its dimensions, if that is among the ``free`` ones, of all of which any element of the reader
-    needs everything.
-    """
-
-    share: float
-    axis: int
-    free: frozenset[int]
-
-
-def pairings(
-    graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None]
-) -> list[dict[int, Pairing]]:
-    """For every operator those that it reads from, and how elements are paired, if they can be.
-    O(operators x edges + extents of edges).
-
-    Not paired are operators whose sums may be in parts: their pieces need next to nothing.
-    """
-    home = {access.tensor: number for number, group in enumerate(fused) for access in group.writes}
-    found: list[dict[int, Pairing]] = [{} for _ in fused]
-    for number, (group, form) in enumerate(zip(fused, forms, strict=True)):
-        for access in group.reads:
-            writer = home.get(access.tensor)
-            if writer is None or writer >= number:
-                continue
-            every = [*found[number].values()] if writer in found[number] else []
-            every += [
-                each for each in _of_access(graph, form, forms[writer], access) if each is not None
-            ]
-            if every:
-                found[number][writer] = max(
-                    every, key=lambda pairing: (pairing.share, len(pairing.free))
-                )
-    return found
-
-
-def _of_access(
-    graph: Graph, form: Divisible | None, made: Divisible | None, access: Access
-) -> list[Pairing | None]:
-    """How what is read of a storage is paired; only of an operator that can be cut it is known what
-    elements need."""
-    tensor = graph.tensors[access.tensor]
-    # What has parts of no bytes may be read without waiting for them.
-    if access.bytes <= 0 or tensor.bytes < math.prod(tensor.shape):
-        return []
-    if form is None:
-        return (
-            [Pairing(1.0, NOWHERE, frozenset(range(len(tensor.shape))))]
-            if access.bytes == tensor.bytes
-            else []
-        )
-    found = []
-    for name, windows in form.uses.get(access.tensor, ()):
-        shape = graph.tensors[name].shape
-        # The same elements under another shape are paired as well.
-        if form.summed == 0 and math.prod(shape) == math.prod(
-            tensor.shape if made is None else made.shape
-        ):
-            pairing = _paired(form, windows or (Window(),) * len(shape), shape)
-            keeps = (
-                pairing is None
-                or made is None
-                or shape == made.shape
-                or len(pairing.free) == len(shape)
-            )
-            found.append(
-                pairing
-                if keeps or pairing is None
-                else Pairing(pairing.share, pairing.axis, frozenset())
-            )
-    return found
-
-
-def _paired(form: Divisible, windows: Sequence[Window], shape: Sequence[int]) -> Pairing | None:
-    """Pairs along each dimension by itself, as each follows another dimension of the reader's
-    result, or none."""
-    axes = [window.axis for window in windows if window.axis >= 0]
-    ranges = [_range(form, window, extent) for window, extent in zip(windows, shape, strict=True)]
-    if len(set(axes)) < len(axes) or None in ranges:
-        return None
-    partial = [
-        (window.axis, own)
-        for window, own in zip(windows, ranges, strict=True)
-        if own is not None and own < 1.0
-    ]
-    if len(partial) > 1:
-        return None
-    free = frozenset(
-        d for d, window in enumerate(windows) if window.axis < 0 or window.axis not in form.axes
-    )
-    axis, share = partial[0] if partial else (NOWHERE, 1.0)
-    return Pairing(share, axis, free)
-
-
-def _range(form: Divisible, window: Window, extent: int) -> float | None:
-    """The share of a dimension of the reader, one range, that is paired with all of the one that a
-    window leads to; None if none is.
-
-    Range and dimension are stretched to the same length, so that each of both lies over those with
-    which it is paired.
-    """
-    if window.axis < 0:
-        return 1.0
-    length = form.shape[window.axis]
-    if window.axis not in form.axes:
-        return (
-            1.0
-            if window.of(tuple((0, size) for size in form.shape), extent) == (0, extent)
-            else None
-        )
-    begins, ends = window.of_each(length, extent)
-    able = np.flatnonzero(begins < ends)
-    if not len(able) or able[-1] - able[0] + 1 != len(able):
-        return None
-    count = np.arange(len(able), dtype=np.int64)
-    over = (begins[able] <= count * extent // len(able)) & (
-        -(-(count + 1) * extent // len(able)) <= ends[able]
-    )
-    return len(able) / length if bool(over.all()) else None
 
 
 @dataclass(frozen=True)
@@ -354,84 +223,5 @@ def sums_by_operator(values: Floats, operator: Sequence[int] | Ints, count: int)
     ).astype(np.float64)
 
 
-_SHARES = tuple(2.0 ** (-step / 2) for step in range(2, 25))
-"""What waiting counts for, all together being 1: every one gives a bound."""
 _SLACK = 1e-11
 """Relatively more than sums of so many numbers may be off in floating point."""
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """What pieces of the operators of one mini-batch of a network take, in picoseconds, shape
-    (operators,).
-
-    A piece with a share ``f`` of operator ``v`` takes ``f work[v] + overhead[v]`` at least on any
-    core. ``single`` operators are never cut. ``extra[v]``: of a mean of the machine's resources,
-    what every piece of ``v`` but one takes beside its share.
-    """
-
-    work: Floats
-    overhead: Floats
-    extra: Floats
-    single: Mask
-
-
-def piece_bound(paired: Sequence[Mapping[int, Pairing]], pieces: Pieces, least: float) -> int:
-    """Picoseconds that a network takes at least, where ``least`` bounds the mean of the resources
-    with one piece for every operator.
-
-    Take a path of operators, each of which is paired with the one before it
-    (:mod:`~loadmaster.planning.cutting.precedence`). Draw an element of the last one's result, and
-    a partner of it in the result of the one before, and so on: of each result all elements are
-    drawn equally often, or those of a share ``r`` of it. The piece that makes an element waits for
-    the one of its partner, so that their times add up, for any draw, and so in the mean over all of
-    them. Let ``v`` have ``p`` pieces, of which the one with the share ``f`` of its result is drawn
-    with the probability ``q``. As ``q r`` is no more than ``f``, even if elements are made more
-    than once, ``v`` adds ``overhead + sum(q f) work`` in the mean, which is at least ``overhead + r
-    work / p``: as the ``q`` sum to 1, their squares sum to ``1 / p`` at least (Cauchy-Schwarz).
-
-    Meanwhile resources need ``least`` and ``(p - 1) extra`` for every operator. So for any ``s``
-    between 0 and 1 the time is at least ``(1 - s) (least + sum((p - 1) extra)) + s sum(overhead + r
-    work / p)``, where of each operator of the path the ``p`` counts for which this is least. Of all
-    paths the largest counts. O(shares x edges).
-    """
-    return max((int(_mean(paired, pieces, least, share)) for share in _SHARES), default=0)
-
-
-def _mean(
-    paired: Sequence[Mapping[int, Pairing]], pieces: Pieces, least: float, share: float
-) -> float:
-    """The bound for one share of waiting: ``least`` and the largest sum along a path."""
-    # The best path to every operator of which all elements are drawn, or a range along some
-    # dimension.
-    until: list[dict[int, float]] = []
-    for v, writers in enumerate(paired):
-        own: dict[int, float] = {NOWHERE: 0.0}
-        for u, pairing in writers.items():
-            before = max(
-                length
-                for axis, length in until[u].items()
-                if axis == NOWHERE or axis in pairing.free
-            )
-            own[pairing.axis] = max(
-                own.get(pairing.axis, 0.0), before + _added(pieces, v, share, pairing.share)
-            )
-        own[NOWHERE] = max(own[NOWHERE], _added(pieces, v, share, 1.0))
-        until.append(own)
-    longest = max((length for own in until for length in own.values()), default=0.0)
-    return (1 - _SLACK) * ((1 - share) * least + longest)
-
-
-def _added(pieces: Pieces, v: int, share: float, drawn: float) -> float:
-    """What an operator adds, in the number of pieces for which that is least: the whole number
-    below or above the best."""
-    price, gain = (1 - share) * pieces.extra[v], share * pieces.work[v] * drawn
-    if pieces.single[v] or gain <= 0:
-        return float(gain + share * pieces.overhead[v])
-    if price <= 1e-12 * gain:
-        return float(share * pieces.overhead[v])
-    best = max(1, math.isqrt(int(gain / price)))
-    return float(
-        min((count - 1) * price + gain / count for count in (best, best + 1))
-        + share * pieces.overhead[v]
-    )
