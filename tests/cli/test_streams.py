@@ -19,6 +19,10 @@ UNLIKE_JOBS = "K,C,Y,X,R,S,type\n" + "".join(
 )
 """No mapping's product of energy and delay meets the bound, so that the search of a great many
 samples lasts until it is ended."""
+HARD_BUFFERS = "id,lower,upper,size\n" + "".join(
+    f"{i},{i * 37 % 101},{i * 37 % 101 + 1 + i * 13 % 29},{1000 + 7919 * i % 4999}\n"
+    for i in range(300)
+)
 MAP = "map jobs.csv --target m3e-s1 --samples 20"
 PLACE = "place onnx:squeezenet --target optane-server --strategy all-slow"
 COMMAND = (sys.executable, "-m", "loadmaster")
@@ -94,9 +98,16 @@ def test_a_full_disk_is_named_and_leaves_nothing(arguments, folder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_that_ends_the_command_leaves_nothing(number, folder):
-    (folder / "jobs.csv").write_text(UNLIKE_JOBS)
-    arguments = "map jobs.csv --target m3e-s5 --objective edp --samples 1000000000 --out out"
+@pytest.mark.parametrize(
+    ("arguments", "moment"),
+    [
+        ("map jobs.csv --target m3e-s5 --objective edp --samples 1000000000 --out out", 0.0),
+        # Native code is at work, which looks for signals by itself.
+        ("allocate jobs.csv --strategy exact --time-limit 300 --out out", 1.5),
+    ],
+)
+def test_a_signal_that_ends_the_command_leaves_nothing(number, arguments, moment, folder):
+    (folder / "jobs.csv").write_text(UNLIKE_JOBS if moment == 0 else HARD_BUFFERS)
     process = subprocess.Popen(
         [*COMMAND, *arguments.split()],
         cwd=folder,
@@ -106,6 +117,7 @@ def test_a_signal_that_ends_the_command_leaves_nothing(number, folder):
     )
     while process.poll() is None and not list(folder.glob("out/.draft-*")):
         time.sleep(0.01)
+    time.sleep(moment)
     process.send_signal(number)
     _, complaint = process.communicate()
     assert (process.returncode, complaint) == (128 + number, "")

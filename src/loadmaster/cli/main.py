@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from importlib import import_module
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -111,17 +112,19 @@ def main() -> NoReturn:
     Any error is one line on standard error and exit code 2. Signals and a closed pipe end it as
     they end other programs: with 128 and the signal's number.
     """
-    code = 0
+    code, words = 0, sys.argv[1:] or ["--help"]
+    asks_help = not {"--help", "-h"}.isdisjoint(words)
     # Of what is there when the process ends, nothing is worth looking through for cycles.
     atexit.register(gc.freeze)
     try:
         _end_properly_at(signal.SIGTERM, signal.SIGHUP)
+        if not asks_help:
+            _load_native()
         check_streams()
-        protect(_inputs(sys.argv[1:]))
+        protect(_inputs(words))
         with gc_relaxed():
-            words = sys.argv[1:] or ["--help"]
             command = typer.main.get_command(app)
-            if not {"--help", "-h"}.isdisjoint(words):
+            if asks_help:
                 _hide_types(command)
             answer = command(words, standalone_mode=False)
         code = answer if isinstance(answer, int) else 0
@@ -166,6 +169,14 @@ def _end_properly_at(*signals: signal.Signals) -> None:
     for number in signals:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, end)
+
+
+def _load_native() -> None:
+    """Load native code while signals wait: one that came then would be lost."""
+    waiting = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waiting)
+    import_module("loadmaster._native")
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _refuse(message: str) -> int:

@@ -3,6 +3,7 @@
 #include "allocation/solver.hpp"
 #include "allocation/verify.hpp"
 #include "bindings/allocation.hpp"
+#include "bindings/search_budget.hpp"
 #include "loadmaster/allocate.h"
 
 #include <nanobind/stl/string.h>
@@ -26,12 +27,7 @@ Effort PythonEffort::native() const {
         effort.deadline = Budget::Clock::now() +
             std::chrono::duration_cast<Budget::Clock::duration>(
                 std::chrono::duration<double>(seconds));
-    effort.poll = [] {
-        const nb::gil_scoped_acquire lock;
-        if (PyErr_CheckSignals() == 0) return false;
-        PyErr_Clear();
-        return true;
-    };
+    effort.poll = signal_came;
     return effort;
 }
 
