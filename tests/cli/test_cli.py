@@ -311,3 +311,14 @@ def test_a_plan_is_checked_against_its_network_and_machine(tmp_path):
     refused(run(verify, "--target edge-npu"), "--against")
     refused(run(verify, "--against", ncf, "--set 'dram.bandwidth=1 GB/s'"), "--target")
     refused(run(verify, "--against", tmp_path / "none.onnx"), "none.onnx")
+
+
+def test_an_interrupt_that_another_error_hides_is_one(monkeypatch):
+    """Native modules that are being loaded raise an ImportError from it."""
+
+    def plan(*_, **__):
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.setattr(planner, "plan", plan)
+    result = run(QUICK)
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (130, "loadmaster: interrupted")

@@ -142,6 +142,10 @@ def main() -> NoReturn:
         code = _refuse(f"{error.format_message()} (see --help)")
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
+    except Exception as error:
+        code = _code_of_signal(error)
+        if not code:
+            raise
     if code == 128 + signal.SIGINT:
         _complain("interrupted")
     sys.exit(code)
@@ -169,6 +173,18 @@ def _end_properly_at(*signals: signal.Signals) -> None:
     for number in signals:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, end)
+
+
+def _code_of_signal(error: BaseException | None) -> int:
+    """The exit code if a signal led to an error, else 0: modules that are being loaded raise others
+    from what a signal raises."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return 128 + signal.SIGINT
+        if isinstance(error, SystemExit):
+            return int(error.code or 0)
+        error = error.__cause__ or error.__context__
+    return 0
 
 
 def _load_native() -> None:
