@@ -9,7 +9,6 @@ import re
 import signal
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -40,7 +39,7 @@ NIGHTLY = os.environ.get("LOADMASTER_NIGHTLY") == "1"
 """Only what `.ci/nightly` runs, and nothing else does."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     kept: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
         kept[(item.get_closest_marker("nightly") is not None) == NIGHTLY].append(item)
@@ -48,19 +47,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=kept[False])
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """What is there by now stays, and no collection of garbage looks through it."""
     gc.collect()
     gc.freeze()
 
 
-def may_be_skipped(reason: str) -> bool:
+def may_be_skipped(reason):
     return any(known in reason for known in MAY_BE_MISSING) or any(
         re.search(rf"\b{re.escape(name)}\b", reason) for name in ABSENT
     )
 
 
-def without_skip(report: Any) -> Any:
+def without_skip(report):
     """The report of a test or of a module, as a failure if it was skipped for want of something
     that must be there."""
     if REQUIRED and report.skipped and not hasattr(report, "wasxfail"):
@@ -75,7 +74,7 @@ def without_skip(report: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def little_effort() -> Iterator[None]:
+def little_effort():
     """Whatever effort is asked for in this process is that of tests: for what calls the program as
     a user does."""
     with pytest.MonkeyPatch.context() as patch:
@@ -84,7 +83,7 @@ def little_effort() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def forked_interpreter() -> Iterator[None]:
+def forked_interpreter():
     """TFLM's interpreter runs in forks of this process."""
     from tests.support.tflm import forked
 

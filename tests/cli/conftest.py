@@ -4,5 +4,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _quick(little_effort: None, forked_interpreter: None) -> None:
+def _quick(little_effort, forked_interpreter):
     pass

@@ -1,47 +1,40 @@
 """Synthetic plans for the report to draw."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
 from tests.support.browser import chromium
 from tests.support.drawn_plan import drawn_plan, rename
 from tests.support.hand_plan import long_plan
 
-from loadmaster.planning.plan import Plan
-
 
 @pytest.fixture(scope="session")
-def make_plan() -> Callable[..., Plan]:
+def make_plan():
     return drawn_plan
 
 
 @pytest.fixture(scope="session")
-def rename_plan() -> Callable[[Plan, str, str], Plan]:
+def rename_plan():
     return rename
 
 
 @pytest.fixture(scope="session")
-def plan() -> Plan:
+def plan():
     notes = ("the search stopped at its time limit",)
     return drawn_plan(notes=notes)
 
 
 @pytest.fixture(scope="session")
-def large_plan() -> Plan:
+def large_plan():
     return long_plan(6_000)
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def browser(tmp_path_factory):
     with chromium(tmp_path_factory.mktemp("profile")) as started:
         yield started
 
 
 @pytest.fixture
-def driver(browser: Any) -> Iterator[Any]:
+def driver(browser):
     """The session's browser, with its own width and colours again after each test."""
     yield browser
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

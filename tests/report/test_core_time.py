@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("plan", [shared_plan(), copying_plan(), long_plan(20)])
-def test_shares_of_the_time_of_all_cores_add_up(plan: lm.Plan) -> None:
+def test_shares_of_the_time_of_all_cores_add_up(plan):
     found = core_time(plan)
     shares = [found.at_peak, found.partly_filled, *found.links.values(), found.start_up, found.idle]
     assert sum(shares) == pytest.approx(1)
@@ -23,7 +23,7 @@ def test_shares_of_the_time_of_all_cores_add_up(plan: lm.Plan) -> None:
     )
 
 
-def test_waits_are_of_the_links_that_are_full_meanwhile() -> None:
+def test_waits_are_of_the_links_that_are_full_meanwhile():
     machine = lm.target("edge-npu", ["dram.bandwidth=2 GB/s", "scratchpad.capacity=256KiB"])
     plan = lm.plan([lm.load("onnx:squeezenet", precision="int8")], machine, effort=TEST)
     found = core_time(plan)
@@ -46,7 +46,7 @@ def test_waits_are_of_the_links_that_are_full_meanwhile() -> None:
     assert found.links["dram"] > 0.1
 
 
-def test_arithmetic_at_the_peak_takes_no_longer_than_all_of_it() -> None:
+def test_arithmetic_at_the_peak_takes_no_longer_than_all_of_it():
     plan = lm.plan(
         [lm.load("onnx:squeezenet", precision="int8")], lm.target("edge-npu"), effort=TEST
     )
@@ -59,7 +59,7 @@ def test_arithmetic_at_the_peak_takes_no_longer_than_all_of_it() -> None:
         ) >= min(job.macs, 1)
 
 
-def test_changes_are_planned_beside_the_machine_as_it_is() -> None:
+def test_changes_are_planned_beside_the_machine_as_it_is():
     network, machine = lm.load("onnx:squeezenet", precision="int8"), lm.target("m3e-s1")
     found = lm.what_if([network], machine)
     assert [change.name for change in found] == [

@@ -15,8 +15,6 @@ from tests.support.report_pages import charts, models
 from tests.support.summed_networks import summed_plan
 
 import loadmaster as lm
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import PlannedJob
 from loadmaster.report.cuts import cuts_of, family, piece
 from loadmaster.report.page import render
 from loadmaster.report.perfetto import render_trace
@@ -24,7 +22,7 @@ from loadmaster.report.plan import plan_page
 
 
 @cache
-def banded() -> Plan:
+def banded():
     """Six convolutions on one core whose scratchpad is smaller than one of their results."""
     graph = convolutions(rows=32, channels=16, strides=(1,) * 6, skip=False)
     machine = npu(1, 16_000)
@@ -32,14 +30,14 @@ def banded() -> Plan:
     return lm.plan([graph], machine, effort=TEST)
 
 
-def test_whole_operators_are_not_listed(plan: Plan) -> None:
+def test_whole_operators_are_not_listed(plan):
     whole = replace(plan, jobs=tuple(replace(job, tiles=1, tile=0) for job in plan.jobs))
     cuts = cuts_of(whole)
     assert (cuts.operators, cuts.stacks, cuts.summary(), cuts.to_json()) == ((), (), "", [])
     assert "Cut operators" not in render(plan_page(whole))
 
 
-def test_every_operator_in_pieces_is_listed_once_with_its_pieces() -> None:
+def test_every_operator_in_pieces_is_listed_once_with_its_pieces():
     plan = cut_plan(2)
     cuts = cuts_of(plan)
     first = [job for job in plan.jobs if job.tiles > 1 and job.mini_batch == 0]
@@ -59,7 +57,7 @@ def test_every_operator_in_pieces_is_listed_once_with_its_pieces() -> None:
         assert row["most_alive"] <= row["bytes"]
 
 
-def test_sums_in_parts_are_told_of_their_operator_and_of_each_piece() -> None:
+def test_sums_in_parts_are_told_of_their_operator_and_of_each_piece():
     plan = summed_plan()
     sums = {tensor.name: tensor.bytes for tensor in plan.tensors if tensor.summed}
     rows = {row["operator"]: row for row in cuts_of(plan).to_json()}
@@ -82,7 +80,7 @@ def test_sums_in_parts_are_told_of_their_operator_and_of_each_piece() -> None:
     } == {job.operators[0] for job in plan.jobs if job.summed}
 
 
-def row_results(plan: Plan, job: PlannedJob) -> set[str]:
+def row_results(plan, job):
     """Storages that the pieces of a job's operators write."""
     storages = {tensor.name: tensor.storage for tensor in plan.tensors if not tensor.summed}
     written = (
@@ -91,7 +89,7 @@ def row_results(plan: Plan, job: PlannedJob) -> set[str]:
     return {storages[name] for name in written if name in storages}
 
 
-def test_pieces_say_along_which_dimension_and_how_large_they_are() -> None:
+def test_pieces_say_along_which_dimension_and_how_large_they_are():
     plan = cut_plan(1)
     for operator in cuts_of(plan).operators:
         for axis, name in enumerate(("batch", "channels", "rows", "columns")):
@@ -103,7 +101,7 @@ def test_pieces_say_along_which_dimension_and_how_large_they_are() -> None:
         assert operator.along or not operator.jobs[0].ranges
 
 
-def test_a_stack_is_what_runs_band_by_band() -> None:
+def test_a_stack_is_what_runs_band_by_band():
     cuts = cuts_of(banded())
     assert cuts.stacks, "else this test proves nothing"
     for stack in cuts.stacks:
@@ -126,11 +124,11 @@ def test_a_stack_is_what_runs_band_by_band() -> None:
     assert all("through memory" in cuts.why(operator) for operator in inner)
 
 
-def test_pieces_run_one_after_another_on_one_core() -> None:
+def test_pieces_run_one_after_another_on_one_core():
     assert {operator.at_once for operator in cuts_of(banded()).operators} == {1}
 
 
-def test_the_page_has_a_row_for_every_operator_and_a_chart_for_a_stack() -> None:
+def test_the_page_has_a_row_for_every_operator_and_a_chart_for_a_stack():
     page = render(plan_page(banded()))
     cuts = cuts_of(banded())
     section = page.partition("<h2>Cut operators</h2>")[2].partition("</section>")[0]
@@ -139,7 +137,7 @@ def test_the_page_has_a_row_for_every_operator_and_a_chart_for_a_stack() -> None
     assert cuts.summary() in section
 
 
-def test_pieces_of_one_operator_have_one_name_and_one_colour() -> None:
+def test_pieces_of_one_operator_have_one_name_and_one_colour():
     plan = cut_plan(2)
     trace = Trace.FromString(render_trace(plan))
     names = {p.track_event.name for p in trace.packet if p.HasField("track_event")} - {""}

@@ -1,14 +1,10 @@
 """The table of other planners' arenas in a narrow terminal."""
 
-from __future__ import annotations
-
-import pytest
-
 from loadmaster.cli.printing import print_tables
 from loadmaster.report.floor import floor_table
 
 
-def test_names_of_arenas_are_not_broken_at_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_arenas_are_not_broken_at_80_columns(capsys):
     row = {
         "buffers": 1234,
         "theirs": 123_456_789,

@@ -1,9 +1,6 @@
 """Operators whose arithmetic is not known are named in the first line of every summary."""
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
 
 import onnx
 import pytest
@@ -16,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def network(tmp_path: Path) -> Path:
+def network(tmp_path):
     """A network with two operators of a domain that nobody knows."""
     values = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64]) for name in ("x", "y", "z")
@@ -36,7 +33,7 @@ def network(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "options", ["inspect", "plan --target edge-npu", "place --target optane-server"]
 )
-def test_the_first_line_names_what_is_not_counted(options: str, network: Path) -> None:
+def test_the_first_line_names_what_is_not_counted(options, network):
     done = run(options, network, cwd=network.parent)
     assert done.returncode == 0, done.stderr
     assert done.stdout.lstrip().startswith("NOT COUNTED: arithmetic of")
@@ -44,7 +41,7 @@ def test_the_first_line_names_what_is_not_counted(options: str, network: Path) -
     assert done.stdout.count("Mystery x2") == 1
 
 
-def test_views_and_pages_begin_with_it(network: Path, tmp_path: Path) -> None:
+def test_views_and_pages_begin_with_it(network, tmp_path):
     graph = lm.load(network)
     plan = lm.plan([graph], lm.target("edge-npu"), effort="test")
     for answer in (graph, plan):
@@ -56,6 +53,6 @@ def test_views_and_pages_begin_with_it(network: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("little_effort")
-def test_what_is_understood_has_no_such_line(tmp_path: Path) -> None:
+def test_what_is_understood_has_no_such_line(tmp_path):
     done = run("plan onnx:squeezenet --target edge-npu --cut none", cwd=tmp_path)
     assert "NOT COUNTED" not in done.stdout

@@ -9,7 +9,6 @@ import runpy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,7 +20,6 @@ from loadmaster.core import errors
 from loadmaster.core.errors import MissingPackageError, ModelError, UnitError
 from loadmaster.core.registry import DisplayMixin
 from loadmaster.core.units import format_seconds
-from loadmaster.planning.plan import Plan
 from loadmaster.planning.sweep.store import networks_key
 from loadmaster.report.colours import PALETTE
 from loadmaster.report.picture import draw
@@ -32,15 +30,15 @@ NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "first-plan.ipynb"
 TARGET = lm.target("m3e-s1")
 
 
-def graph() -> lm.Graph:
+def graph():
     return lm.load("onnx:squeezenet")
 
 
-def mapping() -> lm.JobMapping:
+def mapping():
     return lm.map_jobs(lm.analyse(lm.lower([graph()], TARGET), TARGET), 1e9, strategy="herald")
 
 
-def memory_plan() -> lm.MemoryPlan:
+def memory_plan():
     return lm.place(
         lm.read_sequence(graph(), lm.target("optane-server")),
         "70%",
@@ -49,13 +47,13 @@ def memory_plan() -> lm.MemoryPlan:
     )
 
 
-def banks() -> lm.BankAllocation:
+def banks():
     return lm.allocate_banks(
         ([0, 0, 1], [2, 2, 3], [4096, 4096, 64]), [lm.Bank("sram", 4096), lm.Bank("<dram>")]
     )
 
 
-def shown(kind: str, plan: Plan) -> DisplayMixin:
+def shown(kind, plan):
     makers: dict[str, Callable[[], DisplayMixin]] = {
         "plan": lambda: plan,
         "graph": graph,
@@ -84,7 +82,7 @@ KINDS = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_shows_itself_briefly(kind: str, plan: Plan) -> None:
+def test_an_answer_shows_itself_briefly(kind, plan):
     answer = shown(kind, plan)
     line = repr(answer)
     assert "\n" not in line
@@ -99,7 +97,7 @@ def test_an_answer_shows_itself_briefly(kind: str, plan: Plan) -> None:
     assert root.findall(".//{http://www.w3.org/2000/svg}svg")
 
 
-def test_a_summary_holds_values_bounds_and_distances(plan: Plan) -> None:
+def test_a_summary_holds_values_bounds_and_distances(plan):
     makespan = plan.metrics.makespan
     (row,) = (line for line in plan.summary().splitlines() if line.startswith("Makespan"))
     above = percent(makespan.value / makespan.lower_bound - 1)
@@ -111,7 +109,7 @@ def test_a_summary_holds_values_bounds_and_distances(plan: Plan) -> None:
     assert re.split("  +", row) == ["Makespan", *values]
 
 
-def test_tables_hold_every_part(plan: Plan) -> None:
+def test_tables_hold_every_part(plan):
     pandas = pytest.importorskip("pandas")
     jobs = plan.to_pandas()
     assert isinstance(jobs, pandas.DataFrame)
@@ -131,7 +129,7 @@ def test_tables_hold_every_part(plan: Plan) -> None:
     assert lm.allocate(([0, 1], [2, 3], [5, 7]), 11).to_pandas().empty
 
 
-def test_an_allocation_is_drawn_as_a_map_of_its_memory() -> None:
+def test_an_allocation_is_drawn_as_a_map_of_its_memory():
     """A region for each buffer, where it lies; without a clock, or without a packing, there is
     none."""
     page = lm.allocate(([0, 10], [20, 30], [64, 128]), 1024)._repr_html_()
@@ -154,10 +152,8 @@ def test_an_allocation_is_drawn_as_a_map_of_its_memory() -> None:
     assert bars == ["Peak 12 B", "Lower bound 12 B"]
 
 
-def test_without_pandas_a_table_says_what_to_install(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def absent(name: str) -> Any:
+def test_without_pandas_a_table_says_what_to_install(plan, monkeypatch):
+    def absent(name):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(errors, "import_module", absent)
@@ -167,27 +163,25 @@ def test_without_pandas_a_table_says_what_to_install(
         plan.to_pandas()
 
 
-def test_names_cannot_break_a_page(
-    plan: Plan, rename_plan: Callable[[Plan, str, str], Plan]
-) -> None:
+def test_names_cannot_break_a_page(plan, rename_plan):
     wild = rename_plan(plan, plan.networks[0].name, '<script>alert("&")</script>\n')
     assert "\n" not in repr(wild)
     assert not ElementTree.fromstring(wild._repr_html_()).findall(".//script")
     assert "<script" not in wild._repr_html_()
 
 
-def test_pictures_of_large_plans_stay_small(large_plan: Plan) -> None:
+def test_pictures_of_large_plans_stay_small(large_plan):
     assert len(large_plan.jobs) > 5_000
     assert len(large_plan._repr_html_()) < 20_000
 
 
-def paths_of(svg: str) -> dict[str, str]:
+def paths_of(svg):
     """The outlines of a picture by their colour."""
     paths = ElementTree.fromstring(svg).findall(".//{http://www.w3.org/2000/svg}path")
     return {path.attrib["fill"]: path.attrib["d"] for path in paths}
 
 
-def test_lanes_have_a_shape_for_each_job_as_long_as_there_are_few() -> None:
+def test_lanes_have_a_shape_for_each_job_as_long_as_there_are_few():
     shapes = [Shape(0.0, 75.0, 0, 1), Shape(75.0, 150.0, 0, 1, colour=1)]
     assert list(paths_of(draw(Timeline("", ["a"], shapes))).values()) == [
         "M120.0 16.2h260.0v-14.4h-260.0z",
@@ -195,7 +189,7 @@ def test_lanes_have_a_shape_for_each_job_as_long_as_there_are_few() -> None:
     ]
 
 
-def test_joined_jobs_have_the_colour_of_the_longest() -> None:
+def test_joined_jobs_have_the_colour_of_the_longest():
     shapes = [Shape(at, at + (0.9 if at % 3 else 0.1), 0, 1, colour=at % 3) for at in range(999)]
     shapes += [Shape(2000.0, 3000.0, 1, 2, colour=5)]
     paths = paths_of(draw(Timeline("", ["a", "b"], shapes)))
@@ -204,13 +198,13 @@ def test_joined_jobs_have_the_colour_of_the_longest() -> None:
     assert PALETTE[0] not in paths
 
 
-def test_amounts_keep_their_peak_however_short() -> None:
+def test_amounts_keep_their_peak_however_short():
     shapes = steps((at, at + 1, 9.0 if at == 5_000 else 1.0) for at in range(10_000))
     assert draw(Curve("bytes", "", shapes)).count("v-60.0") == 1
     assert draw(Curve("none", "", [])).startswith("<svg")
 
 
-def test_networks_that_differ_have_different_keys_though_they_look_alike() -> None:
+def test_networks_that_differ_have_different_keys_though_they_look_alike():
     one = graph()
     other = replace(
         one, ops=(*one.ops[:-1], replace(one.ops[-1], elements=one.ops[-1].elements + 1))
@@ -220,7 +214,7 @@ def test_networks_that_differ_have_different_keys_though_they_look_alike() -> No
     assert networks_key([one]) == networks_key([replace(one, source="elsewhere")])
 
 
-def test_sizes_may_have_units() -> None:
+def test_sizes_may_have_units():
     packed = lm.allocate(([0, 1], [2, 3], [5, 7]), "1 KiB")
     assert packed.capacity == 1024
     with pytest.raises(UnitError):
@@ -229,7 +223,7 @@ def test_sizes_may_have_units() -> None:
     assert memory_plan().limit == int(0.7 * sequence.peak_bytes)
 
 
-def test_a_plan_takes_a_model_in_memory_and_leaves_it_as_it_is() -> None:
+def test_a_plan_takes_a_model_in_memory_and_leaves_it_as_it_is():
     onnx = pytest.importorskip("onnx")
     from loadmaster.workloads.frontends.onnx.file import light_path
 
@@ -247,7 +241,7 @@ def test_a_plan_takes_a_model_in_memory_and_leaves_it_as_it_is() -> None:
         lm.load({})
 
 
-def test_a_network_is_read_from_a_module_and_its_inputs_and_the_module_stays_as_it_is() -> None:
+def test_a_network_is_read_from_a_module_and_its_inputs_and_the_module_stays_as_it_is():
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(
         torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.BatchNorm1d(4)
@@ -269,7 +263,7 @@ def test_a_network_is_read_from_a_module_and_its_inputs_and_the_module_stays_as_
 
 
 @pytest.mark.slow
-def test_the_tutorial_notebook_runs_and_its_answers_show_themselves() -> None:
+def test_the_tutorial_notebook_runs_and_its_answers_show_themselves():
     """Cell by cell in one namespace, as a kernel would; what ends a cell is stored as it is shown
     today."""
     pytest.importorskip("pandas")

@@ -7,8 +7,6 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +21,6 @@ from loadmaster.allocation.memories.problem import Bank
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 from loadmaster.placement.place import place
-from loadmaster.planning.plan import Plan
 from loadmaster.report.comparison import comparison_json, comparison_page, rows
 from loadmaster.report.inspection import Alive, PeakJson, inspection_page
 from loadmaster.report.mapping import mapping_page, shared_bandwidth
@@ -41,7 +38,7 @@ BUFFERS = [
 ]
 
 
-def pool(jobs: int = 12) -> JobPool:
+def pool(jobs=12):
     """Jobs of two networks on two cores; every third asks for more than there is."""
     numbers = np.arange(jobs)
     latency = np.stack([1e-3 * (1 + numbers % 5), 2e-3 * (1 + numbers % 3)], axis=1)
@@ -60,7 +57,7 @@ def pool(jobs: int = 12) -> JobPool:
     )
 
 
-def result() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def result():
     """What a run writes, with a rival that failed and one that was beaten."""
     rivals = {
         "eager": {
@@ -109,11 +106,11 @@ def result() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return figures, kernels
 
 
-def mapped() -> str:
+def mapped():
     return render(mapping_page([map_jobs(pool().analysis, 2e9, samples=50)], pool(), 2e9))
 
 
-def packed() -> tuple[Any, Any]:
+def packed():
     problem = lm.problem_of(BUFFERS)
     return problem, lm.allocate(problem)
 
@@ -129,7 +126,7 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
-def test_a_mapping_draws_every_job() -> None:
+def test_a_mapping_draws_every_job():
     page = mapped()
     assert rectangles(page)[0] == 12
     assert "GOP/s" in without_library(page) or "MOP/s" in without_library(page)
@@ -137,8 +134,8 @@ def test_a_mapping_draws_every_job() -> None:
 
 @pytest.mark.parametrize("allocator", ["demand", "even"])
 def test_what_a_mapping_moves_is_what_its_jobs_ask_for_and_never_more_than_there_is(
-    allocator: str,
-) -> None:
+    allocator,
+):
     table = pool(30)
     mapping = map_jobs(table.analysis, 2e9, samples=50, allocator=allocator)
     segments = shared_bandwidth(mapping, table, 2e9, allocator)
@@ -152,7 +149,7 @@ def test_what_a_mapping_moves_is_what_its_jobs_ask_for_and_never_more_than_there
     assert moved == pytest.approx(asked, rel=1e-6)
 
 
-def test_a_front_has_a_chart_and_a_row_for_every_mapping() -> None:
+def test_a_front_has_a_chart_and_a_row_for_every_mapping():
     front = pareto_front(pool().analysis, 2e9, ("makespan", "energy"), samples=200)
     page = render(mapping_page(front, pool(), 2e9))
     assert len(objects(charts(page)["docs"], "Figure")) == 3
@@ -162,7 +159,7 @@ def test_a_front_has_a_chart_and_a_row_for_every_mapping() -> None:
     )
 
 
-def test_a_packing_says_peak_and_bound_and_who_holds_it() -> None:
+def test_a_packing_says_peak_and_bound_and_who_holds_it():
     page = without_library(PAGES["allocate"]())
     assert "2 buffers need 1,100 bytes together at instant 5" in page
     assert "at the bound" in page
@@ -170,7 +167,7 @@ def test_a_packing_says_peak_and_bound_and_who_holds_it() -> None:
     assert "<b>third" not in page
 
 
-def test_a_packing_in_two_memories_has_a_map_of_each() -> None:
+def test_a_packing_in_two_memories_has_a_map_of_each():
     problem, _ = packed()
     answer = allocate_banks(problem, (Bank("sram", 1000), Bank("dram")))
     page = render(packing_page(answer, problem))
@@ -178,7 +175,7 @@ def test_a_packing_in_two_memories_has_a_map_of_each() -> None:
     assert "<h3>Cost of spilling</h3><p class=value>300</p><p>lower bound 300, at the bound" in page
 
 
-def test_a_run_says_what_was_measured_of_whom() -> None:
+def test_a_run_says_what_was_measured_of_whom():
     page = without_library(PAGES["run"]())
     for words in (
         "12.0 ms",
@@ -191,7 +188,7 @@ def test_a_run_says_what_was_measured_of_whom() -> None:
         assert words in page
 
 
-def columns(page: str) -> list[dict[str, Any]]:
+def columns(page):
     """The data that each kind of shape of a page's charts is drawn from."""
     return [
         dict(model["attributes"]["data"]["entries"])
@@ -199,7 +196,7 @@ def columns(page: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_run_draws_fast_memory_under_its_budget_and_no_column_without_entries() -> None:
+def test_a_run_draws_fast_memory_under_its_budget_and_no_column_without_entries():
     figures, kernels = result()
     page = render(run_page("torch:m:f", figures | {"rivals": {}}, kernels))
     (steps,) = [data for data in columns(page) if "kernel" in data and "top" in data]
@@ -209,7 +206,7 @@ def test_a_run_draws_fast_memory_under_its_budget_and_no_column_without_entries(
     assert "Against a rival" not in without_library(page)
 
 
-def test_a_placement_has_a_legend_of_kinds_and_lists_moves_by_tensor() -> None:
+def test_a_placement_has_a_legend_of_kinds_and_lists_moves_by_tensor():
     sequence = lm.read_sequence("onnx:squeezenet", "optane-server", batch=64)
     plan = place(sequence, 156 * 2**20, mode="async")
     page = without_library(render(placement_page(plan)))
@@ -221,7 +218,7 @@ def test_a_placement_has_a_legend_of_kinds_and_lists_moves_by_tensor() -> None:
     assert not re.search(r"r\d+\[", moves)
 
 
-def test_no_rate_of_a_roofline_is_above_its_roof() -> None:
+def test_no_rate_of_a_roofline_is_above_its_roof():
     graph, machine = lm.load("onnx:shufflenet", precision="int8"), lm.target("edge-npu")
     points = [
         (x, y)
@@ -238,14 +235,14 @@ def test_no_rate_of_a_roofline_is_above_its_roof() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_the_same_again_and_small_enough_to_mail(name: str) -> None:
+def test_a_page_is_the_same_again_and_small_enough_to_mail(name):
     page = PAGES[name]()
     assert len(page) < 0.6e6  # most of it is Bokeh, which grows from release to release
     if name not in ("allocate", "map", "place"):  # these say how long the search took
         assert PAGES[name]() == page
 
 
-def look(driver: Any, width: int = 1400, scheme: str = "light") -> None:
+def look(driver, width=1400, scheme="light"):
     """Have the browser show pages in a width, for who asks for a light or a dark scheme."""
     driver.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
@@ -260,8 +257,8 @@ def look(driver: Any, width: int = 1400, scheme: str = "light") -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*PAGES, "plan"])
 def test_pages_draw_in_every_width_ask_for_nothing_and_never_scroll_sideways(
-    driver: Any, name: str, plan: Plan, tmp_path: Path
-) -> None:
+    driver, name, plan, tmp_path
+):
     page = tmp_path / "report.html"
     page.write_text(render(plan_page(plan)) if name == "plan" else PAGES[name](), "utf-8")
     for width in (420, 900, 1400):
@@ -281,7 +278,7 @@ def test_pages_draw_in_every_width_ask_for_nothing_and_never_scroll_sideways(
 
 
 @pytest.mark.slow
-def test_a_page_is_dark_for_who_asks_for_it(driver: Any, plan: Plan, tmp_path: Path) -> None:
+def test_a_page_is_dark_for_who_asks_for_it(driver, plan, tmp_path):
     """Paper and ink of the page and of its charts."""
     page = tmp_path / "report.html"
     page.write_text(render(plan_page(plan)), "utf-8")
@@ -297,7 +294,7 @@ def test_a_page_is_dark_for_who_asks_for_it(driver: Any, plan: Plan, tmp_path: P
 
 
 @pytest.mark.slow
-def test_keys_move_all_charts_of_a_page(driver: Any, plan: Plan, tmp_path: Path) -> None:
+def test_keys_move_all_charts_of_a_page(driver, plan, tmp_path):
     from selenium.webdriver import Keys
 
     page = tmp_path / "report.html"
@@ -321,7 +318,7 @@ def test_keys_move_all_charts_of_a_page(driver: Any, plan: Plan, tmp_path: Path)
     assert reset == first
 
 
-def test_two_plans_stand_side_by_side(plan: Plan, make_plan: Callable[..., Plan]) -> None:
+def test_two_plans_stand_side_by_side(plan, make_plan):
     """Every job of both is drawn, over one time axis; what only one has is left empty."""
     other = make_plan({"resnet50": 3})
     page = render(comparison_page(plan, other))
@@ -350,7 +347,7 @@ def test_two_plans_stand_side_by_side(plan: Plan, make_plan: Callable[..., Plan]
     } == pytest.approx(spent)
 
 
-def test_plans_of_different_machines_leave_empty_what_one_has_not(plan: Plan) -> None:
+def test_plans_of_different_machines_leave_empty_what_one_has_not(plan):
     alone = replace(
         plan, target=replace(plan.target, memories=plan.target.memories[:1]), allocations=()
     )
@@ -362,9 +359,7 @@ def test_plans_of_different_machines_leave_empty_what_one_has_not(plan: Plan) ->
 
 
 @pytest.mark.slow
-def test_the_legend_hides_a_network_in_both_plans(
-    driver: Any, plan: Plan, make_plan: Callable[..., Plan], tmp_path: Path
-) -> None:
+def test_the_legend_hides_a_network_in_both_plans(driver, plan, make_plan, tmp_path):
     page = tmp_path / "comparison.html"
     page.write_text(render(comparison_page(plan, make_plan({"resnet50": 3}))), "utf-8")
     look(driver)
@@ -377,7 +372,7 @@ def test_the_legend_hides_a_network_in_both_plans(
     assert console_errors(driver) == []
 
 
-def test_the_same_placement_gives_the_same_page_with_its_curve() -> None:
+def test_the_same_placement_gives_the_same_page_with_its_curve():
     plan = place(step(), 30)
     curve = [
         {"capacity": 30, "makespan": 5.0, "lower_bound": 4.0, "slowdown": 1.2},
@@ -389,7 +384,7 @@ def test_the_same_placement_gives_the_same_page_with_its_curve() -> None:
     assert "At 1 limit nothing fits." in render(placement_page(plan, {"curve": curve}))
 
 
-def test_operators_on_a_machine_are_listed_by_time() -> None:
+def test_operators_on_a_machine_are_listed_by_time():
     graph, machine = lm.load("onnx:shufflenet", precision="int8"), lm.target("edge-npu")
     page = without_library(render(inspection_page(graph, machine)))
     listed = page.partition("<h2>Operators by time</h2>")[2].partition("</table>")[0]
@@ -399,7 +394,7 @@ def test_operators_on_a_machine_are_listed_by_time() -> None:
     assert "Operators by time" not in render(inspection_page(graph))
 
 
-def test_inspection_names_where_most_bytes_are_alive() -> None:
+def test_inspection_names_where_most_bytes_are_alive():
     """A result of so many channels is alive beside one of half as many, then beside its like."""
     build = GraphBuilder("two")
     build.tensor("x", (8, 16, 16), TensorKind.INPUT)

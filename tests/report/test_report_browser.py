@@ -1,12 +1,7 @@
 """The page in a real browser: it draws, asks for nothing, complains about nothing, and runs nothing
 that a name says."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.browser import (
@@ -19,7 +14,6 @@ from tests.support.browser import (
 )
 
 import loadmaster as lm
-from loadmaster.planning.plan import Plan
 from loadmaster.planning.sweep.axes import parse_axes
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
 from loadmaster.planning.sweep.limits import Limits
@@ -36,13 +30,13 @@ HOSTILE = (
 )
 
 
-def written(plan: Plan, directory: Path) -> Path:
+def written(plan, directory):
     page = directory / "report.html"
     page.write_text(render(plan_page(plan)), "utf-8")
     return page
 
 
-def test_time_axes_line_up_and_move_together(driver: Any, plan: Plan, tmp_path: Path) -> None:
+def test_time_axes_line_up_and_move_together(driver, plan, tmp_path):
     """All charts have the same frame and the same range; the wheel zooms all with Ctrl and scrolls
     without."""
     from selenium.webdriver import ActionChains, Keys
@@ -70,9 +64,7 @@ def test_time_axes_line_up_and_move_together(driver: Any, plan: Plan, tmp_path: 
 
 
 @pytest.mark.parametrize("width", [900, 1400])
-def test_many_networks_take_no_room_from_the_schedule(
-    driver: Any, make_plan: Callable[..., Plan], tmp_path: Path, width: int
-) -> None:
+def test_many_networks_take_no_room_from_the_schedule(driver, make_plan, tmp_path, width):
     """A lane is as high with 50 networks as with one, and the page is no wider than the window."""
     heights = []
     for count in (1, 50):
@@ -91,9 +83,7 @@ def test_many_networks_take_no_room_from_the_schedule(
     assert heights[0] == heights[1] > 4 * 30
 
 
-def test_what_the_page_asks_for_is_told_from_what_the_browser_opens(
-    driver: Any, plan: Plan, tmp_path: Path
-) -> None:
+def test_what_the_page_asks_for_is_told_from_what_the_browser_opens(driver, plan, tmp_path):
     """The browser's own page before, and in a window beside; an image from outside, in a page that
     no policy guards, is noticed."""
     driver.get("chrome://version")
@@ -110,9 +100,7 @@ def test_what_the_page_asks_for_is_told_from_what_the_browser_opens(
     assert outside_requests(driver) == ["http://elsewhere.invalid/picture.png"]
 
 
-def test_hostile_names_stay_text(
-    driver: Any, plan: Plan, rename_plan: Callable[..., Plan], tmp_path: Path
-) -> None:
+def test_hostile_names_stay_text(driver, plan, rename_plan, tmp_path):
     """Markup in names is shown, not run, in tables, titles, ticks, legends and tooltips, and
     nothing is fetched for it."""
     renamed = rename_plan(plan, HOSTILE, HOSTILE + "tensor")
@@ -134,9 +122,7 @@ def test_hostile_names_stay_text(
     assert outside_requests(driver) == []
 
 
-def test_the_page_of_a_sweep_draws_its_charts_and_asks_for_nothing(
-    driver: Any, tmp_path: Path
-) -> None:
+def test_the_page_of_a_sweep_draws_its_charts_and_asks_for_nothing(driver, tmp_path):
     """Points with a plan and without one, one that is missing, and names that would like to be
     markup."""
     axes = parse_axes(["scratchpad=0,1MiB", "bandwidth=1GB/s,2GB/s"])
@@ -188,7 +174,7 @@ def test_the_page_of_a_sweep_draws_its_charts_and_asks_for_nothing(
     assert outside_requests(driver) == []
 
 
-def hover_first(driver: Any, chart: int) -> None:
+def hover_first(driver, chart):
     """Move the mouse over the first rectangle of a chart's first network."""
     from selenium.webdriver import ActionChains
 

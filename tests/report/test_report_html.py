@@ -1,14 +1,11 @@
 """The page as text: what it says, that it says it again, and that it stays usable when there is too
 much to say."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +15,6 @@ from tests.support.report_pages import charts, models, objects, rectangles, with
 
 from loadmaster.core.errors import OutputError
 from loadmaster.core.units import format_bytes, format_seconds
-from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import Cost
 from loadmaster.report.merging import MAX_SHAPES
 from loadmaster.report.page import render
@@ -29,23 +25,23 @@ from loadmaster.report.write import write_report
 NOTES = ("the search stopped at its time limit",)
 
 
-def render_page(plan: Plan) -> str:
+def render_page(plan):
     return render(plan_page(plan))
 
 
 @pytest.fixture(scope="module")
-def page(make_plan: Callable[..., Plan]) -> str:
+def page(make_plan):
     return render_page(make_plan(notes=NOTES))
 
 
-def test_writes_both_files_and_nothing_else(plan: Plan, tmp_path: Path) -> None:
+def test_writes_both_files_and_nothing_else(plan, tmp_path):
     paths = write_report(plan, tmp_path / "new" / "place")
     assert [path.name for path in paths] == ["report.html", "trace.pftrace"]
     assert sorted(paths) == sorted((tmp_path / "new" / "place").iterdir())
     assert all(path.stat().st_size > 1_000 for path in paths)
 
 
-def test_unwritable_place_is_named_and_left_alone(plan: Plan, tmp_path: Path) -> None:
+def test_unwritable_place_is_named_and_left_alone(plan, tmp_path):
     """A directory in the way of a file, and a file in the way of the directory."""
     (tmp_path / "report.html").mkdir()
     with pytest.raises(OutputError, match=r"report\.html"):
@@ -57,9 +53,7 @@ def test_unwritable_place_is_named_and_left_alone(plan: Plan, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_same_plan_same_bytes_in_any_process(
-    page: str, make_plan: Callable[..., Plan], tmp_path: Path
-) -> None:
+def test_same_plan_same_bytes_in_any_process(page, make_plan, tmp_path):
     """Again in this process, where Bokeh has counted on, and in another, where sets have another
     order."""
     assert render_page(make_plan(notes=NOTES)) == page
@@ -74,7 +68,7 @@ def test_same_plan_same_bytes_in_any_process(
     assert (tmp_path / "trace.pftrace").read_bytes() == render_trace(make_plan(notes=NOTES))
 
 
-def test_says_what_was_planned_and_that_times_are_estimates(page: str, plan: Plan) -> None:
+def test_says_what_was_planned_and_that_times_are_estimates(page, plan):
     text, makespan = without_library(page), plan.metrics.makespan
     assert "<h1>Plan of resnet50, mobilenet_v2 on edge-npu</h1>" in text
     assert "Times, traffic and energy are estimates of an analytical model" in text
@@ -90,7 +84,7 @@ def test_says_what_was_planned_and_that_times_are_estimates(page: str, plan: Pla
         assert said in text
 
 
-def test_one_chart_for_the_schedule_each_link_and_each_memory(page: str) -> None:
+def test_one_chart_for_the_schedule_each_link_and_each_memory(page):
     """They share one range, and have a lane for each core and one for copies."""
     data = charts(page)
     figures = objects(data, "Figure")
@@ -102,7 +96,7 @@ def test_one_chart_for_the_schedule_each_link_and_each_memory(page: str) -> None
     assert list(labels.values()) == ["ws0", "ws1", "ws2", "lb", "copy to scratchpad"]
 
 
-def test_every_job_and_buffer_is_a_rectangle(page: str, plan: Plan) -> None:
+def test_every_job_and_buffer_is_a_rectangle(page, plan):
     copies = sum(not transfer.job for transfer in plan.transfers)
     shared = [
         sum(a.memory == memory.name for a in plan.allocations) for memory in plan.target.memories
@@ -112,7 +106,7 @@ def test_every_job_and_buffer_is_a_rectangle(page: str, plan: Plan) -> None:
 
 
 @pytest.mark.slow
-def test_too_many_shapes_are_merged_and_the_page_says_so(large_plan: Plan) -> None:
+def test_too_many_shapes_are_merged_and_the_page_says_so(large_plan):
     """A viewer must neither die of 20,000 jobs nor hide any of them in silence."""
     page = render_page(large_plan)
     assert max(rectangles(page)) == MAX_SHAPES
@@ -126,7 +120,7 @@ def test_too_many_shapes_are_merged_and_the_page_says_so(large_plan: Plan) -> No
     assert len(page) < 3e6
 
 
-def test_names_are_escaped(plan: Plan, rename_plan: Callable[..., Plan]) -> None:
+def test_names_are_escaped(plan, rename_plan):
     hostile = "<script>alert('x')</script>\"&$$x$$\u202e"
     page = render_page(rename_plan(plan, hostile, hostile + "[tensor]"))
     text = without_library(page)
@@ -137,7 +131,7 @@ def test_names_are_escaped(plan: Plan, rename_plan: Callable[..., Plan]) -> None
     assert "$$" not in json.dumps(objects(charts(page), "LegendItem"))
 
 
-def test_bokeh_knows_every_model_attribute_and_value_of_the_charts(plan: Plan) -> None:
+def test_bokeh_knows_every_model_attribute_and_value_of_the_charts(plan):
     """The page states models of Bokeh's script without Bokeh's classes; these check what they
     read."""
     import bokeh.models
@@ -153,7 +147,7 @@ def test_bokeh_knows_every_model_attribute_and_value_of_the_charts(plan: Plan) -
     assert len(Document.from_json(document).roots) == len(document["roots"]) > 2
 
 
-def test_names_with_dollar_signs_are_not_taken_for_tex(plan: Plan) -> None:
+def test_names_with_dollar_signs_are_not_taken_for_tex(plan):
     """Bokeh would show such a title or tick as a formula, or rather its source text."""
     cores = (replace(plan.target.cores[0], name="\\(c\\)"),)
     target = replace(plan.target.with_memory(0, name="$$m$$"), cores=cores)
@@ -164,7 +158,7 @@ def test_names_with_dollar_signs_are_not_taken_for_tex(plan: Plan) -> None:
     assert "\\\\(" not in drawn
 
 
-def test_capacity_far_above_the_peak_is_named_not_drawn(page: str, plan: Plan) -> None:
+def test_capacity_far_above_the_peak_is_named_not_drawn(page, plan):
     """A map of DRAM up to 4 GiB would show an empty chart; that of the nearly full scratchpad goes
     up to its capacity."""
     dram, scratchpad = objects(charts(page), "Figure")[3:]
@@ -180,7 +174,7 @@ def test_capacity_far_above_the_peak_is_named_not_drawn(page: str, plan: Plan) -
     ]
 
 
-def test_link_with_two_bandwidths_shows_its_load(plan: Plan) -> None:
+def test_link_with_two_bandwidths_shows_its_load(plan):
     """Bytes per second have no single limit where reading and writing differ; the share of the
     link's time has."""
     page = render_page(
@@ -191,7 +185,7 @@ def test_link_with_two_bandwidths_shows_its_load(plan: Plan) -> None:
     assert "34.0 GB/s read, 17.0 GB/s write" in page
 
 
-def test_tables_of_traffic_and_peak(page: str, plan: Plan) -> None:
+def test_tables_of_traffic_and_peak(page, plan):
     """The matrix adds up to all transfers, and no more than thirty buffers are listed for a
     peak."""
     total = sum(transfer.bytes for transfer in plan.transfers)
@@ -201,14 +195,14 @@ def test_tables_of_traffic_and_peak(page: str, plan: Plan) -> None:
     assert f"hold {format_bytes(plan.metrics.memory['dram'].lower_bound)} of dram" in section
 
 
-def test_peak_table_says_how_many_it_leaves_out(make_plan: Callable[..., Plan]) -> None:
+def test_peak_table_says_how_many_it_leaves_out(make_plan):
     page = render_page(make_plan({"wide": 40}))
     section = page.split("<h2>At the peak of dram</h2>")[1].split("</section>")[0]
     assert section.count("<tr>") == 31
     assert re.search(r"\d+ smaller buffers with [\d.]+ [KM]iB in all are not listed", section)
 
 
-def test_empty_and_optimal_plans_have_a_page(plan: Plan) -> None:
+def test_empty_and_optimal_plans_have_a_page(plan):
     assert "Nothing is ever kept in dram" in render_page(empty(plan))
     span = plan.metrics.makespan.value
     best = render_page(
@@ -218,7 +212,7 @@ def test_empty_and_optimal_plans_have_a_page(plan: Plan) -> None:
     assert "no plan has a lower makespan" in best
 
 
-def test_nothing_in_the_page_points_outside(page: str) -> None:
+def test_nothing_in_the_page_points_outside(page):
     """No link, image, font or style from elsewhere, and a policy that forbids them."""
     text = without_library(page)
     assert "default-src 'none'" in text

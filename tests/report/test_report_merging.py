@@ -1,7 +1,5 @@
 """Which shapes are joined when there are too many."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -12,14 +10,14 @@ from loadmaster.report.timeline import largest, outline, time_unit, total_over_t
 from loadmaster.report.view import Shape
 
 
-def test_the_shortest_pair_goes_first() -> None:
+def test_the_shortest_pair_goes_first():
     """Of lengths 5, 1, 1, 5 the two in the middle are joined."""
     shapes = [Shape(*ends, 0, 1) for ends in ((0, 5), (5, 6), (6, 7), (7, 12))]
     assert neighbours(shapes, 3) == [shapes[:1], shapes[1:3], shapes[3:]]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 50, 199, 200, 500])
-def test_groups_cover_everything_once(limit: int) -> None:
+def test_groups_cover_everything_once(limit):
     """Whatever the limit, the groups are the items in order, within lanes, and no more than asked
     for."""
     dice = random.Random(limit)
@@ -35,7 +33,7 @@ def test_groups_cover_everything_once(limit: int) -> None:
     assert all(len({shape.low for shape in group}) == 1 for group in groups)
 
 
-def test_the_largest_shapes_stay_alone_and_none_is_lost() -> None:
+def test_the_largest_shapes_stay_alone_and_none_is_lost():
     shapes = [Shape(at, at + 1, at % 7, at % 7 + 1 + at) for at in range(6_000)]
     groups = near(shapes, 5_000)
     assert len(groups) <= 5_000
@@ -44,7 +42,7 @@ def test_the_largest_shapes_stay_alone_and_none_is_lost() -> None:
     assert alone == set(range(6_000 - 904, 6_000))
 
 
-def test_time_unit_fits_the_makespan() -> None:
+def test_time_unit_fits_the_makespan():
     assert [time_unit(t).name for t in (0.0, 3e-9, 3e-6, 0.781e-3, 3e-3, 12.0)] == [
         "ns",
         "ns",
@@ -56,7 +54,7 @@ def test_time_unit_fits_the_makespan() -> None:
     assert time_unit(12.3e-3).span(0.001, 0.0025) == "1.000 to 2.500 ms"
 
 
-def test_bytes_alive_counts_half_open_lifetimes() -> None:
+def test_bytes_alive_counts_half_open_lifetimes():
     """What ends at an instant makes room for what starts there."""
     alive = total_over_time([(0, 2, 5), (2, 3, 7)])
     assert alive == [(0, 2, 5), (2, 3, 7)]
@@ -64,7 +62,7 @@ def test_bytes_alive_counts_half_open_lifetimes() -> None:
     assert outline([*alive, (4, 5, 1)]) == [(0, 5), (2, 7), (3, 0), (4, 1), (5, 0)]
 
 
-def test_text_helpers() -> None:
+def test_text_helpers():
     assert shortened(["a", "b", "c"], 2) == "a, b and 1 more"
     assert len(clipped("x" * 50, 19)) == 19
     assert clipped("abcdefghijklmnopqrstuvwxyz", 11) == "abcd...wxyz"

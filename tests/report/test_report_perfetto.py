@@ -9,11 +9,10 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from tests.support.drawn_plan import empty
 
-from loadmaster.planning.plan import Plan
 from loadmaster.report.perfetto import render_trace
 
 
-def read(plan: Plan) -> tuple[dict[str, int], dict[int, list[tuple[int, TrackEvent]]]]:
+def read(plan):
     """Tracks by name, and the events of each track in the order of the file."""
     trace = Trace()
     trace.ParseFromString(render_trace(plan))
@@ -29,7 +28,7 @@ def read(plan: Plan) -> tuple[dict[str, int], dict[int, list[tuple[int, TrackEve
     return tracks, events
 
 
-def slices(events: list[tuple[int, TrackEvent]]) -> list[tuple[int, int, str]]:
+def slices(events):
     """Begin, end and name of the slices of a track; fails unless they follow one another in
     time."""
     found: list[tuple[int, int, str]] = []
@@ -41,7 +40,7 @@ def slices(events: list[tuple[int, TrackEvent]]) -> list[tuple[int, int, str]]:
     return found
 
 
-def test_a_track_for_each_core_the_copies_and_each_counter(plan: Plan) -> None:
+def test_a_track_for_each_core_the_copies_and_each_counter(plan):
     tracks, _ = read(plan)
     memories = ["dram link", "scratchpad link", "dram in use", "scratchpad in use"]
     assert [name for name in tracks if name] == ["ws0", "ws1", "ws2", "lb", "copies", *memories]
@@ -57,7 +56,7 @@ def test_a_track_for_each_core_the_copies_and_each_counter(plan: Plan) -> None:
     assert {p.trusted_packet_sequence_id for p in trace.packet} == {1}
 
 
-def test_every_job_is_a_slice_on_its_core(plan: Plan) -> None:
+def test_every_job_is_a_slice_on_its_core(plan):
     tracks, events = read(plan)
     for core in plan.target.cores:
         expected = sorted(
@@ -68,7 +67,7 @@ def test_every_job_is_a_slice_on_its_core(plan: Plan) -> None:
         assert slices(events[tracks[core.name]]) == expected
 
 
-def test_jobs_carry_what_is_known_of_them(plan: Plan) -> None:
+def test_jobs_carry_what_is_known_of_them(plan):
     tracks, events = read(plan)
     job = next(job for job in plan.jobs if job.core == "ws0")
     facts = {a.name: a for a in events[tracks["ws0"]][0][1].debug_annotations}
@@ -78,7 +77,7 @@ def test_jobs_carry_what_is_known_of_them(plan: Plan) -> None:
     assert facts["compute_ns"].double_value == pytest.approx(job.compute * 1e9)
 
 
-def test_counters_follow_the_plan(plan: Plan) -> None:
+def test_counters_follow_the_plan(plan):
     """The counter of bytes in use reaches the plan's own figure and ends at zero; that of the link
     never passes its limit."""
     tracks, events = read(plan)
@@ -91,14 +90,14 @@ def test_counters_follow_the_plan(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("factor", [1.0, 1e-3, 1e-5])
-def test_slices_do_not_overlap_after_rounding(plan: Plan, factor: float) -> None:
+def test_slices_do_not_overlap_after_rounding(plan, factor):
     """Jobs far shorter than a nanosecond are still in order, and none is dropped."""
     jobs = tuple(replace(j, start=j.start * factor, end=j.end * factor) for j in plan.jobs)
     tracks, events = read(replace(plan, jobs=jobs))
     assert sum(len(slices(events[tracks[core.name]])) for core in plan.target.cores) == len(jobs)
 
 
-def test_copies_at_the_same_time_get_tracks_of_their_own(plan: Plan) -> None:
+def test_copies_at_the_same_time_get_tracks_of_their_own(plan):
     """Slices that overlap without nesting would be drawn wrongly on one track."""
     copies = [replace(t, start=0.0, end=1e-6) for t in plan.transfers if not t.job][:2]
     tracks, events = read(replace(plan, transfers=tuple(copies)))
@@ -106,7 +105,7 @@ def test_copies_at_the_same_time_get_tracks_of_their_own(plan: Plan) -> None:
     assert [len(slices(events[tracks[name]])) for name in ("copies", "copies (2)")] == [1, 1]
 
 
-def test_same_plan_same_bytes_and_empty_plans_have_a_trace(plan: Plan) -> None:
+def test_same_plan_same_bytes_and_empty_plans_have_a_trace(plan):
     assert render_trace(plan) == render_trace(plan)
     tracks, events = read(empty(plan))
     assert "ws0" in tracks

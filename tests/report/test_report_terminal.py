@@ -1,9 +1,6 @@
 """The summary in the terminal: compact, plain in a log file, and deaf to markup in names."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,13 +8,12 @@ from rich.console import Console
 from tests.support.drawn_plan import empty
 
 from loadmaster.core.units import format_seconds
-from loadmaster.planning.plan import Plan
 from loadmaster.report.plan import plan_page
 from loadmaster.report.terminal import printed as shown
 from loadmaster.report.text import percent
 
 
-def printed(plan: Plan, width: int = 80, **options: object) -> str:
+def printed(plan, width=80, **options):
     """What the summary looks like in a log file."""
     out = io.StringIO()
     parts = plan_page(plan, spent=(1.5, 2.25))
@@ -25,7 +21,7 @@ def printed(plan: Plan, width: int = 80, **options: object) -> str:
     return out.getvalue()
 
 
-def test_says_it_all_on_one_screen(plan: Plan) -> None:
+def test_says_it_all_on_one_screen(plan):
     text, makespan = printed(plan), plan.metrics.makespan
     assert len(text.splitlines()) <= 40
     for said in (
@@ -46,13 +42,13 @@ def test_says_it_all_on_one_screen(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_no_line_is_too_wide_and_no_figure_is_cut(plan: Plan, width: int) -> None:
+def test_no_line_is_too_wide_and_no_figure_is_cut(plan, width):
     text = printed(plan, width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
 
 
-def test_long_names_do_not_break_the_columns(plan: Plan, rename_plan: Callable[..., Plan]) -> None:
+def test_long_names_do_not_break_the_columns(plan, rename_plan):
     """Both ends of a name stay, because generated names differ at the end."""
     text = printed(rename_plan(plan, "a" * 70 + "_head", "t"))
     row = next(line for line in text.splitlines() if line.startswith("aaaa"))
@@ -61,16 +57,14 @@ def test_long_names_do_not_break_the_columns(plan: Plan, rename_plan: Callable[.
     assert "int8" in row
 
 
-def test_plain_text_without_a_terminal(plan: Plan) -> None:
+def test_plain_text_without_a_terminal(plan):
     """No colour codes, and nothing that an ASCII log cannot hold."""
     text = printed(plan)
     assert "\x1b" not in text
     assert text.isascii()
 
 
-def test_markup_and_control_codes_in_names_are_text(
-    plan: Plan, rename_plan: Callable[..., Plan]
-) -> None:
+def test_markup_and_control_codes_in_names_are_text(plan, rename_plan):
     text = printed(rename_plan(plan, "net[red]x[/nope]\x1b[31m", "t"), force_terminal=True)
     assert "net[red]x[/nope]" in text
     assert "\x1b[31m" not in text
@@ -79,12 +73,12 @@ def test_markup_and_control_codes_in_names_are_text(
     assert "\x1b" not in noted
 
 
-def test_only_the_largest_kinds_are_listed(plan: Plan) -> None:
+def test_only_the_largest_kinds_are_listed(plan):
     jobs = tuple(replace(job, kind=f"Kind{i % 12}") for i, job in enumerate(plan.jobs))
     text = printed(replace(plan, jobs=jobs))
     assert "4 more" in text
     assert sum(line.count("Kind") for line in text.splitlines()) == 8
 
 
-def test_empty_plans_have_a_summary(plan: Plan) -> None:
+def test_empty_plans_have_a_summary(plan):
     assert "no bound" in printed(empty(plan))

@@ -1,7 +1,5 @@
 """One operator in blocks, on tensors that rest in a file."""
 
-from __future__ import annotations
-
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
 

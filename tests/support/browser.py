@@ -1,13 +1,8 @@
 """Opens a page in headless Chromium without a network and says what happened."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,7 +33,7 @@ machine."""
 
 
 @contextmanager
-def chromium(profile: Path) -> Iterator[Any]:
+def chromium(profile):
     """A browser that resolves no host name; skips the test where there is none, unless one is
     required."""
     programs = shutil.which("chromium"), shutil.which("chromedriver")
@@ -59,14 +54,14 @@ def chromium(profile: Path) -> Iterator[Any]:
         driver.quit()
 
 
-def open_page(driver: Any, page: Path) -> None:
+def open_page(driver, page):
     """Load a page and wait until its charts are drawn."""
     driver.get_log("browser")
     driver.get(page.as_uri())
     wait_for(driver, DRAWN)
 
 
-def wait_for(driver: Any, condition: str) -> None:
+def wait_for(driver, condition):
     """Wait in the page until a script returns true, however long that takes."""
     script = "const done = arguments[arguments.length - 1], met = () => {" + condition + "};"
     driver.execute_async_script(
@@ -74,12 +69,12 @@ def wait_for(driver: Any, condition: str) -> None:
     )
 
 
-def console_errors(driver: Any) -> list[str]:
+def console_errors(driver):
     """What the page complained about since the last call."""
     return [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
 
 
-def outside_requests(driver: Any) -> list[str]:
+def outside_requests(driver):
     """Addresses that the page has asked for since it was opened, other than itself and data within
     it.
 
@@ -101,7 +96,7 @@ def outside_requests(driver: Any) -> list[str]:
     return [url for url in asked if not url.startswith(("file:", "data:", "blob:", *BROWSERS_OWN))]
 
 
-def in_shadow(script: str) -> str:
+def in_shadow(script):
     """A script with ``all(selector)``, which finds elements inside Bokeh's shadow trees too."""
     return (
         "function all(s, r = document) { return [...r.querySelectorAll(s),"

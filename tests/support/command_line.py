@@ -6,10 +6,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -18,7 +15,7 @@ from loadmaster.cli import main
 from loadmaster.core import files
 
 
-def words(*arguments: object) -> Iterator[str]:
+def words(*arguments):
     """Strings are parts of a command line as a shell reads them; all else is one word."""
     for each in arguments:
         if isinstance(each, tuple):
@@ -29,7 +26,7 @@ def words(*arguments: object) -> Iterator[str]:
             yield str(each)
 
 
-def run(*arguments: object, cwd: Path | None = None, columns: int = 100) -> CompletedProcess[str]:
+def run(*arguments, cwd=None, columns=100):
     """What the program does, in this process, with its own streams and whatever else it changes."""
     streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8") for name in ("stdout", "stderr")}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -51,24 +48,24 @@ def run(*arguments: object, cwd: Path | None = None, columns: int = 100) -> Comp
     return CompletedProcess(command, int(end.value.code or 0), *printed)
 
 
-def ran(*arguments: object, code: int = 0, **options: Any) -> CompletedProcess[str]:
+def ran(*arguments, code=0, **options):
     """What the program does, which must end with this exit code."""
     result = run(*arguments, **options)
     assert result.returncode == code, result.stderr
     return result
 
 
-def printed(*arguments: object, **options: Any) -> Any:
+def printed(*arguments, **options):
     """The object that the program prints with ``--json``."""
     return json.loads(ran(*arguments, "--json", **options).stdout)
 
 
-def written(stream: Any) -> str:
+def written(stream):
     stream.flush()
     return str(stream.buffer.getvalue().decode())
 
 
-def refused(result: CompletedProcess[str], *words: str) -> None:
+def refused(result, *words):
     """Exit code 2, nothing on standard output, one line on standard error that holds all words."""
     assert result.returncode == 2, result.stderr
     assert result.stdout == ""

@@ -1,11 +1,7 @@
 """Training with and without a plan, and whether both agree bit for bit."""
 
-from __future__ import annotations
-
 import gc
-from collections.abc import Callable, Iterable
 from itertools import zip_longest
-from typing import Any
 
 import pytest
 
@@ -16,30 +12,30 @@ from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
 
 
-def with_plan(module: Any, memory: Any = None, **options: Any) -> Any:
+def with_plan(module, memory=None, **options):
     """A module that runs plans, under a budget if one is given."""
     given = options if memory is None else {"fast_memory": memory, **options}
     return torch.compile(module, backend=loadmaster, options=given)
 
 
-def without_plan(module: Any) -> Any:
+def without_plan(module):
     """A module that runs the same graphs as PyTorch does."""
     return torch.compile(module, backend=unmoved_backend())
 
 
-def same(one: Iterable[Any], other: Iterable[Any]) -> bool:
+def same(one, other):
     """Equal in type, shape and every value; where one is not a number, the other is not either."""
     pairs = list(zip_longest(one, other))
     return all(a is not None and b is not None and _same_values(a, b) for a, b in pairs)
 
 
-def _same_values(one: Any, other: Any) -> bool:
+def _same_values(one, other):
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
-def most_allocated(call: Callable[[], object]) -> int:
+def most_allocated(call):
     """Most bytes that PyTorch has allocated at once while a call runs; its result is kept."""
     allocator_hook.install_allocator()
     _native.start_recording()
@@ -53,7 +49,7 @@ def most_allocated(call: Callable[[], object]) -> int:
     return max(live, default=0)
 
 
-def models_of(options: Any) -> list[Any]:
+def models_of(options):
     """All models that live and were compiled with this very object of options."""
     from loadmaster.integrations.torch_compile.compiled_model import Model
 
@@ -63,13 +59,13 @@ def models_of(options: Any) -> list[Any]:
     ]
 
 
-def model_of(options: Any) -> Any:
+def model_of(options):
     """The only one."""
     (model,) = models_of(options)
     return model
 
 
-def state_of(module: Any, optimizer: Any) -> list[Any]:
+def state_of(module, optimizer):
     """An optimizer's state, parameter by parameter."""
     return [
         value.clone()
@@ -79,7 +75,7 @@ def state_of(module: Any, optimizer: Any) -> list[Any]:
     ]
 
 
-def stack(width: int, layers: int, seed: int = 0) -> torch.nn.Sequential:
+def stack(width, layers, seed=0):
     """Linear layers and what is between them."""
     torch.manual_seed(seed)
     linear, tanh = torch.nn.Linear, torch.nn.Tanh
@@ -92,9 +88,7 @@ class Tied(torch.nn.Module):
     """A residual network whose last layer is its first one's transpose; most of it is parameters,
     and it returns a loss."""
 
-    def __init__(
-        self, layers: int = 3, *, classes: int = 256, width: int = 128, inner: int = 384
-    ) -> None:
+    def __init__(self, layers=3, *, classes=256, width=128, inner=384):
         super().__init__()
         self.tokens = torch.nn.Embedding(classes, width)
         self.wide = torch.nn.ModuleList(
@@ -102,7 +96,7 @@ class Tied(torch.nn.Module):
         )
         self.narrow = torch.nn.ModuleList(torch.nn.Linear(inner, width) for _ in range(layers))
 
-    def forward(self, tokens: Any) -> Any:
+    def forward(self, tokens):
         x = self.tokens(tokens)
         for wide, narrow in zip(self.wide, self.narrow, strict=True):
             x = x + narrow(torch.nn.functional.gelu(wide(x)))
@@ -110,5 +104,5 @@ class Tied(torch.nn.Module):
         return torch.nn.functional.cross_entropy(scores, tokens.roll(1))
 
 
-def tokens(step: int, count: int = 24, classes: int = 256) -> Any:
+def tokens(step, count=24, classes=256):
     return torch.randint(classes, (count,), generator=torch.Generator().manual_seed(step))

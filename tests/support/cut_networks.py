@@ -10,25 +10,23 @@ from tests.support.networks import npu
 from tests.support.onnx_builder import int8_graph
 
 import loadmaster as lm
-from loadmaster.planning.plan import Plan
-from loadmaster.workloads.graph import Graph
 
 
 def convolutions(
-    name: str = "cut",
+    name="cut",
     *,
-    rows: int = 12,
-    channels: int = 8,
-    strides: tuple[int, ...] = (1, 2),
-    skip: bool = True,
-    pad: int = 1,
-) -> Graph:
+    rows=12,
+    channels=8,
+    strides=(1, 2),
+    skip=True,
+    pad=1,
+):
     """A chain of 3 x 3 convolutions of the given strides with rectifiers; ``skip`` adds the last
     result to that of one more."""
     nodes: list[str] = []
     weights: dict[str, tuple[int, ...]] = {}
 
-    def conv(source: str, target: str, stride: int) -> None:
+    def conv(source, target, stride):
         weights[f"w_{target}"] = channels, channels, 3, 3
         options = f"strides={[stride] * 2}, pads={[pad] * 4}"
         nodes.append(f"[{target}] c_{target} = Conv<{options}>({source}, w_{target})")
@@ -45,13 +43,13 @@ def convolutions(
     return int8_graph(nodes, {"x": (1, channels, rows, rows)}, [last], weights, name=name)
 
 
-def cut_network() -> Graph:
+def cut_network():
     """The network of :func:`cut_plan`."""
     return convolutions(rows=16, channels=32, strides=(1, 1, 2))
 
 
 @cache
-def cut_plan(mini_batches: int = 1) -> Plan:
+def cut_plan(mini_batches=1):
     """A plan on two cores in which operators run in pieces."""
     machine = npu(2, 40_000)
     machine = machine.with_memory(0, read_bandwidth=2e10, write_bandwidth=2e10)

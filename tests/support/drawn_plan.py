@@ -9,15 +9,12 @@ from tests.support.efforts import TEST
 from tests.support.networks import residual_chain
 
 import loadmaster as lm
-from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import Cost, MemoryUse, PlannedJob, Rate
 
 BLOCKS = {"resnet50": 8, "mobilenet_v2": 8}
 
 
-def drawn_plan(
-    blocks: dict[str, int] | None = None, mini_batches: int = 2, notes: tuple[str, ...] = ()
-) -> Plan:
+def drawn_plan(blocks=None, mini_batches=2, notes=()):
     """Networks of so many residual blocks on a machine that copies much of what they need; the last
     one has an operator that is not understood."""
     graphs = [residual_chain(count, name, 48) for name, count in (blocks or BLOCKS).items()]
@@ -27,7 +24,7 @@ def drawn_plan(
     return replace(plan, networks=(*plan.networks[:-1], last), notes=notes, search=())
 
 
-def empty(plan: Plan) -> Plan:
+def empty(plan):
     """The same machine with nothing to do."""
     nothing, none = Cost(0.0, 0.0), Rate(0.0, 0.0)
     old = plan.metrics
@@ -48,11 +45,11 @@ def empty(plan: Plan) -> Plan:
     return replace(plan, metrics=metrics, links=dict.fromkeys(plan.links, ()), **records)
 
 
-def rename(plan: Plan, network: str, tensor: str) -> Plan:
+def rename(plan, network, tensor):
     """The same plan with other names for its first network and first tensor, everywhere."""
     old_network, old_tensor = plan.networks[0].name, plan.tensors[0].name
 
-    def named(item: Any) -> Any:
+    def named(item):
         changes: dict[str, Any] = {}
         if getattr(item, "network", None) == old_network:
             changes["network"] = network

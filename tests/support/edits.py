@@ -1,8 +1,6 @@
 """Ways to change the plans made by hand, for the tests that break them."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from tests.support.hand_plan import (
     copying_plan,
@@ -13,13 +11,12 @@ from tests.support.hand_plan import (
     us,
 )
 
-from loadmaster.planning.plan import Plan
 from loadmaster.workloads.job import NetworkTiming
 
 SHARED, COPYING = shared_plan(), copying_plan()
 
 
-def edit(plan: Plan, part: str, which: Callable[[Any], bool], /, **changes: Any) -> Plan:
+def edit(plan, part, which, /, **changes):
     """The plan with the records of one part that match changed; there must be some."""
     records = getattr(plan, part)
     assert any(which(record) for record in records)
@@ -33,31 +30,29 @@ def edit(plan: Plan, part: str, which: Callable[[Any], bool], /, **changes: Any)
     )
 
 
-def named(name: str) -> Callable[[Any], bool]:
+def named(name):
     return lambda record: record.name == name
 
 
-def in_memory(name: str, memory: str, start: float | None = None) -> Callable[[Any], bool]:
+def in_memory(name, memory, start=None):
     return lambda a: (
         (a.tensor, a.memory) == (name, memory) and (start is None or a.start == us(start))
     )
 
 
-def job(name: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
+def job(name, /, plan=SHARED, **changes):
     return edit(plan, "jobs", named(name), **changes)
 
 
-def copied(name: str, /, **changes: Any) -> Plan:
+def copied(name, /, **changes):
     return edit(COPYING, "transfers", named(name), **changes)
 
 
-def allocation(
-    name: str, memory: str, start: float | None = None, /, *, plan: Plan = SHARED, **changes: Any
-) -> Plan:
+def allocation(name, memory, start=None, /, *, plan=SHARED, **changes):
     return edit(plan, "allocations", in_memory(name, memory, start), **changes)
 
 
-def streamed(plan: Plan) -> Plan:
+def streamed(plan):
     """The plan with the tiles, transfers, curves and figures that follow from its jobs and
     copies."""
     shared = {memory.name for memory in plan.target.memories}
@@ -69,7 +64,7 @@ def streamed(plan: Plan) -> Plan:
     return finished(replace(plan, allocations=allocations, transfers=transfers))
 
 
-def with_operand(name: str, part: str, tensor: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
+def with_operand(name, part, tensor, /, plan=SHARED, **changes):
     record = next(record for record in plan.jobs if record.name == name)
     operands = tuple(
         replace(operand, **changes) if operand.tensor == tensor else operand
@@ -78,18 +73,18 @@ def with_operand(name: str, part: str, tensor: str, /, plan: Plan = SHARED, **ch
     return streamed(job(name, plan, **{part: operands}))
 
 
-def without(plan: Plan, part: str, which: Callable[[Any], bool]) -> Plan:
+def without(plan, part, which):
     records = getattr(plan, part)
     kept = tuple(record for record in records if not which(record))
     assert len(kept) < len(records)
     return replace(plan, **{part: kept})
 
 
-def plus(plan: Plan, part: str, *records: Any) -> Plan:
+def plus(plan, part, *records):
     return replace(plan, **{part: (*getattr(plan, part), *records)})
 
 
-def figure(name: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
+def figure(name, /, plan=SHARED, **changes):
     if name == "makespan":
         plan = replace(plan, objective=replace(plan.objective, **changes))
     return replace(
@@ -98,7 +93,7 @@ def figure(name: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
     )
 
 
-def entry(name: str, key: str, /, **changes: Any) -> Plan:
+def entry(name, key, /, **changes):
     figures = getattr(SHARED.metrics, name)
     return replace(
         SHARED,
@@ -108,13 +103,13 @@ def entry(name: str, key: str, /, **changes: Any) -> Plan:
     )
 
 
-def mini_batch(network: str, number: int, **changes: Any) -> Plan:
+def mini_batch(network, number, **changes):
     return edit(
         SHARED, "mini_batches", lambda b: (b.network, b.number) == (network, number), **changes
     )
 
 
-def timed(period: float, deadline: float, release: float = 20, missed: bool = False) -> Plan:
+def timed(period, deadline, release=20, missed=False):
     """The shared plan when the second mini-batch of ``net``, which runs from 20 to 40, comes after
     a period; microseconds."""
     batches = tuple(
@@ -130,26 +125,26 @@ def timed(period: float, deadline: float, release: float = 20, missed: bool = Fa
     )
 
 
-def main_memory(plan: Plan = SHARED, **changes: Any) -> Plan:
+def main_memory(plan=SHARED, **changes):
     return replace(plan, target=plan.target.with_memory(0, **changes))
 
 
-def without_job(name: str, tensor: str) -> Plan:
+def without_job(name, tensor):
     plan = without(without(SHARED, "jobs", named(name)), "tensors", named(tensor))
     return streamed(without(plan, "allocations", lambda a: a.tensor == tensor))
 
 
-def stream(name: str, tensor: str, /, **changes: Any) -> Plan:
+def stream(name, tensor, /, **changes):
     return finished(
         edit(SHARED, "transfers", lambda t: (t.job, t.tensor) == (name, tensor), **changes)
     )
 
 
-def with_network(name: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
+def with_network(name, /, plan=SHARED, **changes):
     return edit(plan, "networks", named(name), **changes)
 
 
-def on_cores(plan: Plan = SHARED, **changes: Any) -> Plan:
+def on_cores(plan=SHARED, **changes):
     return replace(
         plan,
         target=replace(
@@ -158,7 +153,7 @@ def on_cores(plan: Plan = SHARED, **changes: Any) -> Plan:
     )
 
 
-def with_bits(bits: int) -> Plan:
+def with_bits(bits):
     """The shared plan as if all networks were planned at another width, with the energy that
     takes."""
     plan = edit(
@@ -170,12 +165,12 @@ def with_bits(bits: int) -> Plan:
     return finished(plan)
 
 
-def without_reading(name: str) -> Plan:
+def without_reading(name):
     """The plan without a job's operands, and without all that they ask for."""
     return streamed(job(name, reads=(), after=()))
 
 
-def without_result() -> Plan:
+def without_result():
     """The copying plan as if nothing needed ``n/h``."""
     plan = without(
         without(COPYING, "tensors", named("n/h")), "allocations", lambda a: a.tensor == "n/h"

@@ -1,7 +1,7 @@
 """Factories for `loadmaster run` that make small networks."""
 
 
-def layers(batch: int):
+def layers(batch):
     """A few wide layers, whose activations outweigh their parameters, and a loss."""
     import torch
     from torch import nn

@@ -7,7 +7,7 @@ from loadmaster.mapping.group import Group, queues_of
 from loadmaster.mapping.group_search import Search
 
 
-def search_of_few_kinds() -> Search:
+def search_of_few_kinds():
     """Two hundred samples are left for 24 jobs of six kinds on six cores, all on the first core."""
     random = np.random.default_rng(0)
     kinds = random.integers(0, 6, 24)

@@ -11,7 +11,7 @@ FUZZ = float(os.environ.get("LOADMASTER_FUZZ", "0.25"))
 REPEATABLE = "LOADMASTER_FUZZ" not in os.environ
 
 
-def fuzz(examples: float = 100) -> settings:
+def fuzz(examples=100):
     """Settings for a share of so many examples; tests that say nothing have those of 100."""
     return settings(
         deadline=None,

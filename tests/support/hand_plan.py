@@ -34,14 +34,12 @@ Reads = Iterable[tuple[str, str, int]]
 Operators = dict[str, tuple[tuple[Any, ...], ...]]
 
 
-def us(microseconds: float) -> float:
+def us(microseconds):
     """Seconds, as the nearest float to whole picoseconds."""
     return round(microseconds * 10**6) / 10**12
 
 
-def tensor(
-    name: str, size: int, producer: str = "", kind: str = "activation", is_output: bool = False
-) -> PlannedTensor:
+def tensor(name, size, producer="", kind="activation", is_output=False):
     """A tensor called ``network/storage@mini-batch``, or ``network/storage#tile``: one of two
     halves in the first mini-batch."""
     network, _, rest = name.partition("/")
@@ -53,15 +51,15 @@ def tensor(
 
 
 def job(
-    name: str,
-    core: str,
-    start: float,
-    end: float,
-    reads: str | Reads,
-    writes: str | Reads,
-    after: tuple[str, ...] = (),
-    **more: Any,
-) -> PlannedJob:
+    name,
+    core,
+    start,
+    end,
+    reads,
+    writes,
+    after=(),
+    **more,
+):
     """A job called ``network/operator@mini-batch``: a thousand multiply-accumulates, two
     microseconds of arithmetic, one nanojoule."""
     network, rest = name.split("/")
@@ -91,40 +89,38 @@ def job(
     )
 
 
-def place(
-    name: str, memory: str, offset: int, size: int, start: float, end: float
-) -> PlannedAllocation:
+def place(name, memory, offset, size, start, end):
     return PlannedAllocation(name, memory, offset, size, us(start), us(end))
 
 
-def places(table: str) -> tuple[PlannedAllocation, ...]:
+def places(table):
     """A line for each: tensor, memory, offset, bytes, start and end."""
     rows = [line.split() for line in table.strip().splitlines()]
     return tuple(place(name, memory, *map(int, numbers)) for name, memory, *numbers in rows)
 
 
-def operands(text: str | Reads) -> tuple[PlannedOperand, ...]:
+def operands(text):
     """``tensor:memory:bytes`` of each, or tuples of these."""
     rows = [row.split(":") for row in text.split()] if isinstance(text, str) else text
     return tuple(PlannedOperand(name, memory, int(size)) for name, memory, size in rows)
 
 
 def copy(
-    name: str,
-    tensor: str,
-    source: str,
-    destination: str,
-    size: int,
-    start: float,
-    end: float,
-    after: tuple[str, ...],
-) -> PlannedTransfer:
+    name,
+    tensor,
+    source,
+    destination,
+    size,
+    start,
+    end,
+    after,
+):
     return PlannedTransfer(
         tensor, source, destination, size, us(start), us(end), name=name, after=after
     )
 
 
-def streams(jobs: Iterable[PlannedJob]) -> tuple[PlannedTransfer, ...]:
+def streams(jobs):
     """The transfers of all operands, each as long as its job."""
     reads = [
         PlannedTransfer(x.tensor, x.memory, j.core, x.bytes, j.start, j.end, j.name)
@@ -141,7 +137,7 @@ def streams(jobs: Iterable[PlannedJob]) -> tuple[PlannedTransfer, ...]:
     )
 
 
-def tiles(target: Target, jobs: Iterable[PlannedJob]) -> tuple[PlannedAllocation, ...]:
+def tiles(target, jobs):
     """A tile of up to 300 bytes for every operand, one above the other, in the buffers of cores
     that have one."""
     managed = {core.name for core in target.cores if core.buffer}
@@ -153,7 +149,7 @@ def tiles(target: Target, jobs: Iterable[PlannedJob]) -> tuple[PlannedAllocation
     )
 
 
-def finished(plan: Plan) -> Plan:
+def finished(plan):
     """The plan with the curves and figures that follow from its records."""
     links = {memory.name: curve(memory, plan.transfers) for memory in plan.target.memories}
     makespan = max(record.end for record in (*plan.jobs, *plan.transfers))
@@ -193,7 +189,7 @@ def finished(plan: Plan) -> Plan:
     )
 
 
-def energies(plan: Plan, makespan: float) -> tuple[float, dict[str, float]]:
+def energies(plan, makespan):
     """Joules of the whole plan, and of every memory and core, added up in femtojoules."""
     by = dict.fromkeys(plan.byte_energy, 0)
     for j in plan.jobs:
@@ -207,7 +203,7 @@ def energies(plan: Plan, makespan: float) -> tuple[float, dict[str, float]]:
     }
 
 
-def batches(plan: Plan) -> tuple[MiniBatch, ...]:
+def batches(plan):
     """What becomes of the mini-batches that have jobs, in the order of the jobs."""
     ends: dict[tuple[str, int], float] = {}
     for j in plan.jobs:
@@ -228,14 +224,14 @@ def batches(plan: Plan) -> tuple[MiniBatch, ...]:
     return tuple(found)
 
 
-def capacities(target: Target) -> dict[str, int]:
+def capacities(target):
     """Bytes of the shared memories and of the buffers that are managed."""
     return {m.name: m.capacity for m in target.memories} | {
         c.name: c.buffer for c in target.cores if c.buffer
     }
 
 
-def memory_use(name: str, capacity: int, allocations: Iterable[PlannedAllocation]) -> MemoryUse:
+def memory_use(name, capacity, allocations):
     here = [a for a in allocations if a.memory == name]
     # What ends at an instant makes room for what starts there.
     events = sorted([(a.end, -a.bytes) for a in here] + [(a.start, a.bytes) for a in here])
@@ -245,7 +241,7 @@ def memory_use(name: str, capacity: int, allocations: Iterable[PlannedAllocation
     )
 
 
-def curve(memory: Memory, transfers: Iterable[PlannedTransfer]) -> tuple[LinkSegment, ...]:
+def curve(memory, transfers):
     """Use of a link if every transfer moves evenly from its start to its end."""
     here = [t for t in transfers if memory.name in (t.source, t.destination)]
     moments = sorted({t.start for t in here} | {t.end for t in here})
@@ -276,13 +272,13 @@ def curve(memory: Memory, transfers: Iterable[PlannedTransfer]) -> tuple[LinkSeg
 
 
 def network(
-    name: str,
-    mini_batches: int,
-    macs: int,
-    operators: Operators,
-    outputs: tuple[str, ...],
-    inputs: tuple[str, ...] = ("x",),
-) -> NetworkInfo:
+    name,
+    mini_batches,
+    macs,
+    operators,
+    outputs,
+    inputs=("x",),
+):
     infos = tuple(OperatorInfo(operator, *flow) for operator, flow in operators.items())
     return NetworkInfo(
         name,
@@ -298,7 +294,7 @@ def network(
     )
 
 
-def unfinished(target: Target, **records: Any) -> Plan:
+def unfinished(target, **records):
     nothing = Metrics(Cost(0, 0), Rate(0, 0), Rate(0, 0), {}, {}, {}, Cost(0, 0), {}, {})
     # Private buffers of 4 KiB take half the square root of two of what 8 KiB do, 1.25 pJ a byte;
     # memories what they state.
@@ -325,11 +321,11 @@ def unfinished(target: Target, **records: Any) -> Plan:
     )
 
 
-def core(name: str, buffer: int) -> Core:
+def core(name, buffer):
     return Core(name, Style.WEIGHT_STATIONARY, 16, 16, 1e9, {8: 2.0, 16: 1.0}, 32, buffer)
 
 
-def shared_plan() -> Plan:
+def shared_plan():
     """Network ``net`` (two mini-batches of ``conv``, ``fc``) and ``aux`` (``pool`` in two tiles),
     on cores ``a`` and ``b``.
 
@@ -434,7 +430,7 @@ def shared_plan() -> Plan:
     )
 
 
-def copying_plan() -> Plan:
+def copying_plan():
     """One core that reads and writes only ``hbm``: inputs are copied in, the output out, and ``h``
     out and in again.
 
@@ -505,7 +501,7 @@ def copying_plan() -> Plan:
     )
 
 
-def long_plan(length: int, extra_reads: int = 0) -> Plan:
+def long_plan(length, extra_reads=0):
     """A chain of jobs on two cores in turn, each reading what the one before it wrote, in two
     halves of the scratchpad.
 

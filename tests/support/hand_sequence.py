@@ -16,16 +16,16 @@ NAMES = ("x", "w", "a", "b", "da", "y")
 X, W, A, B, DA, Y = range(6)
 
 
-def operand(tensor: int, mode: str, slow: float = 4.0) -> Operand:
+def operand(tensor, mode, slow=4.0):
     """``mode`` is "r", "w" or "rw"; one second where fast."""
     return Operand(tensor, "r" in mode, "w" in mode, 1.0, slow)
 
 
-def kernel(name: str, *operands: Operand, seconds: float = 1.0, workspace: int = 0) -> Kernel:
+def kernel(name, *operands, seconds=1.0, workspace=0):
     return Kernel(name, "made", operands, (Algorithm("only", seconds, workspace),))
 
 
-def step(slow: float = 4.0) -> KernelSequence:
+def step(slow=4.0):
     """Kernels 0 to 4: a = f(x, w); b = g(a); da = g'(b); w -= f'(da, a); y = h(w)."""
     kinds = (StoredKind.INPUT, StoredKind.WEIGHT, *[StoredKind.INTERMEDIATE] * 3, StoredKind.OUTPUT)
     tensors = tuple(StoredTensor(name, 10, kind) for name, kind in zip(NAMES, kinds, strict=True))

@@ -4,9 +4,7 @@ others."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import loadmaster.cli
 
@@ -36,12 +34,12 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def conforms(name: str, value: dict[str, Any]) -> None:
+def conforms(name, value):
     """Fail unless an object is what the schema of that name says."""
     assert list(errors(SCHEMAS[name], value)) == []
 
 
-def errors(schema: dict[str, Any], value: Any, where: str = "$") -> Iterator[str]:
+def errors(schema, value, where="$"):
     """Where a value is not what a schema says, and why."""
     if "const" in schema and value != schema["const"]:
         yield f"{where}: {value!r} is not {schema['const']!r}"
@@ -61,7 +59,7 @@ def errors(schema: dict[str, Any], value: Any, where: str = "$") -> Iterator[str
             yield from errors(schema["items"], item, f"{where}[{number}]")
 
 
-def _member_errors(schema: dict[str, Any], value: dict[str, Any], where: str) -> Iterator[str]:
+def _member_errors(schema, value, where):
     known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
     yield from (
         f"{where}: {name} is missing" for name in schema.get("required", ()) if name not in value
@@ -73,7 +71,7 @@ def _member_errors(schema: dict[str, Any], value: dict[str, Any], where: str) ->
             yield f"{where}: {name} is not documented"
 
 
-def parts(schema: dict[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def parts(schema, where):
     """A schema and all that are in it, each with its place."""
     yield where, schema
     for name, each in schema.get("properties", {}).items():

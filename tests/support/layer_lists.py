@@ -13,7 +13,7 @@ HEADER = "K,C,Y,X,R,S,type"
 WIDTH = 64
 
 
-def layers(count: int, seed: int) -> list[Layer]:
+def layers(count, seed):
     """Distinct layers of ordinary proportions."""
     random = np.random.default_rng(seed)
     found: dict[Layer, None] = {}
@@ -32,14 +32,14 @@ def layers(count: int, seed: int) -> list[Layer]:
     return list(found)
 
 
-def loops(layer: Layer) -> tuple[int, int, int, int, int, int]:
+def loops(layer):
     """K, C, output rows and columns, R and S."""
     k, c, y, x, r, s, kind = layer
     # M x K by K x N: N output channels, K input channels, M rows; the file has M, N, K.
     return (c, y, k, 1, 1, 1) if kind == 3 else (k, c, y - r + 1, x - s + 1, r, s)
 
 
-def walked_cycles(layer: Layer, style: str, rows: int) -> int:
+def walked_cycles(layer, style, rows):
     """Cycles by taking every step: tiles of the array one after another, the taps of each and a
     step to change tiles."""
     k, c, y, x, r, s = loops(layer)
@@ -50,9 +50,9 @@ def walked_cycles(layer: Layer, style: str, rows: int) -> int:
     return 1 + sum(r * s + 1 for _ in tiles)
 
 
-def macs(layer: Layer) -> int:
+def macs(layer):
     return int(np.prod(loops(layer)))
 
 
-def text(found: list[Layer]) -> str:
+def text(found):
     return "\n".join([HEADER, *(",".join(map(str, layer)) for layer in found)]) + "\n"

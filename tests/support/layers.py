@@ -3,13 +3,12 @@ they are at hand."""
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from tests.support.networks import RATES
 
-from loadmaster.targets.hardware import Core, Memory, Style, Target
+from loadmaster.targets.hardware import Core, Memory, Target
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import (
     Job,
@@ -26,21 +25,19 @@ M3E = Path(
 )
 
 
-def machine(
-    style: Style, rows: int = 8, columns: int = 16, buffer: int = 8192, **more: Any
-) -> Target:
+def machine(style, rows=8, columns=16, buffer=8192, **more):
     core = Core("core", style, rows, columns, 1e9, RATES, columns, buffer, **more)
     return Target("t", "", (core,), (Memory("dram", 2**40, 1e9, 1e9),))
 
 
 def one_job(
-    nest: LoopNest,
-    input_bytes: int,
-    weight_bytes: int,
-    output_bytes: int,
-    extra: int = 0,
-    bits: int = 8,
-) -> Workload:
+    nest,
+    input_bytes,
+    weight_bytes,
+    output_bytes,
+    extra=0,
+    bits=8,
+):
     sizes = {"i": input_bytes, "w": weight_bytes, "o": output_bytes, "e": extra}
     tensors = tuple(
         TensorInstance(name, "n", name, 0, size, "activation")
@@ -85,7 +82,7 @@ nests = st.builds(
 )
 
 
-def operand_bytes(nest: LoopNest) -> tuple[int, int, int]:
+def operand_bytes(nest):
     rows = (nest.y - 1) * nest.stride[0] + nest.r
     columns = (nest.x - 1) * nest.stride[1] + nest.s
     images = nest.groups * nest.batch
@@ -96,6 +93,6 @@ def operand_bytes(nest: LoopNest) -> tuple[int, int, int]:
     )
 
 
-def same_fields(one: Any, other: Any) -> bool:
+def same_fields(one, other):
     """Whether two records hold the same arrays and values."""
     return all(np.array_equal(value, getattr(other, name)) for name, value in vars(one).items())

@@ -8,9 +8,7 @@ from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import JointProblem
-from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, divisible
 from loadmaster.workloads.lowering.single_assignment import without_updates
@@ -24,13 +22,13 @@ class Parts(NamedTuple):
     forms: list[Divisible | None]
 
 
-def parts_of(graph: Graph, *, sums: bool = False) -> Parts:
+def parts_of(graph, *, sums=False):
     single = without_updates(graph)
     fused = fuse(single)
     return Parts(single, fused, [divisible(single, group, sums=sums) for group in fused])
 
 
-def joint_problem(work: Workload, machine: Target) -> JointProblem:
+def joint_problem(work, machine):
     """The search over whole plans, for throughput."""
     table = job_table(work, machine)
     goal = goal_of(work, "throughput", None, {}, {})

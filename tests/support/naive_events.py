@@ -3,23 +3,22 @@ fractions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import ceil, inf
 from typing import Any
 
 
 def simulated(
-    duration: Sequence[float],
-    demand: Sequence[Sequence[float]],
-    resource: Sequence[int],
-    order: Sequence[int],
-    edges: Iterable[tuple[int, int]] = (),
+    duration,
+    demand,
+    resource,
+    order,
+    edges=(),
     *,
-    whole: bool = True,
-    below: float = inf,
-    number: Any = Fraction,
-) -> tuple[dict[int, Any], dict[int, Any]]:
+    whole=True,
+    below=inf,
+    number=Fraction,
+):
     """When tasks start and end that run one after another on every resource, and share links of
     which they demand so much each; ``whole`` says whether time passes in whole steps, rounded up.
 

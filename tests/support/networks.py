@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loadmaster.cost.base import JobTable
 from loadmaster.planning.decisions import Placement, Residence
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, OpClass, Tensor, TensorKind
@@ -25,18 +23,18 @@ class GraphBuilder:
     """Adds operators one by one; tensors are int8 and shaped (1, channels, height, width), the 1
     left out."""
 
-    def __init__(self, name: str = "net") -> None:
+    def __init__(self, name="net"):
         self.name = name
         self.ops: list[Op] = []
         self.tensors: dict[str, Tensor] = {}
 
     def tensor(
         self,
-        name: str,
-        shape: tuple[int, ...],
-        kind: TensorKind = TensorKind.ACTIVATION,
-        alias_of: str | None = None,
-    ) -> str:
+        name,
+        shape,
+        kind=TensorKind.ACTIVATION,
+        alias_of=None,
+    ):
         shape = (1, *shape) if len(shape) == 3 else shape
         size = 1
         for extent in shape:
@@ -44,7 +42,7 @@ class GraphBuilder:
         self.tensors[name] = Tensor(name, shape, "int8", size, kind, alias_of)
         return name
 
-    def conv(self, output: str, source: str, channels: int, kernel: int = 3) -> str:
+    def conv(self, output, source, channels, kernel=3):
         _, c, y, x = self.tensors[source].shape
         weight = self.tensor(f"{output}.w", (channels, c, kernel, kernel), TensorKind.WEIGHT)
         self.tensor(output, (channels, y, x))
@@ -61,18 +59,18 @@ class GraphBuilder:
         )
         return self.op("Conv", OpClass.PRODUCT, [source, weight], output, nests=(nest,))
 
-    def elementwise(self, output: str, *sources: str, shape: tuple[int, ...] | None = None) -> str:
+    def elementwise(self, output, *sources, shape=None):
         self.tensor(output, shape or self.tensors[sources[0]].shape)
         return self.op("Add", OpClass.ELEMENTWISE, list(sources), output)
 
     def op(
         self,
-        kind: str,
-        op_class: OpClass,
-        reads: list[str],
-        output: str,
-        nests: tuple[LoopNest, ...] = (),
-    ) -> str:
+        kind,
+        op_class,
+        reads,
+        output,
+        nests=(),
+    ):
         elements = self.tensors[output].bytes if op_class is OpClass.ELEMENTWISE else 0
         accesses = tuple(Access(name, self.tensors[name].bytes) for name in reads)
         writes = (Access(output, self.tensors[output].bytes),)
@@ -81,14 +79,14 @@ class GraphBuilder:
         )
         return output
 
-    def graph(self, *outputs: str) -> Graph:
+    def graph(self, *outputs):
         inputs = tuple(t.name for t in self.tensors.values() if t.kind is TensorKind.INPUT)
         return Graph(
             self.name, "by hand", "int8", tuple(self.ops), dict(self.tensors), inputs, outputs
         )
 
 
-def residual_chain(blocks: int, name: str = "chain", channels: int = 16, size: int = 14) -> Graph:
+def residual_chain(blocks, name="chain", channels=16, size=14):
     """Convolutions with a residual connection around every pair."""
     build = GraphBuilder(name)
     last = build.tensor("x", (channels, size, size), TensorKind.INPUT)
@@ -98,9 +96,7 @@ def residual_chain(blocks: int, name: str = "chain", channels: int = 16, size: i
     return build.graph(last)
 
 
-def npu(
-    cores: int = 2, scratchpad: int = 64 * 1024, buffer: int = 16 * 1024, copies: bool = True
-) -> Target:
+def npu(cores=2, scratchpad=64 * 1024, buffer=16 * 1024, copies=True):
     """Weight-stationary cores and a row-stationary one, with or without a scratchpad and an engine
     that copies to it."""
     styles = [Style.WEIGHT_STATIONARY] * (cores - 1) + [Style.ROW_STATIONARY]
@@ -113,7 +109,7 @@ def npu(
     return Target("npu", "for tests", own, (dram, fast) if fast else (dram,), engine)
 
 
-def resident(workload: Workload, table: JobTable, in_fast: NDArray[np.bool_]) -> Placement:
+def resident(workload, table, in_fast):
     """The placement that keeps ``in_fast`` activations in the fast memory from producer to last
     reader, and everything else in main memory."""
     residences = []
@@ -129,14 +125,14 @@ def resident(workload: Workload, table: JobTable, in_fast: NDArray[np.bool_]) ->
     return Placement(np.stack([main, in_fast[rows]]), (), tuple(residences))
 
 
-def staged_machine(hbm: int) -> Target:
+def staged_machine(hbm):
     """One core that needs every operand in a fast memory of ``hbm`` bytes."""
     core = Core("gpu", Style.ROOFLINE, 1, 1, 1e11, {8: 1.0, 16: 1.0, 32: 1.0}, 1, 0)
     host, fast = Memory("host", 2**24, 1e9, 1e9, in_place=False), Memory("hbm", hbm, 5e10, 5e10)
     return Target("gpu", "for tests", (core,), (host, fast), CopyEngine((1e9, 1e9), (1e9, 1e9)))
 
 
-def workload(after: list[tuple[int, ...]]) -> Workload:
+def workload(after):
     """Jobs that each write one tensor of 64 bytes and read those of the jobs they come after."""
     tensors = tuple(
         TensorInstance(

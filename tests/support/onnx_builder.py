@@ -1,11 +1,8 @@
 """Literal small ONNX networks for the tests of this folder."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import onnx
@@ -16,20 +13,19 @@ from loadmaster.core.errors import LoadmasterError
 from loadmaster.workloads.frontends.frontend import Options
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx import graph_builder
-from loadmaster.workloads.graph import Graph, Op
 
 Size = int | str | None
 F32 = TensorProto.FLOAT
 
 
 def node(
-    kind: str,
-    inputs: Sequence[str],
-    outputs: Sequence[str] | str,
-    name: str = "",
-    domain: str = "",
-    **attrs: Any,
-) -> onnx.NodeProto:
+    kind,
+    inputs,
+    outputs,
+    name="",
+    domain="",
+    **attrs,
+):
     return helper.make_node(
         kind,
         inputs,
@@ -40,12 +36,12 @@ def node(
     )
 
 
-def parsed(nodes: Iterable[onnx.NodeProto | str]) -> list[onnx.NodeProto]:
+def parsed(nodes):
     """Nodes, of which some may be in ONNX's text form."""
     return [parser.parse_node(each) if isinstance(each, str) else each for each in nodes]
 
 
-def operator(text: str) -> tuple[str, dict[str, Any]]:
+def operator(text):
     """Kind and attributes of an operator in ONNX's text form."""
     made = parser.parse_node(f"y = {text}()")
     values = {each.name: helper.get_attribute_value(each) for each in made.attribute}
@@ -55,27 +51,27 @@ def operator(text: str) -> tuple[str, dict[str, Any]]:
     }
 
 
-def sizes(text: str) -> tuple[int, ...]:
+def sizes(text):
     """A shape such as ``2x3``."""
     return tuple(map(int, text.split("x")))
 
 
-def info(name: str, shape: Sequence[Size] | None, dtype: int = F32) -> onnx.ValueInfoProto:
+def info(name, shape, dtype=F32):
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
-def absent(name: str, dims: Sequence[int], dtype: int = F32) -> onnx.TensorProto:
+def absent(name, dims, dtype=F32):
     """An initialiser whose bytes are in a file that does not exist."""
     tensor = TensorProto(name=name, data_type=dtype, dims=dims, data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="nowhere.bin")
     return tensor
 
 
-def constant(name: str, values: Any, dtype: Any = np.int64) -> onnx.TensorProto:
+def constant(name, values, dtype=np.int64):
     return numpy_helper.from_array(np.array(values, dtype=dtype), name)
 
 
-def constants(**values: Any) -> list[onnx.TensorProto]:
+def constants(**values):
     """Truth values, whole numbers of 64 bits, and floats of 32 bits, by their names."""
     arrays = {name: np.array(value) for name, value in values.items()}
     return [
@@ -84,18 +80,18 @@ def constants(**values: Any) -> list[onnx.TensorProto]:
     ]
 
 
-def infos(text: str) -> list[onnx.ValueInfoProto]:
+def infos(text):
     """Tensors in ONNX's text form, such as ``float[4,n] x, bool c``."""
     return list(parser.parse_graph(f"g ({text}) => () {{}}").input)
 
 
 def body(
-    nodes: Iterable[onnx.NodeProto | str] | str,
-    inputs: str | Mapping[str, Sequence[Size]] | Sequence[onnx.ValueInfoProto] = "",
-    outputs: str | Iterable[str] = "",
-    weights: str | Mapping[str, Sequence[int]] | Sequence[onnx.TensorProto] = (),
-    value_info: str | Sequence[onnx.ValueInfoProto] = (),
-) -> onnx.GraphProto:
+    nodes,
+    inputs="",
+    outputs="",
+    weights=(),
+    value_info=(),
+):
     """A graph whose outputs are declared without a shape; inputs and weights that a mapping
     declares are floats, and nodes, tensors and the outputs' names may be text."""
     if isinstance(inputs, Mapping):
@@ -120,15 +116,15 @@ def body(
 
 
 def model(
-    nodes: Any,
-    inputs: Any,
-    outputs: Any,
-    weights: Any = (),
-    opset: int = 21,
+    nodes,
+    inputs,
+    outputs,
+    weights=(),
+    opset=21,
     *,
-    value_info: Any = (),
-    **rest: Any,
-) -> onnx.ModelProto:
+    value_info=(),
+    **rest,
+):
     """A model whose graph is that of :func:`body`."""
     domains = ["com.microsoft", "com.microsoft.nchwc", "ai.onnx.preview", "acme"]
     versions = {"": opset} | dict.fromkeys(domains, 1)
@@ -139,27 +135,27 @@ def model(
     )
 
 
-def save(tmp_path: Path, proto: onnx.ModelProto, name: str = "net.onnx") -> Path:
+def save(tmp_path, proto, name="net.onnx"):
     path = tmp_path / name
     path.write_bytes(proto.SerializeToString())
     return path
 
 
-def graph_of(*args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Graph:
+def graph_of(*args, options=None, **kwargs):
     """The graph of a literal model; ``options`` are those of
     :func:`loadmaster.workloads.frontends.load.load`."""
     with TemporaryDirectory() as folder:
         return load(save(Path(folder), model(*args, **kwargs)), **(options or {}))
 
 
-def int8_graph(*parts: Any, name: str = "tiny") -> Graph:
+def int8_graph(*parts, name="tiny"):
     """The graph of a literal model at eight bits, without a file."""
     proto = model(*parts, opset=17, ir_version=9)
     network = graph_builder.walk_network(proto, Options(precision="int8"))
     return graph_builder.graph_of(network, name, "made for a test")
 
 
-def complaint(path: Any, read: Any = load, **options: Any) -> str:
+def complaint(path, read=load, **options):
     """The error of reading a file: one line that begins with its name."""
     with pytest.raises(LoadmasterError) as caught:
         read(path, **options)
@@ -169,10 +165,10 @@ def complaint(path: Any, read: Any = load, **options: Any) -> str:
     return text
 
 
-def only(graph: Graph, kind: str) -> Op:
+def only(graph, kind):
     (op,) = [op for op in graph.ops if op.kind == kind]
     return op
 
 
-def reads(op: Op) -> dict[str, int]:
+def reads(op):
     return {access.tensor: access.bytes for access in op.reads}

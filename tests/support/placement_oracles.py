@@ -1,7 +1,5 @@
 """Slow and simple answers about placements between kernels, which share no code with the engine."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -16,7 +14,7 @@ GONE, DIRTY, CLEAN, SLOW = range(4)
 """Where a tensor's bytes are: nowhere, only in the fast memory, in both, only in the slow one."""
 
 
-def optimum(sequence, limits, moves: bool) -> float:
+def optimum(sequence, limits, moves):
     """Least seconds of all placements, by trying every state of all tensors at every kernel;
     infinite if there is none."""
     weights = [t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT]
@@ -55,7 +53,7 @@ def optimum(sequence, limits, moves: bool) -> float:
     return best
 
 
-def _placed(sequence, limits, fast) -> float:
+def _placed(sequence, limits, fast):
     seconds = 0.0
     for k, kernel in enumerate(sequence.kernels):
         live = sum(
@@ -134,7 +132,7 @@ def _after(sequence, limits, k, costs):
     return found
 
 
-def sequences(kernels: int = 5, tensors: int = 4):
+def sequences(kernels=5, tensors=4):
     """Small sequences with everything in them."""
     sizes = {"kernels": st.integers(1, kernels), "tensors": st.integers(1, tensors)}
     return st.builds(random_sequence, st.integers(0, 10**9), **sizes, hard=st.just(True))

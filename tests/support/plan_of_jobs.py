@@ -1,7 +1,5 @@
 """Plans of given jobs, with little search."""
 
-from __future__ import annotations
-
 from tests.support.efforts import SEPARATE
 
 from loadmaster.core.progress import NO_DEADLINE, Interrupts, no_progress
@@ -10,13 +8,10 @@ from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.assemble import assemble
 from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.goal import goal_of
-from loadmaster.planning.plan import Plan
 from loadmaster.planning.workload_planner import WorkloadPlanner
-from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import Workload
 
 
-def planned(workload: Workload, target: Target) -> Plan:
+def planned(workload, target):
     """A plan of these jobs."""
     table, goal = job_table(workload, target), goal_of(workload, "throughput", None, {}, {})
     energy = EnergyModel(table, energy_rates(target))

@@ -15,7 +15,7 @@ from tests.support.networks import GraphBuilder, staged_machine
 from tests.support.tiny_plans import tiny_network
 
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
-from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+from loadmaster.workloads.graph import OpClass, TensorKind
 
 _LAYERS = (
     layers.convolution,
@@ -33,7 +33,7 @@ _LAYERS = (
 _RATES = ({8: 1.0, 16: 0.5, 32: 0.25}, {8: 2.0, 16: 1.0, 32: 0.3}, {8: 1.0, 16: 1.0, 32: 1.0})
 
 
-def problem(seed: int) -> tuple[list[Graph], Target, dict[str, Any]]:
+def problem(seed):
     """Networks, a machine, and options of the planner."""
     rng = random.Random(seed)
     graphs = [_network(rng, name) for name in "abc"[: rng.choice([1, 1, 1, 2, 2, 3])]]
@@ -56,7 +56,7 @@ def problem(seed: int) -> tuple[list[Graph], Target, dict[str, Any]]:
     return graphs, target, options
 
 
-def _network(rng: random.Random, name: str) -> Graph:
+def _network(rng, name):
     kind = rng.randrange(4)
     if kind == 0:
         return _by_hand(rng, name)
@@ -76,7 +76,7 @@ def _network(rng: random.Random, name: str) -> Graph:
     )
 
 
-def _by_hand(rng: random.Random, name: str) -> Graph:
+def _by_hand(rng, name):
     """Operators without windows, with results that nobody uses."""
     build = GraphBuilder(name)
     channels, size = rng.choice([3, 8, 17, 64]), rng.choice([1, 5, 8, 16])
@@ -93,13 +93,13 @@ def _by_hand(rng: random.Random, name: str) -> Graph:
     return build.graph(*rng.sample(known[1:], min(len(known) - 1, rng.randint(1, 2))))
 
 
-def _of_layers(rng: random.Random, name: str) -> Graph:
+def _of_layers(rng, name):
     shape = tuple(rng.choice(sizes) for sizes in ((1, 2), (1, 2, 4, 8), (1, 3, 6, 12), (1, 4, 9)))
     build = layers.random_network(rng.randrange(10**6), _LAYERS, rng.randint(1, 5), 4000, shape)
     return build.graph(name, rng.choice(["int8", "fp16", "fp32"]))
 
 
-def _machine(rng: random.Random) -> Target:
+def _machine(rng):
     speed = rng.choice([1e7, 1e8, 1e9, 1e10, 3.3e11])
     capacity, alignment = (
         rng.choice([2**24, 2**24, 2**24, 20_000, 100_000]),
@@ -142,7 +142,7 @@ def _machine(rng: random.Random) -> Target:
     )
 
 
-def _core(rng: random.Random, name: str) -> Core:
+def _core(rng, name):
     style, rates, overhead = (
         rng.choice(list(Style)),
         rng.choice(_RATES),

@@ -1,11 +1,6 @@
 """Dumps of other planners: real ones of small programs, and pieces of which tests make others."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from tests.support.needs import FIXTURES
 
@@ -22,7 +17,7 @@ REAL = {
 }
 
 
-def tflm_log(model: Path) -> str:
+def tflm_log(model):
     """What a target prints of a model without scratch buffers; addresses as TFLM's planner gives
     them."""
     tensors = lifetimes(parse_model(model.read_bytes())).tensors
@@ -37,7 +32,7 @@ def tflm_log(model: Path) -> str:
     return "\n".join(["hello from the target", *lines, " 0: 0000000.... (27k)", ""])
 
 
-def event(action: str, addr: int, size: int, stream: int = 0) -> dict[str, Any]:
+def event(action, addr, size, stream=0):
     """One event of a trace, in the form that `torch.cuda.memory._snapshot` documents."""
     return {
         "action": action,
@@ -48,7 +43,7 @@ def event(action: str, addr: int, size: int, stream: int = 0) -> dict[str, Any]:
     }
 
 
-def snapshot(trace: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]] = ()) -> bytes:
+def snapshot(trace, segments=()):
     """A snapshot of one device."""
     return pickle.dumps({"segments": list(segments), "device_traces": [list(trace)]})
 
@@ -70,7 +65,7 @@ TORCH = [
 stream."""
 
 
-def dump_of(planner: str, folder: Path) -> Path:
+def dump_of(planner, folder):
     """A dump of each planner in a folder of its own, with whatever belongs beside it."""
     if planner == "tflm-log":
         path = folder / "log.txt"

@@ -1,10 +1,8 @@
 """Random problems whose optimum often exceeds the load bound, and a brute force to compare
 with."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -15,7 +13,7 @@ from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
 
 
-def attempt(call: Callable[..., Any], *given: Any, **options: Any) -> tuple[Any, str]:
+def attempt(call, *given, **options):
     """The answer, or why there is none."""
     try:
         return call(*given, **options), ""
@@ -23,7 +21,7 @@ def attempt(call: Callable[..., Any], *given: Any, **options: Any) -> tuple[Any,
         return None, str(error)
 
 
-def buffers_of(text: str) -> list[lm.Buffer]:
+def buffers_of(text):
     """Name, lower, upper and size of each buffer, then fields such as ``offset=3``; commas between
     buffers."""
     found = []
@@ -36,7 +34,7 @@ def buffers_of(text: str) -> list[lm.Buffer]:
 
 
 @st.composite
-def records(draw, most: int = 7, extras: bool = True) -> list[lm.Buffer]:
+def records(draw, most=7, extras=True):
     """Crowded buffers; with ``extras`` most sets have alignment, pins or gaps."""
     count = draw(st.integers(0, most))
     kind = draw(st.sampled_from(["alignment", "pins", "gaps", "all"])) if extras else "plain"
@@ -58,7 +56,7 @@ def records(draw, most: int = 7, extras: bool = True) -> list[lm.Buffer]:
 
 
 @st.composite
-def some_gaps(draw, lower: int, upper: int, size: int) -> tuple[Gap, ...]:
+def some_gaps(draw, lower, upper, size):
     """One or two gaps, now and then from birth to death; with a window of any bytes in half of
     them."""
     cuts = sorted(draw(st.lists(st.integers(lower, upper), min_size=2, max_size=4)))
@@ -74,7 +72,7 @@ def some_gaps(draw, lower: int, upper: int, size: int) -> tuple[Gap, ...]:
     return tuple(gaps)
 
 
-def orderly(buffers: list[lm.Buffer]) -> bool:
+def orderly(buffers):
     """Whether windows leave no low bytes free, so that an exhausted search is a proof."""
     return all(
         gap.window is None or gap.window[0] == 0 or gap.window[0] >= gap.window[1]
@@ -83,7 +81,7 @@ def orderly(buffers: list[lm.Buffer]) -> bool:
     )
 
 
-def pinned(found: list[lm.Buffer], draw) -> list[lm.Buffer]:
+def pinned(found, draw):
     """Pin up to two buffers where they do not contradict each other."""
     for i in range(min(2, len(found))):
         step = found[i].alignment
@@ -101,7 +99,7 @@ def pinned(found: list[lm.Buffer], draw) -> list[lm.Buffer]:
 
 
 @cache
-def rectangles(buffer: lm.Buffer) -> list[tuple[int, int, int, int]]:
+def rectangles(buffer):
     """Instants and bytes, one instant each."""
     cells = []
     for instant in range(buffer.lower, buffer.upper):
@@ -112,7 +110,7 @@ def rectangles(buffer: lm.Buffer) -> list[tuple[int, int, int, int]]:
     return cells
 
 
-def clash(one: lm.Buffer, at: int, other: lm.Buffer, there: int) -> bool:
+def clash(one, at, other, there):
     if (
         one.upper <= other.lower
         or other.upper <= one.lower
@@ -127,7 +125,7 @@ def clash(one: lm.Buffer, at: int, other: lm.Buffer, there: int) -> bool:
     )
 
 
-def lowest_peak(buffers: list[lm.Buffer]) -> int:
+def lowest_peak(buffers):
     """Smallest peak by trying all orders, each buffer at its lowest place; pins first."""
     solid = [b for b in buffers if rectangles(b)]
     placed = [(b, b.offset) for b in solid if b.offset is not None]
@@ -135,9 +133,7 @@ def lowest_peak(buffers: list[lm.Buffer]) -> int:
     return _lowest([b for b in solid if b.offset is None], placed, reached, 10**9)
 
 
-def _lowest(
-    free: list[lm.Buffer], placed: list[tuple[lm.Buffer, int]], reached: int, best: int
-) -> int:
+def _lowest(free, placed, reached, best):
     if not free:
         return min(best, reached)
     for buffer in free:
@@ -150,20 +146,18 @@ def _lowest(
     return best
 
 
-def columns(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def columns(rows):
     lower, upper, size = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     return lower, upper, size
 
 
-def lived(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def lived(rows):
     """Columns of rows that say when a buffer begins and how long it lives."""
     lower, length, size = columns(rows)
     return lower, lower + length, size
 
 
-def crowd(
-    count: int, span: int, longest: int, largest: int, seed: int = 0, step: int = 1
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def crowd(count, span, longest, largest, seed=0, step=1):
     """Columns of many random buffers."""
     random = np.random.default_rng(seed)
     lower = random.integers(0, span, count)
@@ -171,9 +165,7 @@ def crowd(
     return lower, upper, size * step
 
 
-def every_offset(
-    buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=(), in_place=(), conflicts=None
-) -> int | None:
+def every_offset(buffers, most, *, reserved=(), aliases=(), in_place=(), conflicts=None):
     """Smallest peak up to ``most`` by trying every offset of every buffer, under all demands; None
     if there is none."""
     aliases = [
@@ -191,7 +183,7 @@ def every_offset(
     # What takes no space may lie past the end, with an alias that is pinned there.
     farthest = max((b.offset or 0 for b in buffers), default=0) + max(shift.values(), default=0)
 
-    def apart(i: int, at: int, j: int, there: int) -> bool:
+    def apart(i, at, j, there):
         if group.get(i, -1) == group.get(j, -2):
             return at - shift[i] == there - shift[j]
         if not (solid[i] and solid[j]):
@@ -203,7 +195,7 @@ def every_offset(
             return not listed or at + buffers[i].size <= there or there + buffers[j].size <= at
         return not clash(buffers[i], at, buffers[j], there)
 
-    def free(i: int, at: int) -> bool:
+    def free(i, at):
         cells = (
             []
             if not solid[i]
@@ -217,7 +209,7 @@ def every_offset(
             for low, high in reserved
         )
 
-    def search(chosen: list[int], reached: int, best: int | None) -> int | None:
+    def search(chosen, reached, best):
         if len(chosen) == len(placed):
             return reached
         i = placed[len(chosen)]
@@ -238,7 +230,7 @@ def every_offset(
 
 
 @st.composite
-def demands(draw, count: int) -> dict:
+def demands(draw, count):
     """Any combination of reserved ranges, an alias group, in-place pairs and conflicts."""
     found: dict = {}
     wanted = draw(
@@ -266,7 +258,7 @@ def demands(draw, count: int) -> dict:
 
 
 @st.composite
-def combined(draw, most: int) -> tuple[list[lm.Buffer], dict]:
+def combined(draw, most):
     """Buffers, and demands on them."""
     buffers = draw(records(most))
     return buffers, draw(demands(len(buffers)))

@@ -1,7 +1,5 @@
 """Random small ONNX networks of many kinds of operators, layer by layer."""
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import numpy_helper, shape_inference
 from tests.support.onnx_builder import model, node

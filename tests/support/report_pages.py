@@ -4,18 +4,17 @@ import gzip
 import json
 import re
 from base64 import b64decode
-from collections.abc import Iterator
 from typing import Any
 
 
-def charts(page: str) -> dict[str, Any]:
+def charts(page):
     """The data of the charts in a page."""
     found = re.search(r'id="data">([^<]+)</script>', page)
     data: dict[str, Any] = json.loads(gzip.decompress(b64decode(found[1])))
     return data
 
 
-def models(value: Any) -> Iterator[dict[str, Any]]:
+def models(value):
     """All Bokeh models in the data."""
     if isinstance(value, dict):
         if value.get("type") == "object":
@@ -26,24 +25,24 @@ def models(value: Any) -> Iterator[dict[str, Any]]:
             yield from models(part)
 
 
-def objects(value: Any, name: str) -> list[dict[str, Any]]:
+def objects(value, name):
     """The Bokeh models of one type."""
     return [model for model in models(value) if model["name"] == name]
 
 
-def attributes(model: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+def attributes(model, known):
     """A model's attributes, wherever in the data it is written out."""
     found: dict[str, Any] = known[model["id"]]["attributes"]
     return found
 
 
-def left_sides(renderer: dict[str, Any], known: dict[str, Any]) -> list[list[float]]:
+def left_sides(renderer, known):
     """The left sides of a renderer's rectangles, if that is what it draws."""
     data = attributes(attributes(renderer, known)["data_source"], known)["data"]
     return [column for name, column in data["entries"] if name == "left"]
 
 
-def rectangles(page: str) -> list[int]:
+def rectangles(page):
     """How many rectangles each chart of a page draws."""
     data = charts(page)
     known = {model["id"]: model for model in models(data)}
@@ -57,6 +56,6 @@ def rectangles(page: str) -> list[int]:
     ]
 
 
-def without_library(page: str) -> str:
+def without_library(page):
     """The page less Bokeh's own code."""
     return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)

@@ -5,7 +5,6 @@ import random
 
 import numpy as np
 
-from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
 from loadmaster.placement.sequence import (
     Algorithm,
@@ -16,18 +15,16 @@ from loadmaster.placement.sequence import (
     StoredKind,
     StoredTensor,
 )
-from loadmaster.placement.timing import MovementTimeline, time_moves
+from loadmaster.placement.timing import time_moves
 from loadmaster.placement.verify import broken_placement_rules
 
 
-def holds(sequence: KernelSequence, placement: TensorPlacement, mode: Mode = Mode.ASYNC) -> bool:
+def holds(sequence, placement, mode=Mode.ASYNC):
     """Whether the verifier accepts a placement, whatever it takes of the fast memory."""
     return not any(broken_placement_rules(sequence, placement, 2**62, mode))
 
 
-def replayed(
-    sequence: KernelSequence, placement: TensorPlacement, mode: Mode, limits: Ints
-) -> MovementTimeline:
+def replayed(sequence, placement, mode, limits):
     """When kernels and copies of a placement run, which must hold and keep the limits."""
     assert holds(sequence, placement, mode)
     assert (fast_bytes(sequence, placement) <= limits).all()
@@ -35,14 +32,14 @@ def replayed(
 
 
 def random_sequence(
-    seed: int,
+    seed,
     *,
-    kernels: int = 6,
-    tensors: int = 5,
-    in_place: bool = True,
-    choices: bool = True,
-    hard: bool = False,
-) -> KernelSequence:
+    kernels=6,
+    tensors=5,
+    in_place=True,
+    choices=True,
+    hard=False,
+):
     """Tensors of every kind, kernels that read, write and update them; `choices` adds algorithms
     and measured tables, and `hard` what has no bytes, no operands, or no time in some places."""
     rng = random.Random(seed)
@@ -83,7 +80,7 @@ def random_sequence(
     )
 
 
-def _table(kernel: Kernel, rng: random.Random, hard: bool) -> tuple[tuple[float, ...], ...]:
+def _table(kernel, rng, hard):
     count = len(kernel.operands)
     rows = []
     for algorithm in range(len(kernel.algorithms)):
@@ -97,7 +94,7 @@ def _table(kernel: Kernel, rng: random.Random, hard: bool) -> tuple[tuple[float,
     return tuple(rows)
 
 
-def random_placement(sequence: KernelSequence, seed: int) -> TensorPlacement:
+def random_placement(sequence, seed):
     """Stays and copies that often make sense and often do not."""
     rng = random.Random(seed)
     kernels = len(sequence.kernels)
@@ -134,7 +131,7 @@ def random_placement(sequence: KernelSequence, seed: int) -> TensorPlacement:
     return TensorPlacement(tuple(stays), tuple(moves), algorithms)
 
 
-def training(layers: int, *, in_place: bool, bandwidth: float) -> KernelSequence:
+def training(layers, *, in_place, bandwidth):
     """Forward writes 8 bytes a layer and reads the layer before; backward reads them in reverse. A
     second a kernel if all is fast."""
     slow = 2.0 if in_place else math.inf
@@ -157,6 +154,6 @@ def training(layers: int, *, in_place: bool, bandwidth: float) -> KernelSequence
     )
 
 
-def even(sequence: KernelSequence, room: int) -> Ints:
+def even(sequence, room):
     """So many bytes of the fast memory for every kernel."""
     return np.full(len(sequence.kernels), room)

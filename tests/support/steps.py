@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import warnings
-from typing import Any
 
 import torch
 from tests.support.compiled import same
@@ -17,7 +16,6 @@ from torch import nn
 
 from loadmaster.core.errors import SlowMemoryError
 from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
-from loadmaster.integrations.torch_compile.compiled_model import Model
 
 ROWS, WIDTH = 1024, 64
 
@@ -30,7 +28,7 @@ ARMED = {"forward": 0, "backward": 0}
 """After how many runs of the operator it fails, forward and backward; 0: never."""
 
 
-def _pass(x: torch.Tensor, which: str) -> torch.Tensor:
+def _pass(x, which):
     if ARMED[which]:
         ARMED[which] -= 1
         if not ARMED[which]:
@@ -58,7 +56,7 @@ fragile.register_autograd(lambda context, gradient: fragile_backward(gradient))
 class Network(nn.Module):
     """Wide activations, few parameters, random state, and a user's operator in the middle."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed=0):
         super().__init__()
         torch.manual_seed(seed)
         self.layers = nn.Sequential(
@@ -70,7 +68,7 @@ class Network(nn.Module):
         )
         self.last = nn.Linear(WIDTH, 4)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         middle = self.layers[:4](x)
         return self.last(self.layers[4:](fragile(middle))).square().mean()
 
@@ -78,9 +76,7 @@ class Network(nn.Module):
 class Trained:
     """A compiled `Network` under a budget, its gradients, and those that it should have."""
 
-    def __init__(
-        self, budget: float | None = None, seed: int = 0, rows: int = ROWS, **options: Any
-    ) -> None:
+    def __init__(self, budget=None, seed=0, rows=ROWS, **options):
         self.module, self.x = Network(seed), torch.randn(rows, WIDTH)
         self.options = {"fast_memory": budget or least_share(rows), "refine_after": 0, **options}
         self.call = torch.compile(
@@ -88,14 +84,14 @@ class Trained:
         )
         self.right: list[torch.Tensor] = []
 
-    def gradients(self) -> list[torch.Tensor]:
+    def gradients(self):
         """Gradients of a step."""
         self.module.zero_grad()
         torch.manual_seed(1)
         self.call(self.x).backward()
         return [p.grad for p in self.module.parameters() if p.grad is not None]
 
-    def step(self) -> bool:
+    def step(self):
         """Run a step; whether its gradients are those of the first."""
         made = self.gradients()
         if not self.right:
@@ -103,12 +99,12 @@ class Trained:
         return same(made, self.right)
 
     @property
-    def model(self) -> Model:
+    def model(self):
         """What the backend knows of it."""
         return model_of(self.call)
 
     @property
-    def file(self) -> Any:
+    def file(self):
         """Its slow memory."""
         return self.model.memory(torch.device("cpu")).file  # type: ignore[attr-defined]
 
@@ -116,7 +112,7 @@ class Trained:
 _LEAST: dict[int, float] = {}
 
 
-def least_share(rows: int = ROWS) -> float:
+def least_share(rows=ROWS):
     """A budget, as a share of the unmoved peak, under which most of the network's saved tensors
     move."""
     if rows not in _LEAST:
@@ -129,7 +125,7 @@ def least_share(rows: int = ROWS) -> float:
     return _LEAST[rows]
 
 
-def _interrupt(seconds: float, over: threading.Event) -> None:
+def _interrupt(seconds, over):
     """Send a SIGINT, and another where Python has dropped it: in a finalizer, exceptions are only
     printed."""
     while not over.wait(seconds):
@@ -137,7 +133,7 @@ def _interrupt(seconds: float, over: threading.Event) -> None:
         seconds = 5
 
 
-def disturbed(folder: str, rounds: int) -> None:
+def disturbed(folder, rounds):
     """A step that may not make files longer, then steps that real SIGINTs hit at all times, then
     steps until the process is ended."""
     warnings.simplefilter("ignore")

@@ -1,7 +1,5 @@
 """Networks whose operators are cut along what they sum over, and a plan of one."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np
@@ -10,21 +8,18 @@ from tests.support.networks import npu
 from tests.support.plan_of_jobs import planned
 from tests.support.random_networks import Builder
 
-from loadmaster.planning.plan import Plan
-from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.grid import WHOLE
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
 
 
-def copying(cores: int = 2, scratchpad: int = 64 * 1024) -> Target:
+def copying(cores=2, scratchpad=64 * 1024):
     """Cores that need all operands in a scratchpad."""
     machine = npu(cores, scratchpad)
     return machine.with_memory(0, in_place=False)
 
 
-def summing(build: Builder, x: str) -> str:
+def summing(build, x):
     """A convolution with a bias, a rectifier and a residual sum; or matrix products with all that
     can follow their sums."""
     channels = build.shape(x)[1]
@@ -52,7 +47,7 @@ def summing(build: Builder, x: str) -> str:
     return build.add("Reshape", made, build.ints(*build.shape(x)))
 
 
-def network(seed: int, layers: int = 3) -> tuple[Builder, Graph]:
+def network(seed, layers=3):
     """A few of them."""
     # In `summed_plan`, of seed 4, some reads are needed by the model alone.
     build = Builder(seed + 2)
@@ -63,7 +58,7 @@ def network(seed: int, layers: int = 3) -> tuple[Builder, Graph]:
     return build, build.graph("sums")
 
 
-def product(rows: int, terms: int, columns: int) -> Graph:
+def product(rows, terms, columns):
     """A matrix product and a bias, of int8."""
     build = Builder(0)
     build.last = build.add(
@@ -74,7 +69,7 @@ def product(rows: int, terms: int, columns: int) -> Graph:
     return build.graph("product", "int8")
 
 
-def in_chains(graph: Graph, generator: np.random.Generator) -> Cuts:
+def in_chains(graph, generator):
     """Operators that sum in chains of pieces, of all of their result or of parts of it; now and
     then in parts alone."""
     cuts = list[Cut]()
@@ -92,7 +87,7 @@ def in_chains(graph: Graph, generator: np.random.Generator) -> Cuts:
 
 
 @cache
-def summed_plan() -> Plan:
+def summed_plan():
     """A plan of matrix products and convolutions in chains of pieces."""
     _, graph = network(4)
     target = copying(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,6 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
 )
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
-from loadmaster.workloads.graph import Graph
 
 OPTIONS = {
     "CONV_2D": 1,
@@ -70,11 +69,11 @@ BYTES = {
 Fields = Mapping[int, Number | Part | int]
 
 
-def i(value: int) -> Number:
+def i(value):
     return Number("i", value)
 
 
-def b(value: int) -> Number:
+def b(value):
     return Number("b", value)
 
 
@@ -89,16 +88,16 @@ class Subgraph:
 
     def tensor(
         self,
-        shape: Sequence[int],
-        dtype: str = "float32",
-        data: Any = None,
-        variable: bool = False,
-        scale: Sequence[float] = (),
-        zero: int = 0,
-        axis: int = 0,
-        name: str | None = None,
-        buffer: int | None = None,
-    ) -> int:
+        shape,
+        dtype="float32",
+        data=None,
+        variable=False,
+        scale=(),
+        zero=0,
+        axis=0,
+        name=None,
+        buffer=None,
+    ):
         """A tensor; with ``data`` it is a constant, of one number throughout or of an array."""
         index = len(self.tensors)
         if buffer is None:
@@ -129,17 +128,17 @@ class Subgraph:
         self.shapes.append(tuple(shape))
         return index
 
-    def input(self, shape: Sequence[int], dtype: str = "float32", **more: Any) -> int:
+    def input(self, shape, dtype="float32", **more):
         self.inputs.append(self.tensor(shape, dtype, **more))
         return self.inputs[-1]
 
     def op(
         self,
-        kind: str,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        options: Fields | None = None,
-    ) -> None:
+        kind,
+        inputs,
+        outputs,
+        options=None,
+    ):
         fields: dict[int, Any] = {
             0: Number("I", self.model.code(kind)),
             1: Numbers("i", tuple(inputs)),
@@ -157,18 +156,18 @@ class Subgraph:
 
     def out(
         self,
-        kind: str,
-        inputs: Sequence[int],
-        shape: Sequence[int],
-        options: Fields | None = None,
-        **more: Any,
-    ) -> int:
+        kind,
+        inputs,
+        shape,
+        options=None,
+        **more,
+    ):
         """An operator with one new result, which is returned."""
         result = self.tensor(shape, **more)
         self.op(kind, inputs, (result,), options)
         return result
 
-    def conv(self, value: int, width: int, taps: int = 1, stride: int = 1) -> int:
+    def conv(self, value, width, taps=1, stride=1):
         """A convolution with SAME padding, weights of one and biases of zero."""
         _, *sides, channels = self.shapes[value]
         weights = self.tensor((width, taps, taps, channels), data=1)
@@ -176,7 +175,7 @@ class Subgraph:
         options = {0: 0, 1: stride, 2: stride, 4: 1, 5: 1}
         return self.out("CONV_2D", [value, weights, self.tensor((width,), data=0)], shape, options)
 
-    def table(self) -> NewTable:
+    def table(self):
         parts: dict[int, Any] = {
             0: Tables(self.tensors),
             1: Numbers("i", self.inputs),
@@ -192,29 +191,29 @@ class Model:
     buffers: list[NewTable] = field(default_factory=lambda: [NewTable({})])
     metadata: list[NewTable] = field(default_factory=list)
 
-    def subgraph(self) -> Subgraph:
+    def subgraph(self):
         self.subgraphs.append(Subgraph(self))
         return self.subgraphs[-1]
 
-    def buffer(self, data: bytes) -> int:
+    def buffer(self, data):
         self.buffers.append(NewTable({0: Content(data)}))
         return len(self.buffers) - 1
 
-    def code(self, kind: str) -> int:
+    def code(self, kind):
         if kind not in self.codes:
             self.codes.append(kind)
         return self.codes.index(kind)
 
-    def note(self, name: str, data: bytes) -> None:
+    def note(self, name, data):
         """Metadata."""
         self.metadata.append(NewTable({0: Text(name), 1: Number("I", self.buffer(data))}))
 
-    def save(self, folder: Path) -> Path:
+    def save(self, folder):
         path = folder / "net.tflite"
         path.write_bytes(self.bytes())
         return path
 
-    def bytes(self, more: Fields | None = None) -> bytes:
+    def bytes(self, more=None):
         parts: dict[int, Any] = {
             0: Number("I", 3),
             1: Tables([_code(kind) for kind in self.codes]),
@@ -227,18 +226,18 @@ class Model:
         return write_before(b"", NewTable(parts | dict(more or {})), IDENTIFIER)
 
 
-def started() -> tuple[Model, Subgraph]:
+def started():
     """A model and its main subgraph."""
     model = Model()
     return model, model.subgraph()
 
 
-def graph_of(model: Model, **options: Any) -> Graph:
+def graph_of(model, **options):
     with TemporaryDirectory() as folder:
         return load(model.save(Path(folder)), **options)
 
 
-def branches(*widths: int) -> Model:
+def branches(*widths):
     """Branches that make much and keep little, written breadth first."""
     model, net = started()
     value = net.input((1, 4, 4, 4))
@@ -252,7 +251,7 @@ def branches(*widths: int) -> Model:
     return model
 
 
-def _code(kind: str) -> NewTable:
+def _code(kind):
     name, _, custom = kind.partition(":")
     number = OPERATORS.index(name)
     fields: dict[int, Any] = {0: b(min(number, 127)), 2: i(1), 3: i(number)}

@@ -1,8 +1,6 @@
 """Random small TensorFlow Lite models: layers with branches, control flow, variables, and kernels
 that ask for scratch."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

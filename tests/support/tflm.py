@@ -1,7 +1,5 @@
 """Runs models in TFLM's interpreter."""
 
-from __future__ import annotations
-
 import faulthandler
 import io
 import os
@@ -9,9 +7,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Sequence
 from subprocess import CompletedProcess
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +15,7 @@ from loadmaster.integrations.tflite import interpreter_process
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 
-def forked(command: Sequence[str], *, input: str, **_: object) -> CompletedProcess[str]:
+def forked(command, *, input, **_):
     """What the interpreter's process answers, from a fork of this one, which has loaded Python."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         with warnings.catch_warnings():
@@ -45,7 +41,7 @@ def forked(command: Sequence[str], *, input: str, **_: object) -> CompletedProce
         return CompletedProcess(command, code, out.read(), err.read())
 
 
-def inputs_for(data: bytes, seed: int) -> list[np.ndarray]:
+def inputs_for(data, seed):
     """Random inputs of a model's shapes and types."""
     rng = np.random.default_rng(seed)
     main = parse_model(data).subgraphs[0]
@@ -53,7 +49,7 @@ def inputs_for(data: bytes, seed: int) -> list[np.ndarray]:
     return [_random(rng, tensor.shape, np.dtype(tensor.dtype)) for tensor in tensors]
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _random(rng, shape, dtype):
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(dtype)
     return (
@@ -63,9 +59,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
     )
 
 
-def outputs_of(
-    data: bytes, runs: Sequence[Sequence[np.ndarray]], arena: int = 2**22
-) -> list[list[Any]]:
+def outputs_of(data, runs, arena=2**22):
     """Outputs of several inferences, one after another."""
     from tflite_micro.python.tflite_micro import runtime
 
@@ -80,7 +74,7 @@ def outputs_of(
     return found
 
 
-def same_outputs(one: bytes, other: bytes, seeds: Sequence[int] = (1, 2, 3)) -> bool:
+def same_outputs(one, other, seeds=(1, 2, 3)):
     """Whether two models give the same bits for the same inputs, in several inferences."""
     runs = [inputs_for(one, seed) for seed in seeds]
     first, second = outputs_of(one, runs), outputs_of(other, runs)

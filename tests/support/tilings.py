@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 from tests.support.problems import columns
 
-import loadmaster as lm
 from loadmaster.allocation.rules import problem_of
 
 SIDE = 64
@@ -18,7 +17,7 @@ PEAK = SIDE * STEP
 Piece = tuple[int, int, int, int]
 
 
-def tight(count: int, seed: int, pinwheels: float = 0.0) -> lm.Problem:
+def tight(count, seed, pinwheels=0.0):
     """At least ``count`` buffers; ``pinwheels`` is the share of cuts into five, which no straight
     cut takes apart again."""
     random = np.random.default_rng(seed)
@@ -46,9 +45,7 @@ def tight(count: int, seed: int, pinwheels: float = 0.0) -> lm.Problem:
     )
 
 
-def pinwheel(
-    left: int, right: int, low: int, high: int, random: np.random.Generator
-) -> list[Piece]:
+def pinwheel(left, right, low, high, random):
     """Four rectangles around one in the middle."""
     a, b = sorted(random.choice(np.arange(left + 1, right), 2, replace=False).tolist())
     c, d = sorted(random.choice(np.arange(low + 1, high), 2, replace=False).tolist())

@@ -4,7 +4,6 @@ with what it checks but the cost table."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,12 +14,7 @@ from tests.support.networks import npu
 from tests.support.onnx_builder import absent, constants, int8_graph, node
 
 from loadmaster.core.units import FEMTOJOULES
-from loadmaster.cost.analytical.energy import EnergyRates
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.base import JobTable
-from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.grid import WHOLE
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
@@ -28,7 +22,7 @@ from loadmaster.workloads.lowering.pieces import Cut, Cuts
 NEVER = float("inf")
 
 
-def tiny_network(generator: np.random.Generator, operators: int) -> Graph:
+def tiny_network(generator, operators):
     """Convolutions, pools, rectifiers and sums of a few elements; in the end, now and then, matrix
     products that need everything."""
     nodes: list[onnx.NodeProto] = []
@@ -66,7 +60,7 @@ def tiny_network(generator: np.random.Generator, operators: int) -> Graph:
     return int8_graph(nodes, {"x": (1, channels, rows, rows)}, [last], weights)
 
 
-def tiny_recurrent(generator: np.random.Generator) -> Graph:
+def tiny_recurrent(generator):
     """A recurrence, which cannot be cut and may read its weights at every step, then a matrix
     product, which can be cut."""
     kind, gates = [("LSTM", 4), ("GRU", 3), ("RNN", 1)][int(generator.integers(3))]
@@ -87,7 +81,7 @@ def tiny_recurrent(generator: np.random.Generator) -> Graph:
     return int8_graph(nodes, {"x": (steps, 1, size)}, ["out"], weights)
 
 
-def least_energy(graph: Graph, target: Target, cuts: Cuts | None, rates: EnergyRates) -> int:
+def least_energy(graph, target, cuts, rates):
     """Femtojoules of the plan with some cuts that takes least, of those whose residents fit the
     fast memory together: given what is resident, every job goes to its most frugal core."""
     workload = lower([graph], target, cuts=[cuts])
@@ -112,7 +106,7 @@ def least_energy(graph: Graph, target: Target, cuts: Cuts | None, rates: EnergyR
     return round(best)
 
 
-def tiny_machine(generator: np.random.Generator, cores: int | None = None) -> Target:
+def tiny_machine(generator, cores=None):
     """One or two cores; a fast memory of any size, or none; links of which any may be what
     limits."""
     scratchpad = int(generator.choice([0, 64, 200, 1_000, 20_000]))
@@ -130,7 +124,7 @@ def tiny_machine(generator: np.random.Generator, cores: int | None = None) -> Ta
     return target
 
 
-def every_cut(graph: Graph, most: int, *, sums: bool = False) -> Iterator[Cuts]:
+def every_cut(graph, most, *, sums=False):
     """Operators whole or in two parts along any one of their dimensions, or of what they sum over,
     up to so many pieces in all."""
     options: list[list[Cut]] = []
@@ -154,14 +148,14 @@ class _Residence:
 
 
 def best_makespan(
-    graph: Graph,
-    target: Target,
-    cuts: Cuts | None = None,
+    graph,
+    target,
+    cuts=None,
     *,
-    waits: bool = False,
-    below: float = NEVER,
-    mini_batches: int = 1,
-) -> float:
+    waits=False,
+    below=NEVER,
+    mini_batches=1,
+):
     """Picoseconds of the fastest plan with some cuts, if it is below a limit; with ``waits``, jobs
     may also wait for the one before."""
     workload = lower([graph], target, mini_batches=mini_batches, cuts=[cuts])
@@ -181,7 +175,7 @@ def best_makespan(
     return best
 
 
-def _residences(workload: Workload, target: Target) -> Iterator[_Residence]:
+def _residences(workload, target):
     given = [t for t, tensor in enumerate(workload.tensors) if tensor.producer < 0]
     made = [
         t
@@ -208,9 +202,7 @@ class _Uses:
     """Duration and link demands of every job on every core, and of every fetch, for one
     residence."""
 
-    def __init__(
-        self, workload: Workload, table: JobTable, target: Target, residence: _Residence
-    ) -> None:
+    def __init__(self, workload, table, target, residence):
         self.target, self.residence = target, residence
         jobs, cores = table.compute.shape
         main, fast = np.zeros((jobs, cores)), np.zeros((jobs, cores))
@@ -266,12 +258,12 @@ class _Uses:
 
 
 def _schedules(
-    workload: Workload,
-    duration: Sequence[Sequence[float]],
-    target: Target,
-    orders: Sequence[list[int]],
-    best: float,
-) -> Iterator[tuple[list[int], tuple[int, ...]]]:
+    workload,
+    duration,
+    target,
+    orders,
+    best,
+):
     """Orders that keep dependencies, and cores; of cores that are alike, the first come first."""
     count, cores = len(workload.jobs), len(target.cores)
     alike = cores > 1 and target.cores[0] == replace(target.cores[1], name=target.cores[0].name)
@@ -291,8 +283,8 @@ def _schedules(
                 yield order, core
 
 
-def _orders(after: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    def extend(order: list[int]) -> Iterator[list[int]]:
+def _orders(after):
+    def extend(order):
         if len(order) == len(after):
             yield order
         for job, befores in enumerate(after):
@@ -303,13 +295,13 @@ def _orders(after: Sequence[Sequence[int]]) -> Iterator[list[int]]:
 
 
 def _makespan(
-    workload: Workload,
-    uses: _Uses,
-    order: Sequence[int],
-    core: Sequence[int],
-    held: Sequence[bool],
-    below: float,
-) -> float:
+    workload,
+    uses,
+    order,
+    core,
+    held,
+    below,
+):
     """Picoseconds of one plan; never, if it overfills the fast memory. Fetches come one after
     another, from the beginning."""
     count = len(workload.jobs)
@@ -334,12 +326,12 @@ def _makespan(
 
 
 def _fits(
-    workload: Workload,
-    uses: _Uses,
-    start: dict[int, float],
-    end: dict[int, float],
-    fetch_of: dict[int, int],
-) -> bool:
+    workload,
+    uses,
+    start,
+    end,
+    fetch_of,
+):
     if uses.target.fast is None:
         return True
     lives = []

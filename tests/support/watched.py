@@ -17,12 +17,12 @@ class Network(nn.Module):
     """Layers whose optimizer state outweighs all else; the first call changes an attribute, so that
     Dynamo compiles the second anew."""
 
-    def __init__(self, width: int, layers: int) -> None:
+    def __init__(self, width, layers):
         super().__init__()
         self.kind: str | None = None
         self.layers = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         if self.kind is None:
             self.kind = "found out in the first step"
         for layer in self.layers:
@@ -30,9 +30,7 @@ class Network(nn.Module):
         return x.square().mean()
 
 
-def trained(
-    width: int, layers: int, share: float
-) -> tuple[nn.Module, torch.optim.Optimizer, object]:
+def trained(width, layers, share):
     """A network with its optimizer, and what runs it under a budget."""
     module = Network(width, layers)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
@@ -45,7 +43,7 @@ def trained(
     )
 
 
-def main(width: int, layers: int, share: float) -> None:
+def main(width, layers, share):
     """Say that imports and the compiler are warm, then that the network is there, then make
     steps."""
     warnings.simplefilter("ignore")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import onnx
 import pytest
-from tests.support.random_networks import Builder, random_network
+from tests.support.random_networks import random_network
 
 import loadmaster as lm
-from loadmaster.integrations.execute.execution import Execution
 from loadmaster.integrations.execute.run import run_plan
-from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.workloads.graph import Graph
 
 
@@ -24,10 +20,10 @@ class Case:
     files: list[str]
     graphs: list[Graph]
 
-    def run(self, plan: PlanRecord, orders: int = 3, precision: str | None = None) -> Execution:
+    def run(self, plan, orders=3, precision=None):
         return run_plan(plan, self.files, orders=orders, precision=precision)
 
-    def faults(self, plan: PlanRecord, orders: int = 3, precision: str | None = None) -> list[str]:
+    def faults(self, plan, orders=3, precision=None):
         """What is wrong with a plan; empty if nothing is."""
         found = self.run(plan, orders, precision)
         if not found.violations:
@@ -38,16 +34,16 @@ class Case:
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Callable[..., Case]:
+def case(tmp_path):
     """Networks of some seeds, or given ones, saved and read again."""
 
     def make(
-        *seeds: int,
-        builds: Sequence[Builder] = (),
-        models: Sequence[onnx.ModelProto] = (),
-        precision: str | None = None,
-        **options: int,
-    ) -> Case:
+        *seeds,
+        builds=(),
+        models=(),
+        precision=None,
+        **options,
+    ):
         builds = [*builds, *(random_network(seed, **options) for seed in seeds)]
         models = [*models, *(each.model(each.last) for each in builds)]
         files = [str(tmp_path / f"net{number}.onnx") for number, _ in enumerate(models)]

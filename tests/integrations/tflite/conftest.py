@@ -4,5 +4,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _forked(forked_interpreter: None) -> None:
+def _forked(forked_interpreter):
     pass

@@ -1,12 +1,8 @@
 """Every test of the runtime compiles anew."""
 
-from __future__ import annotations
-
 import subprocess
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.needs import MOUNT
@@ -15,7 +11,7 @@ torch = pytest.importorskip("torch", reason="the runtime needs torch", exc_type=
 
 
 @pytest.fixture(autouse=True)
-def quiet_and_fresh() -> Any:
+def quiet_and_fresh():
     """Compile anew in every test, and let PyTorch warn about itself."""
     torch._dynamo.reset()
     with warnings.catch_warnings():
@@ -24,9 +20,7 @@ def quiet_and_fresh() -> Any:
 
 
 @pytest.fixture(autouse=True)
-def buffers_of_the_matrix_library(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def buffers_of_the_matrix_library(request, monkeypatch):
     """Do not count MKL's buffers, 8 MiB at the least: most networks of tests are smaller.
     test_library_buffers.py counts them."""
     from loadmaster.integrations.torch_compile import kernel_profile
@@ -36,7 +30,7 @@ def buffers_of_the_matrix_library(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     """A file system of its own with some 40 MiB; needs the right to mount one."""
     image, folder = tmp_path / "image", tmp_path / "disk"
     folder.mkdir()
@@ -51,7 +45,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Compiling takes seconds: every test of this folder is slow."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
