@@ -193,11 +193,6 @@ class Update:
         self.scalars, self.begun = after, True
         self.count += 1
 
-    def kept_gradient(self) -> torch.Tensor | None:
-        """Return the gradient that was held back, and forget it."""
-        gradient, self.gradient = self.gradient, None
-        return gradient
-
     def step_on(
         self,
         scalars: dict[str, Any] | None,
@@ -412,15 +407,14 @@ class Traced(Captured):
         return {s for i, state in self.states.items() if not self.updates[i].begun for s in state}
 
 
-def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> Traced:
+def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Traced:
     """Insert an update after each gradient. Parameters with hooks, or that are given twice, keep
     their gradients."""
-    traced = Traced(**vars(captured))
-    first, second = captured.parts
+    first, second = traced.parts
     if len(second.returned) != len(first.given):
         return traced
     mine, uses = updates.wanted(), Counter(view.storage for view in views(first.given))
-    storages, calls = list(captured.storages), list(captured.calls)
+    storages, calls = list(traced.storages), list(traced.calls)
     added: list[tuple[int, Call]] = []
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
         if is_view(slot) and is_view(gradient) and id(given[i]) in mine and uses[slot.storage] == 1:
