@@ -35,8 +35,6 @@ from loadmaster.integrations.torch_compile.captured import (
     persistent_inputs,
     views,
 )
-from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall
-from loadmaster.integrations.torch_compile.cutting.choose import Versions
 from loadmaster.integrations.torch_compile.devices.cpu_memory import (
     CpuMemory,
     DeviceMemory,
@@ -72,6 +70,7 @@ from loadmaster.integrations.torch_compile.updates import (
     Updates,
     with_updates,
 )
+from loadmaster.integrations.torch_compile.versions import Versions
 from loadmaster.placement.decisions import Mode, fast_bytes
 
 _UPDATES = "_loadmaster_updates"
@@ -948,8 +947,8 @@ class PlannedGraph:
     def kernels_in_blocks(self) -> tuple[str, ...]:
         """Operators of the kernels that run block by block, as the budget has no room for their
         operands."""
-        calls = self.traced.calls
-        return tuple(call.target.whole.kind for call in calls if isinstance(call.target, BlockCall))
+        wholes = (getattr(call.target, "whole", None) for call in self.traced.calls)
+        return tuple(whole.kind for whole in wholes if whole is not None)
 
     @property
     def moved_bytes(self) -> int:

@@ -103,33 +103,32 @@ class CallProfiles:
             torch.no_grad(),
         ):
             return [
-                self._of(call, captured)
-                if but.isdisjoint((*call.reads, *call.writes))
-                else CallProfile(0.0)
+                self._of(call, captured) if but.isdisjoint(call.storages) else CallProfile(0.0)
                 for call in captured.calls
             ]
 
     def _of(self, call: Call, captured: Captured) -> CallProfile:
-        own = getattr(call.target, "profile_key", None)
-        key = signature(call) if own is None else own(call, captured)
+        numbers: dict[int, int] = {}
+
+        def anonymous(leaf: Any) -> Any:
+            if not isinstance(leaf, View):
+                return leaf
+            number = numbers.setdefault(leaf.storage, len(numbers))
+            return leaf.storage in captured.streamed, leaf._replace(storage=number)
+
+        # Calls run alike if operators, types, sizes and strides of operands are equal, and which of
+        # them rest in the slow memory.
+        operands = tree_map(anonymous, (call.arguments, call.keywords), is_leaf=is_view)
+        modes = torch.get_num_threads(), torch.is_inference_mode_enabled()
+        key = likeness_of(call.target), repr(operands), modes
         if key not in self.known:
-            profile = _profile if own is None else call.target.profile
-            self.known[key] = profile(call, captured)
+            self.known[key] = getattr(call.target, "profile", _profile)(call, captured)
         return self.known[key]
 
 
-def signature(call: Call) -> Any:
-    """A key that is equal for calls that run alike: the operator, and its operands' types, sizes
-    and strides."""
-    numbers: dict[int, int] = {}
-
-    def anonymous(leaf: Any) -> Any:
-        if isinstance(leaf, View):
-            return leaf._replace(storage=numbers.setdefault(leaf.storage, len(numbers)))
-        return leaf
-
-    shape = tree_map(anonymous, (call.arguments, call.keywords), is_leaf=is_view)
-    return call.target, repr(shape), torch.get_num_threads(), torch.is_inference_mode_enabled()
+def likeness_of(target: Any) -> Any:
+    """What is equal for targets of calls that run alike: the operator, or what a target says."""
+    return getattr(target, "likeness", target)
 
 
 def _profile(call: Call, captured: Captured) -> CallProfile:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import mmap
 import weakref
 from collections.abc import Collection, Iterable, Iterator
@@ -237,9 +236,8 @@ class PersistentTensors:
         """Make a tensor in the slow memory, contents undefined; also its place. Raises
         `SlowMemoryError`."""
         assert self.file is not None
-        count = math.prod(view.size) * view.dtype.itemsize
-        place = Region(self.file, count)
-        tensor = on_storage(at_address(place.address, count, _CPU), view)
+        place = Region(self.file, view.bytes)
+        tensor = on_storage(at_address(place.address, view.bytes, _CPU), view)
         one = self.of(tensor, movable=True)
         one.place, one.offloaded = place, True
         return tensor, place

@@ -402,7 +402,7 @@ def problem_of(
     they move.
     """
     storages, alignment = traced.storages, memory.alignment
-    used = (s for call in traced.calls for s in (*call.reads, *call.writes))
+    used = (s for call in traced.calls for s in call.storages)
     planned = [
         s
         for s in dict.fromkeys(used)
@@ -415,7 +415,7 @@ def problem_of(
     for call, profile, second in zip(traced.calls, traced.profiles, seconds.tolist(), strict=True):
         operands = tuple(
             Operand(numbers[s], s in call.reads, s in call.writes, slow_seconds=_CANNOT)
-            for s in dict.fromkeys((*call.reads, *call.writes))
+            for s in call.storages
             if s in numbers
         )
         workspace = -(-profile.workspace // alignment) * alignment

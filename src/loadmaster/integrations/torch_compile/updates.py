@@ -34,7 +34,6 @@ from loadmaster.integrations.torch_compile.captured import (
 from loadmaster.integrations.torch_compile.kernel_profile import (
     CallProfile,
     profiled_update,
-    signature,
     stand_ins,
 )
 from loadmaster.integrations.torch_compile.persistent import swap_memory
@@ -248,15 +247,21 @@ class Update:
         if self.begun:
             self.tensors = {name: there[name] for name in self.tensors}
 
-    def profile_key(self, call: Call, captured: Captured) -> Any:
-        """A key that is equal for updates that run alike."""
-        return _form(self.optimizer, self.parameter), signature(replace(call, target=None))
+    @property
+    def likeness(self) -> Any:
+        """Equal for updates that run alike."""
+        return _form(self.optimizer, self.parameter)
+
+    def trial(self) -> Update:
+        """The same update, to be made on operands that are made up."""
+        trial = copy.copy(self)
+        trial.held = False
+        return trial
 
     def profile(self, call: Call, captured: Captured) -> CallProfile:
         """Measure the first update, which makes the state, and a later one: time and
         allocations."""
-        operands, trial = stand_ins(call, captured)[0], copy.copy(self)
-        trial.held = False
+        operands, trial = stand_ins(call, captured)[0], self.trial()
         return profiled_update(trial, lambda: trial(*operands), call.results)
 
 
@@ -428,7 +433,7 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
             needed = [
                 k
                 for k, c in enumerate(calls)
-                if slot.storage in (*c.reads, *c.writes) or gradient.storage in c.writes
+                if slot.storage in c.storages or gradient.storage in c.writes
             ]
             call = _update_call(f"update_{own}", update, slot, gradient, traced.states[i])
             added.append((max([second.first - 1, *needed]) + 1, call))

@@ -8,27 +8,22 @@ measured like any other's, and what the link needs for the bytes.
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from torch.utils._pytree import tree_map
 
-from loadmaster.integrations.torch_compile.captured import (
-    Call,
-    Captured,
-    View,
-    views,
-)
+from loadmaster.integrations.torch_compile.captured import Call, Captured, View
 from loadmaster.integrations.torch_compile.cutting.axes import SUM, WHOLE, Cut
 from loadmaster.integrations.torch_compile.kernel_profile import (
     CallProfile,
+    likeness_of,
     profiled,
     profiled_update,
-    signature,
     stand_ins,
 )
 from loadmaster.integrations.torch_compile.slow_tensor import (
@@ -40,10 +35,11 @@ from loadmaster.integrations.torch_compile.slow_tensor import (
 from loadmaster.integrations.torch_compile.updates import Update
 from loadmaster.placement.sequence import CopyLink
 
-Slow: TypeAlias = Sequence[SlowTensor | None]
-Blocks = Callable[[Call, Slow, tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]
-"""Runs a call on operands: slow results (None for those in fast memory), arguments, keywords;
-returns the results in fast memory."""
+Slow: TypeAlias = Sequence[Any]
+"""Results of a call in the slow memory, each a `SlowTensor`; None for those in the fast one."""
+Blocks = Callable[..., tuple[Any, ...]]
+"""Runs a call: given the call, slow results, and its arguments and keywords, returns the results in
+fast memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,32 +64,27 @@ class BlockCall:
 
     def __call__(self, slow: Slow, *arguments: Any, **keywords: Any) -> tuple[Any, ...]:
         """Run all blocks; the results in fast memory, None for the others."""
-        return self.run(self.whole, slow, arguments, keywords)
+        return self.run(self.whole, slow, *arguments, **keywords)
 
-    def profile_key(self, call: Call, captured: Captured) -> Any:
-        """A key that is equal for calls that run alike."""
-        return (
-            repr(self.run),
-            signature(replace(call, target=self.whole.target)),
-            *(view.storage in captured.streamed for view in views((call.arguments, call.keywords))),
-        )
+    @property
+    def likeness(self) -> Any:
+        """Equal for targets that run alike."""
+        return repr(self.run), likeness_of(self.whole.target)
 
     def profile(self, call: Call, captured: Captured) -> CallProfile:
         """Measure the blocks of a call on made-up operands; the seconds of transfers are those that
         the link promises."""
-        file, target = NoFile(), copy.copy(self.whole.target)
-        whole = replace(self.whole, target=target) if isinstance(target, Update) else self.whole
+        file, whole, run_alone = NoFile(), self.whole, profiled
+        if isinstance(whole.target, Update):
+            whole = replace(whole, target=whole.target.trial())
+            run_alone = partial(profiled_update, whole.target)
         arguments, keywords = stand_ins(call, captured, lambda view: SlowTensor(view, file, 0))
 
         def run() -> Any:
             file.read_bytes = file.written_bytes = 0
-            return self.run(whole, arguments[0], arguments[1:], keywords)
+            return self.run(whole, *arguments, **keywords)
 
-        if isinstance(target, Update):
-            target.held = False
-            profile = profiled_update(target, run, call.results)
-        else:
-            profile = profiled(run, call.results)
+        profile = run_alone(run, call.results)
         seconds = file.read_bytes / self.link.to_fast + file.written_bytes / self.link.to_slow
         return replace(
             profile,
@@ -116,25 +107,19 @@ class Slices:
     pieces: int
     inner: Slices | None = None
 
-    def __call__(
-        self,
-        call: Call,
-        slow: Slow,
-        arguments: tuple[Any, ...],
-        keywords: dict[str, Any],
-    ) -> tuple[Any, ...]:
+    def __call__(self, call: Call, slow: Slow, *arguments: Any, **keywords: Any) -> tuple[Any, ...]:
         """Run the call; its results in fast memory."""
         made = [
-            empty(view) if isinstance(view, View) and (there is None or dim == SUM) else None
+            empty(view) if view and (there is None or dim == SUM) else None
             for there, view, dim in zip(slow, call.results, self.cut.results, strict=True)
         ]
-        arguments, keywords = self._with_whole(arguments, keywords)
+        held = self._operands(None, arguments, keywords)
         for start, length in blocks(self.cut.length(call), self.pieces):
-            given, named = self._block(arguments, keywords, start, length)
+            given, named = self._operands((start, length), *held)
             given = self.cut.sized(given, length)
             if self.inner is not None:
                 part = self.cut.block(call, length)
-                out = self.inner(part, [None] * len(slow), tuple(given), named)
+                out = self.inner(part, [None] * len(slow), *given, **named)
             elif call.kind == "aten.mm" and made[0] is not None and self.cut.results == (SUM,):
                 made[0].addmm_(*given, beta=int(start > 0))  # needs no memory beside the sum
                 out = None
@@ -152,7 +137,7 @@ class Slices:
     def _put(
         self,
         value: Any,
-        there: SlowTensor | None,
+        there: Any,
         whole: torch.Tensor | None,
         i: int,
         block: tuple[int, int],
@@ -168,34 +153,24 @@ class Slices:
         elif whole is not None:
             (whole if dim < 0 else whole.narrow(dim, start, length)).copy_(value)
 
-    def _with_whole(self, arguments: Any, keywords: Any) -> Any:
-        """The operands, with those in fast memory of which each block needs all."""
+    def _operands(self, block: tuple[int, int] | None, arguments: Any, keywords: Any) -> Any:
+        """The operands of one block, in fast memory; without a ``block`` all operands, with those
+        in fast memory of which each block needs all."""
         number = itertools.count()
 
-        def held(leaf: Any) -> Any:
-            whole = _is_tensor(leaf) and self._dim(next(number)) == WHOLE
-            return fast(leaf) if whole and self.inner is None else leaf
-
-        return tree_map(held, (arguments, keywords), is_leaf=_is_tensor)
-
-    def _block(self, arguments: Any, keywords: Any, start: int, length: int) -> Any:
-        """The operands of one block, in fast memory."""
-        number = itertools.count()
-
-        def block(leaf: Any) -> Any:
+        def operand(leaf: Any) -> Any:
             if not _is_tensor(leaf):
                 return leaf
             i = next(number)
-            dim = self.cut.operands[i]
-            part = leaf if dim == WHOLE else leaf.narrow(dim, start, length)
-            if i in self.cut.unread:
+            dim, unread = self.cut.operands[i], i in self.cut.unread
+            if block is None:
+                return fast(leaf) if dim == WHOLE and not unread and not self.inner else leaf
+            part = leaf if dim == WHOLE else leaf.narrow(dim, *block)
+            if unread:
                 return torch.empty(1, dtype=part.dtype).expand(part.shape)
             return part if self.inner else fast(part)
 
-        return tree_map(block, (arguments, keywords), is_leaf=_is_tensor)
-
-    def _dim(self, operand: int) -> int | None:
-        return None if operand in self.cut.unread else self.cut.operands[operand]
+        return tree_map(operand, (arguments, keywords), is_leaf=_is_tensor)
 
 
 def _is_tensor(leaf: Any) -> bool:
@@ -207,13 +182,10 @@ _IGNORED = -100
 
 
 def picked_rows(
-    pieces: int, call: Call, slow: Slow, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    pieces: int, call: Call, slow: Slow, table: Any, indices: torch.Tensor, *_: Any
 ) -> tuple[Any, ...]:
     """``embedding`` of a table in the slow memory, in blocks of its rows."""
-    table, indices = arguments[:2]
-    view = call.results[0]
-    assert isinstance(view, View)
-    result = empty(view)
+    result = empty(call.results[0])
     for start, length in blocks(table.shape[0], pieces):
         block = fast(table.narrow(0, start, length))
         there = (indices >= start) & (indices < start + length)
@@ -223,26 +195,20 @@ def picked_rows(
     return (result,)
 
 
-def added_rows(
-    pieces: int, call: Call, slow: Slow, arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> tuple[Any, ...]:
+def added_rows(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[Any, ...]:
     """``embedding_dense_backward``, in blocks of the table's rows: every row adds up in the same
     order as in the whole kernel."""
-    gradient, indices, rows, padding = arguments[:4]
-    there = slow[0]
-    assert there is not None
+    gradient, indices, rows, padding, _ = arguments
     for start, length in blocks(rows, pieces):
         left_out = (indices < start) | (indices >= start + length) | (indices == padding)
         inside = torch.where(left_out, length, indices - start)
         block = torch.ops.aten.embedding_dense_backward(gradient, inside, length + 1, length, False)
-        there.narrow(0, start, length).write(block.narrow(0, 0, length))
+        slow[0].narrow(0, start, length).write(block.narrow(0, 0, length))
         del block
     return (None,)
 
 
-def picked_scores(
-    pieces: int, call: Call, slow: Slow, arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> tuple[Any, ...]:
+def picked_scores(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[Any, ...]:
     """``nll_loss_forward`` of scores in the slow memory, in blocks of rows: the score of each row's
     class, and then the loss of those."""
     scores, classes, weight, reduction, ignored = arguments
@@ -257,29 +223,24 @@ def picked_scores(
     return tuple(out)
 
 
-def in_zeros(
-    pieces: int, call: Call, slow: Slow, arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> tuple[Any, ...]:
+def in_zeros(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[Any, ...]:
     """``slice_backward``, in blocks of the dimension that was sliced: zeros around what is
     given."""
-    given, sizes, dim, first = arguments[:4]
-    there = slow[0]
-    assert there is not None
+    given, sizes, dim, first, *_ = arguments
     for start, length in blocks(sizes[dim], pieces):
         low, high = max(start, first), min(start + length, first + given.shape[dim])
-        block = torch.zeros(there.narrow(dim, start, length).shape, dtype=there.dtype)
+        there = slow[0].narrow(dim, start, length)
+        block = torch.zeros(there.shape, dtype=there.dtype)
         if high > low:
             block.narrow(dim, low - start, high - low).copy_(
                 fast(given.narrow(dim, low - first, high - low))
             )
-        there.narrow(dim, start, length).write(block)
+        there.write(block)
         del block
     return (None,)
 
 
-def updated_rows(
-    pieces: int, call: Call, slow: Slow, arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> tuple[Any, ...]:
+def updated_rows(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[Any, ...]:
     """An elementwise optimizer's step in blocks of the parameter's rows; the same to the bit as on
     the whole."""
     call.target.in_blocks(arguments, blocks(arguments[0].shape[0], pieces))
