@@ -41,8 +41,8 @@ from loadmaster.placement.sequence import (
     Operand,
     StoredKind,
     StoredTensor,
+    least_bytes,
 )
-from loadmaster.placement.strategies.result import least_bytes
 from loadmaster.placement.timing import time_moves
 
 _SMALL, _SMALL_SHARE = 64 << 10, 0.02
@@ -193,7 +193,8 @@ class _Stretch:
         free, found = 0.0, []
         for move in moves:
             if not move.to_fast:
-                seconds = self._bytes(move) / self.sequence.link.asynchronous_to_slow
+                bytes = self.sequence.tensors[move.tensor].bytes
+                seconds = bytes / self.sequence.link.asynchronous_to_slow
                 free = max(free, self.starts[move.start]) + seconds
                 move = self._later(move, int(np.searchsorted(self.starts, free)))
             found.append(move)
@@ -204,7 +205,8 @@ class _Stretch:
         busy, found = float("inf"), []
         for move in reversed(moves):
             if move.to_fast:
-                seconds = self._bytes(move) / self.sequence.link.asynchronous_to_fast
+                bytes = self.sequence.tensors[move.tensor].bytes
+                seconds = bytes / self.sequence.link.asynchronous_to_fast
                 busy = min(busy, self.starts[move.end]) - seconds
                 valid = [
                     other.end
@@ -216,9 +218,6 @@ class _Stretch:
                 move = self._earlier(move, max([earliest, 0, *valid]))
             found.append(move)
         return found[::-1]
-
-    def _bytes(self, move: Move) -> int:
-        return self.sequence.tensors[move.tensor].bytes
 
     def _later(self, move: Move, until: int) -> Move:
         """Stretch a copy to the slow memory: the tensor stays in the fast one until position
@@ -278,17 +277,14 @@ _KINDS = {
     Owner.CALLER: StoredKind.WEIGHT,
     Owner.RETURNED: StoredKind.OUTPUT,
 }
-_OPERANDS, _SMALLER = (
-    "the operator itself",
-    "a smaller batch, shorter sequences or a smaller layer make it smaller",
-)
-_GIVEN, _RESULTS, _HELD, _GRADIENTS, _OTHERS, _OUTSIDE = (
+_GIVEN, _RESULTS, _HELD, _GRADIENTS, _OTHERS, _OUTSIDE, _OPERANDS = (
     "inputs, and parameters that do not move",
     "results",
     "results of earlier graphs and steps",
     "gradients that do not move",
     "parameters of other graphs",
     "what operators allocate outside of the plan",
+    "the operator itself",
 )
 _CHANGES = {
     _GIVEN: "a smaller batch gives back what inputs take of it",
@@ -300,8 +296,10 @@ _CHANGES = {
     ),
     _OTHERS: "one graph without breaks (fullgraph=True) gives back up to all of it",
     _OUTSIDE: "a smaller batch gives back some of it",
+    _OPERANDS: "a smaller batch, shorter sequences or a smaller layer make it smaller",
 }
-"""What holds fast memory outside of the arena, and the change that gives most of it back."""
+"""What holds fast memory, outside of the arena but for the operator itself, and the change that
+gives most of it back."""
 
 
 @dataclass(frozen=True)
@@ -582,11 +580,8 @@ def _advice(problem: Problem, failed: int, least: int) -> str:
     back."""
     held = {holder: int(bytes[failed]) for holder, bytes in problem.holders.items()}
     held[_OPERANDS] = least - sum(held.values())
-    most = max(held, key=lambda holder: held[holder])
-    return (
-        f"most is held by {most}, {format_bytes(held[most])}:"
-        f" {(_CHANGES | {_OPERANDS: _SMALLER})[most]}"
-    )
+    most = max(held, key=held.__getitem__)
+    return f"most is held by {most}, {format_bytes(held[most])}: {_CHANGES[most]}"
 
 
 def _seconds_of_reads(problem: Problem, moving: frozenset[int]) -> float:
@@ -683,9 +678,11 @@ def _pack(
         Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=step)
         for k, kernel in enumerate(sequence.kernels)
     ]
-    offsets = None if ceilings is None else _packing([*buffers, *_above(ceilings)], ceilings)
-    if offsets is None:
-        offsets = _packing(buffers, None)  # to see where it sticks out
+    offsets = None
+    if ceilings is not None:
+        offsets = _packing([*buffers, *_above(ceilings)], int(ceilings.max(initial=0)))
+    if offsets is None:  # to see where it sticks out
+        offsets = _packing(buffers, None)
     assert offsets is not None
     top = np.zeros(len(sequence.kernels), dtype=np.int64)
     for buffer, offset in zip(buffers, offsets, strict=False):
@@ -701,9 +698,8 @@ def _pack(
     return Placed(problem, placement, *places, arena, peak, allowed), top
 
 
-def _packing(buffers: list[Buffer], ceilings: Ints | None) -> list[int] | None:
-    """Offsets below the highest of the ceilings; None if none were found."""
-    capacity = None if ceilings is None else int(ceilings.max(initial=0))
+def _packing(buffers: list[Buffer], capacity: int | None) -> list[int] | None:
+    """Offsets below a capacity; None if none were found."""
     effort = Effort.NORMAL.divided(_PACKING_BUDGET_DIVISOR)
     found = allocate(buffers, capacity, effort=effort).offsets
     return None if found is None else found.tolist()
@@ -712,18 +708,22 @@ def _packing(buffers: list[Buffer], ceilings: Ints | None) -> list[int] | None:
 def _resident(top: Ints, allowed: Ints) -> Ints:
     """Bytes of the arena with pages in memory while each kernel runs: those touched before and not
     above a ceiling since."""
-    resident = np.empty_like(top)
-    now = int(allowed[0]) if len(allowed) else 0
-    for k in range(len(top)):
-        now = min(max(now, int(top[k])), int(allowed[k]))
-        resident[k] = now
-    return resident
+    pairs = zip(top.tolist(), allowed.tolist(), strict=True)
+    resident = itertools.accumulate(
+        pairs,
+        lambda now, pair: min(max(now, pair[0]), pair[1]),
+        initial=int(allowed.max(initial=0)),
+    )
+    return np.array([*resident][1:], dtype=np.int64)
 
 
 def _above(ceilings: Ints) -> list[Buffer]:
     """Fixed buffers that occupy the space above the ceilings, so that the other buffers stay
     below."""
     edges = [0, *(np.flatnonzero(np.diff(ceilings)) + 1).tolist(), len(ceilings)]
-    spans = [(a, b, int(ceilings[a])) for a, b in itertools.pairwise(edges) if b > a]
-    top = max((low for *_, low in spans), default=0)
-    return [Buffer(f"above{a}", a, b, top - low, offset=low) for a, b, low in spans if low < top]
+    top = int(ceilings.max(initial=0))
+    return [
+        Buffer(f"above{a}", a, b, top - low, offset=low)
+        for a, b in itertools.pairwise(edges)
+        if b > a and (low := int(ceilings[a])) < top
+    ]
