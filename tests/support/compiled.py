@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from loadmaster import _native  # noqa: E402
+from loadmaster.integrations.torch_compile import cpu_memory  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
 
 
 def with_plan(module: Any, memory: Any = None, **options: Any) -> Any:
@@ -41,7 +41,7 @@ def _same_values(one: Any, other: Any) -> bool:
 
 def most_allocated(call: Callable[[], object]) -> int:
     """Most bytes that PyTorch has allocated at once while a call runs; its result is kept."""
-    allocator_hook.install_allocator()
+    cpu_memory.install_allocator()
     _native.start_recording()
     kept = call()
     seen = _native.stop_recording()

@@ -16,9 +16,9 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from loadmaster.core.errors import BudgetError  # noqa: E402
+from loadmaster.integrations.torch_compile import cuda_memory  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster, model_of  # noqa: E402
 from loadmaster.integrations.torch_compile.compiled_model import Model  # noqa: E402
-from loadmaster.integrations.torch_compile.devices import cuda_memory  # noqa: E402
 from loadmaster.integrations.torch_compile.executor import Session  # noqa: E402
 
 SHARE = 0.65

@@ -11,7 +11,7 @@ from loadmaster.core.errors import CapacityError
 from loadmaster.integrations.torch_compile.compare.comparison import Variant
 from loadmaster.integrations.torch_compile.compare.generation import limited_by
 from loadmaster.integrations.torch_compile.compiled_model import StepSummary
-from loadmaster.integrations.torch_compile.devices.cpu_memory import Copy
+from loadmaster.integrations.torch_compile.cpu_memory import Copy
 from loadmaster.integrations.torch_compile.executor import (
     History,
     Times,

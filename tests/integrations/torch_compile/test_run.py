@@ -29,7 +29,7 @@ from loadmaster.integrations.torch_compile.compare.run_json import (  # noqa: E4
     RivalJson,
     RunJson,
 )
-from loadmaster.integrations.torch_compile.devices.cpu_memory import PAGE, SlowFile  # noqa: E402
+from loadmaster.integrations.torch_compile.cpu_memory import PAGE, SlowFile  # noqa: E402
 from loadmaster.report.run import ways  # noqa: E402
 
 

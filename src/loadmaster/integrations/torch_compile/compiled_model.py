@@ -35,7 +35,7 @@ from loadmaster.integrations.torch_compile.captured import (
     persistent_inputs,
     views,
 )
-from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+from loadmaster.integrations.torch_compile.cpu_memory import (
     CpuMemory,
     DeviceMemory,
     FastArena,
@@ -330,7 +330,7 @@ class Model:
 
     def _made(self, device: torch.device) -> DeviceMemory:
         if device.type == "cuda":
-            from loadmaster.integrations.torch_compile.devices.cuda_memory import CudaMemory
+            from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory
 
             return CudaMemory(device, self.settings.slow_limit)
         return CpuMemory(self.settings.slow_memory, self.settings.slow_limit)

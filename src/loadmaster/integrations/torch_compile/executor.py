@@ -30,12 +30,12 @@ from loadmaster.integrations.torch_compile.captured import (
     on_storage,
     views,
 )
-from loadmaster.integrations.torch_compile.devices.allocator_hook import free_library_buffers
-from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+from loadmaster.integrations.torch_compile.cpu_memory import (
     Copy,
     DeviceMemory,
     FilePlace,
     Wait,
+    free_library_buffers,
     pages,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocated

@@ -31,7 +31,7 @@ from loadmaster.integrations.torch_compile.captured import (
     on_storage,
     view_of,
 )
-from loadmaster.integrations.torch_compile.devices.allocator_hook import (
+from loadmaster.integrations.torch_compile.cpu_memory import (
     free_library_buffers,
     install_allocator,
     library_bytes,

@@ -25,7 +25,7 @@ from torch.optim.optimizer import (
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.compiled_model import Model
-from loadmaster.integrations.torch_compile.devices.cpu_memory import Arena
+from loadmaster.integrations.torch_compile.cpu_memory import Arena
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 from loadmaster.integrations.torch_compile.updates import Update, forget, is_elementwise

@@ -19,13 +19,13 @@ from typing import Any
 import torch
 
 from loadmaster.integrations.torch_compile.captured import View, at_address, on_storage
-from loadmaster.integrations.torch_compile.devices.allocator_hook import survives
-from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+from loadmaster.integrations.torch_compile.cpu_memory import (
     FilePlace,
     SlowFile,
     file_mappings,
     pages,
     place_in_file,
+    survives,
 )
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 

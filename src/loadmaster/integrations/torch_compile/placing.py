@@ -22,7 +22,7 @@ from loadmaster.core.errors import BudgetError, CapacityError
 from loadmaster.core.provenance import Label, Provenance
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.captured import Owner, views
-from loadmaster.integrations.torch_compile.devices.cpu_memory import DeviceMemory
+from loadmaster.integrations.torch_compile.cpu_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.updates import Traced
 from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.decisions import (

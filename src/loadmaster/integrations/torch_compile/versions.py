@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from loadmaster.core.arrays import Ints
 from loadmaster.integrations.torch_compile.captured import Call, View, is_view, views
-from loadmaster.integrations.torch_compile.devices.cpu_memory import DeviceMemory
+from loadmaster.integrations.torch_compile.cpu_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
 from loadmaster.integrations.torch_compile.persistent import SMALLEST
 from loadmaster.integrations.torch_compile.updates import Traced
@@ -195,7 +195,7 @@ class Versions:
         if not wanted:
             return self._plain
         # Most kernels fit whole.
-        from loadmaster.integrations.torch_compile.cutting.choose import rests
+        from loadmaster.integrations.torch_compile.blocks import rests
 
         return rests(self._plain, self._movable, wanted, room, self._memory.link)
 

@@ -28,7 +28,7 @@ from loadmaster.integrations.torch_compile.compare import measurement, rivals
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
 from loadmaster.integrations.torch_compile.compare.run_json import BudgetJson, RivalJson
 from loadmaster.integrations.torch_compile.compiled_model import Model
-from loadmaster.integrations.torch_compile.devices.cpu_memory import SlowFile
+from loadmaster.integrations.torch_compile.cpu_memory import SlowFile
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": partial(torch.optim.SGD, lr=1e-3),

@@ -35,7 +35,7 @@ from loadmaster.integrations.torch_compile.compare.measurement import (
     return_freed_memory,
     status_bytes,
 )
-from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+from loadmaster.integrations.torch_compile.cpu_memory import (
     WeightFile,
     large_pages,
     return_freed_blocks,

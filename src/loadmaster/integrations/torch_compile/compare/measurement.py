@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
+from loadmaster.integrations.torch_compile.cpu_memory import return_freed_blocks
 
 STATED = 8 << 20
 """Bytes that a process takes outside of the plan: Python objects, tables of the kernels' libraries,

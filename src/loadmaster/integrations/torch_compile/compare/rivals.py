@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from loadmaster.integrations.torch_compile.captured import view_of
-from loadmaster.integrations.torch_compile.devices.cpu_memory import SlowFile, pages
+from loadmaster.integrations.torch_compile.cpu_memory import SlowFile, pages
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 
 _SMALLEST = 64 << 10
