@@ -208,7 +208,7 @@ def test_intervals_hold_the_median_as_often_as_they_say():
     for steps in (5, 8, 15):
         draws = [[random.lognormvariate(0, 1) for _ in range(2 * steps)] for _ in range(2000)]
         wrong = sum(
-            comparison.Difference.of(d[:steps], d[steps:]).verdict != "no difference" for d in draws
+            comparison.difference(d[:steps], d[steps:]).verdict != "no difference" for d in draws
         )
         assert wrong <= 0.11 * 2000
         assert wrong > 0

@@ -319,7 +319,7 @@ class _Reader:
                 values[node] = THIS_RUN
             elif node.op == "get_attr":
                 values[node] = self._constant(node, getattr(graph, node.target))
-            elif node.op in ("call_function", "output"):
+            else:
                 arguments, keywords = torch.fx.node.map_arg(
                     (node.args, node.kwargs), values.__getitem__
                 )
@@ -328,8 +328,6 @@ class _Reader:
                     if node.op == "output"
                     else self._call(node, tuple(arguments), dict(keywords))
                 )
-            else:
-                raise NotPlannable(f"{node.op} {node.target}")
         returned = values[graph.graph.output_node()]
         return Part(first, len(self.calls), tuple(slots), returned)
 

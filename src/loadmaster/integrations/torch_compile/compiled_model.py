@@ -455,7 +455,7 @@ class Model:
         self.fallbacks.append(Fallback(graph, reason))
         if not self.plans:
             self.reload_parameters()  # `make_room_to_compile` may have offloaded them
-        self.updates.leave(
+        self.updates.left.update(
             id(one) for one in given if isinstance(one, torch.Tensor) and one.requires_grad
         )
 
@@ -531,13 +531,6 @@ class Model:
                 self.clear_arenas()
                 known.offload_movable()
 
-    def make_room_for_trials(self, most: int, budget: int) -> None:
-        """Offload persistent tensors if they and the operands of a kernel that is profiled, at
-        ``most`` so many bytes, exceed a budget."""
-        known = self.persistent
-        if known.file is not None and known.fast_bytes() + min(most, budget) > budget:
-            known.offload_movable()
-
     def release_idle(self) -> None:
         """Give back the memory of arenas that hold nothing."""
         with self.lock:
@@ -599,7 +592,7 @@ class Model:
         }
         shared = others.intersection(id(update.parameter) for update in plan.updates.values())
         shared -= self.updates.left
-        self.updates.leave(shared)
+        self.updates.left.update(shared)
         return bool(shared)
 
     def offloaded_bytes(self) -> int:
@@ -619,17 +612,6 @@ class Model:
         with self.lock:
             for plan in self.plans:
                 plan.place_parameters()
-
-    def resume(self, session: Session) -> None:
-        """Prepare the second part of a run. Raises `LoadmasterError` if the run is over already."""
-        if session.finished:
-            raise LoadmasterError(
-                "backward was called twice for one forward (retain_graph): the plan has given its"
-                " tensors back"
-            )
-        self.make_room(session.program, session)
-        if session.offload_slot is not None:
-            session.reload()
 
 
 class PlannedGraph:
@@ -689,19 +671,26 @@ class PlannedGraph:
         self._shifts: dict[int, int] = {}
 
     def prepare(self, given: Sequence[Any]) -> None:
-        """Capture, profile and plan the graph, if there is no valid plan yet. Raises `BudgetError`
-        and `NotPlannable`."""
+        """Capture, profile and plan the graph, if there is no valid plan yet; after a few steps,
+        plan again with the times that were measured in them, once. Raises `BudgetError` and
+        `NotPlannable`."""
         self._several |= any(given[i] is not update.parameter for i, update in self.updates.items())
         idle = self._has_no_open_run()
         if self.program is None or (idle and self._held()):
             self._capture(given)
             self._make_plan(given)
-        elif idle and (self._outgrown() or self._left_files()):
-            self.model.make_room(self.program)
-            self._make_plan(given)
+        elif idle:
+            # On a GPU kernels run beside the host: what it saw is not their time.
+            due = self.traced.device.type == "cpu" and self.history.due()
+            if due:
+                self.history.adopt_recent_times(self.traced, self.program)
+            if due or self._outgrown() or self._left_files():
+                self.model.make_room(self.program)
+                self._make_plan(given)
 
     def _capture(self, given: Sequence[Any]) -> None:
-        model, captured = self.model, capture(self.graphs, given, self.kept)
+        model, known = self.model, self.model.persistent
+        captured = capture(self.graphs, given, self.kept)
         traced = Traced(**vars(captured))
         if len(captured.parts) == 2 and captured.device.type == "cpu" and not self._several:
             traced = with_updates(traced, given, model.updates)
@@ -712,7 +701,7 @@ class PlannedGraph:
         large = {
             s
             for s, storage in enumerate(traced.storages)
-            if storage.bytes >= SMALLEST and model.persistent.file is not None
+            if storage.bytes >= SMALLEST and known.file is not None
         }
         self.traced = replace(
             traced,
@@ -723,9 +712,11 @@ class PlannedGraph:
         self._find_persistent(given)
         self.history = History(memory.link, model.settings.refine_after)
         about = self._budget_before_profiles()
-        if about is not None:
-            most = max(map(traced.operand_bytes, traced.calls), default=0)
-            model.make_room_for_trials(most, about)
+        if about is not None and known.file is not None:
+            # Beside the operands of a kernel that is profiled.
+            most = min(max(map(traced.operand_bytes, traced.calls), default=0), about)
+            if known.fast_bytes() + most > about:
+                known.offload_movable()
         self.versions = Versions(self.traced, self._movable(), memory, model.profiles, about)
         self.traced = self.versions.whole
         self.seen.footprint = self._footprint()
@@ -1019,7 +1010,6 @@ class PlannedGraph:
             self.prepare(arguments)
             if self.model.leave_shared_updates(self):
                 self.prepare(arguments)
-            self._refine(arguments)
             program, begun = self._program, time.perf_counter()
             self.model.make_room(program)
             session = self._begin(arguments)
@@ -1035,14 +1025,22 @@ class PlannedGraph:
             return returned
 
     def backward(self, session: Session, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second part of ``session``; its results."""
+        """Run the second part of ``session``; its results. Raises `LoadmasterError` if the run is
+        over already."""
         with self.model.lock, torch.no_grad():
             begun = time.perf_counter()
             self._check_sizes(session)
             parameters = (session.tensors[s] for s in self.traced.given)
             self._note_beside(1, arguments, parameters)
             self.model.check_share()
-            self.model.resume(session)
+            if session.finished:
+                raise LoadmasterError(
+                    "backward was called twice for one forward (retain_graph): the plan has given"
+                    " its tensors back"
+                )
+            self.model.make_room(session.program, session)
+            if session.offload_slot is not None:
+                session.reload()
             self._hold_updates(session)
             self._make_gradients(session)
             try:
@@ -1141,15 +1139,3 @@ class PlannedGraph:
         self.history.note(session.times)
         if self.history.steps == 1 and self.budget is not None:
             return_freed_blocks()  # what compiling has left, once the compiler has ended
-
-    def _refine(self, given: Sequence[Any]) -> None:
-        """After a few steps, plan again with the times that were measured in them, once. On a GPU
-        kernels run beside the host: what it saw is not their time."""
-        if (
-            self._has_no_open_run()
-            and self.history.due()
-            and self._program.captured.device.type == "cpu"
-        ):
-            self.history.adopt_recent_times(self.traced, self._program)
-            self.model.make_room(self._program)
-            self._make_plan(given)

@@ -253,14 +253,9 @@ class FilePlace:
         self.file.forget(self.slot, pages(self.shift + self.bytes))
 
 
-class FileMapping(NamedTuple):
-    """A private mapping of a file into this process."""
-
-    start: int
-    end: int
-    offset: int
-    path: str
-    inode: int
+FileMapping: TypeAlias = tuple[int, int, int, str, int]
+"""A private mapping of a file into this process: first address, end, offset in the file, path and
+inode."""
 
 
 def file_mappings() -> list[FileMapping]:
@@ -270,24 +265,22 @@ def file_mappings() -> list[FileMapping]:
         words = line.split(maxsplit=5)
         if len(words) == 6 and words[5].startswith("/") and words[1][3] == "p":
             start, end = (int(word, 16) for word in words[0].split("-"))
-            found.append(FileMapping(start, end, int(words[2], 16), words[5], int(words[4])))
+            found.append((start, end, int(words[2], 16), words[5], int(words[4])))
     return found
 
 
 def place_in_file(address: int, bytes: int, mappings: Sequence[FileMapping]) -> FilePlace | None:
     """Where the bytes at ``address`` are in a file; None if they are in none of the ``mappings`` as
     a whole."""
-    for one in mappings:
-        if one.start <= address and address + bytes <= one.end:
+    for start, end, offset, path, inode in mappings:
+        if start <= address and address + bytes <= end:
             try:
-                status = os.stat(one.path)
+                status = os.stat(path)
             except OSError:  # the file is gone
                 return None
-            if status.st_ino == one.inode and (
-                file := _opened(one.path, status.st_dev, status.st_ino)
-            ):
-                return FilePlace(file, one.offset + address - one.start, address, bytes)
-            return None
+            file = _opened(path, status.st_dev, inode) if status.st_ino == inode else None
+            place = offset + address - start
+            return None if file is None else FilePlace(file, place, address, bytes)
     return None
 
 

@@ -207,13 +207,13 @@ def _convolution_backward(call: Call) -> Iterator[Cut]:
 
 
 def _layer_norm(call: Call) -> Iterator[Cut]:
-    for dim in range(len(call.arguments[0].size) - len(call.arguments[1])):
-        yield along(call, (dim,), (dim, dim, dim))
-
-
-def _layer_norm_backward(call: Call) -> Iterator[Cut]:
-    for dim in range(len(call.arguments[0].size) - len(call.arguments[2])):
-        yield along(call, (dim, dim, WHOLE, dim, dim), (dim, SUM, SUM))
+    """Cut along what is not normalised."""
+    backward = call.kind.endswith("backward")
+    for dim in range(len(call.arguments[0].size) - len(call.arguments[2 if backward else 1])):
+        if backward:
+            yield along(call, (dim, dim, WHOLE, dim, dim), (dim, SUM, SUM))
+        else:
+            yield along(call, (dim,), (dim, dim, dim))
 
 
 def _channels(call: Call) -> Iterator[Cut]:
@@ -265,8 +265,7 @@ _RULES: tuple[tuple[_Rule, str], ...] = (
     (_reduction, "sum.dim_IntList mean.dim"),
     (_convolution, "convolution"),
     (_convolution_backward, "convolution_backward"),
-    (_layer_norm, "native_layer_norm"),
-    (_layer_norm_backward, "native_layer_norm_backward"),
+    (_layer_norm, "native_layer_norm native_layer_norm_backward"),
     (
         lambda call: [along(call, (0,), (0, 0, 0), lengths=frozenset({(3, None)}))],
         "native_group_norm",

@@ -280,7 +280,6 @@ class PersistentTensors:
         for one, away in here:
             if away or one.home is None:
                 one.leave_changed_file()
-        for one, away in here:
             if away:
                 one.reserve(self.file)
         for one, away in here:

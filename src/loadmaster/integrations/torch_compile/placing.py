@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -159,8 +159,24 @@ def overlapped(
     bound of `place_by_program`, whose own answers were not packed below the ceilings without more
     rounds.
     """
-    stretch = _Stretch(sequence, limits, placement)
-    moves = stretch.to_fast(stretch.to_slow(placement.moves))
+    stretch, moves, link = _Stretch(sequence, limits, placement), [*placement.moves], sequence.link
+    seconds = [kernel.algorithms[0].seconds for kernel in sequence.kernels]
+    starts = np.concatenate(([0.0], np.cumsum(seconds)))  # of kernels, without copies
+    free, busy = 0.0, float("inf")
+    for i, move in enumerate(moves):
+        if not move.to_fast:
+            takes = sequence.tensors[move.tensor].bytes / link.asynchronous_to_slow
+            free = max(free, starts[move.start]) + takes
+            moves[i] = stretch.later(move, int(np.searchsorted(starts, free)))
+    # Those to the fast memory begin once a valid copy is in the slow one.
+    valid = [(move.tensor, move.end) for move in moves if not move.to_fast]
+    for i, move in reversed([*enumerate(moves)]):
+        if move.to_fast:
+            takes = sequence.tensors[move.tensor].bytes / link.asynchronous_to_fast
+            busy = min(busy, starts[move.end]) - takes
+            before = (end for t, end in valid if t == move.tensor and end <= move.end)
+            earliest = int(np.searchsorted(starts, busy, side="right")) - 1
+            moves[i] = stretch.earlier(move, max(earliest, 0, *before))
     moves.sort(key=lambda move: (move.start, move.to_fast, move.end))
     stays = [Stay(t, *span) for t, spans in sorted(stretch.stays.items()) for span in spans]
     return TensorPlacement(tuple(stays), tuple(moves), placement.algorithms)
@@ -171,8 +187,6 @@ class _Stretch:
 
     Attributes
     ----------
-    starts
-        Seconds at which kernels start without copies.
     stays
         Spans [start, end] of every tensor in the fast memory, which grow.
     room
@@ -181,45 +195,12 @@ class _Stretch:
 
     def __init__(self, sequence: KernelSequence, limits: Ints, placement: TensorPlacement) -> None:
         self.sequence = sequence
-        seconds = [kernel.algorithms[0].seconds for kernel in sequence.kernels]
-        self.starts = np.concatenate(([0.0], np.cumsum(seconds)))
         self.stays: dict[int, list[list[int]]] = defaultdict(list)
         for stay in sorted(placement.stays, key=lambda stay: stay.start):
             self.stays[stay.tensor].append([stay.start, stay.end])
         self.room = limits.astype(np.int64) - fast_bytes(sequence, placement)
 
-    def to_slow(self, moves: Sequence[Move]) -> list[Move]:
-        """Stretch copies to the slow memory."""
-        free, found = 0.0, []
-        for move in moves:
-            if not move.to_fast:
-                bytes = self.sequence.tensors[move.tensor].bytes
-                seconds = bytes / self.sequence.link.asynchronous_to_slow
-                free = max(free, self.starts[move.start]) + seconds
-                move = self._later(move, int(np.searchsorted(self.starts, free)))
-            found.append(move)
-        return found
-
-    def to_fast(self, moves: list[Move]) -> list[Move]:
-        """Stretch copies to the fast memory, which begin once a valid copy is in the slow one."""
-        busy, found = float("inf"), []
-        for move in reversed(moves):
-            if move.to_fast:
-                bytes = self.sequence.tensors[move.tensor].bytes
-                seconds = bytes / self.sequence.link.asynchronous_to_fast
-                busy = min(busy, self.starts[move.end]) - seconds
-                valid = [
-                    other.end
-                    for other in moves
-                    if (other.tensor, other.to_fast) == (move.tensor, False)
-                    and other.end <= move.end
-                ]
-                earliest = int(np.searchsorted(self.starts, busy, side="right")) - 1
-                move = self._earlier(move, max([earliest, 0, *valid]))
-            found.append(move)
-        return found[::-1]
-
-    def _later(self, move: Move, until: int) -> Move:
+    def later(self, move: Move, until: int) -> Move:
         """Stretch a copy to the slow memory: the tensor stays in the fast one until position
         ``until`` at most."""
         size, spans = int(self.sequence.sizes[move.tensor]), self.stays[move.tensor]
@@ -240,7 +221,7 @@ class _Stretch:
         own[1] = max(own[1], end)
         return Move(move.tensor, False, move.start, end)
 
-    def _earlier(self, move: Move, since: int) -> Move:
+    def earlier(self, move: Move, since: int) -> Move:
         """Prefetch: stretch a copy to the fast memory so that it starts at position ``since`` at
         the earliest."""
         size, spans = int(self.sequence.sizes[move.tensor]), self.stays[move.tensor]

@@ -278,15 +278,6 @@ def _keep(own: torch.Tensor, made: torch.Tensor) -> None:
         own.copy_(made)
 
 
-def _small(value: Any, parameter: torch.Tensor, trial: torch.Tensor) -> Any:
-    """State like a parameter's for a trial, where an optimizer makes some before its first step."""
-    return (
-        torch.zeros_like(trial, dtype=value.dtype)
-        if _moves(value) and value.shape == parameter.shape
-        else _copied(value)
-    )
-
-
 def _copied(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
@@ -333,7 +324,8 @@ def step_alone(
 class Updates:
     """The updates of a model's parameters, with one state each, whichever graphs make the update.
 
-    ``left`` are parameters (by ``id``) that the optimizer's own step updates, and ``made`` those
+    ``left`` are parameters (by ``id``) that the optimizer's own step updates, as a backward pass
+    alone does not complete their gradients, and ``made`` those
     that backward passes have updated since that step was last called.
     """
 
@@ -354,11 +346,6 @@ class Updates:
                 self.optimizer, parameter, _template(self.optimizer, parameter, self._forms)
             )
         return known
-
-    def leave(self, parameters: Iterable[int]) -> None:
-        """Leave parameters (by ``id``) to the optimizer: a backward pass alone does not complete
-        their gradients."""
-        self.left.update(parameters)
 
     def leaves(self, parameter: torch.Tensor) -> bool:
         """Whether a parameter is left to the optimizer: also where hooks read its gradient."""
@@ -484,16 +471,19 @@ def _template(
 ) -> dict[str, Any]:
     """Return the state after a first step, as fake tensors and numbers."""
     key = _form(optimizer, parameter)
+    # The whole takes as much memory as a step.
+    shape = (1,) * parameter.dim() if is_elementwise(optimizer) else parameter.shape
     if key not in known:
-        # The whole takes as much memory as a step.
-        shape = (1,) * parameter.dim() if is_elementwise(optimizer) else parameter.shape
         trial, gradient = (
             torch.full(shape, 0.5, dtype=parameter.dtype, device=parameter.device) for _ in range(2)
         )
         try:
             with torch.no_grad(), torch.inference_mode(False):
+                # Some make state before their first step.
                 begun = {
-                    name: _small(value, parameter, trial)
+                    name: torch.zeros_like(trial, dtype=value.dtype)
+                    if _moves(value) and value.shape == parameter.shape
+                    else _copied(value)
                     for name, value in optimizer.state.get(parameter, {}).items()
                 }
                 group = group_of(optimizer, parameter)
@@ -503,18 +493,12 @@ def _template(
                 f"optimizer {type(optimizer).__name__} cannot update one parameter after another"
                 f" ({error}): call its step() yourself"
             ) from error
-        like = torch.empty_like(parameter, device="meta")
-        known[key] = {
-            name: value
-            if not _moves(value)
-            else torch.empty_like(like, dtype=value.dtype)
-            if value.shape == trial.shape
-            else value.to("meta")
-            for name, value in state.items()
-        }
+        known[key] = {n: v.to("meta") if _moves(v) else v for n, v in state.items()}
     return {
-        name: torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-        if _moves(value)
-        else value
+        name: value
+        if not _moves(value)
+        else torch.empty_like(parameter, dtype=value.dtype)
+        if value.shape == shape
+        else torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
         for name, value in known[key].items()
     }

@@ -26,7 +26,11 @@ from loadmaster.integrations.torch_compile import backend
 from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
-from loadmaster.integrations.torch_compile.compare.run_json import BudgetJson, RivalJson
+from loadmaster.integrations.torch_compile.compare.run_json import (
+    BudgetJson,
+    DifferenceJson,
+    RivalJson,
+)
 from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.cpu_memory import SlowFile
 
@@ -69,7 +73,6 @@ class Snapshot:
 
 LEVEL = 0.9
 """Confidence level of the interval for a median. Five steps are enough for it."""
-NO_DIFFERENCE = "no difference"
 
 
 @dataclass
@@ -91,7 +94,7 @@ class Variant:
     model: Model | None = None
     predicted: list[float] = field(default_factory=list)
     loadmaster_at_its_peak: Variant = ABSENT
-    difference: Difference | None = ABSENT
+    difference: DifferenceJson | None = ABSENT
     beaten: bool = ABSENT
     peak_kept: bool = ABSENT
 
@@ -124,7 +127,7 @@ class Variant:
         found = {"measured_over_predicted": None, **vars(self.model.summary())}
         if self.seconds:
             found["predicted_step_seconds"] = statistics.median(self.predicted)
-            found["measured_over_predicted"] = Difference.of(self.seconds, self.predicted)
+            found["measured_over_predicted"] = difference(self.seconds, self.predicted)
         return json_of(self, BudgetJson, **found)
 
     def compare_at_its_peak(self) -> None:
@@ -135,7 +138,7 @@ class Variant:
             return
         self.difference, self.beaten = None, False
         if plan.works and plan.measured_peak and self.measured_peak and self.seconds:
-            self.difference = Difference.of(plan.seconds, self.seconds)
+            self.difference = difference(plan.seconds, self.seconds)
             self.peak_kept = plan.measured_peak <= self.measured_peak + STATED
             self.beaten = self.peak_kept and self.difference.verdict == "faster"
 
@@ -144,32 +147,22 @@ def _median(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-@dataclass(frozen=True)
-class Difference:
-    """How long steps of a plan take relative to a rival's: the median over pairs of neighbouring
-    steps, and an interval for it.
+def difference(mine: Sequence[float], theirs: Sequence[float]) -> DifferenceJson:
+    """How long steps of a plan take relative to a rival's, run in turns: the median over pairs of
+    neighbouring steps, and an interval for it.
 
     The interval reaches from the ``k``-th smallest ratio to the ``k``-th largest, with the largest
     ``k`` for which it holds the true median with a probability of at least ``LEVEL``, whatever the
-    ratios' distribution; too few steps have none. ``verdict`` is ``faster``, ``slower``, or ``no
-    difference``, unless the whole interval is on one side of 1.
+    ratios' distribution; too few steps have none. The verdict is ``no difference`` unless the whole
+    interval is on one side of 1.
     """
-
-    ratio: float
-    low: float | None
-    high: float | None
-    verdict: str
-
-    @staticmethod
-    def of(mine: Sequence[float], theirs: Sequence[float]) -> Difference:
-        """Compare the seconds of steps that were run in turns."""
-        ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
-        outside, low, high = _outside(len(ratios)), None, None
-        verdict = NO_DIFFERENCE
-        if outside is not None:
-            low, high = ratios[outside], ratios[-1 - outside]
-            verdict = "faster" if high < 1 else "slower" if low > 1 else NO_DIFFERENCE
-        return Difference(statistics.median(ratios), low, high, verdict)
+    ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
+    outside, middle = _outside(len(ratios)), statistics.median(ratios)
+    if outside is None:
+        return DifferenceJson(middle, None, None, "no difference")
+    low, high = ratios[outside], ratios[-1 - outside]
+    verdict: Any = "faster" if high < 1 else "slower" if low > 1 else "no difference"
+    return DifferenceJson(middle, low, high, verdict)
 
 
 def _outside(count: int) -> int | None:
@@ -358,7 +351,7 @@ def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Varian
     share = options.get("fast_memory")
     yield Variant(
         "activation_memory_budget",
-        compiled(work.module, rivals.budgeted_backend(share if isinstance(share, float) else 0.5)),
+        compiled(work.module, rivals.unmoved_backend(share if isinstance(share, float) else 0.5)),
     )
 
 

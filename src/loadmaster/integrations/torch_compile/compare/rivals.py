@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from loadmaster.integrations.torch_compile.backend import compiled_by, unplanned
 from loadmaster.integrations.torch_compile.captured import view_of
 from loadmaster.integrations.torch_compile.cpu_memory import SlowFile, pages
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
@@ -93,25 +94,15 @@ def checkpointed(module: nn.Module) -> Iterator[None]:
             del block.forward
 
 
-def budgeted_backend(share: float) -> Callable[..., Any]:
-    """A backend that recomputes by PyTorch's ``activation_memory_budget``, and runs the same
-    kernels as ours."""
-    from functorch.compile import min_cut_rematerialization_partition
+def unmoved_backend(share: float | None = None) -> Callable[..., Any]:
+    """A backend that runs the same kernels as ours, without a plan; with a ``share`` it recomputes
+    by PyTorch's ``activation_memory_budget``."""
+    from functorch.compile import default_partition, min_cut_rematerialization_partition
 
-    return _plain_backend(min_cut_rematerialization_partition, activation_memory_budget=share)
-
-
-def unmoved_backend() -> Callable[..., Any]:
-    """A backend that runs the same graphs as ours, without a plan."""
-    from functorch.compile import default_partition
-
-    return _plain_backend(default_partition)
-
-
-def _plain_backend(partition: Any, **settings: Any) -> Callable[..., Any]:
-    from loadmaster.integrations.torch_compile.backend import compiled_by, unplanned
-
-    return compiled_by(unplanned, unplanned, partition, **settings)
+    if share is None:
+        return compiled_by(unplanned, unplanned, default_partition)
+    partition = min_cut_rematerialization_partition
+    return compiled_by(unplanned, unplanned, partition, activation_memory_budget=share)
 
 
 def exported(module: nn.Module) -> Callable[..., Any]:
