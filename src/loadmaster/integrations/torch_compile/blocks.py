@@ -27,7 +27,6 @@ from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner
 from loadmaster.integrations.torch_compile.cuts import SUM, WHOLE, Cut, cuts_of
 from loadmaster.integrations.torch_compile.kernel_profile import (
     CallProfile,
-    likeness_of,
     profiled,
     profiled_update,
     stand_ins,
@@ -77,7 +76,7 @@ class BlockCall:
     @property
     def likeness(self) -> Any:
         """Equal for targets that run alike."""
-        return repr(self.run), likeness_of(self.whole.target)
+        return repr(self.run), getattr(self.whole.target, "likeness", self.whole.target)
 
     def profile(self, call: Call, captured: Captured) -> CallProfile:
         """Measure the blocks of a call on made-up operands; the seconds of transfers are those that
@@ -101,11 +100,6 @@ class BlockCall:
         )
 
 
-def empty(view: View) -> torch.Tensor:
-    """A result in fast memory, not yet computed."""
-    return torch.empty_strided(view.size, view.stride, dtype=view.dtype)
-
-
 @dataclass(frozen=True)
 class Slices:
     """A call in ``pieces`` blocks along the dimensions of ``cut``, each in blocks of its own with
@@ -118,7 +112,7 @@ class Slices:
     def __call__(self, call: Call, slow: Slow, *arguments: Any, **keywords: Any) -> tuple[Any, ...]:
         """Run the call; its results in fast memory."""
         made = [
-            empty(view) if view and (there is None or dim == SUM) else None
+            view.empty() if view and (there is None or dim == SUM) else None
             for there, view, dim in zip(slow, call.results, self.cut.results, strict=True)
         ]
         held = self._operands(None, arguments, keywords)
@@ -193,7 +187,7 @@ def picked_rows(
     pieces: int, call: Call, slow: Slow, table: Any, indices: torch.Tensor, *_: Any
 ) -> tuple[Any, ...]:
     """``embedding`` of a table in the slow memory, in blocks of its rows."""
-    result = empty(call.results[0])
+    result = call.results[0].empty()
     for start, length in blocks(table.shape[0], pieces):
         block = fast(table.narrow(0, start, length))
         there = (indices >= start) & (indices < start + length)

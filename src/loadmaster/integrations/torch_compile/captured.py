@@ -66,6 +66,10 @@ class View(NamedTuple):
     stride: tuple[int, ...]
     offset: int
 
+    def empty(self, device: torch.device | None = None) -> torch.Tensor:
+        """A tensor of its own, not yet computed."""
+        return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=device)
+
     @property
     def bytes(self) -> int:
         """Bytes of its elements."""

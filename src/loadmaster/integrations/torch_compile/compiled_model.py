@@ -461,7 +461,7 @@ class Model:
 
     @property
     def _arenas(self) -> list[FastArena]:
-        return [plan.program.arena for plan in self.graphs if plan.program is not None]
+        return [plan._program.arena for plan in self.plans]
 
     @property
     def _arena_bytes(self) -> int:
@@ -511,20 +511,20 @@ class Model:
         the parameters alone.
         """
         given, known = self.settings.fast_memory, self.persistent
-        own = {
-            id(one): one
+        own = [
+            one
             for one in inputs
             if type(one) is torch.nn.Parameter
             and one.device.type == "cpu"
             and SMALLEST <= one.nbytes == one.untyped_storage().nbytes()
-        }
+        ]
         if given is None or given == 1.0 or not own:
             return
         with self.lock:
             self.memory(torch.device("cpu"))
             if known.file is None:
                 return
-            known.find_in_files([known.of(one, movable=True) for one in own.values()])
+            known.find_in_files([known.of(one, movable=True) for one in own])
             unmoved = max(self.unmoved_peak, known.bytes())
             budget = int(given * unmoved) if isinstance(given, float) else given
             if known.fast_bytes() + self._arena_bytes + COMPILER > budget:
@@ -675,7 +675,7 @@ class PlannedGraph:
         plan again with the times that were measured in them, once. Raises `BudgetError` and
         `NotPlannable`."""
         self._several |= any(given[i] is not update.parameter for i, update in self.updates.items())
-        idle = self._has_no_open_run()
+        idle = all(session.finished for session in self.open)
         if self.program is None or (idle and self._held()):
             self._capture(given)
             self._make_plan(given)
@@ -971,9 +971,6 @@ class PlannedGraph:
         """Predict the time of a step again, from the steps measured so far; the plan stays."""
         self.history.adopt_recent_times(self.traced, self._program)
         self._program.problem = self._problem(self.traced, self.around, self.moving)
-
-    def _has_no_open_run(self) -> bool:
-        return all(session.finished for session in self.open)
 
     def _held(self) -> frozenset[int]:
         """Positions of updates that must not be made: the gradient is not complete, hooks want it,

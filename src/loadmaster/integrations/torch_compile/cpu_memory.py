@@ -545,8 +545,7 @@ class CpuMemory:
 
     def _measured(self) -> CopyLink:
         """Bandwidths both ways, of a few copies."""
-        limit = _PROBE if self.file.limit is None else self.file.limit // PAGE * PAGE
-        probe = max(min(_PROBE, limit), PAGE)
+        probe = max(min(_PROBE, self.file.limit or _PROBE) // PAGE * PAGE, PAGE)
         to_slow, to_fast = (
             probe / seconds for seconds in copy_seconds(self.file, probe, repeats=1).values()
         )

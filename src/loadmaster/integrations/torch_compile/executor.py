@@ -112,9 +112,6 @@ class Program:
     persistent
         The storage of copies of parameters, buffers, optimizer state and gradients, whose place in
         the slow memory does not belong to one step.
-    changed
-        Those of these copies that go to the slow memory, but for gradients, with the last call that
-        has changed the tensor.
     """
 
     def __init__(
@@ -152,18 +149,8 @@ class Program:
             for start, end, offset in spans
             if start < boundary <= end
         )
-        moves = placed.placement.moves
-        moved = [self.problem.storage[move.tensor] for move in moves]
+        moved = [self.problem.storage[move.tensor] for move in placed.placement.moves]
         self.persistent = {i: storage for i, storage in enumerate(moved) if storage in moving}
-        self.changed = {
-            i: max(
-                k
-                for k, operand in self.problem.sequence.uses[moves[i].tensor]
-                if operand.write and k < moves[i].start
-            )
-            for i, storage in self.persistent.items()
-            if not moves[i].to_fast and traced.storages[storage].owner is Owner.CALLER
-        }
 
     @property
     def blocking(self) -> frozenset[int]:
@@ -175,13 +162,8 @@ class Program:
         bytes."""
         t, size = self._number.get(view.storage), self.captured.storages[view.storage].bytes
         if not size or (t is None and view.storage not in self.resting):
-            return self._empty(view)
+            return view.empty(self.captured.device)
         return self.arena.tensor(view, 0 if t is None else self._stays[t][0][2], size)
-
-    def _empty(self, view: View) -> torch.Tensor:
-        return torch.empty_strided(
-            view.size, view.stride, dtype=view.dtype, device=self.captured.device
-        )
 
     def _planned(self, value: Any) -> bool:
         """Whether a value is a tensor that the plan places."""
@@ -196,7 +178,7 @@ class Program:
     def _tensor(self, view: View, k: int) -> torch.Tensor:
         storage = self.captured.storages[view.storage]
         if storage.bytes == 0:
-            return self._empty(view)
+            return view.empty(self.captured.device)
         key = view, self._offset(self._number[view.storage], k) + self._shifts.get(view.storage, 0)
         if key not in self._tensors:
             self._tensors[key] = self.arena.tensor(view, key[1], storage.bytes)
@@ -244,7 +226,6 @@ class Program:
             offset = LATER
             if allocation.result is not None:
                 view = call.results[allocation.result]
-                assert view is not None
                 if self._planned(view):
                     offset = self._offset(self._number[view.storage], k)
             elif allocation.offset != LATER:
@@ -415,8 +396,13 @@ class Session:
     def _save_changes(self, stopped: int) -> None:
         """Write to the slow memory what updates have changed, when a step has stopped before its
         end, at call ``stopped``."""
-        for i, last in self.program.changed.items():
-            if last < stopped <= self.program.placed.placement.moves[i].start:
+        storages, placed = self.program.captured.storages, self.program.placed
+        for i, storage in self.program.persistent.items():
+            move = placed.placement.moves[i]
+            if move.to_fast or move.start < stopped or storages[storage].owner is not Owner.CALLER:
+                continue
+            uses = placed.problem.sequence.uses[move.tensor]
+            if max(k for k, operand in uses if operand.write and k < move.start) < stopped:
                 self._started(i)()
 
     def drain(self) -> None:

@@ -120,15 +120,10 @@ class CallProfiles:
         # them rest in the slow memory.
         operands = tree_map(anonymous, (call.arguments, call.keywords), is_leaf=is_view)
         modes = torch.get_num_threads(), torch.is_inference_mode_enabled()
-        key = likeness_of(call.target), repr(operands), modes
+        key = getattr(call.target, "likeness", call.target), repr(operands), modes
         if key not in self.known:
             self.known[key] = getattr(call.target, "profile", _profile)(call, captured)
         return self.known[key]
-
-
-def likeness_of(target: Any) -> Any:
-    """What is equal for targets of calls that run alike: the operator, or what a target says."""
-    return getattr(target, "likeness", target)
 
 
 def _profile(call: Call, captured: Captured) -> CallProfile:
@@ -167,7 +162,7 @@ def stand_ins(call: Call, captured: Captured, slow: Callable[[View], Any] = id) 
 
 def profiled(
     run: Callable[[], Any],
-    results: Sequence[View | None],
+    results: Sequence[Any],
     again: Callable[[], None] = lambda: None,
 ) -> CallProfile:
     """Profile a run with these ``results``, after one that is not measured and ``again``."""
@@ -187,7 +182,8 @@ def profiled(
     addresses = {
         value.untyped_storage().data_ptr(): i
         for i, (value, view) in enumerate(zip(values, results, strict=False))
-        if _as_predicted(value, view)
+        # Written to its planned address only with the strides that fake tensors predict.
+        if isinstance(value, torch.Tensor) and view and view_of(value, view.storage) == view
     }
     del out, values
     for _ in range(2 if seconds < 0.01 else 0):
@@ -200,9 +196,7 @@ def profiled(
     return CallProfile(seconds, allocations, workspace, outside + library, library=library)
 
 
-def profiled_update(
-    update: Any, run: Callable[[], Any], results: Sequence[View | None]
-) -> CallProfile:
+def profiled_update(update: Any, run: Callable[[], Any], results: Sequence[Any]) -> CallProfile:
     """Profile the first run of an ``update``, which makes its state, and a later one."""
 
     def again() -> None:
@@ -251,13 +245,3 @@ def _packed(
         for i, (address, size, freed) in enumerate(seen)
     )
     return allocations, packed.peak or 0
-
-
-def _as_predicted(value: Any, view: View | None) -> bool:
-    """Whether a result is a tensor with the strides that fake tensors predict, so that it can be
-    written to its planned address."""
-    return (
-        isinstance(value, torch.Tensor)
-        and view is not None
-        and view_of(value, view.storage) == view
-    )

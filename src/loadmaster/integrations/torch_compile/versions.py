@@ -185,7 +185,11 @@ class Versions:
         for limit, least, room in self._levels(budget):
             large = (self._plain.calls[k] for k in np.flatnonzero(needed() > limit))
             used = self._used(large, max(least, SMALLEST))
-            version = self._cut(self._always | used, room)
+            key = self._always | used, room
+            if key not in self._known:
+                cut = self._at_rest(*key)
+                self._known[key] = replace(in_place(cut), profiles=self._profiles.of(cut))
+            version = self._known[key]
             if version.streamed and version.calls != before:
                 before = version.calls
                 yield version
@@ -198,11 +202,3 @@ class Versions:
         from loadmaster.integrations.torch_compile.blocks import rests
 
         return rests(self._plain, self._movable, wanted, room, self._memory.link)
-
-    def _cut(self, wanted: frozenset[int], room: int) -> Traced:
-        """The same, with its kernels profiled."""
-        key = wanted, room
-        if key not in self._known:
-            cut = self._at_rest(wanted, room)
-            self._known[key] = replace(in_place(cut), profiles=self._profiles.of(cut))
-        return self._known[key]

@@ -336,16 +336,13 @@ def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Varian
         p.untyped_storage().data_ptr() for p in [*work.module.parameters(), *work.module.buffers()]
     }
     folder = options.get("slow_memory")
+    around: Any = partial(torch.autograd.graph.save_on_cpu, pin_memory=True)
     if work.device.type == "cpu":
-        file = rivals.SavedToFile(
+        around = rivals.SavedToFile(
             SlowFile(None if folder is None else Path(folder)),
             lambda t: t.untyped_storage().data_ptr() in parameters,
-        )
-        yield Variant("save_on_cpu", work.module, file.hooks)
-    else:
-        yield Variant(
-            "save_on_cpu", work.module, lambda: torch.autograd.graph.save_on_cpu(pin_memory=True)
-        )
+        ).hooks
+    yield Variant("save_on_cpu", work.module, around)
     if rivals.blocks_of(work.module):
         yield Variant("checkpoint", work.module, lambda: rivals.checkpointed(work.module))
     share = options.get("fast_memory")

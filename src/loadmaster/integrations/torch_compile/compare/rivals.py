@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -32,12 +32,9 @@ class SavedToFile:
     def __init__(self, file: SlowFile, kept: Callable[[torch.Tensor], bool]) -> None:
         self.file, self.kept = file, kept
 
-    def hooks(self) -> AbstractContextManager[Any]:
+    def hooks(self) -> Any:
         """Have autograd save tensors to the file inside the block."""
-        hooks: AbstractContextManager[Any] = torch.autograd.graph.saved_tensors_hooks(
-            self._pack, self._unpack
-        )
-        return hooks
+        return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
 
     def _pack(self, tensor: torch.Tensor) -> Any:
         if tensor.nbytes < _SMALLEST or self.kept(tensor):
