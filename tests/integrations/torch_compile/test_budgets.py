@@ -136,6 +136,32 @@ def test_gradients_of_later_graphs_count_when_earlier_ones_run_backward():
     assert first.problem.elsewhere[-1] >= left
 
 
+class Halves(nn.Module):
+    """Two graphs of 3 MiB of parameters each."""
+
+    def __init__(self):
+        super().__init__()
+        self.halves = nn.ModuleList(
+            nn.Sequential(*(nn.Linear(512, 512) for _ in range(3))) for _ in range(2)
+        )
+
+    def forward(self, x):
+        x = torch.tanh(self.halves[0](x))
+        torch._dynamo.graph_break()
+        return self.halves[1](x).square().mean()
+
+
+def test_graphs_offload_what_they_keep_while_others_run_where_there_is_no_room_for_all():
+    module = Halves()
+    twin, x = copy.deepcopy(module), torch.randn(4, 512)
+    call = with_plan(module, 4 << 20)
+    planned = gradients(call, module, x)
+    assert same(planned, gradients(without_plan(twin), twin, x))
+    model = model_of(call)
+    assert [plan.around.offload_idle for plan in model.of_last_step] == [True, True]
+    assert all(plan.placed_peak <= 4 << 20 for plan in model.of_last_step)
+
+
 def test_where_the_allocator_cannot_be_led_results_are_copied(monkeypatch):
     module, x = Layers(), torch.randn(512, WIDTH)
     right = gradients(without_plan(module), module, x, 1)

@@ -988,12 +988,11 @@ class PlannedGraph:
         self.place_parameters()
         held = self._held()
         self.model.rest_gradients(self)
-        places = {s: self.mine[s].place for s in self.moving.intersection(self.mine)}
         session = Session(
             self.backward,
             self._program,
             tensors,
-            {s: place for s, place in places.items() if place is not None},
+            {s: self.mine[s].reserve(None) for s in self.moving.intersection(self.mine)},
             {i: update.count for i, update in self.updates.items() if i not in held},
         )
         self.times = session.times

@@ -74,7 +74,7 @@ def _update_large(optimizer: torch.optim.Optimizer, arguments: Any, keywords: An
             if reason := _reason_against(optimizer, arguments, keywords):
                 model.leave_step(f"optimizer.{type(optimizer).__name__}", reason)
             else:
-                _update(model, optimizer, parameters, _HIDDEN.setdefault(optimizer, []))
+                _update(model, optimizer, parameters)
 
 
 def _with_closure(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> Any:
@@ -179,10 +179,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _update(
-    model: Model,
-    optimizer: torch.optim.Optimizer,
-    parameters: Sequence[torch.Tensor],
-    hidden: list[tuple[torch.Tensor, torch.Tensor]],
+    model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]
 ) -> None:
     """Update parameters, and hide the gradients of those that were; the others are left to the
     step.
@@ -191,7 +188,7 @@ def _update(
     a busy machine.
     """
     updates, threads = model.updates_of(optimizer), torch.get_num_threads()
-    arena = Arena(_OPERANDS * _BLOCK)
+    arena, hidden = Arena(_OPERANDS * _BLOCK), _HIDDEN.setdefault(optimizer, [])
     # Threads that wait for each other at every operator on a block take far longer on a busy
     # machine.
     torch.set_num_threads(1)

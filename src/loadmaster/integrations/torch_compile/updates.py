@@ -26,7 +26,6 @@ from loadmaster.integrations.torch_compile.captured import (
     Captured,
     Owner,
     Storage,
-    View,
     is_view,
     view_of,
     views,
@@ -411,10 +410,11 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
         if is_view(slot) and is_view(gradient) and id(given[i]) in mine and uses[slot.storage] == 1:
             update = traced.updates[i] = updates.of(given[i])
-            traced.states[i] = {}
+            state: dict[int, torch.Tensor] = {}
+            traced.states[i] = state
             own = storages[slot.storage].name
             for name, tensor in update.tensors.items():
-                traced.states[i][len(storages)] = tensor
+                state[len(storages)] = tensor
                 bytes = tensor.untyped_storage().nbytes()
                 storages.append(Storage(f"{own}.{name}", bytes, Owner.CALLER))
             needed = [
@@ -422,7 +422,17 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
                 for k, c in enumerate(calls)
                 if slot.storage in c.storages or gradient.storage in c.writes
             ]
-            call = _update_call(f"update_{own}", update, slot, gradient, traced.states[i])
+            made = tuple(view_of(tensor, s) for s, tensor in state.items())
+            reads = tuple(dict.fromkeys((slot.storage, gradient.storage, *state)))
+            call = Call(
+                f"update_{own}",
+                update,
+                (slot, gradient, *made),
+                {},
+                made,
+                reads,
+                (slot.storage, *state),
+            )
             added.append((max([second.first - 1, *needed]) + 1, call))
     for position, call in sorted(added, key=lambda pair: -pair[0]):
         calls.insert(position, call)
@@ -435,16 +445,6 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
             storages[view.storage] = replace(storage, owner=Owner.PLAN)
     parts = first, replace(second, end=len(calls), returned=returned)
     return replace(traced, storages=storages, calls=calls, parts=parts)
-
-
-def _update_call(
-    name: str, update: Update, slot: View, gradient: View, state: dict[int, torch.Tensor]
-) -> Call:
-    """The call of an update of the parameter in ``slot``, with its ``state`` by storage."""
-    made = tuple(view_of(tensor, s) for s, tensor in state.items())
-    written = (slot.storage, *state)
-    reads = tuple(dict.fromkeys((slot.storage, gradient.storage, *state)))
-    return Call(name, update, (slot, gradient, *made), {}, made, reads, written)
 
 
 def _hooked(parameter: torch.Tensor) -> bool:

@@ -159,8 +159,8 @@ class Versions:
         """Ever finer cuts: the bytes from which on a kernel is cut, the least bytes of operands
         that then rest, and the room for blocks.
 
-        None of which blocks would be too small to be worth a transfer, without a budget, or without
-        a file that blocks are read from.
+        There are none without a budget, none without a file that blocks are read from, and none
+        whose blocks would be too small to be worth a transfer.
         """
         if budget is None or self._memory.file is None:
             return []

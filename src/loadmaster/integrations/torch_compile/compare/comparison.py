@@ -56,16 +56,15 @@ class Snapshot:
     def __init__(self, module: nn.Module, inputs: Any) -> None:
         self._buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
         given = (leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
-        self._tensors = [*module.parameters(), *module.buffers(), *given]
-        self._values = [t.detach().clone() for t in self._tensors]
+        tensors = (*module.parameters(), *module.buffers(), *given)
+        self._values = [(tensor, tensor.detach().clone()) for tensor in tensors]
 
     def restore(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Begin again; the optimizer has no state yet."""
         for there, before in self._buffers:
-            replaced = {name: value for name, value in before.items() if there[name] is not value}
-            there.update(replaced)
+            there.update(before)
         with torch.no_grad():
-            for tensor, value in zip(self._tensors, self._values, strict=True):
+            for tensor, value in self._values:
                 tensor.copy_(value)
         if optimizer is not None:
             optimizer.state.clear()
@@ -80,7 +79,8 @@ class Variant:
     """One variant of running a step, and what was measured of it; ``model`` is the planned model,
     None for rivals.
 
-    What is printed of it has the names of `run_json`.
+    What is printed of it has the names of `run_json`. Rivals know the plan at their own peak, and
+    how they compare with it.
     """
 
     name: str
@@ -302,7 +302,8 @@ def compare(
             f"comparing takes about {max(1, round(left / 60))} min of processor time more; Ctrl-C"
             " prints what is known by then"
         )
-    turns.measure(rest + more)
+    turns.each(rest + more, "1 of 4: compiling", turns.warm, lost=True)
+    turns.each(rest + more, "2 of 4: measuring peaks", turns.measure_peak)
     turns.plan_at_peaks(others, more, options)
     found["gradients_equal"] &= turns.rest_is_right(ours)
     found["steps"] = timed = 0 if turns.stopped else turns.timed((ours, *more), steps)
@@ -422,11 +423,6 @@ class Turns:
                 self.stopped = True
             if lost and variant.works:
                 variant.failed = "stopped before it was measured"
-
-    def measure(self, variants: Sequence[Variant]) -> None:
-        """Compile variants, and measure their peaks."""
-        self.each(variants, "1 of 4: compiling", self.warm, lost=True)
-        self.each(variants, "2 of 4: measuring peaks", self.measure_peak)
 
     def check(self, first: Sequence[Variant], eager: Variant) -> dict[str, Any]:
         """Compile the first variants: the plan, then the unmoved graphs. Say which kernels run in
