@@ -390,7 +390,7 @@ def _conditions(given: argparse.Namespace) -> str:
         machine += (
             ", " + subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
         )
-        from loadmaster.integrations.torch_compile.devices.cuda_memory import CudaMemory
+        from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory
 
         link = CudaMemory(torch.device("cuda", 0)).link
         machine += (

@@ -381,13 +381,13 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 
 LIMITS = {
-    "allocation": (29_886, 25, 21),
-    "cli": (15_827, 25, 6),
+    "allocation": (29_880, 25, 21),
+    "cli": (15_825, 25, 6),
     "core": (11_972, 17, 10),
     "cost": (31_178, 30, 37),
-    "integrations": (105_781, 67, 93),
+    "integrations": (103_499, 66, 93),
     "mapping": (24_234, 37, 57),
-    "placement": (33_101, 28, 33),
+    "placement": (32_947, 26, 33),
     "planning": (89_081, 53, 68),
     "report": (36_810, 32, 24),
     "targets": (5_433, 6, 1),

@@ -20,8 +20,7 @@ from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.base import job_times
 from loadmaster.mapping.group import Group, core_and_position
 from loadmaster.placement.autotm.bound import free_prices, use_costs
-from loadmaster.placement.autotm.engine import PathSearch
-from loadmaster.placement.autotm.least_memory import least_paths
+from loadmaster.placement.autotm.engine import PathSearch, least_paths
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import fast_bytes
 from loadmaster.planning.assessor import replay

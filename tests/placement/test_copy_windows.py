@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmaster.placement.autotm.bound import _least
-from loadmaster.placement.autotm.copy_windows import broken_intervals
+from loadmaster.placement.autotm.program import broken_intervals
 
 
 @given(seed=st.integers(0, 10**9), count=st.integers(1, 40))

@@ -3,10 +3,9 @@
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
 
+from loadmaster.integrations.torch_compile.blocks import BlockCall, rests
 from loadmaster.integrations.torch_compile.captured import View, capture, is_view, on_storage
-from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall
-from loadmaster.integrations.torch_compile.cutting.choose import rests
-from loadmaster.integrations.torch_compile.devices.cpu_memory import SlowFile, pages
+from loadmaster.integrations.torch_compile.cpu_memory import SlowFile, pages
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 from loadmaster.placement.sequence import CopyLink
 

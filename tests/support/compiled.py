@@ -7,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from loadmaster import _native  # noqa: E402
+from loadmaster.integrations.torch_compile import cpu_memory  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
 
 
 def with_plan(module, memory=None, **options):
@@ -37,7 +37,7 @@ def _same_values(one, other):
 
 def most_allocated(call):
     """Most bytes that PyTorch has allocated at once while a call runs; its result is kept."""
-    allocator_hook.install_allocator()
+    cpu_memory.install_allocator()
     _native.start_recording()
     kept = call()
     seen = _native.stop_recording()

@@ -29,10 +29,8 @@ from loadmaster.allocation.problem import (
     Certificate,
     Infeasibility,
     Problem,
-    Status,
 )
 from loadmaster.allocation.rules import check, problem_of
-from loadmaster.allocation.strategies.registry import STRATEGIES, require_able
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints
@@ -83,11 +81,10 @@ def allocate_at_once(
     ):
         return None
     seconds, cpu_seconds = time.monotonic() - wall, time.process_time() - cpu
-    proven = (lambda: lower_bound(problem_of((lower, upper, size)))) if peak == bound else None
-    status: Status = "feasible" if proven is None else "optimal"
     asked = partial(problem_of, buffers)
+    proven = (lambda: lower_bound(asked())) if peak == bound else None
     return Allocation(
-        status,
+        "feasible" if proven is None else "optimal",
         offsets,
         peak,
         bound,
@@ -202,7 +199,12 @@ def solve(
 ) -> Allocation:
     """`allocate` for a checked problem; what is found is checked by native code alone."""
     wall, cpu = time.monotonic(), time.process_time()
-    run = STRATEGIES.find(strategy).run
+    run = None
+    if strategy != "auto":
+        # Native code has this one.
+        from loadmaster.allocation.strategies.registry import STRATEGIES, require_able
+
+        run = STRATEGIES.find(strategy).run
     counters: dict[str, int] = {}
 
     def own(columns: tuple[Any, ...], bound: int, most: int) -> tuple[Ints | None, int, bool]:

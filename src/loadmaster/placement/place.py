@@ -36,9 +36,11 @@ from loadmaster.placement.decisions import (
     fast_bytes,
 )
 from loadmaster.placement.packed import Packed, Placed, blocks_of, packed_at, tops
-from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.sequence import (
+    KernelSequence,
+    least_bytes,
+)
 from loadmaster.placement.strategies.registry import AUTO, PROGRAM, baseline, baseline_names
-from loadmaster.placement.strategies.result import least_bytes
 from loadmaster.placement.timing import kernel_seconds
 from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 

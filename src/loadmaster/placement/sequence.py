@@ -250,6 +250,32 @@ def _least_seconds(kernel: Kernel) -> float:
     )
 
 
+def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
+    """Return for every kernel the tensors that it cannot use in the slow memory, with any
+    algorithm."""
+    needed: list[set[int]] = []
+    for kernel in sequence.kernels:
+        here = set()
+        for o, operand in enumerate(kernel.operands):
+            alone = [o == other for other in range(len(kernel.operands))]
+            if math.isinf(operand.slow_seconds) or math.isinf(kernel.seconds(alone)):
+                here.add(operand.tensor)
+        needed.append(here)
+    return needed
+
+
+def least_bytes(sequence: KernelSequence) -> Ints:
+    """Return the bytes of fast memory without which each kernel cannot run, shape (kernels,)."""
+    return np.array(
+        [
+            sum(int(sequence.sizes[t]) for t in needed)
+            + min(algorithm.workspace for algorithm in kernel.algorithms)
+            for kernel, needed in zip(sequence.kernels, must_be_fast(sequence), strict=True)
+        ],
+        dtype=np.int64,
+    )
+
+
 def check(sequence: KernelSequence) -> None:
     """Raise `PlacementError` for sizes, times and references that make no sense. O(operands)."""
     _check_link(sequence.link)

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.compiled import model_of, same, with_plan  # noqa: E402
 from torch import nn  # noqa: E402
 
-from loadmaster.core.errors import BudgetError  # noqa: E402
+from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 
@@ -127,8 +127,16 @@ def test_a_model_is_summed_up_once_in_the_log_and_whenever_asked(caplog):
         assert re.fullmatch(f"{said}; without a plan: nothing", line), line
 
 
-def test_backward_twice_is_refused():
+@pytest.mark.parametrize("donated", [True, False])
+def test_backward_twice_is_refused(donated):
+    """By PyTorch where it gives saved tensors away after the first time, else by the plan."""
     module = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
-    out = with_plan(module)(torch.randn(4, 8)).sum()
-    with pytest.raises(RuntimeError, match="retain_graph"):
-        out.backward(retain_graph=True)
+    with torch._functorch.config.patch(donated_buffer=donated):
+        out = with_plan(module)(torch.randn(4, 8)).sum()
+
+    def twice():
+        for _ in range(2):
+            out.backward(retain_graph=True)
+
+    with pytest.raises((RuntimeError, LoadmasterError), match="retain_graph"):
+        twice()

@@ -13,18 +13,18 @@ from tests.support.blocks import in_blocks, whole  # noqa: E402
 from tests.support.compiled import Tied, same, with_plan, without_plan  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
+from loadmaster.integrations.torch_compile import blocks  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
     model_of,
 )
+from loadmaster.integrations.torch_compile.blocks import BlockCall  # noqa: E402
 from loadmaster.integrations.torch_compile.captured import View, capture  # noqa: E402
-from loadmaster.integrations.torch_compile.cutting import choose  # noqa: E402
-from loadmaster.integrations.torch_compile.cutting.axes import SUM  # noqa: E402
-from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.cpu_memory import (  # noqa: E402
+from loadmaster.integrations.torch_compile.cpu_memory import (  # noqa: E402
     PAGE,
     SlowFile,
     pages,
 )
+from loadmaster.integrations.torch_compile.cuts import SUM  # noqa: E402
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, parts  # noqa: E402
 
 aten = torch.ops.aten
@@ -143,7 +143,7 @@ def product_in_blocks(left, right, room):
     inputs = [torch.randn(left), torch.randn(right)]
     captured = capture([make_fx(aten.mm.default)(*inputs)], inputs)
     (call,) = captured.calls
-    return choose._blocks_of(call, frozenset({*call.reads, *call.writes}), room)
+    return blocks._blocks_of(call, frozenset({*call.reads, *call.writes}), room)
 
 
 def test_sums_are_cut_only_where_that_moves_much_less():

@@ -14,8 +14,8 @@ from torch import nn, randn  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
     model_of,
 )
-from loadmaster.integrations.torch_compile.cutting.axes import SUM  # noqa: E402
-from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
+from loadmaster.integrations.torch_compile.blocks import BlockCall  # noqa: E402
+from loadmaster.integrations.torch_compile.cuts import SUM  # noqa: E402
 
 aten = torch.ops.aten
 CLOSE = 1e-5

@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 from torch._dynamo.backends import common as backends  # noqa: E402
 
 from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
-from loadmaster.integrations.torch_compile import compiled_model  # noqa: E402
+from loadmaster.integrations.torch_compile import compiled_model, cpu_memory  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
     loadmaster,
     model_of,
@@ -28,7 +28,6 @@ from loadmaster.integrations.torch_compile.compiled_model import (  # noqa: E402
     beyond_allowed,
     object_bytes,
 )
-from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
 
 WIDTH = 96
 
@@ -137,31 +136,57 @@ def test_gradients_of_later_graphs_count_when_earlier_ones_run_backward():
     assert first.problem.elsewhere[-1] >= left
 
 
+class Halves(nn.Module):
+    """Two graphs of 3 MiB of parameters each."""
+
+    def __init__(self):
+        super().__init__()
+        self.halves = nn.ModuleList(
+            nn.Sequential(*(nn.Linear(512, 512) for _ in range(3))) for _ in range(2)
+        )
+
+    def forward(self, x):
+        x = torch.tanh(self.halves[0](x))
+        torch._dynamo.graph_break()
+        return self.halves[1](x).square().mean()
+
+
+def test_graphs_offload_what_they_keep_while_others_run_where_there_is_no_room_for_all():
+    module = Halves()
+    twin, x = copy.deepcopy(module), torch.randn(4, 512)
+    call = with_plan(module, 4 << 20)
+    planned = gradients(call, module, x)
+    assert same(planned, gradients(without_plan(twin), twin, x))
+    model = model_of(call)
+    assert [plan.around.offload_idle for plan in model.of_last_step] == [True, True]
+    assert all(plan.placed_peak <= 4 << 20 for plan in model.of_last_step)
+
+
 def test_where_the_allocator_cannot_be_led_results_are_copied(monkeypatch):
     module, x = Layers(), torch.randn(512, WIDTH)
     right = gradients(without_plan(module), module, x, 1)
     torch._dynamo.reset()
-    monkeypatch.setattr(allocator_hook, "_unable", lambda: "is another one")
-    allocator_hook.install_allocator.cache_clear()
+    monkeypatch.setattr(cpu_memory, "_unable", lambda: "is another one")
+    cpu_memory.install_allocator.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="is another one: results are copied"):
-            assert not allocator_hook.install_allocator()
+            assert not cpu_memory.install_allocator()
         call = with_plan(module, 0.9)
         assert same(gradients(call, module, x), right)
         (plan,) = model_of(call).plans
         assert plan.times.copied_results > 0
         assert plan.moved_bytes > 0
     finally:
-        allocator_hook.install_allocator.cache_clear()
+        cpu_memory.install_allocator.cache_clear()
 
 
 def test_a_trial_that_crashes_fails_or_hangs_harms_nobody(monkeypatch):
-    monkeypatch.setattr(allocator_hook, "_TRIAL_SECONDS", 1)
-    assert allocator_hook.survives(lambda: True)
-    assert not allocator_hook.survives(lambda: False)
-    assert not allocator_hook.survives(lambda: os.kill(os.getpid(), signal.SIGKILL) is None)
-    assert not allocator_hook.survives(signal.pause)
-    assert allocator_hook.install_allocator()
+    monkeypatch.setattr(cpu_memory, "_TRIAL_SECONDS", 1)
+    assert cpu_memory.survives(lambda: True)
+    assert not cpu_memory.survives(lambda: False)
+    assert not cpu_memory.survives(lambda: os.kill(os.getpid(), signal.SIGKILL) is None)
+    assert not cpu_memory.survives(signal.pause)
+    assert cpu_memory.install_allocator()
 
 
 def test_a_budget_leaves_room_for_the_objects_of_the_graphs():

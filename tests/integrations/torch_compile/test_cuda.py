@@ -18,8 +18,8 @@ from loadmaster.integrations.torch_compile.compare.measurement import (  # noqa:
     peak_of,
 )
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.cpu_memory import Copy  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.cuda_memory import (  # noqa: E402
+from loadmaster.integrations.torch_compile.cpu_memory import Copy  # noqa: E402
+from loadmaster.integrations.torch_compile.cuda_memory import (  # noqa: E402
     CudaMemory,
     Pinned,
 )

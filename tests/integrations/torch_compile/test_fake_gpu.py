@@ -16,10 +16,10 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from loadmaster.core.errors import BudgetError  # noqa: E402
-from loadmaster.integrations.torch_compile import executor  # noqa: E402
+from loadmaster.integrations.torch_compile import cuda_memory  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster, model_of  # noqa: E402
 from loadmaster.integrations.torch_compile.compiled_model import Model  # noqa: E402
-from loadmaster.integrations.torch_compile.devices import cuda_memory  # noqa: E402
+from loadmaster.integrations.torch_compile.executor import Session  # noqa: E402
 
 SHARE = 0.65
 
@@ -197,11 +197,9 @@ def checked(launch):
 
 def without_wait(monkeypatch, left_out):
     """Have the executor leave out the wait for one copy while the step runs."""
-    wait = executor._wait
+    wait = Session._wait
     monkeypatch.setattr(
-        executor,
-        "_wait",
-        lambda session, i, times: None if i == left_out else wait(session, i, times),
+        Session, "_wait", lambda session, i: None if i == left_out else wait(session, i)
     )
 
 

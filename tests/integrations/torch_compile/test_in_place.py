@@ -10,7 +10,7 @@ from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
     loadmaster,
     model_of,
 )
-from loadmaster.integrations.torch_compile.cutting.choose import IN_PLACE  # noqa: E402
+from loadmaster.integrations.torch_compile.versions import IN_PLACE  # noqa: E402
 
 aten = torch.ops.aten
 SIZES = [(7,), (3, 5, 1031), (64, 33, 41)]

@@ -11,7 +11,7 @@ from tests.support.compiled import with_plan  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
     model_of,
 )
-from loadmaster.integrations.torch_compile.devices.allocator_hook import (  # noqa: E402
+from loadmaster.integrations.torch_compile.cpu_memory import (  # noqa: E402
     free_library_buffers,
     library_bytes,
 )

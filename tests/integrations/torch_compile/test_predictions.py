@@ -10,7 +10,8 @@ import pytest
 from loadmaster.core.errors import CapacityError
 from loadmaster.integrations.torch_compile.compare.comparison import Variant
 from loadmaster.integrations.torch_compile.compare.generation import limited_by
-from loadmaster.integrations.torch_compile.devices.cpu_memory import Copy
+from loadmaster.integrations.torch_compile.compiled_model import StepSummary
+from loadmaster.integrations.torch_compile.cpu_memory import Copy
 from loadmaster.integrations.torch_compile.executor import (
     History,
     Times,
@@ -118,15 +119,16 @@ def test_steps_are_set_against_what_was_predicted_before_them():
     plan = SimpleNamespace(refresh_prediction=lambda: None, predicted_seconds=1.0, program=object())
     model = SimpleNamespace(
         of_last_step=[plan, plan],
-        summary=lambda: SimpleNamespace(predicted_step_seconds=2 * plan.predicted_seconds),
+        summary=lambda: StepSummary(None, 0, 0, 2 * plan.predicted_seconds, ()),
     )
     variant = Variant("", None, model=model)
-    assert variant.prediction() == {"predicted_step_seconds": 2.0, "measured_over_predicted": None}
+    none = variant.figures()
+    assert (none["predicted_step_seconds"], none["measured_over_predicted"]) == (2.0, None)
     for measured in (2.0, 2.2, 2.2, 2.2, 8.0):
         variant.predict()
         variant.seconds.append(measured)
-    found = variant.prediction()["measured_over_predicted"]
-    assert (found.ratio, found.low, found.high) == pytest.approx((1.1, 1.0, 4.0))
+    found = variant.figures()["measured_over_predicted"]
+    assert (found["ratio"], found["low"], found["high"]) == pytest.approx((1.1, 1.0, 4.0))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.support.json_schema import conforms  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import ModelError  # noqa: E402
-from loadmaster.core.json_object import json_of  # noqa: E402
+from loadmaster.core.json_object import ABSENT, json_of  # noqa: E402
 from loadmaster.integrations.torch_compile import backend, running  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare import (  # noqa: E402
@@ -25,8 +25,11 @@ from loadmaster.integrations.torch_compile.compare import (  # noqa: E402
 )
 from loadmaster.integrations.torch_compile.compare.comparison import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.run_json import RunJson  # noqa: E402
-from loadmaster.integrations.torch_compile.devices.cpu_memory import PAGE, SlowFile  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.run_json import (  # noqa: E402
+    RivalJson,
+    RunJson,
+)
+from loadmaster.integrations.torch_compile.cpu_memory import PAGE, SlowFile  # noqa: E402
 from loadmaster.report.run import ways  # noqa: E402
 
 
@@ -41,7 +44,7 @@ def test_a_step_is_predicted_by_its_own_graphs_and_not_by_those_of_steps_before(
     first, second = model.plans
     assert model.of_last_step == [second]
     variant = Variant("loadmaster", call, model=model)
-    assert variant.prediction()["predicted_step_seconds"] == second.predicted_seconds
+    assert variant.figures()["predicted_step_seconds"] == second.predicted_seconds
     call(torch.randn(4096, 64)).sum().backward()
     variant.predict()
     assert variant.predicted == [first.predicted_seconds]
@@ -142,21 +145,23 @@ def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak():
         mine = variant["loadmaster_at_its_peak"]
         assert "failed" in mine or mine["measured_peak"] <= variant["measured_peak"] + STATED
         assert (
-            "failed" in mine or variant["difference"].verdict == "no difference"
+            "failed" in mine or variant["difference"]["verdict"] == "no difference"
         )  # one step proves nothing
         assert not variant["beaten"]
     assert result["rivals"].keys() == {"eager", "torch.export"}
 
 
-def variant(seconds, peak, failed=""):
-    return Variant("", None, seconds=seconds, peak=peak, failed=failed)
+def variant(seconds, peak, failed=ABSENT):
+    return Variant("", None, seconds=seconds, measured_peak=peak, failed=failed)
 
 
 MIB = 2**20
 
 
-def compared(rival, plan):
-    return comparison._compared(rival, {rival.name: plan})
+def compared(rival, plan=ABSENT):
+    rival.loadmaster_at_its_peak = plan
+    rival.compare_at_its_peak()
+    return json_of(rival, RivalJson)
 
 
 @pytest.mark.parametrize(
@@ -175,17 +180,25 @@ def compared(rival, plan):
 def test_a_rival_is_judged_by_pairs_of_steps_and_an_interval(mine, theirs, verdict):
     found = compared(variant(theirs, 100 * MIB), variant(mine, 100 * MIB))
     difference = found["difference"]
-    assert difference.verdict == verdict
+    assert difference["verdict"] == verdict
     assert found["beaten"] == (verdict == "faster")
-    if difference.low is not None:
-        assert difference.low <= difference.ratio <= difference.high
+    if difference["low"] is not None:
+        assert difference["low"] <= difference["ratio"] <= difference["high"]
 
 
 def test_more_memory_than_the_rival_beats_nobody():
     more = compared(variant([1.0] * 5, 100 * MIB), variant([0.5] * 5, 109 * MIB))
     assert (more["beaten"], more["peak_kept"]) == (False, False)
-    assert compared(variant([1.0] * 5, 100 * MIB), variant([], None, "refused"))["beaten"] is False
-    assert comparison._compared(variant([], None, "needs CUDA"), {}) == {}
+    none = compared(variant([1.0] * 5, 100 * MIB), variant([], None, "refused"))
+    assert (none["beaten"], none["difference"]) == (False, None)
+    assert none["loadmaster_at_its_peak"]["failed"] == "refused"
+    without = compared(variant([], None, "needs CUDA"))
+    assert without == {
+        "step_seconds": None,
+        "step_cpu_seconds": None,
+        "measured_peak": None,
+        "failed": "needs CUDA",
+    }
 
 
 def test_intervals_hold_the_median_as_often_as_they_say():
@@ -195,7 +208,7 @@ def test_intervals_hold_the_median_as_often_as_they_say():
     for steps in (5, 8, 15):
         draws = [[random.lognormvariate(0, 1) for _ in range(2 * steps)] for _ in range(2000)]
         wrong = sum(
-            comparison.Difference.of(d[:steps], d[steps:]).verdict != "no difference" for d in draws
+            comparison.difference(d[:steps], d[steps:]).verdict != "no difference" for d in draws
         )
         assert wrong <= 0.11 * 2000
         assert wrong > 0
@@ -258,7 +271,7 @@ def test_an_interrupt_at_any_stage_of_a_comparison_gives_what_is_known(stage):
     assert (result["interrupted"], result["steps"], result["gradients_equal"]) == (True, 0, True)
     assert result["measured_peak"] > 0
     assert result["step_seconds"] is None
-    assert ways(json_of(result, RunJson, budget_kept=True)).rows[0][""] == "loadmaster"
+    assert ways(json_of(result, RunJson)).rows[0][""] == "loadmaster"
     assert ("failed" in result["rivals"]["torch.export"]) == stage.startswith("1")
     assert "of processor time more; Ctrl-C prints what is known" in said[0]
 

@@ -146,7 +146,7 @@ def _write(
     from loadmaster.cost.kernels.kernel_times import KernelTimes
     from loadmaster.cost.kernels.timed_kernels import timed_kernels
     from loadmaster.cost.tables.measured_times_csv import COPY, Amounts, TimedKernel, write_timed
-    from loadmaster.integrations.torch_compile.devices.cpu_memory import measure_copies
+    from loadmaster.integrations.torch_compile.cpu_memory import measure_copies
 
     rows = list(timed_kernels(network, KernelTimes(place), threads))
     try:

@@ -189,14 +189,8 @@ def loadmaster(
         name_runs(first, second, plan.kept)
         return first, second
 
-    def forward(part: torch.fx.GraphModule, _: Any) -> Callable[[list[Any]], Any]:
-        plan.parts.insert(0, part)
-        return _boxed(plan, plan.forward, part)
-
-    def backward(part: torch.fx.GraphModule, _: Any) -> Callable[[list[Any]], Any]:
-        plan.parts.append(part)
-        return _boxed(plan, plan.backward, part)
-
+    forward = partial(_boxed, plan, plan.forward, 0)
+    backward = partial(_boxed, plan, plan.backward, 1)
     return compiled_by(forward, backward, partition)(graph, inputs)
 
 
@@ -228,8 +222,13 @@ def _refuse(error: LoadmasterError, *_: Any) -> NoReturn:
 
 
 def _boxed(
-    plan: CompiledGraph, run: Callable[[Sequence[Any]], list[Any]], part: torch.fx.GraphModule
+    plan: CompiledGraph,
+    run: Callable[[Sequence[Any]], list[Any]],
+    number: int,
+    part: torch.fx.GraphModule,
+    _: Any,
 ) -> Callable[[list[Any]], Any]:
+    plan.parts.insert(number, part)
     plain = unplanned(part)
 
     def call(arguments: list[Any]) -> Any:

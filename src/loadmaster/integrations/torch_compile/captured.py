@@ -9,6 +9,7 @@ wherever the storage is.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,6 +66,15 @@ class View(NamedTuple):
     stride: tuple[int, ...]
     offset: int
 
+    def empty(self, device: torch.device | None = None) -> torch.Tensor:
+        """A tensor of its own, not yet computed."""
+        return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=device)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its elements."""
+        return int(math.prod(self.size) * self.dtype.itemsize)
+
 
 def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
     """The tensor that ``view`` is, on a storage of at least its bytes."""
@@ -97,10 +107,15 @@ class Call:
     target: Any
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
-    results: tuple[View | None, ...]
+    results: tuple[Any, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     in_place: bool = False
+
+    @property
+    def storages(self) -> tuple[int, ...]:
+        """The storages that it uses, each once."""
+        return tuple(dict.fromkeys((*self.reads, *self.writes)))
 
     @property
     def kind(self) -> str:
@@ -140,7 +155,7 @@ class Captured:
 
     def operand_bytes(self, call: Call) -> int:
         """Bytes of all storages that a call reads and writes."""
-        return self.bytes_of({*call.reads, *call.writes})
+        return self.bytes_of(call.storages)
 
     def is_planned(self, value: Any) -> bool:
         """Whether a value is a tensor on a storage of the plan's own.
@@ -308,7 +323,7 @@ class _Reader:
                 values[node] = THIS_RUN
             elif node.op == "get_attr":
                 values[node] = self._constant(node, getattr(graph, node.target))
-            elif node.op in ("call_function", "output"):
+            else:
                 arguments, keywords = torch.fx.node.map_arg(
                     (node.args, node.kwargs), values.__getitem__
                 )
@@ -317,8 +332,6 @@ class _Reader:
                     if node.op == "output"
                     else self._call(node, tuple(arguments), dict(keywords))
                 )
-            else:
-                raise NotPlannable(f"{node.op} {node.target}")
         returned = values[graph.graph.output_node()]
         return Part(first, len(self.calls), tuple(slots), returned)
 

@@ -10,10 +10,12 @@ those after it are there already.
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from itertools import accumulate
@@ -33,9 +35,7 @@ from loadmaster.integrations.torch_compile.captured import (
     persistent_inputs,
     views,
 )
-from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall
-from loadmaster.integrations.torch_compile.cutting.choose import Versions
-from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+from loadmaster.integrations.torch_compile.cpu_memory import (
     CpuMemory,
     DeviceMemory,
     FastArena,
@@ -46,7 +46,6 @@ from loadmaster.integrations.torch_compile.executor import (
     Program,
     Session,
     Times,
-    run_part,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile, CallProfiles
 from loadmaster.integrations.torch_compile.persistent import (
@@ -71,7 +70,8 @@ from loadmaster.integrations.torch_compile.updates import (
     Updates,
     with_updates,
 )
-from loadmaster.placement.decisions import Mode
+from loadmaster.integrations.torch_compile.versions import Versions
+from loadmaster.placement.decisions import Mode, fast_bytes
 
 _UPDATES = "_loadmaster_updates"
 _LOG = logging.getLogger("loadmaster")
@@ -160,24 +160,17 @@ class Settings:
 
 def _budget_of(given: Any) -> int | float | None:
     """Bytes of a budget, or its share. Raises `BudgetError`."""
-    if given is None:
-        return None
-    budget = given
-    try:
-        if isinstance(given, str) and given.strip().endswith("%"):
-            budget = float(given.strip()[:-1]) / 100
-    except ValueError:
-        raise BudgetError(
-            f"fast_memory {given!r}: write bytes, such as '2 GiB', or a percentage, such as '50%'"
-        ) from None
-    if not isinstance(budget, float):
-        return parse_bytes(budget)
-    if not 0 < budget <= 1:
-        raise BudgetError(
-            f"fast_memory {budget}: a share lies between 0 and 1; write bytes, such as '2 GiB', or"
-            " a percentage, such as '50%'"
-        )
-    return budget
+    text = str(given).strip()
+    if not (isinstance(given, float) or text.endswith("%")):
+        return None if given is None else parse_bytes(given)
+    with suppress(ValueError):
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        if 0 < share <= 1:
+            return share
+    raise BudgetError(
+        f"fast_memory {given}: a share lies between 0 and 1; write bytes, such as '2 GiB', or a"
+        " percentage, such as '50%'"
+    )
 
 
 @dataclass
@@ -337,7 +330,7 @@ class Model:
 
     def _made(self, device: torch.device) -> DeviceMemory:
         if device.type == "cuda":
-            from loadmaster.integrations.torch_compile.devices.cuda_memory import CudaMemory
+            from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory
 
             return CudaMemory(device, self.settings.slow_limit)
         return CpuMemory(self.settings.slow_memory, self.settings.slow_limit)
@@ -462,13 +455,13 @@ class Model:
         self.fallbacks.append(Fallback(graph, reason))
         if not self.plans:
             self.reload_parameters()  # `make_room_to_compile` may have offloaded them
-        self.updates.leave(
+        self.updates.left.update(
             id(one) for one in given if isinstance(one, torch.Tensor) and one.requires_grad
         )
 
     @property
     def _arenas(self) -> list[FastArena]:
-        return [plan.program.arena for plan in self.graphs if plan.program is not None]
+        return [plan._program.arena for plan in self.plans]
 
     @property
     def _arena_bytes(self) -> int:
@@ -518,32 +511,25 @@ class Model:
         the parameters alone.
         """
         given, known = self.settings.fast_memory, self.persistent
-        own = {
-            id(one): one
+        own = [
+            one
             for one in inputs
             if type(one) is torch.nn.Parameter
             and one.device.type == "cpu"
             and SMALLEST <= one.nbytes == one.untyped_storage().nbytes()
-        }
+        ]
         if given is None or given == 1.0 or not own:
             return
         with self.lock:
             self.memory(torch.device("cpu"))
             if known.file is None:
                 return
-            known.find_in_files([known.of(one, movable=True) for one in own.values()])
+            known.find_in_files([known.of(one, movable=True) for one in own])
             unmoved = max(self.unmoved_peak, known.bytes())
             budget = int(given * unmoved) if isinstance(given, float) else given
             if known.fast_bytes() + self._arena_bytes + COMPILER > budget:
                 self.clear_arenas()
                 known.offload_movable()
-
-    def make_room_for_trials(self, most: int, budget: int) -> None:
-        """Offload persistent tensors if they and the operands of a kernel that is profiled, at
-        ``most`` so many bytes, exceed a budget."""
-        known = self.persistent
-        if known.file is not None and known.fast_bytes() + min(most, budget) > budget:
-            known.offload_movable()
 
     def release_idle(self) -> None:
         """Give back the memory of arenas that hold nothing."""
@@ -600,15 +586,13 @@ class Model:
         """Leave parameters that another run under way updates too to the optimizer; say whether
         there were new ones."""
         others = {
-            id(one.updates[i].parameter)
-            for one in self.graphs
-            for session in list(one.open)
-            if not session.finished
+            id(session.program.captured.updates[i].parameter)
+            for session in self._waiting
             for i in session.updates
         }
         shared = others.intersection(id(update.parameter) for update in plan.updates.values())
         shared -= self.updates.left
-        self.updates.leave(shared)
+        self.updates.left.update(shared)
         return bool(shared)
 
     def offloaded_bytes(self) -> int:
@@ -628,17 +612,6 @@ class Model:
         with self.lock:
             for plan in self.plans:
                 plan.place_parameters()
-
-    def resume(self, session: Session) -> None:
-        """Prepare the second part of a run. Raises `LoadmasterError` if the run is over already."""
-        if session.finished:
-            raise LoadmasterError(
-                "backward was called twice for one forward (retain_graph): the plan has given its"
-                " tensors back"
-            )
-        self.make_room(session.program, session)
-        if session.offload_slot is not None:
-            session.reload()
 
 
 class PlannedGraph:
@@ -698,23 +671,29 @@ class PlannedGraph:
         self._shifts: dict[int, int] = {}
 
     def prepare(self, given: Sequence[Any]) -> None:
-        """Capture, profile and plan the graph, if there is no valid plan yet. Raises `BudgetError`
-        and `NotPlannable`."""
+        """Capture, profile and plan the graph, if there is no valid plan yet; after a few steps,
+        plan again with the times that were measured in them, once. Raises `BudgetError` and
+        `NotPlannable`."""
         self._several |= any(given[i] is not update.parameter for i, update in self.updates.items())
-        idle = self._has_no_open_run()
+        idle = all(session.finished for session in self.open)
         if self.program is None or (idle and self._held()):
             self._capture(given)
             self._make_plan(given)
-        elif idle and (self._outgrown() or self._left_files()):
-            self.model.make_room(self.program)
-            self._make_plan(given)
+        elif idle:
+            # On a GPU kernels run beside the host: what it saw is not their time.
+            due = self.traced.device.type == "cpu" and self.history.due()
+            if due:
+                self.history.adopt_recent_times(self.traced, self.program)
+            if due or self._outgrown() or self._left_files():
+                self.model.make_room(self.program)
+                self._make_plan(given)
 
     def _capture(self, given: Sequence[Any]) -> None:
-        model, captured = self.model, capture(self.graphs, given, self.kept)
+        model, known = self.model, self.model.persistent
+        captured = capture(self.graphs, given, self.kept)
+        traced = Traced(**vars(captured))
         if len(captured.parts) == 2 and captured.device.type == "cpu" and not self._several:
-            traced = with_updates(captured, given, model.updates)
-        else:
-            traced = Traced(**vars(captured))
+            traced = with_updates(traced, given, model.updates)
         for update in traced.updates.values():
             update.sync_from_optimizer()
         memory = model.memory(traced.device)  # from now on, allocations are seen
@@ -722,7 +701,7 @@ class PlannedGraph:
         large = {
             s
             for s, storage in enumerate(traced.storages)
-            if storage.bytes >= SMALLEST and model.persistent.file is not None
+            if storage.bytes >= SMALLEST and known.file is not None
         }
         self.traced = replace(
             traced,
@@ -733,9 +712,11 @@ class PlannedGraph:
         self._find_persistent(given)
         self.history = History(memory.link, model.settings.refine_after)
         about = self._budget_before_profiles()
-        if about is not None:
-            most = max(map(traced.operand_bytes, traced.calls), default=0)
-            model.make_room_for_trials(most, about)
+        if about is not None and known.file is not None:
+            # Beside the operands of a kernel that is profiled.
+            most = min(max(map(traced.operand_bytes, traced.calls), default=0), about)
+            if known.fast_bytes() + most > about:
+                known.offload_movable()
         self.versions = Versions(self.traced, self._movable(), memory, model.profiles, about)
         self.traced = self.versions.whole
         self.seen.footprint = self._footprint()
@@ -820,7 +801,6 @@ class PlannedGraph:
         with torch.inference_mode(False), torch.no_grad():
             self.program = Program(self.traced, placed, self.memory, self.moving, self._shifts)
         self.unmoved_peak = self._problem(self.versions.whole, self.around, frozenset()).peak()
-        self.times = Times(len(self.program.launches), len(self.program.copies))
         self.history.forget()
         if before is not None:
             before.arena.close()
@@ -880,8 +860,8 @@ class PlannedGraph:
             return False
         if self.refused is not None or (now.offload_idle and not before.offload_idle):
             return True
-        grown = now.persistent > before.persistent or now.gradients > before.gradients
-        grown |= any(held > left for held, left in zip(now.results, before.results, strict=True))
+        taken, left = ((one.persistent, one.gradients, *one.results) for one in (now, before))
+        grown = any(map(operator.gt, taken, left))
         return grown or (now.budget != before.budget and bool(self._program.copies))
 
     def _find_persistent(self, given: Sequence[Any]) -> dict[int, torch.Tensor]:
@@ -958,8 +938,8 @@ class PlannedGraph:
     def kernels_in_blocks(self) -> tuple[str, ...]:
         """Operators of the kernels that run block by block, as the budget has no room for their
         operands."""
-        calls = self.traced.calls
-        return tuple(call.target.whole.kind for call in calls if isinstance(call.target, BlockCall))
+        wholes = (getattr(call.target, "whole", None) for call in self.traced.calls)
+        return tuple(whole.kind for whole in wholes if whole is not None)
 
     @property
     def moved_bytes(self) -> int:
@@ -972,9 +952,7 @@ class PlannedGraph:
         """A row for each kernel with its predicted seconds, those of the last step, and the bytes
         of fast memory in use under the plan."""
         sequence, elsewhere = self.problem.sequence, self.problem.elsewhere
-        used = elsewhere.copy()
-        for stay in self._program.placed.placement.stays:
-            used[stay.start : stay.end] += int(sequence.sizes[stay.tensor])
+        used = fast_bytes(sequence, self._program.placed.placement) + elsewhere
         return [
             {
                 "graph": self.name,
@@ -984,7 +962,7 @@ class PlannedGraph:
                 "measured_seconds": float(self.times.kernels[k]),
                 "workspace": kernel.algorithms[0].workspace,
                 "elsewhere": int(elsewhere[k]),
-                "fast_bytes": int(used[k]) + kernel.algorithms[0].workspace,
+                "fast_bytes": int(used[k]),
             }
             for k, kernel in enumerate(sequence.kernels)
         ]
@@ -993,9 +971,6 @@ class PlannedGraph:
         """Predict the time of a step again, from the steps measured so far; the plan stays."""
         self.history.adopt_recent_times(self.traced, self._program)
         self._program.problem = self._problem(self.traced, self.around, self.moving)
-
-    def _has_no_open_run(self) -> bool:
-        return all(session.finished for session in self.open)
 
     def _held(self) -> frozenset[int]:
         """Positions of updates that must not be made: the gradient is not complete, hooks want it,
@@ -1013,33 +988,32 @@ class PlannedGraph:
         self.place_parameters()
         held = self._held()
         self.model.rest_gradients(self)
-        places = {s: self.mine[s].place for s in self.moving.intersection(self.mine)}
-        return Session(
+        session = Session(
             self.backward,
             self._program,
             tensors,
-            {s: place for s, place in places.items() if place is not None},
+            {s: self.mine[s].reserve(None) for s in self.moving.intersection(self.mine)},
             {i: update.count for i, update in self.updates.items() if i not in held},
         )
+        self.times = session.times
+        return session
 
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
         """Run the first part, or the only one; its results."""
         with self.model.lock, torch.no_grad():
             self.model.begin(self)
-            self._note_results_beside(0, arguments)
-            self._note_gradients(0, arguments)
+            self._note_beside(0, arguments, arguments)
             self.prepare(arguments)
             if self.model.leave_shared_updates(self):
                 self.prepare(arguments)
-            self._refine(arguments)
             program, begun = self._program, time.perf_counter()
             self.model.make_room(program)
             session = self._begin(arguments)
-            returned = self._run(session, 0, arguments)
+            returned = session.run(0, arguments)
             for one in returned[: self.kept]:
                 if _is_plain(one) and one.untyped_storage().nbytes() >= SMALLEST:
                     self.seen.results.of(one)
-            self.times.inside = time.perf_counter() - begun
+            session.times.inside = time.perf_counter() - begun
             if len(program.captured.parts) == 1:
                 self._over(session)
             else:
@@ -1047,24 +1021,32 @@ class PlannedGraph:
             return returned
 
     def backward(self, session: Session, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second part of ``session``; its results."""
+        """Run the second part of ``session``; its results. Raises `LoadmasterError` if the run is
+        over already."""
         with self.model.lock, torch.no_grad():
             begun = time.perf_counter()
-            session = self._again(session) if session.finished else session
             self._check_sizes(session)
-            self._note_results_beside(1, arguments)
+            parameters = (session.tensors[s] for s in self.traced.given)
+            self._note_beside(1, arguments, parameters)
             self.model.check_share()
-            self.model.resume(session)
-            counts = self._hold_updates(session)
+            if session.finished:
+                raise LoadmasterError(
+                    "backward was called twice for one forward (retain_graph): the plan has given"
+                    " its tensors back"
+                )
+            self.model.make_room(session.program, session)
+            if session.offload_slot is not None:
+                session.reload()
+            self._hold_updates(session)
             self._make_gradients(session)
             try:
-                returned = self._run(session, 1, arguments)
+                returned = session.run(1, arguments)
             finally:
-                self._note_updates(counts)
+                self._note_updates(session)
             for i, update in self.updates.items():
                 if update.held:
-                    returned[i] = update.kept_gradient()
-            self.times.inside += time.perf_counter() - begun
+                    returned[i], update.gradient = update.gradient, None
+            session.times.inside += time.perf_counter() - begun
             self._over(session)
             return returned
 
@@ -1080,16 +1062,8 @@ class PlannedGraph:
                     " its backward pass: resize parameters before a forward pass"
                 )
 
-    def _again(self, session: Session) -> Session:
-        """Return a run for the second backward pass of one forward pass (retain_graph), if the
-        plan has kept nothing for the first."""
-        if session.program is not self.program or session.program.kept:
-            return session
-        return session.again()
-
-    def _hold_updates(self, session: Session) -> dict[int, int]:
-        """Decide which updates are made in this backward pass; return how many were made of each
-        before.
+    def _hold_updates(self, session: Session) -> None:
+        """Decide which updates are made in this backward pass.
 
         Raises `LoadmasterError` where parameters have changed since the forward pass, or have a
         gradient already.
@@ -1110,12 +1084,10 @@ class PlannedGraph:
                     " would miss: call zero_grad() before (with the option optimizer, gradients of"
                     " several backward passes do not add up)"
                 )
-        return {i: update.count for i, update in self.updates.items()}
 
     def _make_gradients(self, session: Session) -> None:
         """Make the gradients that the second part of a run moves, in the slow memory. Raises
         `SlowMemoryError`."""
-        self._note_gradients(1, [session.tensors[s] for s in self.traced.given])
         moving = self.traced.gradients & self.moving
         for view in session.program.captured.parts[1].returned:
             if isinstance(view, View) and view.storage in moving:
@@ -1123,31 +1095,31 @@ class PlannedGraph:
                 session.gradients[view.storage], session.places[view.storage] = made
                 del made  # autograd keeps a gradient as it is only if nobody else holds it
 
-    def _note_gradients(self, part: int, arguments: Sequence[Any]) -> None:
-        """Note which gradients of parameters are there before a part begins, if there is a
-        budget."""
-        if self.program is None or self.budget is None or self.traced.device.type != "cpu":
-            return
-        there = (one.grad for one in arguments if isinstance(one, torch.nn.Parameter))
-        known = (self.model.gradients.of(one, movable=True) for one in there if _is_plain(one))
-        self._note_most(self.seen.earlier, part, sum(one.bytes for one in known))
-
-    def _note_results_beside(self, part: int, arguments: Iterable[Any]) -> None:
-        """Note how much of what graphs have returned is held when a part begins, but for its
-        arguments and the graph's own results."""
-        given = {one.untyped_storage()._cdata for one in arguments if _is_plain(one)}
+    def _note_beside(self, part: int, arguments: Iterable[Any], given: Iterable[Any]) -> None:
+        """Note how much is there when a part begins: gradients of the parameters ``given``, if
+        there is a budget; and what graphs have returned, but for the part's arguments and the
+        graph's own results."""
+        seen, gradients = self.seen, 0
+        own = {one.untyped_storage()._cdata for one in arguments if _is_plain(one)}
         others = (one.seen for one in self.model.graphs if part == 0 or one is not self)
-        self._note_most(self.seen.beside, part, sum(one.results.bytes(given) for one in others))
-
-    def _note_most(self, most: list[int], part: int, bytes: int) -> None:
-        if bytes > most[part]:
-            most[part] = bytes
+        results = sum(one.results.bytes(own) for one in others)
+        if (
+            self.program is not None
+            and self.budget is not None
+            and self.traced.device.type == "cpu"
+        ):
+            there = (one.grad for one in given if isinstance(one, torch.nn.Parameter))
+            known = (self.model.gradients.of(one, movable=True) for one in there if _is_plain(one))
+            gradients = sum(one.bytes for one in known)
+        if gradients > seen.earlier[part] or results > seen.beside[part]:
+            seen.earlier[part] = max(seen.earlier[part], gradients)
+            seen.beside[part] = max(seen.beside[part], results)
             self.model.join(self)
 
-    def _note_updates(self, counts: Mapping[int, int]) -> None:
+    def _note_updates(self, session: Session) -> None:
         """Tell PyTorch that parameters have changed, and the optimizer its new state."""
         for i, update in self.updates.items():
-            if update.count != counts[i]:
+            if not update.held and update.count != session.updates[i]:
                 torch.autograd.graph.increment_version(update.parameter)
                 self.model.updates.made.add(id(update.parameter))
                 update.sync_to_optimizer()
@@ -1157,30 +1129,9 @@ class PlannedGraph:
         for one in self.mine.values():
             one.changed()
 
-    def _run(self, session: Session, part: int, arguments: Sequence[Any]) -> list[Any]:
-        if part == 0:
-            self.times = Times(len(session.program.launches), len(session.program.copies))
-        try:
-            return run_part(session, session.program.captured.parts[part], arguments, self.times)
-        except BaseException:
-            session.abandon()
-            raise
-
     def _over(self, session: Session) -> None:
         session.drain()
         session.end()
-        self.history.note(self.times)
+        self.history.note(session.times)
         if self.history.steps == 1 and self.budget is not None:
             return_freed_blocks()  # what compiling has left, once the compiler has ended
-
-    def _refine(self, given: Sequence[Any]) -> None:
-        """After a few steps, plan again with the times that were measured in them, once. On a GPU
-        kernels run beside the host: what it saw is not their time."""
-        if (
-            self._has_no_open_run()
-            and self.history.due()
-            and self._program.captured.device.type == "cpu"
-        ):
-            self.history.adopt_recent_times(self.traced, self._program)
-            self.model.make_room(self._program)
-            self._make_plan(given)

@@ -30,12 +30,12 @@ from loadmaster.integrations.torch_compile.captured import (
     on_storage,
     views,
 )
-from loadmaster.integrations.torch_compile.devices.allocator_hook import free_library_buffers
-from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+from loadmaster.integrations.torch_compile.cpu_memory import (
     Copy,
     DeviceMemory,
     FilePlace,
     Wait,
+    free_library_buffers,
     pages,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocated
@@ -112,9 +112,6 @@ class Program:
     persistent
         The storage of copies of parameters, buffers, optimizer state and gradients, whose place in
         the slow memory does not belong to one step.
-    changed
-        Those of these copies that go to the slow memory, but for gradients, with the last call that
-        has changed the tensor.
     """
 
     def __init__(
@@ -152,18 +149,8 @@ class Program:
             for start, end, offset in spans
             if start < boundary <= end
         )
-        moves = placed.placement.moves
-        moved = [self.problem.storage[move.tensor] for move in moves]
+        moved = [self.problem.storage[move.tensor] for move in placed.placement.moves]
         self.persistent = {i: storage for i, storage in enumerate(moved) if storage in moving}
-        self.changed = {
-            i: max(
-                k
-                for k, operand in self.problem.sequence.uses[moves[i].tensor]
-                if operand.write and k < moves[i].start
-            )
-            for i, storage in self.persistent.items()
-            if not moves[i].to_fast and traced.storages[storage].owner is Owner.CALLER
-        }
 
     @property
     def blocking(self) -> frozenset[int]:
@@ -175,13 +162,8 @@ class Program:
         bytes."""
         t, size = self._number.get(view.storage), self.captured.storages[view.storage].bytes
         if not size or (t is None and view.storage not in self.resting):
-            return self._empty(view)
+            return view.empty(self.captured.device)
         return self.arena.tensor(view, 0 if t is None else self._stays[t][0][2], size)
-
-    def _empty(self, view: View) -> torch.Tensor:
-        return torch.empty_strided(
-            view.size, view.stride, dtype=view.dtype, device=self.captured.device
-        )
 
     def _planned(self, value: Any) -> bool:
         """Whether a value is a tensor that the plan places."""
@@ -196,7 +178,7 @@ class Program:
     def _tensor(self, view: View, k: int) -> torch.Tensor:
         storage = self.captured.storages[view.storage]
         if storage.bytes == 0:
-            return self._empty(view)
+            return view.empty(self.captured.device)
         key = view, self._offset(self._number[view.storage], k) + self._shifts.get(view.storage, 0)
         if key not in self._tensors:
             self._tensors[key] = self.arena.tensor(view, key[1], storage.bytes)
@@ -244,7 +226,6 @@ class Program:
             offset = LATER
             if allocation.result is not None:
                 view = call.results[allocation.result]
-                assert view is not None
                 if self._planned(view):
                     offset = self._offset(self._number[view.storage], k)
             elif allocation.offset != LATER:
@@ -311,6 +292,8 @@ class Session:
     updates
         Updates that the run is to make, by the position of the gradient, with how many there were
         of each when it began.
+    times
+        What its kernels and copies took.
     offload_slot
         The place in the slow memory of what was offloaded between the parts, None if nothing is.
     """
@@ -326,16 +309,13 @@ class Session:
         self.second, self.program, self.memory = second, program, program.memory
         self.tensors, self.places, self.updates = tensors, places, updates
         self.gradients: dict[int, torch.Tensor] = {}
+        self.times = Times(len(program.launches), len(program.copies))
         self.pending: dict[int, Wait] = {}
         self.offload_slot: int | None = None
         self.finished = False
         self._held: list[tuple[int, int]] = []
         self._give_back = weakref.finalize(self, _release, self.memory, self._held, self.pending)
         self.slot = self._reserve(program.slow_bytes)
-
-    def again(self) -> Session:
-        """Another run on the same tensors."""
-        return Session(self.second, self.program, self.tensors, self.places, self.updates)
 
     def resting(self, view: View) -> SlowTensor:
         """A tensor that rests in the slow memory throughout the run."""
@@ -351,16 +331,83 @@ class Session:
         self._held.append((slot, bytes))
         return slot
 
+    def run(self, number: int, arguments: Sequence[Any]) -> list[Any]:
+        """Run the calls of a part and return its results, with handles for tensors that stay in the
+        arena or the slow memory."""
+        program, part = self.program, self.program.captured.parts[number]
+        values = _Values(self, part, arguments)
+        free_library_buffers()  # those of whoever has run before
+        k = part.first
+        try:
+            try:
+                for k in range(part.first, part.end):
+                    step = program.steps[k]
+                    if step.waits or step.blocking or step.starts or step.ceiling is not None:
+                        self._copy_around(step)
+                    begun = time.perf_counter()
+                    values.launch(program.launches[k])
+                    self.times.kernels[k] = time.perf_counter() - begun
+                k = part.end
+                if k == len(program.launches):
+                    self._copy_around(program.steps[k])
+            except BaseException:
+                self.drain()
+                self.memory.synchronize()
+                self._save_changes(k)
+                raise
+            return [values.given_back(value) for value in part.returned]
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _copy_around(self, step: Step) -> None:
+        """Wait for and start the copies that are due before a kernel."""
+        begun = time.perf_counter()
+        for i in step.waits:
+            self._wait(i)
+        for i in step.blocking:
+            self.pending[i] = self._started(i)
+            self._wait(i)
+        if step.ceiling is not None:
+            self.program.arena.drop(step.ceiling)
+        started = time.perf_counter()
+        for i in step.starts:
+            self.pending[i] = self._started(i)
+        ended = time.perf_counter()
+        self.times.starting += ended - started
+        self.times.waiting += ended - begun
+
+    def _wait(self, i: int) -> None:
+        """Wait for copy ``i``; it stays in ``pending`` until it is complete, so that it is not lost
+        on an interrupt."""
+        if i in self.pending:
+            self.times.copies[i] = self.pending[i]()
+            del self.pending[i]
+
+    def _started(self, i: int) -> Wait:
+        copy, persistent = self.program.copies[i], self.program.persistent.get(i)
+        if persistent is None:
+            copy = copy._replace(slot=copy.slot + self.slot)
+        else:
+            place = self.places[persistent]
+            copy = copy._replace(slot=place.slot, file=place.file)
+        return self.memory.copy(self.program.arena, copy)
+
+    def _save_changes(self, stopped: int) -> None:
+        """Write to the slow memory what updates have changed, when a step has stopped before its
+        end, at call ``stopped``."""
+        storages, placed = self.program.captured.storages, self.program.placed
+        for i, storage in self.program.persistent.items():
+            move = placed.placement.moves[i]
+            if move.to_fast or move.start < stopped or storages[storage].owner is not Owner.CALLER:
+                continue
+            uses = placed.problem.sequence.uses[move.tensor]
+            if max(k for k, operand in uses if operand.write and k < move.start) < stopped:
+                self._started(i)()
+
     def drain(self) -> None:
         """Wait for all copies under way; those that fail are ignored."""
         _drain(self.pending)
-
-    def save_changes(self, stopped: int) -> None:
-        """Write to the slow memory what updates have changed, when a step has stopped before its
-        end, at call ``stopped``."""
-        for i, last in self.program.changed.items():
-            if last < stopped <= self.program.placed.placement.moves[i].start:
-                _start(self, i)()
 
     def offload(self) -> None:
         """Copy what waits in the arena to the slow memory, because another run needs the arena."""
@@ -370,7 +417,7 @@ class Session:
         try:
             self._carry(slot, to_fast=False)
         except BaseException:
-            self._release_last()
+            self.memory.release(*self._held.pop())
             raise
         self.offload_slot = slot
 
@@ -379,7 +426,7 @@ class Session:
         assert self.offload_slot is not None
         self._carry(self.offload_slot, to_fast=True)
         self.offload_slot = None
-        self._release_last()
+        self.memory.release(*self._held.pop())
 
     def _carry(self, slot: int, to_fast: bool) -> None:
         try:
@@ -389,9 +436,6 @@ class Session:
         except BaseException:
             self.memory.synchronize()
             raise
-
-    def _release_last(self) -> None:
-        self.memory.release(*self._held.pop())
 
     def end(self) -> None:
         """End the run, complete or failed, and release its slow memory."""
@@ -583,137 +627,65 @@ class _Values:
             )
         return self._known[value]
 
-    def operand(self, value: Any) -> Any:
+    def _operand(self, value: Any) -> Any:
         """The same for an operand, which may rest in the slow memory."""
         if isinstance(value, View) and value.storage in self._streamed:
             return self._session.resting(value)
         return self.find(value)
 
-    def put(self, view: View, tensor: torch.Tensor) -> None:
-        """Note a result that the plan does not keep."""
-        self._known[view] = self._roots[view.storage] = tensor
+    def launch(self, launch: Launch) -> None:
+        """Run a call, and put its results in their places. What was copied there goes before the
+        next call makes its results."""
+        out = self._called(launch)
+        if launch.frees:
+            free_library_buffers()
+        for result in launch.results:
+            value = out[result.index] if isinstance(out, tuple | list) else out
+            if result.planned is None:
+                self._known[result.view] = self._roots[result.view.storage] = value
+            elif value.untyped_storage().data_ptr() != result.address:
+                result.planned.copy_(value)
+                self._session.times.copied_results += 1
+
+    def _called(self, launch: Launch) -> Any:
+        """What the target of a launch returns; what it allocates meanwhile gets the addresses of
+        its script."""
+        given, named = launch.arguments, launch.keywords
+        if launch.loose:
+            operand = self._operand
+            given = tuple(
+                tree_map(operand, a, is_leaf=is_view) if isinstance(a, list) else operand(a)
+                for a in given
+            )
+            named = {name: operand(a) for name, a in named.items()}
+        begins = launch.first is not None and not getattr(launch.target, "begun", True)
+        script = launch.first if begins else launch.script
+        if script is None:
+            return launch.target(*given, **named)
+        try:
+            # Inside: an interrupt may come between any two calls.
+            script.begin(self._session.program.arena.base)
+            return launch.target(*given, **named)
+        finally:
+            self._session.times.unforeseen += _native.end_script()
 
     def given_back(self, value: Any) -> Any:
         """What stands for a value outside: a handle for tensors that stay in the arena or the slow
         memory."""
         session = self._session
         if value is THIS_RUN:
-            return _marked(torch.empty(0), session)
+            return self._marked(torch.empty(0))
         if session.program.captured.is_planned(value):
-            return _marked(session.program.handle(value), session)
+            return self._marked(session.program.handle(value))
         if isinstance(value, View) and value.storage in session.gradients:
             # Autograd keeps it as it is only if nobody else holds it.
             return session.gradients.pop(value.storage)
         return self.find(value)
 
-
-def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Times) -> list[Any]:
-    """Run the calls of a part and return its results, with handles for tensors that stay in the
-    arena or the slow memory."""
-    program, values = session.program, _Values(session, part, arguments)
-    free_library_buffers()  # those of whoever has run before
-    k = part.first
-    try:
-        for k in range(part.first, part.end):
-            step = program.steps[k]
-            if step.waits or step.blocking or step.starts or step.ceiling is not None:
-                _copy_around(session, k, times)
-            begun = time.perf_counter()
-            _launch(program.launches[k], values, program.arena.base, times)
-            times.kernels[k] = time.perf_counter() - begun
-        k = part.end
-        if k == len(program.launches):
-            _copy_around(session, k, times)
-    except BaseException:
-        session.drain()
-        session.memory.synchronize()
-        session.save_changes(k)
-        raise
-    return [values.given_back(value) for value in part.returned]
-
-
-def _launch(launch: Launch, values: _Values, base: int, times: Times) -> None:
-    """Run a call, and put its results in their places. What was copied there goes before the next
-    call makes its results."""
-    out = _called(launch, values.operand, base, times)
-    if launch.frees:
-        free_library_buffers()
-    for result in launch.results:
-        value = out[result.index] if isinstance(out, tuple | list) else out
-        if result.planned is None:
-            values.put(result.view, value)
-        elif value.untyped_storage().data_ptr() != result.address:
-            result.planned.copy_(value)
-            times.copied_results += 1
-
-
-def _called(launch: Launch, operand: Callable[[Any], Any], base: int, times: Times) -> Any:
-    """What the target of a launch returns; what it allocates meanwhile gets the addresses of its
-    script."""
-    given, named = _filled(launch, operand) if launch.loose else (launch.arguments, launch.keywords)
-    script = (
-        launch.script
-        if launch.first is None or getattr(launch.target, "begun", True)
-        else launch.first
-    )
-    if script is None:
-        return launch.target(*given, **named)
-    try:
-        script.begin(base)  # inside: an interrupt may come between any two calls
-        return launch.target(*given, **named)
-    finally:
-        times.unforeseen += _native.end_script()
-
-
-def _copy_around(session: Session, k: int, times: Times) -> None:
-    """Wait for and start the copies that are due before kernel ``k``."""
-    step, begun = session.program.steps[k], time.perf_counter()
-    for i in step.waits:
-        _wait(session, i, times)
-    for i in step.blocking:
-        session.pending[i] = _start(session, i)
-        _wait(session, i, times)
-    if step.ceiling is not None:
-        session.program.arena.drop(step.ceiling)
-    started = time.perf_counter()
-    for i in step.starts:
-        session.pending[i] = _start(session, i)
-    ended = time.perf_counter()
-    times.starting += ended - started
-    times.waiting += ended - begun
-
-
-def _wait(session: Session, i: int, times: Times) -> None:
-    """Wait for copy ``i``; it stays in ``pending`` until it is complete, so that it is not lost on
-    an interrupt."""
-    if i in session.pending:
-        times.copies[i] = session.pending[i]()
-        del session.pending[i]
-
-
-def _start(session: Session, i: int) -> Wait:
-    copy = session.program.copies[i]
-    persistent = session.program.persistent.get(i)
-    if persistent is None:
-        copy = copy._replace(slot=copy.slot + session.slot)
-    else:
-        place = session.places[persistent]
-        copy = copy._replace(slot=place.slot, file=place.file)
-    return session.memory.copy(session.program.arena, copy)
-
-
-def _filled(launch: Launch, find: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    arguments = tuple(
-        tree_map(find, a, is_leaf=is_view) if isinstance(a, list) else find(a)
-        for a in launch.arguments
-    )
-    return arguments, {name: find(a) for name, a in launch.keywords.items()}
-
-
-def _marked(tensor: torch.Tensor, session: Session) -> torch.Tensor:
-    """Have a tensor that autograd keeps name the run that it is from."""
-    setattr(tensor, _SESSION, session)
-    return tensor
+    def _marked(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Have a tensor that autograd keeps name the run that it is from."""
+        setattr(tensor, _SESSION, self._session)
+        return tensor
 
 
 def session_of(arguments: Sequence[Any]) -> Session:

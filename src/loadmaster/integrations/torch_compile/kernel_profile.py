@@ -31,7 +31,7 @@ from loadmaster.integrations.torch_compile.captured import (
     on_storage,
     view_of,
 )
-from loadmaster.integrations.torch_compile.devices.allocator_hook import (
+from loadmaster.integrations.torch_compile.cpu_memory import (
     free_library_buffers,
     install_allocator,
     library_bytes,
@@ -103,33 +103,27 @@ class CallProfiles:
             torch.no_grad(),
         ):
             return [
-                self._of(call, captured)
-                if but.isdisjoint((*call.reads, *call.writes))
-                else CallProfile(0.0)
+                self._of(call, captured) if but.isdisjoint(call.storages) else CallProfile(0.0)
                 for call in captured.calls
             ]
 
     def _of(self, call: Call, captured: Captured) -> CallProfile:
-        own = getattr(call.target, "profile_key", None)
-        key = signature(call) if own is None else own(call, captured)
+        numbers: dict[int, int] = {}
+
+        def anonymous(leaf: Any) -> Any:
+            if not isinstance(leaf, View):
+                return leaf
+            number = numbers.setdefault(leaf.storage, len(numbers))
+            return leaf.storage in captured.streamed, leaf._replace(storage=number)
+
+        # Calls run alike if operators, types, sizes and strides of operands are equal, and which of
+        # them rest in the slow memory.
+        operands = tree_map(anonymous, (call.arguments, call.keywords), is_leaf=is_view)
+        modes = torch.get_num_threads(), torch.is_inference_mode_enabled()
+        key = getattr(call.target, "likeness", call.target), repr(operands), modes
         if key not in self.known:
-            profile = _profile if own is None else call.target.profile
-            self.known[key] = profile(call, captured)
+            self.known[key] = getattr(call.target, "profile", _profile)(call, captured)
         return self.known[key]
-
-
-def signature(call: Call) -> Any:
-    """A key that is equal for calls that run alike: the operator, and its operands' types, sizes
-    and strides."""
-    numbers: dict[int, int] = {}
-
-    def anonymous(leaf: Any) -> Any:
-        if isinstance(leaf, View):
-            return leaf._replace(storage=numbers.setdefault(leaf.storage, len(numbers)))
-        return leaf
-
-    shape = tree_map(anonymous, (call.arguments, call.keywords), is_leaf=is_view)
-    return call.target, repr(shape), torch.get_num_threads(), torch.is_inference_mode_enabled()
 
 
 def _profile(call: Call, captured: Captured) -> CallProfile:
@@ -168,7 +162,7 @@ def stand_ins(call: Call, captured: Captured, slow: Callable[[View], Any] = id) 
 
 def profiled(
     run: Callable[[], Any],
-    results: Sequence[View | None],
+    results: Sequence[Any],
     again: Callable[[], None] = lambda: None,
 ) -> CallProfile:
     """Profile a run with these ``results``, after one that is not measured and ``again``."""
@@ -188,7 +182,8 @@ def profiled(
     addresses = {
         value.untyped_storage().data_ptr(): i
         for i, (value, view) in enumerate(zip(values, results, strict=False))
-        if _as_predicted(value, view)
+        # Written to its planned address only with the strides that fake tensors predict.
+        if isinstance(value, torch.Tensor) and view and view_of(value, view.storage) == view
     }
     del out, values
     for _ in range(2 if seconds < 0.01 else 0):
@@ -201,9 +196,7 @@ def profiled(
     return CallProfile(seconds, allocations, workspace, outside + library, library=library)
 
 
-def profiled_update(
-    update: Any, run: Callable[[], Any], results: Sequence[View | None]
-) -> CallProfile:
+def profiled_update(update: Any, run: Callable[[], Any], results: Sequence[Any]) -> CallProfile:
     """Profile the first run of an ``update``, which makes its state, and a later one."""
 
     def again() -> None:
@@ -252,13 +245,3 @@ def _packed(
         for i, (address, size, freed) in enumerate(seen)
     )
     return allocations, packed.peak or 0
-
-
-def _as_predicted(value: Any, view: View | None) -> bool:
-    """Whether a result is a tensor with the strides that fake tensors predict, so that it can be
-    written to its planned address."""
-    return (
-        isinstance(value, torch.Tensor)
-        and view is not None
-        and view_of(value, view.storage) == view
-    )

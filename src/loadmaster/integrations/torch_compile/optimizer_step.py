@@ -12,7 +12,7 @@ through the page cache; their state is offloaded once they have ended.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch.optim.optimizer import (
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.compiled_model import Model
-from loadmaster.integrations.torch_compile.devices.cpu_memory import Arena
+from loadmaster.integrations.torch_compile.cpu_memory import Arena
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 from loadmaster.integrations.torch_compile.updates import Update, forget, is_elementwise
@@ -74,7 +74,7 @@ def _update_large(optimizer: torch.optim.Optimizer, arguments: Any, keywords: An
             if reason := _reason_against(optimizer, arguments, keywords):
                 model.leave_step(f"optimizer.{type(optimizer).__name__}", reason)
             else:
-                _update(model, optimizer, parameters, _HIDDEN.setdefault(optimizer, []))
+                _update(model, optimizer, parameters)
 
 
 def _with_closure(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> Any:
@@ -179,10 +179,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _update(
-    model: Model,
-    optimizer: torch.optim.Optimizer,
-    parameters: Sequence[torch.Tensor],
-    hidden: list[tuple[torch.Tensor, torch.Tensor]],
+    model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]
 ) -> None:
     """Update parameters, and hide the gradients of those that were; the others are left to the
     step.
@@ -190,47 +187,34 @@ def _update(
     Copies are made here, one after the other: handing a block to a thread and back takes longer on
     a busy machine.
     """
-    arena, threads = Arena(_OPERANDS * _BLOCK), torch.get_num_threads()
+    updates, threads = model.updates_of(optimizer), torch.get_num_threads()
+    arena, hidden = Arena(_OPERANDS * _BLOCK), _HIDDEN.setdefault(optimizer, [])
     # Threads that wait for each other at every operator on a block take far longer on a busy
     # machine.
     torch.set_num_threads(1)
     try:
-        for update, tensors in _prepared(model, optimizer, parameters):
+        for parameter in parameters:
+            gradient = parameter.grad
+            if gradient is None or not (_is_plain(parameter) and _is_plain(gradient)):
+                continue
+            try:
+                update = updates.of(parameter)
+            except BudgetError as error:
+                model.leave_step(f"optimizer.{type(optimizer).__name__}", str(error))
+                return
+            update.adopt_state()
+            tensors = [parameter, gradient, *update.tensors.values()]
+            if len(tensors) > _OPERANDS or any(
+                (t.shape, t.stride()) != (parameter.shape, parameter.stride()) for t in tensors
+            ):
+                continue
+            model.keep_state(tensors[2:], fresh=not update.begun)
             _update_in_blocks(arena, update, tensors, [*map(model.place_of, tensors)])
-            hidden.append((tensors[0], tensors[1]))
-            tensors[0].grad = None
+            hidden.append((parameter, gradient))
+            parameter.grad = None
     finally:
         torch.set_num_threads(threads)
         arena.close()
-
-
-def _prepared(
-    model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]
-) -> Iterator[tuple[Update, list[torch.Tensor]]]:
-    """Prepare one update after another, with its state where it is to be; each with parameter,
-    gradient and state."""
-    updates = model.updates_of(optimizer)
-    for parameter in parameters:
-        gradient = parameter.grad
-        if (
-            gradient is None
-            or not (_is_plain(parameter) and _is_plain(gradient))
-            or gradient.stride() != parameter.stride()
-        ):
-            continue
-        try:
-            update = updates.of(parameter)
-        except BudgetError as error:
-            model.leave_step(f"optimizer.{type(optimizer).__name__}", str(error))
-            return
-        update.adopt_state()
-        state = list(update.tensors.values())
-        if len(state) > _OPERANDS - 2 or any(
-            (one.shape, one.stride()) != (parameter.shape, parameter.stride()) for one in state
-        ):
-            continue
-        model.keep_state(state, fresh=not update.begun)
-        yield update, [parameter, gradient, *state]
 
 
 @dataclass(frozen=True)

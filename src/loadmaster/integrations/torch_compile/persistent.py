@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import mmap
 import weakref
 from collections.abc import Collection, Iterable, Iterator
@@ -20,13 +19,13 @@ from typing import Any
 import torch
 
 from loadmaster.integrations.torch_compile.captured import View, at_address, on_storage
-from loadmaster.integrations.torch_compile.devices.allocator_hook import survives
-from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+from loadmaster.integrations.torch_compile.cpu_memory import (
     FilePlace,
     SlowFile,
     file_mappings,
     pages,
     place_in_file,
+    survives,
 )
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 
@@ -237,9 +236,8 @@ class PersistentTensors:
         """Make a tensor in the slow memory, contents undefined; also its place. Raises
         `SlowMemoryError`."""
         assert self.file is not None
-        count = math.prod(view.size) * view.dtype.itemsize
-        place = Region(self.file, count)
-        tensor = on_storage(at_address(place.address, count, _CPU), view)
+        place = Region(self.file, view.bytes)
+        tensor = on_storage(at_address(place.address, view.bytes, _CPU), view)
         one = self.of(tensor, movable=True)
         one.place, one.offloaded = place, True
         return tensor, place
@@ -282,7 +280,6 @@ class PersistentTensors:
         for one, away in here:
             if away or one.home is None:
                 one.leave_changed_file()
-        for one, away in here:
             if away:
                 one.reserve(self.file)
         for one, away in here:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +22,7 @@ from loadmaster.core.errors import BudgetError, CapacityError
 from loadmaster.core.provenance import Label, Provenance
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.captured import Owner, views
-from loadmaster.integrations.torch_compile.devices.cpu_memory import DeviceMemory
+from loadmaster.integrations.torch_compile.cpu_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.updates import Traced
 from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.decisions import (
@@ -41,8 +41,8 @@ from loadmaster.placement.sequence import (
     Operand,
     StoredKind,
     StoredTensor,
+    least_bytes,
 )
-from loadmaster.placement.strategies.result import least_bytes
 from loadmaster.placement.timing import time_moves
 
 _SMALL, _SMALL_SHARE = 64 << 10, 0.02
@@ -159,8 +159,24 @@ def overlapped(
     bound of `place_by_program`, whose own answers were not packed below the ceilings without more
     rounds.
     """
-    stretch = _Stretch(sequence, limits, placement)
-    moves = stretch.to_fast(stretch.to_slow(placement.moves))
+    stretch, moves, link = _Stretch(sequence, limits, placement), [*placement.moves], sequence.link
+    seconds = [kernel.algorithms[0].seconds for kernel in sequence.kernels]
+    starts = np.concatenate(([0.0], np.cumsum(seconds)))  # of kernels, without copies
+    free, busy = 0.0, float("inf")
+    for i, move in enumerate(moves):
+        if not move.to_fast:
+            takes = sequence.tensors[move.tensor].bytes / link.asynchronous_to_slow
+            free = max(free, starts[move.start]) + takes
+            moves[i] = stretch.later(move, int(np.searchsorted(starts, free)))
+    # Those to the fast memory begin once a valid copy is in the slow one.
+    valid = [(move.tensor, move.end) for move in moves if not move.to_fast]
+    for i, move in reversed([*enumerate(moves)]):
+        if move.to_fast:
+            takes = sequence.tensors[move.tensor].bytes / link.asynchronous_to_fast
+            busy = min(busy, starts[move.end]) - takes
+            before = (end for t, end in valid if t == move.tensor and end <= move.end)
+            earliest = int(np.searchsorted(starts, busy, side="right")) - 1
+            moves[i] = stretch.earlier(move, max(earliest, 0, *before))
     moves.sort(key=lambda move: (move.start, move.to_fast, move.end))
     stays = [Stay(t, *span) for t, spans in sorted(stretch.stays.items()) for span in spans]
     return TensorPlacement(tuple(stays), tuple(moves), placement.algorithms)
@@ -171,8 +187,6 @@ class _Stretch:
 
     Attributes
     ----------
-    starts
-        Seconds at which kernels start without copies.
     stays
         Spans [start, end] of every tensor in the fast memory, which grow.
     room
@@ -181,46 +195,12 @@ class _Stretch:
 
     def __init__(self, sequence: KernelSequence, limits: Ints, placement: TensorPlacement) -> None:
         self.sequence = sequence
-        seconds = [kernel.algorithms[0].seconds for kernel in sequence.kernels]
-        self.starts = np.concatenate(([0.0], np.cumsum(seconds)))
         self.stays: dict[int, list[list[int]]] = defaultdict(list)
         for stay in sorted(placement.stays, key=lambda stay: stay.start):
             self.stays[stay.tensor].append([stay.start, stay.end])
         self.room = limits.astype(np.int64) - fast_bytes(sequence, placement)
 
-    def to_slow(self, moves: Sequence[Move]) -> list[Move]:
-        """Stretch copies to the slow memory."""
-        free, found = 0.0, []
-        for move in moves:
-            if not move.to_fast:
-                seconds = self._bytes(move) / self.sequence.link.asynchronous_to_slow
-                free = max(free, self.starts[move.start]) + seconds
-                move = self._later(move, int(np.searchsorted(self.starts, free)))
-            found.append(move)
-        return found
-
-    def to_fast(self, moves: list[Move]) -> list[Move]:
-        """Stretch copies to the fast memory, which begin once a valid copy is in the slow one."""
-        busy, found = float("inf"), []
-        for move in reversed(moves):
-            if move.to_fast:
-                seconds = self._bytes(move) / self.sequence.link.asynchronous_to_fast
-                busy = min(busy, self.starts[move.end]) - seconds
-                valid = [
-                    other.end
-                    for other in moves
-                    if (other.tensor, other.to_fast) == (move.tensor, False)
-                    and other.end <= move.end
-                ]
-                earliest = int(np.searchsorted(self.starts, busy, side="right")) - 1
-                move = self._earlier(move, max([earliest, 0, *valid]))
-            found.append(move)
-        return found[::-1]
-
-    def _bytes(self, move: Move) -> int:
-        return self.sequence.tensors[move.tensor].bytes
-
-    def _later(self, move: Move, until: int) -> Move:
+    def later(self, move: Move, until: int) -> Move:
         """Stretch a copy to the slow memory: the tensor stays in the fast one until position
         ``until`` at most."""
         size, spans = int(self.sequence.sizes[move.tensor]), self.stays[move.tensor]
@@ -241,7 +221,7 @@ class _Stretch:
         own[1] = max(own[1], end)
         return Move(move.tensor, False, move.start, end)
 
-    def _earlier(self, move: Move, since: int) -> Move:
+    def earlier(self, move: Move, since: int) -> Move:
         """Prefetch: stretch a copy to the fast memory so that it starts at position ``since`` at
         the earliest."""
         size, spans = int(self.sequence.sizes[move.tensor]), self.stays[move.tensor]
@@ -278,17 +258,14 @@ _KINDS = {
     Owner.CALLER: StoredKind.WEIGHT,
     Owner.RETURNED: StoredKind.OUTPUT,
 }
-_OPERANDS, _SMALLER = (
-    "the operator itself",
-    "a smaller batch, shorter sequences or a smaller layer make it smaller",
-)
-_GIVEN, _RESULTS, _HELD, _GRADIENTS, _OTHERS, _OUTSIDE = (
+_GIVEN, _RESULTS, _HELD, _GRADIENTS, _OTHERS, _OUTSIDE, _OPERANDS = (
     "inputs, and parameters that do not move",
     "results",
     "results of earlier graphs and steps",
     "gradients that do not move",
     "parameters of other graphs",
     "what operators allocate outside of the plan",
+    "the operator itself",
 )
 _CHANGES = {
     _GIVEN: "a smaller batch gives back what inputs take of it",
@@ -300,8 +277,10 @@ _CHANGES = {
     ),
     _OTHERS: "one graph without breaks (fullgraph=True) gives back up to all of it",
     _OUTSIDE: "a smaller batch gives back some of it",
+    _OPERANDS: "a smaller batch, shorter sequences or a smaller layer make it smaller",
 }
-"""What holds fast memory outside of the arena, and the change that gives most of it back."""
+"""What holds fast memory, outside of the arena but for the operator itself, and the change that
+gives most of it back."""
 
 
 @dataclass(frozen=True)
@@ -402,7 +381,7 @@ def problem_of(
     they move.
     """
     storages, alignment = traced.storages, memory.alignment
-    used = (s for call in traced.calls for s in (*call.reads, *call.writes))
+    used = (s for call in traced.calls for s in call.storages)
     planned = [
         s
         for s in dict.fromkeys(used)
@@ -415,7 +394,7 @@ def problem_of(
     for call, profile, second in zip(traced.calls, traced.profiles, seconds.tolist(), strict=True):
         operands = tuple(
             Operand(numbers[s], s in call.reads, s in call.writes, slow_seconds=_CANNOT)
-            for s in dict.fromkeys((*call.reads, *call.writes))
+            for s in call.storages
             if s in numbers
         )
         workspace = -(-profile.workspace // alignment) * alignment
@@ -582,11 +561,8 @@ def _advice(problem: Problem, failed: int, least: int) -> str:
     back."""
     held = {holder: int(bytes[failed]) for holder, bytes in problem.holders.items()}
     held[_OPERANDS] = least - sum(held.values())
-    most = max(held, key=lambda holder: held[holder])
-    return (
-        f"most is held by {most}, {format_bytes(held[most])}:"
-        f" {(_CHANGES | {_OPERANDS: _SMALLER})[most]}"
-    )
+    most = max(held, key=held.__getitem__)
+    return f"most is held by {most}, {format_bytes(held[most])}: {_CHANGES[most]}"
 
 
 def _seconds_of_reads(problem: Problem, moving: frozenset[int]) -> float:
@@ -683,9 +659,11 @@ def _pack(
         Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=step)
         for k, kernel in enumerate(sequence.kernels)
     ]
-    offsets = None if ceilings is None else _packing([*buffers, *_above(ceilings)], ceilings)
-    if offsets is None:
-        offsets = _packing(buffers, None)  # to see where it sticks out
+    offsets = None
+    if ceilings is not None:
+        offsets = _packing([*buffers, *_above(ceilings)], int(ceilings.max(initial=0)))
+    if offsets is None:  # to see where it sticks out
+        offsets = _packing(buffers, None)
     assert offsets is not None
     top = np.zeros(len(sequence.kernels), dtype=np.int64)
     for buffer, offset in zip(buffers, offsets, strict=False):
@@ -701,9 +679,8 @@ def _pack(
     return Placed(problem, placement, *places, arena, peak, allowed), top
 
 
-def _packing(buffers: list[Buffer], ceilings: Ints | None) -> list[int] | None:
-    """Offsets below the highest of the ceilings; None if none were found."""
-    capacity = None if ceilings is None else int(ceilings.max(initial=0))
+def _packing(buffers: list[Buffer], capacity: int | None) -> list[int] | None:
+    """Offsets below a capacity; None if none were found."""
     effort = Effort.NORMAL.divided(_PACKING_BUDGET_DIVISOR)
     found = allocate(buffers, capacity, effort=effort).offsets
     return None if found is None else found.tolist()
@@ -712,18 +689,22 @@ def _packing(buffers: list[Buffer], ceilings: Ints | None) -> list[int] | None:
 def _resident(top: Ints, allowed: Ints) -> Ints:
     """Bytes of the arena with pages in memory while each kernel runs: those touched before and not
     above a ceiling since."""
-    resident = np.empty_like(top)
-    now = int(allowed[0]) if len(allowed) else 0
-    for k in range(len(top)):
-        now = min(max(now, int(top[k])), int(allowed[k]))
-        resident[k] = now
-    return resident
+    pairs = zip(top.tolist(), allowed.tolist(), strict=True)
+    resident = itertools.accumulate(
+        pairs,
+        lambda now, pair: min(max(now, pair[0]), pair[1]),
+        initial=int(allowed.max(initial=0)),
+    )
+    return np.array([*resident][1:], dtype=np.int64)
 
 
 def _above(ceilings: Ints) -> list[Buffer]:
     """Fixed buffers that occupy the space above the ceilings, so that the other buffers stay
     below."""
     edges = [0, *(np.flatnonzero(np.diff(ceilings)) + 1).tolist(), len(ceilings)]
-    spans = [(a, b, int(ceilings[a])) for a, b in itertools.pairwise(edges) if b > a]
-    top = max((low for *_, low in spans), default=0)
-    return [Buffer(f"above{a}", a, b, top - low, offset=low) for a, b, low in spans if low < top]
+    top = int(ceilings.max(initial=0))
+    return [
+        Buffer(f"above{a}", a, b, top - low, offset=low)
+        for a, b in itertools.pairwise(edges)
+        if b > a and (low := int(ceilings[a])) < top
+    ]

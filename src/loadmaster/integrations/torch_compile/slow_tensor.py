@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from loadmaster.integrations.torch_compile.captured import View, on_storage, view_of
-from loadmaster.integrations.torch_compile.devices.cpu_memory import PAGE, DirectFile, pages
+from loadmaster.integrations.torch_compile.cpu_memory import PAGE, DirectFile, pages
 
 _DENSE = 1.25
 """A block is read in one piece if its bytes, gaps included, are at most this many times those of

@@ -26,7 +26,6 @@ from loadmaster.integrations.torch_compile.captured import (
     Captured,
     Owner,
     Storage,
-    View,
     is_view,
     view_of,
     views,
@@ -34,7 +33,6 @@ from loadmaster.integrations.torch_compile.captured import (
 from loadmaster.integrations.torch_compile.kernel_profile import (
     CallProfile,
     profiled_update,
-    signature,
     stand_ins,
 )
 from loadmaster.integrations.torch_compile.persistent import swap_memory
@@ -193,11 +191,6 @@ class Update:
         self.scalars, self.begun = after, True
         self.count += 1
 
-    def kept_gradient(self) -> torch.Tensor | None:
-        """Return the gradient that was held back, and forget it."""
-        gradient, self.gradient = self.gradient, None
-        return gradient
-
     def step_on(
         self,
         scalars: dict[str, Any] | None,
@@ -253,15 +246,21 @@ class Update:
         if self.begun:
             self.tensors = {name: there[name] for name in self.tensors}
 
-    def profile_key(self, call: Call, captured: Captured) -> Any:
-        """A key that is equal for updates that run alike."""
-        return _form(self.optimizer, self.parameter), signature(replace(call, target=None))
+    @property
+    def likeness(self) -> Any:
+        """Equal for updates that run alike."""
+        return _form(self.optimizer, self.parameter)
+
+    def trial(self) -> Update:
+        """The same update, to be made on operands that are made up."""
+        trial = copy.copy(self)
+        trial.held = False
+        return trial
 
     def profile(self, call: Call, captured: Captured) -> CallProfile:
         """Measure the first update, which makes the state, and a later one: time and
         allocations."""
-        operands, trial = stand_ins(call, captured)[0], copy.copy(self)
-        trial.held = False
+        operands, trial = stand_ins(call, captured)[0], self.trial()
         return profiled_update(trial, lambda: trial(*operands), call.results)
 
 
@@ -276,15 +275,6 @@ def _keep(own: torch.Tensor, made: torch.Tensor) -> None:
         swap_memory(*whole)
     else:
         own.copy_(made)
-
-
-def _small(value: Any, parameter: torch.Tensor, trial: torch.Tensor) -> Any:
-    """State like a parameter's for a trial, where an optimizer makes some before its first step."""
-    return (
-        torch.zeros_like(trial, dtype=value.dtype)
-        if _moves(value) and value.shape == parameter.shape
-        else _copied(value)
-    )
 
 
 def _copied(value: Any) -> Any:
@@ -333,7 +323,8 @@ def step_alone(
 class Updates:
     """The updates of a model's parameters, with one state each, whichever graphs make the update.
 
-    ``left`` are parameters (by ``id``) that the optimizer's own step updates, and ``made`` those
+    ``left`` are parameters (by ``id``) that the optimizer's own step updates, as a backward pass
+    alone does not complete their gradients, and ``made`` those
     that backward passes have updated since that step was last called.
     """
 
@@ -354,11 +345,6 @@ class Updates:
                 self.optimizer, parameter, _template(self.optimizer, parameter, self._forms)
             )
         return known
-
-    def leave(self, parameters: Iterable[int]) -> None:
-        """Leave parameters (by ``id``) to the optimizer: a backward pass alone does not complete
-        their gradients."""
-        self.left.update(parameters)
 
     def leaves(self, parameter: torch.Tensor) -> bool:
         """Whether a parameter is left to the optimizer: also where hooks read its gradient."""
@@ -412,31 +398,41 @@ class Traced(Captured):
         return {s for i, state in self.states.items() if not self.updates[i].begun for s in state}
 
 
-def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> Traced:
+def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Traced:
     """Insert an update after each gradient. Parameters with hooks, or that are given twice, keep
     their gradients."""
-    traced = Traced(**vars(captured))
-    first, second = captured.parts
+    first, second = traced.parts
     if len(second.returned) != len(first.given):
         return traced
     mine, uses = updates.wanted(), Counter(view.storage for view in views(first.given))
-    storages, calls = list(captured.storages), list(captured.calls)
+    storages, calls = list(traced.storages), list(traced.calls)
     added: list[tuple[int, Call]] = []
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
         if is_view(slot) and is_view(gradient) and id(given[i]) in mine and uses[slot.storage] == 1:
             update = traced.updates[i] = updates.of(given[i])
-            traced.states[i] = {}
+            state: dict[int, torch.Tensor] = {}
+            traced.states[i] = state
             own = storages[slot.storage].name
             for name, tensor in update.tensors.items():
-                traced.states[i][len(storages)] = tensor
+                state[len(storages)] = tensor
                 bytes = tensor.untyped_storage().nbytes()
                 storages.append(Storage(f"{own}.{name}", bytes, Owner.CALLER))
             needed = [
                 k
                 for k, c in enumerate(calls)
-                if slot.storage in (*c.reads, *c.writes) or gradient.storage in c.writes
+                if slot.storage in c.storages or gradient.storage in c.writes
             ]
-            call = _update_call(f"update_{own}", update, slot, gradient, traced.states[i])
+            made = tuple(view_of(tensor, s) for s, tensor in state.items())
+            reads = tuple(dict.fromkeys((slot.storage, gradient.storage, *state)))
+            call = Call(
+                f"update_{own}",
+                update,
+                (slot, gradient, *made),
+                {},
+                made,
+                reads,
+                (slot.storage, *state),
+            )
             added.append((max([second.first - 1, *needed]) + 1, call))
     for position, call in sorted(added, key=lambda pair: -pair[0]):
         calls.insert(position, call)
@@ -449,16 +445,6 @@ def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> 
             storages[view.storage] = replace(storage, owner=Owner.PLAN)
     parts = first, replace(second, end=len(calls), returned=returned)
     return replace(traced, storages=storages, calls=calls, parts=parts)
-
-
-def _update_call(
-    name: str, update: Update, slot: View, gradient: View, state: dict[int, torch.Tensor]
-) -> Call:
-    """The call of an update of the parameter in ``slot``, with its ``state`` by storage."""
-    made = tuple(view_of(tensor, s) for s, tensor in state.items())
-    written = (slot.storage, *state)
-    reads = tuple(dict.fromkeys((slot.storage, gradient.storage, *state)))
-    return Call(name, update, (slot, gradient, *made), {}, made, reads, written)
 
 
 def _hooked(parameter: torch.Tensor) -> bool:
@@ -485,16 +471,19 @@ def _template(
 ) -> dict[str, Any]:
     """Return the state after a first step, as fake tensors and numbers."""
     key = _form(optimizer, parameter)
+    # The whole takes as much memory as a step.
+    shape = (1,) * parameter.dim() if is_elementwise(optimizer) else parameter.shape
     if key not in known:
-        # The whole takes as much memory as a step.
-        shape = (1,) * parameter.dim() if is_elementwise(optimizer) else parameter.shape
         trial, gradient = (
             torch.full(shape, 0.5, dtype=parameter.dtype, device=parameter.device) for _ in range(2)
         )
         try:
             with torch.no_grad(), torch.inference_mode(False):
+                # Some make state before their first step.
                 begun = {
-                    name: _small(value, parameter, trial)
+                    name: torch.zeros_like(trial, dtype=value.dtype)
+                    if _moves(value) and value.shape == parameter.shape
+                    else _copied(value)
                     for name, value in optimizer.state.get(parameter, {}).items()
                 }
                 group = group_of(optimizer, parameter)
@@ -504,18 +493,12 @@ def _template(
                 f"optimizer {type(optimizer).__name__} cannot update one parameter after another"
                 f" ({error}): call its step() yourself"
             ) from error
-        like = torch.empty_like(parameter, device="meta")
-        known[key] = {
-            name: value
-            if not _moves(value)
-            else torch.empty_like(like, dtype=value.dtype)
-            if value.shape == trial.shape
-            else value.to("meta")
-            for name, value in state.items()
-        }
+        known[key] = {n: v.to("meta") if _moves(v) else v for n, v in state.items()}
     return {
-        name: torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-        if _moves(value)
-        else value
+        name: value
+        if not _moves(value)
+        else torch.empty_like(parameter, dtype=value.dtype)
+        if value.shape == shape
+        else torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
         for name, value in known[key].items()
     }

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadmaster.core.arrays import Bits, Floats, Ints
-from loadmaster.placement.autotm.copy_windows import CopyWindows
 from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays
 from loadmaster.placement.sequence import CopyLink
 
@@ -124,7 +123,7 @@ def copy_costs(
     tensor, kernel = arrays.tensor, arrays.kernel
     if link is None:
         return arrays.to_fast[tensor], arrays.to_slow[tensor]
-    memory, windows = prices.memory, CopyWindows(arrays)
+    memory, before, since = prices.memory, arrays.last_write_before, arrays.last_write
     out, back = (
         prices.to_slow / link.asynchronous_to_slow,
         prices.to_fast / link.asynchronous_to_fast,
@@ -138,16 +137,12 @@ def copy_costs(
     rounding_error = rent[-1] * len(rent) * 2.0**-52
     following = np.where(arrays.following > np.arange(len(kernel)), kernel[arrays.following], 0)
     waits = _least(rent[1:] + out, kernel + 1, following) - rent[kernel + 1] - rounding_error
-    held = (
-        _least(back - rent[:-1], np.maximum(windows.before, 0), kernel)
-        + rent[kernel]
-        - rounding_error
-    )
+    held = _least(back - rent[:-1], np.maximum(before, 0), kernel) + rent[kernel] - rounding_error
     leaving = np.maximum(leaving, np.where(following > 0, np.minimum(waits, to_slow), 0.0))
-    returning = np.maximum(returning, np.where(windows.before >= 0, np.minimum(held, to_fast), 0.0))
+    returning = np.maximum(returning, np.where(before >= 0, np.minimum(held, to_fast), 0.0))
     # A dirty tensor may be copied as soon as nothing changes it, though it stays in use.
-    used = _least(out, np.maximum(windows.since, 0), kernel + 1)
-    used = np.where(windows.since < 0, out.min(initial=np.inf), used)
+    used = _least(out, np.maximum(since, 0), kernel + 1)
+    used = np.where(since < 0, out.min(initial=np.inf), used)
     size = arrays.bytes[tensor].astype(np.float64) * (1 - _ROUNDING)
     cost: Floats = size * np.minimum(leaving, np.minimum(used, to_slow))
     return size * returning, cost

@@ -33,7 +33,6 @@ from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.linear_program import LinearProgram, Solved
 from loadmaster.core.progress import NO_DEADLINE, Deadline
 from loadmaster.placement.autotm.bound import Prices
-from loadmaster.placement.autotm.copy_windows import CopyWindows, broken_intervals
 from loadmaster.placement.autotm.sequence_arrays import (
     LiveRange,
     SequenceArrays,
@@ -54,6 +53,15 @@ _ROUNDS, _INTERVALS = 60, 60
 _GAIN, _PATIENCE = 1e-4, 3
 """Share of the objective that one of so many rounds must gain for another to be worth it: some gain
 nothing before others that do."""
+
+_LONGEST = 512
+"""Kernels in the longest interval that is looked at."""
+_APART = 2
+"""Intervals of which both ends are no further apart than this say nearly the same."""
+_LOOKED_AT = 20_000
+"""Intervals looked at, those that a solution breaks most first."""
+_LEAST_MISSING = 1e-4
+"""Bytes, in units of the program, that must be missing for an interval to be worth a row."""
 
 
 class Shares(NamedTuple):
@@ -361,13 +369,12 @@ class PlacementProgram:
         model.entries(rows[arrays.kernel[leaves] + 1], stay, self._size[leaves])
         self._occupy(self.waiting[:-1])
         # Copies out that must be complete before the next use in the same step.
-        self.windows = CopyWindows(arrays)
         needed = stays[(arrays.reads[stays] > 0) & ~self.is_first[stays]]
-        needed = needed[self.windows.since[self.before[needed]] >= 0]
+        needed = needed[self.arrays.last_write[self.before[needed]] >= 0]
         before, size = self.before[needed], self._size[needed]
         parts = [(column, size) for column in self._dirty_after(before)]
         self._leaving = _Copies(
-            self.windows.since[before],
+            self.arrays.last_write[before],
             arrays.kernel[needed],
             [*parts, (self.dirty[needed], -size)],
             self.drained,
@@ -386,9 +393,9 @@ class PlacementProgram:
         rows = self._sum((self.arrived,), (*before, self.block_in), low=0.0)
         reads = np.flatnonzero(arrays.reads)
         model.entries(rows[arrays.kernel[reads]], self.arrives[reads], self._size[reads])
-        after = reads[self.windows.before[reads] >= 0]
+        after = reads[self.arrays.last_write_before[reads] >= 0]
         self._returning = _Copies(
-            self.windows.before[after],
+            self.arrays.last_write_before[after],
             arrays.kernel[after],
             [(self.arrives[after], self._size[after])],
             self.fetched,
@@ -508,3 +515,54 @@ def _scattered(mask: Mask, columns: Ints) -> Ints:
     spread = np.full(len(mask), _NONE)
     spread[mask] = columns
     return spread
+
+
+def broken_intervals(
+    begin: Ints, end: Ints, bytes_: Floats, moved: Floats, blocking: Floats, most: int
+) -> list[tuple[int, int]]:
+    """Find intervals of positions in which fewer bytes are copied than copies whose windows lie
+    within need; those most short first.
+
+    What holds for all copies whose windows lie within an interval holds for their sum: an engine
+    must move all those bytes within it. Such rows are added where a solution breaks them, as cuts
+    for preemptive scheduling with release times and deadlines (Horn, 1974).
+
+    ``moved`` are bytes that an engine moves while each kernel runs, ``blocking`` those copied at
+    positions. O(kernels x longest interval).
+    """
+    positions, longest = len(moved) + 1, min(len(moved), _LONGEST)
+    within = np.zeros((positions, longest + 1))
+    short = end - begin <= longest
+    np.add.at(within, (begin[short], (end - begin)[short]), bytes_[short])
+    np.cumsum(within, axis=1, out=within)
+    for first in range(positions - 2, -1, -1):
+        within[first, 1:] += within[first + 1, :-1]
+    starts = np.arange(positions)
+    ends = np.minimum(starts[:, None] + np.arange(longest + 1), positions - 1)
+    total, blocked = np.append(0.0, moved.cumsum()), np.append(0.0, blocking.cumsum())
+    last = np.minimum(ends + 1, len(blocking))
+    missing = within - (
+        total[ends]
+        - total[starts, None]
+        + blocked[last]
+        - blocked[np.minimum(starts, len(blocking)), None]
+    )
+    return _distinct(missing, ends, most)
+
+
+def _distinct(missing: Floats, ends: Ints, most: int) -> list[tuple[int, int]]:
+    flat = missing.reshape(-1)
+    worst = np.argpartition(-flat, min(_LOOKED_AT, len(flat) - 1))[:_LOOKED_AT]
+    worst = worst[flat[worst] > _LEAST_MISSING]
+    worst = worst[np.lexsort((worst, -flat[worst]))]
+    found: list[tuple[int, int]] = []
+    for row, column in zip(*np.unravel_index(worst, missing.shape), strict=True):
+        interval = int(row), int(ends[row, column])
+        if all(
+            abs(interval[0] - other[0]) > _APART or abs(interval[1] - other[1]) > _APART
+            for other in found
+        ):
+            found.append(interval)
+            if len(found) == most:
+                break
+    return found

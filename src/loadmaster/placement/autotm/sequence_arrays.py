@@ -108,6 +108,26 @@ class SequenceArrays:
         """The sequence as native code searches it, checked once."""
         return self.problem_with(self.to_fast[self.tensor], self.to_slow[self.tensor])
 
+    @cached_property
+    def last_write(self) -> Ints:
+        """The position after the last write up to each use, from which on the tensor may be copied
+        out; 0 for inputs at first, which are dirty, and -1 for writes of an earlier step."""
+        written = np.where(self.writes > 0, self.kernel + 1, -1)
+        supplied = (self.live_range == LiveRange.INPUT)[self.tensor]
+        base = self.tensor * (self.kernel_count + 2)
+        last: Ints = (
+            np.maximum.accumulate(base + np.where(supplied, np.maximum(written, 0), written)) - base
+        )
+        return np.maximum(last, -1)
+
+    @cached_property
+    def last_write_before(self) -> Ints:
+        """The same before each use, from which on the tensor may be copied in for it."""
+        begins = self.first[:-1][np.diff(self.first) > 0]
+        before = np.append(-1, self.last_write[:-1])[: len(self.kernel)]
+        before[begins] = np.where(self.live_range[self.tensor[begins]] == LiveRange.INPUT, 0, -1)
+        return before
+
     def problem_with(self, to_fast: Floats, to_slow: Floats) -> _native.PlacementProblem:
         """Return the problem with these seconds for a copy in before each use and a copy out after
         it, shape (uses,) each."""

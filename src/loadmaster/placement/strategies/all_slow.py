@@ -7,11 +7,13 @@ from dataclasses import replace
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import CapacityError
 from loadmaster.placement.decisions import all_slow
-from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.sequence import (
+    KernelSequence,
+    must_be_fast,
+)
 from loadmaster.placement.strategies.result import (
     BaselineResult,
     fitting_algorithms,
-    must_be_fast,
     timed,
 )
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Stay, TensorPlacement
-from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.sequence import (
+    KernelSequence,
+    must_be_fast,
+)
 from loadmaster.placement.strategies.result import (
     BaselineResult,
     does_not_fit,
     fitting_algorithms,
-    must_be_fast,
     timed,
 )
 

@@ -11,12 +11,15 @@ from collections import OrderedDict
 
 from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
-from loadmaster.placement.sequence import KernelSequence, StoredKind
+from loadmaster.placement.sequence import (
+    KernelSequence,
+    StoredKind,
+    must_be_fast,
+)
 from loadmaster.placement.strategies.result import (
     BaselineResult,
     does_not_fit,
     fitting_algorithms,
-    must_be_fast,
     timed,
 )
 

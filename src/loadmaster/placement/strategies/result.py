@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-
-import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import CapacityError
 from loadmaster.placement.decisions import TensorPlacement, fast_bytes
-from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.sequence import KernelSequence, least_bytes, must_be_fast
 from loadmaster.placement.timing import moved_bytes, time_moves
 
 
@@ -30,32 +27,6 @@ def timed(sequence: KernelSequence, placement: TensorPlacement) -> BaselineResul
     peak = int(fast_bytes(sequence, placement).max(initial=0))
     return BaselineResult(
         time_moves(sequence, placement).total, moved_bytes(sequence, placement), peak, placement
-    )
-
-
-def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
-    """Return for every kernel the tensors that it cannot use in the slow memory, with any
-    algorithm."""
-    needed: list[set[int]] = []
-    for kernel in sequence.kernels:
-        here = set()
-        for o, operand in enumerate(kernel.operands):
-            alone = [o == other for other in range(len(kernel.operands))]
-            if math.isinf(operand.slow_seconds) or math.isinf(kernel.seconds(alone)):
-                here.add(operand.tensor)
-        needed.append(here)
-    return needed
-
-
-def least_bytes(sequence: KernelSequence) -> Ints:
-    """Return the bytes of fast memory without which each kernel cannot run, shape (kernels,)."""
-    return np.array(
-        [
-            sum(int(sequence.sizes[t]) for t in needed)
-            + min(algorithm.workspace for algorithm in kernel.algorithms)
-            for kernel, needed in zip(sequence.kernels, must_be_fast(sequence), strict=True)
-        ],
-        dtype=np.int64,
     )
 
 

@@ -27,12 +27,15 @@ import torch
 from torch import nn
 
 from loadmaster.core.errors import ModelError, RuntimeUnavailable, package
+from loadmaster.core.provenance import Label
+from loadmaster.core.units import parse_bytes_of
 from loadmaster.integrations.torch_compile.compare.measurement import (
+    STATED,
     HighWater,
     return_freed_memory,
     status_bytes,
 )
-from loadmaster.integrations.torch_compile.devices.cpu_memory import (
+from loadmaster.integrations.torch_compile.cpu_memory import (
     WeightFile,
     large_pages,
     return_freed_blocks,
@@ -155,14 +158,12 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
     _answer()
     for _ in sys.stdin:
         start, busy = time.perf_counter(), time.process_time()
-        row: dict[str, Any] = {"token": decoder.next()}
-        row |= {
-            "seconds": time.perf_counter() - start,
-            "token_cpu_seconds": time.process_time() - busy,
-        }
-        if model is not None:
-            row |= _taken_by_token(model)
-        _answer(**row)
+        _answer(
+            token=decoder.next(),
+            seconds=time.perf_counter() - start,
+            token_cpu_seconds=time.process_time() - busy,
+            **({} if model is None else _taken_by_token(model)),
+        )
 
 
 def _taken_by_token(model: Model) -> dict[str, Any]:
@@ -186,14 +187,14 @@ def _warm_up(spot: str, way: str) -> None:
     if way == WAYS[0]:
         from transformers import LlamaConfig, LlamaForCausalLM
 
-        sizes: dict[str, Any] = {
-            "vocab_size": 64,
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-        }
-        small: nn.Module = LlamaForCausalLM(LlamaConfig(**sizes))
+        sizes = LlamaConfig(
+            vocab_size=64,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+        )
+        small: nn.Module = LlamaForCausalLM(sizes)
         small.eval()
         decoder = Decoder(
             small,
@@ -231,8 +232,7 @@ def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> n
 
 
 def _answer(**row: Any) -> None:
-    sys.__stdout__.write(json.dumps(row) + "\n")  # type: ignore[union-attr]
-    sys.__stdout__.flush()  # type: ignore[union-attr]
+    print(json.dumps(row), file=sys.__stdout__, flush=True)
 
 
 @dataclass
@@ -312,8 +312,6 @@ def generate(
 
     A percentage is of the weights' bytes on disk. Raises `ModelError` and `RuntimeUnavailable`.
     """
-    from loadmaster.core.units import parse_bytes_of
-
     if tokens < 2:
         raise ModelError(
             "--generate: write at least 2 tokens, as the first includes compiling and reading the"
@@ -349,6 +347,8 @@ def generate(
         "limited_by": limited_by(ours, read),
         "tokens_equal": all(tokens == same["loadmaster"] for tokens in same.values()),
         "rivals": figures,
+        "budget_kept": ours["measured_peak"] <= budget + STATED,
+        "label": Label.MEASURED,
     }
 
 

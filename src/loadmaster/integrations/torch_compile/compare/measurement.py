@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
+from loadmaster.integrations.torch_compile.cpu_memory import return_freed_blocks
 
 STATED = 8 << 20
 """Bytes that a process takes outside of the plan: Python objects, tables of the kernels' libraries,
@@ -25,22 +25,18 @@ _SMALL, _LARGE = 128 << 10, 32 << 20
 most."""
 
 
-def return_freed_memory() -> None:
-    """Have glibc return freed blocks of 128 KiB and more to the system at once; otherwise they
-    count until the process ends."""
-    _set_thresholds(_SMALL)
+def return_freed_memory(least: int = _SMALL) -> None:
+    """Have glibc return freed blocks of 128 KiB, or ``least`` bytes, and more to the system at
+    once; otherwise they count until the process ends."""
+    library = ctypes.CDLL(None)
+    for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+        library.mallopt(option, least)
 
 
 def keep_freed_memory() -> None:
     """Have glibc keep freed memory for later allocations, as it does by itself in a process that
     allocates much."""
-    _set_thresholds(_LARGE)
-
-
-def _set_thresholds(bytes: int) -> None:
-    library = ctypes.CDLL(None)
-    for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
-        library.mallopt(option, bytes)
+    return_freed_memory(_LARGE)
 
 
 def status_bytes(process: int | str = "self") -> dict[str, int]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from loadmaster.integrations.torch_compile.backend import compiled_by, unplanned
 from loadmaster.integrations.torch_compile.captured import view_of
-from loadmaster.integrations.torch_compile.devices.cpu_memory import SlowFile, pages
+from loadmaster.integrations.torch_compile.cpu_memory import SlowFile, pages
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 
 _SMALLEST = 64 << 10
@@ -31,12 +32,9 @@ class SavedToFile:
     def __init__(self, file: SlowFile, kept: Callable[[torch.Tensor], bool]) -> None:
         self.file, self.kept = file, kept
 
-    def hooks(self) -> AbstractContextManager[Any]:
+    def hooks(self) -> Any:
         """Have autograd save tensors to the file inside the block."""
-        hooks: AbstractContextManager[Any] = torch.autograd.graph.saved_tensors_hooks(
-            self._pack, self._unpack
-        )
-        return hooks
+        return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
 
     def _pack(self, tensor: torch.Tensor) -> Any:
         if tensor.nbytes < _SMALLEST or self.kept(tensor):
@@ -93,25 +91,15 @@ def checkpointed(module: nn.Module) -> Iterator[None]:
             del block.forward
 
 
-def budgeted_backend(share: float) -> Callable[..., Any]:
-    """A backend that recomputes by PyTorch's ``activation_memory_budget``, and runs the same
-    kernels as ours."""
-    from functorch.compile import min_cut_rematerialization_partition
+def unmoved_backend(share: float | None = None) -> Callable[..., Any]:
+    """A backend that runs the same kernels as ours, without a plan; with a ``share`` it recomputes
+    by PyTorch's ``activation_memory_budget``."""
+    from functorch.compile import default_partition, min_cut_rematerialization_partition
 
-    return _plain_backend(min_cut_rematerialization_partition, activation_memory_budget=share)
-
-
-def unmoved_backend() -> Callable[..., Any]:
-    """A backend that runs the same graphs as ours, without a plan."""
-    from functorch.compile import default_partition
-
-    return _plain_backend(default_partition)
-
-
-def _plain_backend(partition: Any, **settings: Any) -> Callable[..., Any]:
-    from loadmaster.integrations.torch_compile.backend import compiled_by, unplanned
-
-    return compiled_by(unplanned, unplanned, partition, **settings)
+    if share is None:
+        return compiled_by(unplanned, unplanned, default_partition)
+    partition = min_cut_rematerialization_partition
+    return compiled_by(unplanned, unplanned, partition, activation_memory_budget=share)
 
 
 def exported(module: nn.Module) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ whole kernel.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -82,17 +82,22 @@ def along(
     call: Call,
     operands: Sequence[int],
     results: Sequence[int],
-    keywords: Mapping[str, int] | None = None,
+    keywords: int = WHOLE,
     **more: Any,
 ) -> Cut:
-    """Make a cut from dimensions by the position of arguments, of which some may be no tensors;
-    those not named are `WHOLE`."""
-    dims = []
-    for i, argument in enumerate(call.arguments):
-        dims += [operands[i] if i < len(operands) else WHOLE for _ in views(argument)]
-    for name, argument in call.keywords.items():
-        dims += [(keywords or {}).get(name, WHOLE) for _ in views(argument)]
-    return Cut(tuple(dims), tuple(results), **more)
+    """Make a cut from dimensions by the position of arguments, of which some may be no tensors, and
+    one for tensors among the keywords; arguments beyond ``operands`` are `WHOLE`."""
+    beyond = itertools.repeat(WHOLE, len(call.arguments))
+    given = zip(call.arguments, itertools.chain(operands, beyond), strict=False)
+    pairs = [*given, (call.keywords, keywords)]
+    return Cut(tuple(dim for own, dim in pairs for _ in views(own)), tuple(results), **more)
+
+
+def _broadcast(view: View, size: Sequence[int], dim: int) -> int:
+    """The dimension of an operand that is broadcast to ``size`` from the right; `WHOLE` where it
+    has one element."""
+    own = dim - len(size) + len(view.size)
+    return own if own >= 0 and view.size[own] == size[dim] else WHOLE
 
 
 _Rule: TypeAlias = Callable[[Call], Iterable[Cut]]
@@ -116,22 +121,16 @@ def _elementwise(call: Call) -> Iterator[Cut]:
     result = call.results[0]
     if len(call.results) != 1 or result is None or result.storage in call.reads:
         return
-    for dim, length in enumerate(result.size):
-        operands = []
-        for view in views((call.arguments, call.keywords)):
-            own = dim - (len(result.size) - len(view.size))
-            operands.append(own if own >= 0 and view.size[own] == length else WHOLE)
-        yield Cut(tuple(operands), (dim,))
+    tensors = list(views((call.arguments, call.keywords)))
+    for dim in range(len(result.size)):
+        yield Cut(tuple(_broadcast(view, result.size, dim) for view in tensors), (dim,))
 
 
 def _product(call: Call) -> Iterator[Cut]:
     """Cut by rows or columns; sums, too, where nothing is added to them."""
     added = call.arguments[:-2]
     for dim, dims in enumerate(((0, WHOLE), (WHOLE, 1))):
-        own = [dim - 2 + len(view.size) for view in added]
-        own = [
-            d if d >= 0 and view.size[d] > 1 else WHOLE for d, view in zip(own, added, strict=True)
-        ]
+        own = [_broadcast(view, call.results[0].size, dim) for view in added]
         yield Cut((*own, *dims), (dim,))
     if not added:
         yield Cut((1, 0), (SUM,))
@@ -164,21 +163,14 @@ def _picked(call: Call) -> Iterator[Cut]:
     indexed = [i for i, index in enumerate(call.arguments[1]) if index is not None]
     if not indexed or indexed[-1] - indexed[0] >= len(indexed):
         return
-    puts = call.kind.endswith("index_put")
-    given = (call.arguments[0], *((call.arguments[2],) if puts else ()), call.results[0])
-    indices = [WHOLE] * len(indexed)
+    table, values = call.arguments[0], call.arguments[2:3]  # values only where they are put
+    ranks = [len(call.arguments[1][i].size) for i in indexed]
+    if any(len(view.size) != len(table.size) - len(ranks) + max(ranks) for view in values):
+        return  # not all dimensions of what they are put into
+    indices, given = [WHOLE] * len(indexed), (table, *values, call.results[0])
     for dim in range(indexed[0]):
-        if len({len(view.size) > dim and view.size[dim] for view in given}) == 1 and (
-            not puts or _as_indexed(call)
-        ):
-            yield Cut((dim, *indices, *((dim,) if puts else ())), (dim,))
-
-
-def _as_indexed(call: Call) -> bool:
-    """Whether the values that are put have all dimensions of what they are put into."""
-    table, indices, values = call.arguments[:3]
-    ranks = [len(index.size) for index in indices if index is not None]
-    return len(values.size) == len(table.size) - len(ranks) + max(ranks)
+        if len({len(view.size) > dim and view.size[dim] for view in given}) == 1:
+            yield Cut((dim, *indices, *(dim for _ in values)), (dim,))
 
 
 def _filled(sizes: int) -> _Rule:
@@ -215,21 +207,13 @@ def _convolution_backward(call: Call) -> Iterator[Cut]:
 
 
 def _layer_norm(call: Call) -> Iterator[Cut]:
-    for dim in range(len(call.arguments[0].size) - len(call.arguments[1])):
-        yield along(call, (dim,), (dim, dim, dim))
-
-
-def _layer_norm_backward(call: Call) -> Iterator[Cut]:
-    for dim in range(len(call.arguments[0].size) - len(call.arguments[2])):
-        yield along(call, (dim, dim, WHOLE, dim, dim), (dim, SUM, SUM))
-
-
-def _group_norm(call: Call) -> Iterator[Cut]:
-    yield along(call, (0,), (0, 0, 0), lengths=frozenset({(3, None)}))
-
-
-def _group_norm_backward(call: Call) -> Iterator[Cut]:
-    yield along(call, (0, 0, 0, 0), (0, SUM, SUM), lengths=frozenset({(5, None)}))
+    """Cut along what is not normalised."""
+    backward = call.kind.endswith("backward")
+    for dim in range(len(call.arguments[0].size) - len(call.arguments[2 if backward else 1])):
+        if backward:
+            yield along(call, (dim, dim, WHOLE, dim, dim), (dim, SUM, SUM))
+        else:
+            yield along(call, (dim,), (dim, dim, dim))
 
 
 def _channels(call: Call) -> Iterator[Cut]:
@@ -264,10 +248,8 @@ def _attention(call: Call) -> Iterator[Cut]:
     for dim in range(2):
         if query.size[dim] != key.size[dim]:
             continue
-        own = WHOLE if mask is None else dim - (len(query.size) - len(mask.size))
-        if mask is None or own < 0 or mask.size[own] == 1:
-            own = WHOLE
-        yield along(call, (dim,) * 6, (dim,) * len(call.results), {"attn_mask": own})
+        own = WHOLE if mask is None else _broadcast(mask, query.size, dim)
+        yield along(call, (dim,) * 6, (dim,) * len(call.results), own)
 
 
 _RULES: tuple[tuple[_Rule, str], ...] = (
@@ -283,10 +265,15 @@ _RULES: tuple[tuple[_Rule, str], ...] = (
     (_reduction, "sum.dim_IntList mean.dim"),
     (_convolution, "convolution"),
     (_convolution_backward, "convolution_backward"),
-    (_layer_norm, "native_layer_norm"),
-    (_layer_norm_backward, "native_layer_norm_backward"),
-    (_group_norm, "native_group_norm"),
-    (_group_norm_backward, "native_group_norm_backward"),
+    (_layer_norm, "native_layer_norm native_layer_norm_backward"),
+    (
+        lambda call: [along(call, (0,), (0, 0, 0), lengths=frozenset({(3, None)}))],
+        "native_group_norm",
+    ),
+    (
+        lambda call: [along(call, (0,) * 4, (0, SUM, SUM), lengths=frozenset({(5, None)}))],
+        "native_group_norm_backward",
+    ),
     (
         _channels,
         "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training"

@@ -19,7 +19,7 @@ import torch
 from torch.cuda._pin_memory_utils import pin_memory, unpin_memory
 
 from loadmaster.core.errors import SlowMemoryError
-from loadmaster.integrations.torch_compile.devices.cpu_memory import Copy, FastArena, Wait, pages
+from loadmaster.integrations.torch_compile.cpu_memory import Copy, FastArena, Wait, pages
 from loadmaster.placement.sequence import CopyLink
 
 _PROBE = 64 << 20

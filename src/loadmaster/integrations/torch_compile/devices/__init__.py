@@ -1,1 +1,0 @@
-"""Fast and slow memory of a CPU and of a GPU, and how tensors get their planned addresses."""
