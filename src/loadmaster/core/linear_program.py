@@ -121,7 +121,9 @@ class LinearProgram:
         whole = _int32s(np.empty(0) if integers is None else integers)
         solver.changeColsIntegrality(len(whole), whole, np.full(len(whole), kinds.kInteger))
         interrupted = self._run(stop)
-        solution, info, status = solver.getSolution(), solver.getInfo(), solver.getModelStatus()
+        solution = solver.getSolution()
+        info = solver.getInfo()
+        status = solver.getModelStatus()
         solver.changeColsIntegrality(len(whole), whole, np.full(len(whole), kinds.kContinuous))
         states = self._highspy.HighsModelStatus
         found = info.primal_solution_status == 2

@@ -77,7 +77,9 @@ class _Program:
     the known makespan."""
 
     def __init__(self, kinds: JobKinds) -> None:
-        self.kinds, self.latency, self.demand = kinds, kinds.latency, kinds.demand
+        self.kinds = kinds
+        self.latency = kinds.latency
+        self.demand = kinds.demand
         self.configurations: list[tuple[Ints, Ints]] = []
         self.program = LinearProgram("the bound of a mapping")
         self.program.rows(kinds.count, np.inf)

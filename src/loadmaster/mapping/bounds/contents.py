@@ -152,7 +152,8 @@ class Contents:
         value = self.solved.objective
         price = np.resize(self.solved.row_duals, self.program.height)
         price[~np.isfinite(price)] = 0.0
-        run, cover = np.maximum(0.0, price[self.run]), np.maximum(0.0, price[self.cover])
+        run = np.maximum(0.0, price[self.run])
+        cover = np.maximum(0.0, price[self.cover])
         scale, found = self._scale(
             np.where(self.possible, run / self.latency, 0.0), float(price[self.clock])
         )
@@ -169,7 +170,8 @@ class Contents:
         worth = cover[:, None] - run + split
         worth += _ROUNDED * (cover[:, None] + run + np.abs(split))
         for core, size in enumerate(self.sizes.tolist()):
-            latency, most = self.latency[:, core].copy(), self.most[:, core].astype(np.int32)
+            latency = self.latency[:, core].copy()
+            most = self.most[:, core].astype(np.int32)
             room = self.within.high * (1 + _ROUNDED)
             _, at_most, jobs = _native.best_content(
                 latency, worth[:, core].copy(), most, room, _NODES

@@ -239,14 +239,17 @@ class _Program:
         classes = [np.array([core]) for core in sorted(set(fixed))] + self._fresh(fixed)
         columns = np.array([members[0] for members in classes])
         size = np.array([len(members) for members in classes], dtype=np.float64)
-        own, others, bus = self.own[:, columns], self.others[:, columns], self.bus[:, columns]
+        own = self.own[:, columns]
+        others = self.others[:, columns]
+        bus = self.bus[:, columns]
         allowed = self.group.allowed[:, columns].copy()
         for job, core in zip(self.order, fixed, strict=False):
             allowed[job] = columns == core
         forbidden = np.where(allowed, 0.0, np.inf)
         rows, variables = np.arange(self.group.jobs), len(classes) + 1
         program = LinearProgram("the bound of a mapping")
-        shares, level = program.columns(np.zeros(variables)), program.columns(-1.0, -np.inf, np.inf)
+        shares = program.columns(np.zeros(variables))
+        level = program.columns(-1.0, -np.inf, np.inf)
         program.entries(program.rows(1.0, 1.0), shares, np.append(size, 1.0))
         scale = max(float(self.bus.max()), float(self.own.max())) * self.group.jobs or 1.0
         # All cores alike first, with several weights of the bus; then within a box around the best,
@@ -255,15 +258,16 @@ class _Program:
             np.append(np.full(len(size), (1.0 - weight) / size.sum()), weight)
             for weight in _BUS_WEIGHTS
         ]
-        best, price, centre, radius = 0.0, np.where(allowed, own, np.inf), corners[0], 1.0
+        best = 0.0
+        price = np.where(allowed, own, np.inf)
+        centre = corners[0]
+        radius = 1.0
         for cut in range(_CUTS):
             if cut < len(corners):
                 weights = corners[cut]
             else:
-                low, high = (
-                    centre / (1 + radius),
-                    np.minimum(1.0, centre * (1 + radius) + radius / variables),
-                )
+                low = centre / (1 + radius)
+                high = np.minimum(1.0, centre * (1 + radius) + radius / variables)
                 program.bound_columns(shares, low * (radius < _WIDE), high)
                 solution = program.solve().values
                 if solution[variables] * scale <= best * (1 + _CLOSE):

@@ -109,7 +109,8 @@ def _broken(leaf: RangeBound, kinds: JobKinds) -> tuple[int, int] | None:
     held = leaf.held
     away = np.abs(held - np.rint(held))
     away[away <= _WHOLE] = 0.0
-    low, high = np.zeros_like(held), np.tile(kinds.count[:, None], held.shape[1])
+    low = np.zeros_like(held)
+    high = np.tile(kinds.count[:, None], held.shape[1])
     for cell, limits in leaf.within.limits.items():
         low[cell], high[cell] = limits
     # The program may hold more jobs than there are, or, where no mapping is in the range, fewer.

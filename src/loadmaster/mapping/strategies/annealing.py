@@ -91,7 +91,10 @@ def anneal(
             stream=stream,
             threads=search.threads,
         )
-        queues, best, score, least = walked.queues, walked.best, walked.score, walked.best_score
+        queues = walked.queues
+        best = walked.best
+        score = walked.score
+        least = walked.best_score
         at = int(least.argmin())
         if least[at] < search.score:
             search.queues = best[at : at + 1]

@@ -119,7 +119,9 @@ def level_demand(search: Search) -> None:
             return
         score = search.offer(paced(search.group, rounded(search, room * shorter)))
         if score <= least:
-            least, room, shorter = score, room * shorter, min(shorter, _SHORTER)
+            least = score
+            room = room * shorter
+            shorter = min(shorter, _SHORTER)
         else:
             shorter **= 0.5
 

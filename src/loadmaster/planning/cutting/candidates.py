@@ -347,7 +347,8 @@ def _over_cores(
 
     Native code explores in a thread of its own, while what was found before is screened.
     """
-    name, several = "over the cores for an early end", mini_batches > 1 or len(networks) > 1
+    name = "over the cores for an early end"
+    several = mini_batches > 1 or len(networks) > 1
     choice = CutChoice(networks, target, mini_batches, effort)
     start = choice.improved(choice.whole)
     pool = ThreadPoolExecutor(1)

@@ -141,12 +141,10 @@ class _Boxes:
     """
 
     def __init__(self, network: Choosable, rank: int) -> None:
-        self.graph, self.fused, self.forms, self.options = (
-            network.graph,
-            network.fused,
-            network.forms,
-            network.options,
-        )
+        self.graph = network.graph
+        self.fused = network.fused
+        self.forms = network.forms
+        self.options = network.options
         self.home = network.home
         self.rank = rank
         self._boxes = [
@@ -237,7 +235,9 @@ class _Boxes:
 def _boxes(form: Divisible | None, options: Sequence[Option]) -> tuple[Mask, Ints]:
     """Which pieces of all options are known by the part of the result that they make, and these
     parts, shape (known, dimensions, 2)."""
-    known, boxes, rank = list[bool](), list[Box](), 0 if form is None else len(form.shape)
+    known = list[bool]()
+    boxes = list[Box]()
+    rank = 0 if form is None else len(form.shape)
     for cut in (option.cut for option in options):
         own = cut.boxes if isinstance(cut, Grid) and cut.shape else ()
         known += [bool(own)] * cut.tiles
@@ -262,10 +262,8 @@ def _arguments(
     ]
     shapes += [form.shape for n in networks for form in n.forms if form is not None]
     rank = max(map(len, shapes), default=0)
-    boxes, at = (
-        [_Boxes(network, rank) for network in networks],
-        {pair: position for position, pair in enumerate(order)},
-    )
+    boxes = [_Boxes(network, rank) for network in networks]
+    at = {pair: position for position, pair in enumerate(order)}
     options = [networks[n].options[number] for n, number in order]
     every = [option for own in options for option in own]
     sources = [[at[n, home] for _, home in boxes[n].sources(number)] for n, number in order]
