@@ -87,7 +87,7 @@ def map_in_groups(
             search.warm_start = _from_last(parts[-1], group)
         try:
             (herald.STRATEGY if interrupted else chosen).run(search)
-            search.prove(within)
+            search.tighten(within)
         except KeyboardInterrupt:
             search.interrupted = interrupted = True
         if search.queues is None:

@@ -26,7 +26,6 @@ from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows
 from loadmaster.core.linear_program import LinearProgram
 from loadmaster.core.progress import NO_DEADLINE, Deadline
 from loadmaster.mapping.bounds.configurations import configuration_bound
-from loadmaster.mapping.bounds.ranges import range_bound
 from loadmaster.mapping.group import Group, Queues
 
 _CUTS = 60
@@ -60,9 +59,9 @@ class GroupBound:
     preference: Floats
     """Cost of each job on each core at the program's multipliers, shape (jobs, cores): rounding
     goes by it."""
-    cores: tuple[Ints, ...] = ()
-    """Cores of each job as the last program over configurations has them, rounded: none where that
-    was not solved."""
+    core: Ints | None = None
+    """Core of each job as the program over configurations has it, rounded; None where that was not
+    solved."""
 
     def raised(self, group: Group, makespan: float, limit: str) -> GroupBound:
         """The bound with a makespan that was proven, if that is more."""
@@ -109,7 +108,7 @@ def tightened(
     """
     goal = float(group.makespans(queues)[0])
     if (found := configuration_bound(group, queues, goal, deadline)) is not None:
-        bound = replace(bound, cores=found.cores)
+        bound = replace(bound, core=found.core)
         bound = bound.raised(group, found.makespan, "what cores can run at once")
     program = _Program(group.within(goal))
     value, price = program.solve((), goal)
@@ -118,16 +117,6 @@ def tightened(
     if bound.makespan >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
         return bound
     return _split(program, bound, goal, deadline)
-
-
-def proven(
-    group: Group, bound: GroupBound, queues: Queues, deadline: Deadline, most: int
-) -> GroupBound:
-    """A better bound for the mapping that the search has found: what every core can hold, see
-    ``ranges``."""
-    found = range_bound(group, queues, bound.makespan, deadline, most)
-    limit = "what every core can hold, and what cores can run at once"
-    return replace(bound, cores=found.cores).raised(group, found.makespan, limit)
 
 
 def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline) -> GroupBound:

@@ -110,15 +110,6 @@ class JobKinds:
             if together.any()
         ]
 
-    def held(self, queues: Queues) -> list[tuple[int, Ints]]:
-        """What every core runs in a mapping: the kind of core, and how many jobs of each kind."""
-        job, core = self._mapped(queues)
-        kinds = len(self.latency)
-        return [
-            (int(kind), np.bincount(self.kind_of[job[core == number]], minlength=kinds))
-            for number, kind in enumerate(self._core_kind)
-        ]
-
     def _mapped(self, queues: Queues) -> tuple[Ints, Ints]:
         """Job and core of everything that is mapped and matters."""
         job = queues[0][queues[0] < self.group.jobs]
