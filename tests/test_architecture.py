@@ -388,7 +388,7 @@ LIMITS = {
     "integrations": (105_757, 67, 93),
     "mapping": (20_023, 34, 39),
     "placement": (33_101, 28, 33),
-    "planning": (87_012, 53, 67),
+    "planning": (86_385, 53, 66),
     "report": (36_763, 32, 24),
     "targets": (5_432, 6, 1),
     "workloads": (69_557, 48, 31),

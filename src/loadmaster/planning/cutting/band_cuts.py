@@ -258,7 +258,7 @@ def stacks_of_bands(
     memory is not ample, those in which a band passes through all operators first; then the same in
     column tiles across the bands.
     Operators in no stack, and networks for which the memory is ample, are cut as in ``others``,
-    where there are any, and beside unpipelined stacks also as little as they can be.
+    where there are any.
     """
     if target.fast is None:
         return
@@ -297,22 +297,15 @@ def stacks_of_bands(
             ):
                 continue
 
-            def cut(
-                beside: Sequence[Sequence[Cut]], stacks: Sequence[Sequence[Stack]] = stacks
-            ) -> list[Cuts]:
-                return [
-                    stacked(own, mine, cuts) if mine else Cuts(cuts)
-                    for own, mine, cuts in zip(stackable, stacks, beside, strict=True)
-                ]
-
             name = (
                 f"into {'tiles' if tiled else 'bands'} for {format_bytes(room)} of"
                 f" {target.fast.name}{', operators side by side' if pipelined else ''}"
             )
-            if others:
-                yield f"{name}, others over the cores", cut(others), tiled
-            if not others or not pipelined:
-                yield name, cut(plain), tiled
+            cuts = [
+                stacked(own, mine, beside) if mine else Cuts(beside)
+                for own, mine, beside in zip(stackable, stacks, others or plain, strict=True)
+            ]
+            yield f"{name}{', others over the cores' if others else ''}", cuts, tiled
 
 
 def has_wide_bands(network: Network, capacity: int) -> bool:

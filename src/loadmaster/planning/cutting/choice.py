@@ -81,11 +81,10 @@ class CutChoice:
         """The first option of every operator."""
         return (0,) * len(self._order)
 
-    def improved(self, chosen: Chosen, share: float = 1.0) -> Chosen:
-        """Coordinate descent over the options of operators, by the makespan of the model, with a
-        share of the effort."""
-        most = int(self.effort.pieces * share)
-        better, _ = self._native.improve(np.array(chosen, dtype=np.int64), most)
+    def improved(self, chosen: Chosen) -> Chosen:
+        """Coordinate descent over the options of operators, by the makespan of the model."""
+        start = np.array(chosen, dtype=np.int64)
+        better, _ = self._native.improve(start, self.effort.pieces)
         return tuple(better.tolist())
 
     def explored(self, chosen: Chosen) -> Chosen:
@@ -101,10 +100,6 @@ class CutChoice:
         most = min(self.effort.pieces, self.effort.evaluations * single // 8)
         better, _ = self._native.explore(np.array(chosen, dtype=np.int64), most)
         return tuple(better.tolist())
-
-    def together(self, chosen: Sequence[Chosen]) -> Chosen:
-        """What was chosen for each network alone, as a choice for all."""
-        return tuple(chosen[network][number] for network, number in self._order)
 
     def options_of(self, chosen: Chosen) -> list[list[Option]]:
         """The option that was chosen for each operator of every network."""
