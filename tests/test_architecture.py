@@ -382,16 +382,16 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 LIMITS = {
     "allocation": (29_880, 25, 21),
-    "cli": (15_825, 25, 6),
-    "core": (11_972, 17, 10),
-    "cost": (31_178, 30, 37),
-    "integrations": (103_499, 66, 93),
-    "mapping": (24_234, 37, 57),
+    "cli": (15_953, 25, 6),
+    "core": (11_919, 17, 10),
+    "cost": (30_987, 30, 37),
+    "integrations": (103_475, 66, 93),
+    "mapping": (20_023, 34, 39),
     "placement": (32_947, 26, 33),
-    "planning": (89_081, 53, 68),
-    "report": (36_810, 32, 24),
-    "targets": (5_433, 6, 1),
-    "workloads": (69_621, 48, 31),
+    "planning": (86_385, 53, 66),
+    "report": (36_763, 32, 24),
+    "targets": (5_432, 6, 1),
+    "workloads": (69_557, 48, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -194,9 +194,6 @@ class BestConfigurations:
     within_jobs: Indices
     beyond_jobs: Indices
 
-def best_content(
-    latency: Floats, worth: Floats, count: Indices, room: float, nodes: int
-) -> tuple[float, float, Indices]:
     """What a core can hold in ``room`` (a bounded knapsack): its worth, what no content exceeds,
     and how many jobs of each kind.
 

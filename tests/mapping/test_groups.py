@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.naive_events import simulated
 
-from loadmaster import _native
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
-from loadmaster.mapping.bounds.ranges import range_bound
 from loadmaster.mapping.exact import exact_makespan
 from loadmaster.mapping.group import Group, core_and_position, genome_of, queues_of
 from loadmaster.mapping.timeline import timeline
@@ -93,7 +91,7 @@ def every_mapping(group):
     groups(jobs=4, cores=3, demands=POSITIVE, latencies=st.sampled_from([0.0, 0.5, 1.0, 1.5, 3.0]))
 )
 @fuzz(60)
-def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group):
+def test_no_mapping_beats_the_bound_over_configurations(group):
     queues = every_mapping(group)
     makespans = group.makespans(queues)
     best = float(makespans.min())
@@ -101,71 +99,7 @@ def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group):
         found = configuration_bound(group, queues[known : known + 1], float(makespans[known]))
         if found is not None:
             assert found.makespan <= best * (1 + 1e-9)
-            assert group.allowed[np.arange(group.jobs), found.cores[0]].all()
-        searched = range_bound(group, queues[known : known + 1], 0.0)
-        assert searched.makespan <= best * (1 + 1e-9)
-        assert all(group.allowed[np.arange(group.jobs), core].all() for core in searched.cores)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_bound_over_contents_and_its_cores_are_those_of_the_best_mapping_where_jobs_are_few(
-    seed,
-):
-    generator = np.random.default_rng(seed)
-    group = Group(generator.integers(1, 9, (5, 2)) / 4, np.full((5, 2), 0.05))
-    queues = every_mapping(group)
-    makespans = group.makespans(queues)
-    best = int(makespans.argmin())
-    bound = range_bound(group, queues[best : best + 1], 0.0).makespan
-    assert makespans[best] * (1 - 2e-3) <= bound <= makespans[best]
-    slow = queues_of(np.zeros(5, dtype=np.int64), np.arange(5), 2)
-    cores = range_bound(group, slow, 0.0).cores
-    assert len(cores) > 1
-    least = min(float(group.makespans(queues_of(core, np.arange(5), 2))[0]) for core in cores)
-    assert least == pytest.approx(float(makespans[best]), rel=1e-9)
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 6), st.integers(-2, 9), st.integers(0, 3)), min_size=1, max_size=4
-    ),
-    st.integers(1, 12),
-)
-@fuzz(80)
-def test_the_best_content_is_that_of_all_contents(wares, room):
-    latency, worth, count = (np.array(column) for column in zip(*wares, strict=True))
-    arguments = (
-        latency.astype(np.float64),
-        worth.astype(np.float64),
-        count.astype(np.int32),
-        float(room),
-    )
-    contents = [np.array(some) for some in itertools.product(*(range(each + 1) for each in count))]
-    greatest = max(some @ worth for some in contents if some @ latency <= room)
-    best, at_most, jobs = _native.best_content(*arguments, nodes=10_000)
-    assert best == greatest
-    assert greatest <= at_most <= greatest * (1 + 1e-6)
-    assert (jobs <= count).all()
-    assert jobs @ latency <= room
-    assert jobs @ worth == best
-    # A search that ends early says what it may have missed.
-    for nodes in range(6):
-        best, at_most, jobs = _native.best_content(*arguments, nodes=nodes)
-        assert best <= greatest <= at_most
-        assert jobs @ worth == best
-        assert jobs @ latency <= room
-
-
-def test_jobs_of_any_length_count_in_what_a_core_can_hold():
-    # 20 jobs of a ten-thousandth of the core's time each: parts of a clock that are rounded down
-    # would let 100 of them in for nothing.
-    latency, count = np.array([0.998, 1e-4]), np.array([1, 100], dtype=np.int32)
-    best, at_most, jobs = _native.best_content(
-        latency, np.array([1.0, 0.01]), count, 1.0, nodes=1_000
-    )
-    assert jobs.tolist() == [1, 20]
-    assert best == pytest.approx(1.2)
-    assert at_most == pytest.approx(1.2)
+            assert group.allowed[np.arange(group.jobs), found.core].all()
 
 
 @given(groups(jobs=4, cores=3, demands=ANY_DEMAND))

@@ -172,7 +172,7 @@ def test_networks_and_mini_batches_run_side_by_side():
     alone = [CutChoice([network], target) for network in networks]
     both, twice = CutChoice(networks, target), CutChoice(networks, target, 2)
     finest = [tuple(len(own) - 1 for own in network.options) for network in networks]
-    chosen = both.together(finest)
+    chosen = tuple(finest[network][number] for network, number in both._order)
     assert both.cuts(chosen) == [own.cuts(each)[0] for own, each in zip(alone, finest, strict=True)]
     each = [own.seconds(own.whole) for own in alone]
     assert max(each) <= both.seconds(both.whole) < sum(each), (

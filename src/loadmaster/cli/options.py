@@ -322,7 +322,8 @@ class Required:
         from loadmaster.core.units import parse_joules, parse_seconds
         from loadmaster.planning.sweep.limits import Limits
 
-        longest, most = parsed(self.makespan, parse_seconds), parsed(self.energy, parse_joules)
+        longest = parsed(self.makespan, parse_seconds)
+        most = parsed(self.energy, parse_joules)
         return Limits(longest, most, self.fps, deadlines)
 
 

@@ -24,7 +24,8 @@ def json_of(value: Any, kind: Any, /, **given: object) -> dict[str, Any]:
     class as attributes, a dictionary as keys. Where a type allows None, a number that is not finite
     becomes None. Where it allows several records, dictionaries are JSON already.
     """
-    known, found = ({**value, **given} if isinstance(value, dict) else given), {}
+    known = {**value, **given} if isinstance(value, dict) else given
+    found = {}
     for name, key, hint, default in fields_of(kind):
         part = known[key] if key in known else getattr(value, name, *default)
         if part is not ABSENT:

@@ -47,16 +47,14 @@ class LinearProgram:
         What needs the solver, for the error if it is not installed.
     interruptible
         Whether Ctrl-C ends a solution: for programs that are not small.
-    options
-        Further options of HiGHS.
     """
 
-    def __init__(self, purpose: str, *, interruptible: bool = False, **options: Any) -> None:
+    def __init__(self, purpose: str, *, interruptible: bool = False) -> None:
         self._highspy = package("highspy", purpose)
         self._solver: Any = self._highspy.Highs()
         self._solver.silent()
         self._solver.HandleUserInterrupt = self._interruptible = interruptible
-        self._set(threads=1, random_seed=0, **options)
+        self._set(threads=1, random_seed=0)
         self.width = self.height = 0
         """Columns and rows."""
         self._columns: list[tuple[Floats, ...]] = []
@@ -96,11 +94,6 @@ class LinearProgram:
         _, low, high = _alike(columns, low, high)
         self._solver.changeColsBounds(len(low), _int32s(columns), low, high)
 
-    def bound_row(self, row: int, low: float, high: float) -> None:
-        """Change the bounds of a row."""
-        self._pass()
-        self._solver.changeRowBounds(row, low, high)
-
     def solve(
         self,
         deadline: Deadline = NO_DEADLINE,
@@ -121,7 +114,9 @@ class LinearProgram:
         whole = _int32s(np.empty(0) if integers is None else integers)
         solver.changeColsIntegrality(len(whole), whole, np.full(len(whole), kinds.kInteger))
         interrupted = self._run(stop)
-        solution, info, status = solver.getSolution(), solver.getInfo(), solver.getModelStatus()
+        solution = solver.getSolution()
+        info = solver.getInfo()
+        status = solver.getModelStatus()
         solver.changeColsIntegrality(len(whole), whole, np.full(len(whole), kinds.kContinuous))
         states = self._highspy.HighsModelStatus
         found = info.primal_solution_status == 2

@@ -34,7 +34,10 @@ class Store:
     def __init__(
         self, place: Path, table: str, limit: int | None = None, wait: float = 10.0
     ) -> None:
-        self._place, self._table, self._limit, self._wait = place, table, limit, wait
+        self._place = place
+        self._table = table
+        self._limit = limit
+        self._wait = wait
 
     def get(self, key: str) -> bytes | None:
         """The entry of a key, or None."""

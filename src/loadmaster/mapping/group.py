@@ -253,7 +253,8 @@ def core_and_position(queues: Queues, cores: int) -> tuple[Ints, Ints]:
     start = np.concatenate([[0], ends[:-1] + 1])
     owner = np.repeat(np.arange(cores), ends - start + 1)
     here = row < jobs
-    core, position = np.empty(jobs, dtype=np.int64), np.empty(jobs, dtype=np.int64)
+    core = np.empty(jobs, dtype=np.int64)
+    position = np.empty(jobs, dtype=np.int64)
     core[row[here]] = owner[here]
     position[row[here]] = (np.arange(len(row)) - start[owner])[here]
     return core, position

@@ -9,7 +9,7 @@ import numpy as np
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats
 from loadmaster.core.progress import NO_DEADLINE, Deadline, Progress, no_progress
-from loadmaster.mapping.bounds.group_bounds import GroupBound, proven, tightened
+from loadmaster.mapping.bounds.group_bounds import GroupBound, tightened
 from loadmaster.mapping.group import Cores, Group, Priorities, Queues, core_and_position
 
 _SLICE = 3_000_000
@@ -18,12 +18,6 @@ _SHORT_SLICE = 200_000
 """The same where time is what limits the search."""
 _RATE = 50_000_000
 """Jobs evaluated in a second, about."""
-_PROOF = 0.2
-"""Share of the time left that goes into a better bound."""
-_PER_WORK = 10
-"""Samples taken for each unit of work of the last proof: it takes as long as the search at most,
-about."""
-
 Genome = tuple[Cores, Priorities]
 
 
@@ -50,7 +44,6 @@ class Search:
     taken: int = 0
     interrupted: bool = False
     tight: bool = False
-    proved: bool = False
     history: list[tuple[int, float]] = field(default_factory=list)
 
     @property
@@ -110,21 +103,12 @@ class Search:
         row = [int(scores.argmin())]
         return self.group.decode(core[row], priority[row])
 
-    def tighten(self) -> None:
+    def tighten(self, deadline: Deadline) -> None:
         """Look for a better bound, once."""
         if self.queues is None or self.proven or self.tight:
             return
         self.tight = True
-        self.bound = tightened(self.group, self.bound, self.queues, self.deadline.part(_PROOF))
-
-    def prove(self, deadline: Deadline) -> None:
-        """Look for a better bound once more, now that the search has ended."""
-        self.tighten()
-        if self.queues is None or self.proven or self.proved or not self.group.weights[0]:
-            return
-        self.proved = True
-        work = self.taken // _PER_WORK
-        self.bound = proven(self.group, self.bound, self.queues, deadline, work)
+        self.bound = tightened(self.group, self.bound, self.queues, deadline)
 
     def offer(self, queues: Queues) -> float:
         """Score one row of queues and keep it if it is the best so far."""

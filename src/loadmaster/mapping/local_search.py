@@ -33,7 +33,8 @@ def upward_rank(after: Sequence[Sequence[int]], cost: Sequence[_Number]) -> list
 
 def perturbed(priority: Floats, generator: np.random.Generator) -> Floats:
     """Change few priorities much or many a little."""
-    share, strength = generator.choice([0.02, 0.1, 0.5]), generator.choice([0.03, 0.2, 1.0])
+    share = generator.choice([0.02, 0.1, 0.5])
+    strength = generator.choice([0.03, 0.2, 1.0])
     chosen = generator.random(len(priority)) < share
     return np.asarray(
         priority * np.exp(strength * generator.standard_normal(len(priority)) * chosen)

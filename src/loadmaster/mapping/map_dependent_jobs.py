@@ -118,10 +118,14 @@ class _Problem:
             raise MappingError(
                 "after: give for every job the indices of earlier jobs that it waits for"
             )
-        self.group, self.after, self.due, self.weight = group, after, due, weight
+        self.group = group
+        self.after = after
+        self.due = due
+        self.weight = weight
         self.duration, self.never = _durations(group)
         self.graph = task_graph(edges, group.jobs)
-        self.release, self.release_picoseconds = release, rounded_up(release)
+        self.release = release
+        self.release_picoseconds = rounded_up(release)
         self.demand = np.ascontiguousarray(group.demand[:, :, None])
 
     def evaluate(self, priority: Floats, allowed: Mask) -> _Attempt:

@@ -53,7 +53,8 @@ def map_in_groups(
     began = time.monotonic(), time.process_time()
     size = options.group_size or whole.jobs
     begins = list(range(0, whole.jobs, size))
-    warm, deadline = _genome(options.warm_start, analysis), Deadline.within(options.time_limit)
+    warm = _genome(options.warm_start, analysis)
+    deadline = Deadline.within(options.time_limit)
     parts: list[MappedGroup] = []
     interrupted = False
     for number, begin in enumerate(begins):
@@ -86,7 +87,7 @@ def map_in_groups(
             search.warm_start = _from_last(parts[-1], group)
         try:
             (herald.STRATEGY if interrupted else chosen).run(search)
-            search.prove(within)
+            search.tighten(within)
         except KeyboardInterrupt:
             search.interrupted = interrupted = True
         if search.queues is None:

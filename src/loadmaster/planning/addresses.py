@@ -77,7 +77,8 @@ def waits(
     core = [*schedule.core.tolist(), *range(-1, -1 - len(placement.copies), -1)]
     for part in packed:
         for earlier, later in reuse_pairs(part.start, part.offsets, part.sizes):
-            waiting, before = part.residences[later].writer, part.residences[earlier]
+            waiting = part.residences[later].writer
+            before = part.residences[earlier]
             here = core[waiting]
             # What the order on its own core puts before a task need not be waited for.
             after[waiting].update(
@@ -184,7 +185,9 @@ class Addresses:
     def timed(self, solution: Solution) -> Solution:
         """What was decided for a smaller machine, timed on this one: as early as the order allows,
         or if that is slower, in its rhythm."""
-        schedule, placement, after = solution.schedule, solution.placement, solution.after
+        schedule = solution.schedule
+        placement = solution.placement
+        after = solution.after
         timeline = self.assess.replay(schedule, placement, after)
         held = as_timed(after, solution.timeline)
         as_found = self.assess.replay(schedule, placement, held)

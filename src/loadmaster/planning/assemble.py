@@ -56,8 +56,13 @@ class _Outcome:
         transfers: Sequence[PlannedTransfer],
         allocations: Sequence[PlannedAllocation],
     ) -> None:
-        self._workload, self._target, self._goal, self._bounds = workload, target, goal, bounds
-        self._jobs, self._allocations, self._packed = jobs, allocations, solution.packed
+        self._workload = workload
+        self._target = target
+        self._goal = goal
+        self._bounds = bounds
+        self._jobs = jobs
+        self._allocations = allocations
+        self._packed = solution.packed
         self._makespan = solution.timeline.makespan
         end = delivered(workload, solution.placement.copies, solution.timeline.end)
         self._ends = goal.ends(end).tolist()
@@ -124,7 +129,8 @@ class _Outcome:
     def metrics(self) -> Metrics:
         """The plan's figures, with their bounds."""
         least = seconds_of(self._bounds.makespan.picoseconds)
-        makespan, networks = seconds_of(self._makespan), self._workload.networks
+        makespan = seconds_of(self._makespan)
+        networks = self._workload.networks
         flops = 2 * sum(network.macs * network.mini_batches for network in networks)
         inferences = sum(network.batch * network.mini_batches for network in networks)
         busy = {core.name: 0.0 for core in self._target.cores}
@@ -276,7 +282,8 @@ class _Writer:
     ) -> None:
         self._workload, self._table, self._target = workload, table, target
         self._tilings = tilings.tolist()
-        self._schedule, self._placement = solution.schedule, solution.placement
+        self._schedule = solution.schedule
+        self._placement = solution.placement
         self._timeline, self._packed = solution.timeline, solution.packed
         self._accesses = self._collect_accesses()
         self._copies = [
@@ -286,7 +293,9 @@ class _Writer:
         tasks = [job.name for job in workload.jobs] + self._copies
         self._after = [tuple([tasks[task] for task in before]) for before in solution.after]
         # In order of time, so that a reader finds things where they happen.
-        start, end, core = self._timeline.start, self._timeline.end, self._schedule.core
+        start = self._timeline.start
+        end = self._timeline.end
+        core = self._schedule.core
         self._by_time = np.lexsort((core, end[: len(core)], start[: len(core)])).tolist()
         self._start, self._end = (list(map(seconds_of, times.tolist())) for times in (start, end))
         self._core = [target.cores[number] for number in core.tolist()]
@@ -303,7 +312,9 @@ class _Writer:
 
     def _collect_accesses(self) -> list[list[_Access]]:
         table, tensors = self._table, self._workload.tensors
-        job, tensor, write = table.operand_job, table.operand_tensor, table.operand_write
+        job = table.operand_job
+        tensor = table.operand_tensor
+        write = table.operand_write
         # Rows of one job, tensor and direction are one access, in place of the first of them.
         pair = job * len(tensors) + tensor
         _, first, access = np.unique(2 * pair + write, return_index=True, return_inverse=True)
@@ -345,7 +356,8 @@ class _Writer:
         return records_of(PlannedTensor, len(tensors), *columns)
 
     def jobs(self) -> list[PlannedJob]:
-        each, core = np.arange(len(self._schedule.core)), self._schedule.core
+        each = np.arange(len(self._schedule.core))
+        core = self._schedule.core
         computing = (self._table.compute[each, core] * PICOSECONDS).astype(np.int64)
         # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies
         # between them.
@@ -466,7 +478,8 @@ class _Writer:
         time = self._timeline.time.tolist()
         for link, memory in enumerate(self._target.memories):
             segments: list[tuple[float, ...]] = []
-            loads, rates = self._timeline.load[:, link], self._timeline.rate[:, link]
+            loads = self._timeline.load[:, link]
+            rates = self._timeline.rate[:, link]
             columns = (time, time[1:], loads.tolist(), rates.tolist())
             for start, end, load, rate in zip(*columns, strict=False):
                 if start == end or rate == 0:

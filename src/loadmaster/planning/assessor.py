@@ -48,7 +48,8 @@ def replay(
     if placement.copies:
         copy_duration, copy_demand = _copy_times(workload.tensors, target, placement)
         copy_index = jobs + np.arange(len(placement.copies))
-        duration, demand = np.append(duration, copy_duration), np.concatenate([demand, copy_demand])
+        duration = np.append(duration, copy_duration)
+        demand = np.concatenate([demand, copy_demand])
         resource = np.append(resource, np.full(len(copy_index), len(target.cores), dtype=np.int32))
         order = np.append(order, copy_index)
         nothing: list[tuple[int, ...]] = [()] * jobs
@@ -155,7 +156,8 @@ class Assessor:
         memory that are wanting."""
         ends = delivered(self.workload, placement.copies, timeline.end)
         # Behind the highest buffer nothing needs to be aligned.
-        room, lacking = self.target.main.padded(self.target.main.capacity), 0
+        room = self.target.main.padded(self.target.main.capacity)
+        lacking = 0
         if int(self._padded.sum()) > room:
             stays = Stays.of(self.workload, placement, timeline, 0)
             sizes = self._padded[[r.tensor for r in stays.residences]]

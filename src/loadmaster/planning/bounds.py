@@ -231,10 +231,8 @@ class Needs:
         """Rows for a share of every job, shape (jobs,), and below these for the rest, which takes
         ``extra`` seconds more on each core."""
         first, rest = (_part(self.core, each[:, None]) for each in (share, 1 - share))
-        core, forced = (
-            np.concatenate([first, rest + _fine(extra)]),
-            np.concatenate([self.forced, np.zeros_like(self.forced)]),
-        )
+        core = np.concatenate([first, rest + _fine(extra)])
+        forced = np.concatenate([self.forced, np.zeros_like(self.forced)])
         links = [
             np.concatenate([_part(link, each[:, None, None]) for each in (share, 1 - share)])
             for link in self.link
@@ -244,10 +242,8 @@ class Needs:
     def means(self, weights: Sequence[int]) -> Floats:
         """What each job needs at least of the mean of all resources with these weights, in
         picoseconds; without ``fixed``."""
-        cores, share = (
-            self.core.shape[1],
-            np.array(weights, dtype=np.float64) / max(1, sum(weights)),
-        )
+        cores = self.core.shape[1]
+        share = np.array(weights, dtype=np.float64) / max(1, sum(weights))
         traffic = np.minimum.reduce(
             [link * weight for link, weight in zip(self.link, share[cores:], strict=True)]
         )
@@ -270,7 +266,8 @@ def _needs(
         share += _read_again(tensors, table, compulsory)[t] * ~write
     link = [_link_time(table, memory, share) for memory in target.memories]
     forced = _link_time(table, target.main, (accesses & ~free).astype(np.float64)).sum(axis=2)
-    inbound, outbound = int(compulsory.sum()), int(sizes[activation & output].sum())
+    inbound = int(compulsory.sum())
+    outbound = int(sizes[activation & output].sum())
     fixed = int(_fine(np.array(target.main.link_seconds(inbound, outbound))))
     # A job lasts a whole number of picoseconds, so rounding up is sound here.
     core = (
@@ -381,10 +378,8 @@ def _cheapest_cover(excess: int, items: list[tuple[int, float]]) -> float:
 def _link_time(table: JobTable, memory: Memory, share: Floats) -> Ints:
     """Time of a memory's link that a share of every operand of every job needs on every core, by
     direction."""
-    seconds, each = (
-        np.zeros((*table.compute.shape, 2)),
-        link_seconds(table, memory) * share[:, None],
-    )
+    seconds = np.zeros((*table.compute.shape, 2))
+    each = link_seconds(table, memory) * share[:, None]
     for direction in (0, 1):
         chosen = table.operand_write == bool(direction)
         np.add.at(seconds[:, :, direction], table.operand_job[chosen], each[chosen])
@@ -458,7 +453,8 @@ def best_multipliers(needs: Needs) -> list[int]:
     )
     variables = len(multiplicity)
     program = LinearProgram("the bound of a plan")
-    shares, level = program.columns(np.zeros(variables)), program.columns(-1.0, -np.inf, np.inf)
+    shares = program.columns(np.zeros(variables))
+    level = program.columns(-1.0, -np.inf, np.inf)
     program.entries(program.rows(1.0, 1.0), shares, multiplicity)
     weights = np.full(variables, 1.0 / multiplicity.sum())
     best, best_value = weights, -1.0
@@ -530,7 +526,8 @@ def goal_bounds(
     latency = {}
     for info in workload.networks:
         mine = [b for b, network in enumerate(goal.network) if network == info.name]
-        first, last = int(goal.first[mine[0]]), int(goal.first[mine[-1] + 1])
+        first = int(goal.first[mine[0]])
+        last = int(goal.first[mine[-1] + 1])
         everything = len(workload.networks) == 1
         alone = (
             whole if everything else _part_of_goal(workload, table, target, first, last, bound_of)
@@ -551,10 +548,8 @@ def goal_bounds(
                 bound_of,
                 weights_are_there=True,
             )
-            limit, least = (
-                f"release of the last mini-batch of {info.name}",
-                released + rest.picoseconds,
-            )
+            limit = f"release of the last mini-batch of {info.name}"
+            least = released + rest.picoseconds
             terms = (*whole.terms, (limit, least))
             later = least > whole.picoseconds
             whole = (

@@ -84,11 +84,9 @@ def _choices(
 ) -> Iterator[Ints]:
     """A tiling for every job, by what it costs on its core with its operands where they are; of
     equals the first."""
-    used, jobs, core = (
-        solution.placement.used,
-        np.arange(len(planner.workload.jobs)),
-        solution.schedule.core,
-    )
+    used = solution.placement.used
+    jobs = np.arange(len(planner.workload.jobs))
+    core = solution.schedule.core
     lasting, linked, joules = [], [], []
     for table in tables:
         times = job_times(table, planner.target, used)
@@ -157,12 +155,10 @@ class CutSelection:
         until: Deadline,
         report: Progress,
     ) -> None:
-        self._offered, self._planner, self._interrupts, self._report = (
-            offered,
-            planner,
-            interrupts,
-            report,
-        )
+        self._offered = offered
+        self._planner = planner
+        self._interrupts = interrupts
+        self._report = report
         self._until = until
         self._tried: int | None = None
         self._notes: list[str] = []

@@ -56,7 +56,8 @@ def refusal(workload: Workload, target: Target, excess: int, *, stopped: bool) -
             f"{name}: operands fit by size, but no packing without gaps was found: enlarge its"
             " capacity"
         )
-    room, least = format_bytes(main.capacity), format_bytes(_least(workload))
+    room = format_bytes(main.capacity)
+    least = format_bytes(_least(workload))
     need = format_bytes(main.padded(main.capacity) + excess)
     lack = (
         f"the least takes {need} at one instant, {room} available"

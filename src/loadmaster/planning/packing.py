@@ -113,7 +113,8 @@ class _Units:
     def of(start: Ints, end: Ints, size: Ints, alignment: int) -> _Units:
         """The problem of buffers alive over [start, end), an empty lifetime counting as an
         instant."""
-        none, one = np.full(len(size), -1, dtype=np.int64), np.ones(len(size), dtype=np.int64)
+        none = np.full(len(size), -1, dtype=np.int64)
+        one = np.ones(len(size), dtype=np.int64)
         return _Units(
             Problem(start, np.maximum(end, start + 1), -(-size // alignment), one, none, none),
             alignment,
@@ -235,7 +236,9 @@ def retimed(packed: Packed, timeline: Timeline) -> Packed:
 def _lifetimes(residences: Sequence[Residence], timeline: Timeline) -> tuple[list[int], list[int]]:
     """Picoseconds at which stays begin and end; a tensor that nobody reads is there while it is
     written."""
-    starts, ends, makespan = timeline.start.tolist(), timeline.end.tolist(), timeline.makespan
+    starts = timeline.start.tolist()
+    ends = timeline.end.tolist()
+    makespan = timeline.makespan
     begin = [starts[residence.writer] if residence.writer >= 0 else 0 for residence in residences]
     over = []
     for residence in residences:

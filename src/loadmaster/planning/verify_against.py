@@ -41,11 +41,13 @@ class Costs:
         self._plan, self._table = plan, table
         numbers = {core.name: number for number, core in enumerate(plan.target.cores)}
         self._jobs = [(number, job, numbers[job.core]) for number, job in enumerate(jobs)]
-        self._moved, self._tiles = Counter[tuple[int, str, bool]](), Counter[tuple[int, str]]()
+        self._moved = Counter[tuple[int, str, bool]]()
+        self._tiles = Counter[tuple[int, str]]()
         operands = (table.operand_job, table.operand_tensor, table.operand_write)
         columns = (column.tolist() for column in operands)
         for row, (number, tensor, write) in enumerate(zip(*columns, strict=True)):
-            name, core = workload.tensors[tensor].name, self._jobs[number][2]
+            name = workload.tensors[tensor].name
+            core = self._jobs[number][2]
             self._moved[number, name, write] += int(table.moved[row, core])
             self._tiles[number, name] += int(table.tile[row, core])
 
@@ -108,7 +110,8 @@ def bounds(plan: PlanRecord, proven: Bounds) -> Iterator[str]:
     metrics, goal = plan.metrics, plan.objective
     unit = {"energy": FEMTOJOULES, "edp": FEMTOJOULES * PICOSECONDS}.get(goal.name, PICOSECONDS)
     reached = proven.objective(goal.name, goal.network or None) / unit
-    makespan, energy = seconds_of(proven.makespan.picoseconds), proven.energy / FEMTOJOULES
+    makespan = seconds_of(proven.makespan.picoseconds)
+    energy = proven.energy / FEMTOJOULES
     figures: list[tuple[str, Cost | Objective, float, Callable[[float], str]]] = [
         ("the makespan", metrics.makespan, makespan, format_seconds),
         ("the energy", metrics.energy, energy, format_joules),

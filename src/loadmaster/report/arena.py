@@ -29,7 +29,9 @@ _REQUIREMENTS = (
 def arena_rows(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Iterate over what is planned, what it takes with and without the plan, and what was
     measured; ``figures`` as in ``--json``."""
-    before, head, after = figures["head_before"], figures["head"], figures["measured"]
+    before = figures["head_before"]
+    head = figures["head"]
+    after = figures["measured"]
     less = f", {1 - head / before:.1%} less" if head < before else ""
     yield "Status", figures["status"]
     yield "Planned", _count(figures)
@@ -120,7 +122,8 @@ def _count(figures: Mapping[str, Any]) -> str:
 
 
 def _scratch(figures: Mapping[str, Any]) -> str:
-    sizes, source = [each["bytes"] for each in figures["scratch_buffers"]], figures["scratch"]
+    sizes = [each["bytes"] for each in figures["scratch_buffers"]]
+    source = figures["scratch"]
     if sizes:
         found = f"{len(sizes)} buffers, the largest of {max(sizes)} bytes, "
     else:

@@ -74,7 +74,8 @@ def arena_page(figures: Mapping[str, Any], *placed: Placed) -> Page:
         Section("", [front_table(front)], BOTH),
     ]
     last = max((int(problem.upper.max(initial=1)) for problem, _ in placed), default=1)
-    title, axis = f"The arena of {figures['model']}", Axis(last, label="instant")
+    title = f"The arena of {figures['model']}"
+    axis = Axis(last, label="instant")
     return Page(title, "What lies where while each operator runs", lambda: sections, axis)
 
 

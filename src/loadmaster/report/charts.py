@@ -124,7 +124,8 @@ def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
     """Draw a lane for each name; the shortest neighbours are merged if there are too many."""
     shapes = sorted(chart.shapes, key=attrgetter("low", "start"))
     if chart.stacked and shapes:
-        start, end = min(shape.start for shape in shapes), max(shape.end for shape in shapes)
+        start = min(shape.start for shape in shapes)
+        end = max(shape.end for shape in shapes)
         on = replace(on, x_range=canvas(Axis(end, on.axis.scale, start)).x_range)
         lines, count_of = first_free_lines((int(s.low), s.start, s.end) for s in shapes)
         for at, (shape, line) in enumerate(zip(shapes, lines, strict=True)):
@@ -168,7 +169,8 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
     groups = near(chart.shapes, MAX_SHAPES)
 
     def columns(group: Sequence[Shape]) -> Row:
-        low, high = min(shape.low for shape in group), max(shape.high for shape in group)
+        low = min(shape.low for shape in group)
+        high = max(shape.high for shape in group)
         return {
             "bottom": low / size,
             "top": high / size,
@@ -229,7 +231,8 @@ def _scatter(chart: Scatter) -> tuple[Model, str]:
     marks = chart.marks
     points = [(m.x, m.y) for m in marks] + [point for path in chart.paths for point in path.points]
     points += [(points[0][0], chart.limit[0])] if chart.limit and points else []
-    across, up = [x for x, _ in points] or [1.0], [y for _, y in points] or [1.0]
+    across = [x for x, _ in points] or [1.0]
+    up = [y for _, y in points] or [1.0]
     if chart.logarithmic:
         x_range, y_range = (_range(min(at) / 1.5, 1.5 * max(at)) for at in (across, up))
     else:
@@ -244,7 +247,8 @@ def _scatter(chart: Scatter) -> tuple[Model, str]:
         _glyph(plot, _points(path.points), "Line", line_color=paint, line_dash=path.dash)
     legend = []
     for number in sorted({mark.colour for mark in marks}):
-        paint, mine = colour(number), [mark for mark in marks if mark.colour == number]
+        paint = colour(number)
+        mine = [mark for mark in marks if mark.colour == number]
         rows = [
             {
                 "x": mark.x,
@@ -364,7 +368,8 @@ def _rectangles(
     rows: dict[int, list[Row]] = defaultdict(list)
     for group in groups:
         first, alone = group[0], len(group) == 1
-        start, end = min(shape.start for shape in group), max(shape.end for shape in group)
+        start = min(shape.start for shape in group)
+        end = max(shape.end for shape in group)
         number = first.colour if networks else min(first.colour, 0)
         row = {
             "left": on.unit.of(start),

@@ -165,7 +165,8 @@ class Cuts:
         reasons = []
         if operator.at_once > 1:
             busy = math.fsum(job.end - job.start for job in operator.jobs)
-            last, first = max(j.end for j in operator.jobs), min(j.start for j in operator.jobs)
+            last = max(j.end for j in operator.jobs)
+            first = min(j.start for j in operator.jobs)
             work = f"{format_seconds(busy)} of work in {format_seconds(last - first)}"
             reasons.append(f"across cores: {operator.at_once} at once, {work}")
         if operator.stack is not None:

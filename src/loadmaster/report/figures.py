@@ -131,7 +131,8 @@ def figures(plan: PlanRecord) -> list[Figure]:
         ("Inferences per second", metrics.inferences_per_second, format_count),
     )
     for name, rate, shown in rates:
-        bound, far = shown(rate.upper_bound), shortfall(rate.value, rate.upper_bound)
+        bound = shown(rate.upper_bound)
+        far = shortfall(rate.value, rate.upper_bound)
         rows.append(Figure(name, shown(rate.value), bound, far, upper=True))
     return rows + [
         bounded(f"Traffic {clipped(name, 24)}", cost.value, cost.lower_bound, format_bytes)
@@ -161,7 +162,8 @@ def copies(plan: PlanRecord) -> list[PlannedTransfer]:
 
 def link_text(memory: Memory) -> str:
     """Format the bandwidth of a memory's link."""
-    read, write = format_bandwidth(memory.read_bandwidth), format_bandwidth(memory.write_bandwidth)
+    read = format_bandwidth(memory.read_bandwidth)
+    write = format_bandwidth(memory.write_bandwidth)
     return read if read == write else f"{read} read, {write} write"
 
 

@@ -25,7 +25,9 @@ def floor_table(arenas: Sequence[Mapping[str, Any]]) -> list[Part]:
 
 
 def _notes(arena: Mapping[str, Any]) -> Iterable[str]:
-    stated, recomputed, reason = arena["theirs_stated"], arena["theirs"], arena.get("reason")
+    stated = arena["theirs_stated"]
+    recomputed = arena["theirs"]
+    reason = arena.get("reason")
     if stated is not None and stated != recomputed:
         yield (
             f"the dump states {_figure(stated)} bytes; its own addresses take"
@@ -34,7 +36,8 @@ def _notes(arena: Mapping[str, Any]) -> Iterable[str]:
     for each in arena["violations"]:
         yield f"{each['rule']}: {each['message']}"
     if reason is not None:
-        needed, available = _figure(reason["required"]), _figure(reason["available"])
+        needed = _figure(reason["required"])
+        available = _figure(reason["available"])
         yield f"{reason['kind']}: {needed} bytes required, {available} available."
 
 

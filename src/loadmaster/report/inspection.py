@@ -70,7 +70,8 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
         )
         points = _points(graph, ranked, machine)
         roofline = [_roofline(points, machine, rate_unit([graph.precision]))] if points else []
-        inputs, outputs = _ends(graph, graph.inputs), _ends(graph, graph.outputs)
+        inputs = _ends(graph, graph.inputs)
+        outputs = _ends(graph, graph.outputs)
         ends = pairs([("inputs", inputs), ("outputs", outputs)])
         return [
             Section("", [Line(warning, "strong")], BOTH),
@@ -96,7 +97,8 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
             }
 
     where = "" if machine is None else f" on {machine.name}"
-    count, macs = plural(len(graph.ops), "operator"), format_count(graph.macs)
+    count = plural(len(graph.ops), "operator")
+    macs = format_count(graph.macs)
     weights = format_bytes(graph.bytes_of(TensorKind.WEIGHT))
     return Page(
         f"Network {clipped(printable(graph.name), 60)} at {graph.precision}{where}",
@@ -143,7 +145,8 @@ def _points(graph: Graph, ops: Sequence[Op], machine: Target | None) -> list[Poi
         from loadmaster.workloads.lowering.instantiate import lower
 
         work = lower([graph], machine)
-        items, seconds = work.jobs, job_table(work, machine).compute.min(axis=1).tolist()
+        items = work.jobs
+        seconds = job_table(work, machine).compute.min(axis=1).tolist()
         for at, job in enumerate(work.jobs):
             read, written = (sum(o.bytes for o in ends) for ends in (job.reads, job.writes))
             seconds[at] = max(seconds[at], machine.main.link_seconds(read, written), 1e-12)

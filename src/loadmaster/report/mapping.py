@@ -111,9 +111,11 @@ def mapping_page(
             Section("Mini-batches", [batches], BOTH),
         ]
 
-    jobs, cores = plural(len(first.jobs), "job"), plural(len(first.cores), "core")
+    jobs = plural(len(first.jobs), "job")
+    cores = plural(len(first.cores), "core")
     far = reached(first.status, first.value, first.lower_bound)
-    time, shared = format_seconds(first.makespan), format_bandwidth(bandwidth)
+    time = format_seconds(first.makespan)
+    shared = format_bandwidth(bandwidth)
     return Page(
         f"Mapping of {shortened(networks) or jobs} to {cores}",
         f"Which core runs each job, and in which order, when all share {shared}",

@@ -88,7 +88,9 @@ def packing_page(
             shown = replace(beyond, capacity=answer.capacity)
             proof += ". Drawn is a packing that exceeds the capacity"
     else:
-        value, found, banks = answer.cost, f"cost {answer.cost or 0:,}", answer.banks
+        value = answer.cost
+        found = f"cost {answer.cost or 0:,}"
+        banks = answer.banks
     offsets, homes = shown.offsets, getattr(answer, "memory", None)
     count = 0 if offsets is None else len(offsets)
     count = count if problem is None else len(problem)
@@ -121,7 +123,8 @@ def packing_page(
     far = "" if value is None else f", {reached(answer.status, value, answer.lower_bound)}"
     axis = Axis(1.0)
     if problem is not None:
-        first, last = int(problem.lower.min(initial=0)), int(problem.upper.max(initial=1))
+        first = int(problem.lower.min(initial=0))
+        last = int(problem.upper.max(initial=1))
         axis = Axis(last, start=first, label="time (as in the file)")
     return Page(
         clipped(printable(title), 60),
@@ -172,7 +175,9 @@ def _figures(answer: Allocation | BankAllocation) -> list[Figure]:
             room = "" if bank.capacity is None else f"of {format_bytes(bank.capacity)}, "
             holds = room + plural(0 if packed is None else len(packed), "buffer")
             figures[figure.name] = replace(figure, distance=holds)
-    name, bound, digits = "Cost of spilling", answer.lower_bound, "{:,.0f}".format
+    name = "Cost of spilling"
+    bound = answer.lower_bound
+    digits = "{:,.0f}".format
     cost = Figure(name, NOTHING, digits(bound))
     if answer.cost is not None:
         cost = bounded(name, answer.cost, bound, digits)
@@ -212,7 +217,8 @@ def memory_map(problem: Problem, offsets: Ints, memory: Memory) -> MemoryMap:
     parts = problem.parts
     mine = np.flatnonzero(np.isin(parts.owner, memory.members))
     owners = parts.owner[mine]
-    low, high = offsets[owners] + parts.low[mine], offsets[owners] + parts.high[mine]
+    low = offsets[owners] + parts.low[mine]
+    high = offsets[owners] + parts.high[mine]
     columns = (parts.lower[mine], parts.upper[mine], low, high, owners)
 
     def tip(buffer: int) -> dict[str, str]:
@@ -228,7 +234,8 @@ def memory_map(problem: Problem, offsets: Ints, memory: Memory) -> MemoryMap:
 def _fullest(problem: Problem, offsets: Ints, memory: Memory) -> Section:
     """List the largest buffers that are alive when the most bytes of the memory are. O(buffers log
     buffers)."""
-    heading, mine = f"When the most of {memory.name} is in use", memory.members
+    heading = f"When the most of {memory.name} is in use"
+    mine = memory.members
     if not len(mine):
         return Section(heading, [Line(f"Nothing is in {memory.name}.")])
     (peak,) = peaks(problem, mine)

@@ -91,7 +91,8 @@ def _slices(
                     DebugAnnotation(name=fact, **{_ANNOTATIONS[type(value)]: value})
                     for fact, value in facts_of(item).items()
                 ]
-                begin, end = TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END
+                begin = TrackEvent.TYPE_SLICE_BEGIN
+                end = TrackEvent.TYPE_SLICE_END
                 named = {"name": name_of(item), "debug_annotations": facts}
                 _event(trace, track, item.start, begin, **named)
                 _event(trace, track, item.end, end)

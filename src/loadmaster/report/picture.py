@@ -99,11 +99,13 @@ def _picture(
     below, and dashed lines at some levels."""
     first = min((shape.start for shape in shapes), default=0.0)
     last = max((shape.end for shape in shapes), default=1.0)
-    across, up = (_WIDTH - _NAMES) / ((last - first) or 1), height / (top or 1)
+    across = (_WIDTH - _NAMES) / ((last - first) or 1)
+    up = height / (top or 1)
     paths: dict[str, str] = defaultdict(str)
     for shape in shapes:
         corner = f"M{_NAMES + across * (shape.start - first):.1f} {height - up * shape.low:.1f}"
-        width, tall = across * (shape.end - shape.start), up * (shape.high - shape.low)
+        width = across * (shape.end - shape.start)
+        tall = up * (shape.high - shape.low)
         paths[colour(shape.colour)] += f"{corner}h{width:.1f}v-{tall:.1f}h-{width:.1f}z"
     marks = [
         f'<path d="{path}" fill="{paint}" fill-opacity=".7" stroke="{paint}" stroke-width=".4"/>'

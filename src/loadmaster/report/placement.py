@@ -131,7 +131,9 @@ def placement_page(
 
 
 def _figures(plan: MemoryPlan) -> list[Figure]:
-    moves, fast, slow = plan.placement.moves, plan.all_fast_seconds, plan.all_slow_seconds
+    moves = plan.placement.moves
+    fast = plan.all_fast_seconds
+    slow = plan.all_slow_seconds
     # Both memories are read at once, so that a placement can beat everything fast.
     faster = ", as both memories are read at once" if plan.slowdown < 1 else ""
     most = f"in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)"
@@ -177,7 +179,8 @@ def _rivals(plan: MemoryPlan) -> Table:
         time, relative, moved = "does not fit", NOTHING, NOTHING
         if rival.makespan is not None:
             share = rival.makespan / plan.all_fast_seconds if plan.all_fast_seconds > 0 else 1.0
-            time, relative = format_seconds(rival.makespan), f"{share:.3f} x"
+            time = format_seconds(rival.makespan)
+            relative = f"{share:.3f} x"
             moved = format_bytes(rival.moved_bytes)
         rows.append(
             {"strategy": rival.name, ">time": time, ">of all fast": relative, ">moved": moved}
@@ -219,7 +222,8 @@ def _memory_map(plan: MemoryPlan) -> MemoryMap:
     tensors = plan.sequence.tensors
 
     def tip(stay: Stay) -> dict[str, str]:
-        tensor, kernels = tensors[stay.tensor], f"{stay.start} to {stay.end - 1}"
+        tensor = tensors[stay.tensor]
+        kernels = f"{stay.start} to {stay.end - 1}"
         return {"name": tensor.name, "kind": tensor.kind.value, "kernels": kernels}
 
     shapes = [
@@ -285,7 +289,8 @@ def _slowdowns(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]]) -> Scatter:
     paths = [Path([(mark.x, mark.y) for mark in marks], 2), Path(bounds, dash="dotted")]
     missing = len(curve) - len(marks)
     more = f" At {plural(missing, 'limit')} nothing fits." if missing else ""
-    label, remark = f"fast memory ({unit})", f"Dotted: the lower bound.{more}"
+    label = f"fast memory ({unit})"
+    remark = f"Dotted: the lower bound.{more}"
     return Scatter("Time of all fast", label, "slowdown", marks, paths, remark=remark)
 
 

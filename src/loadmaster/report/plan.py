@@ -104,11 +104,15 @@ def _warning(plan: PlanRecord) -> Line:
 def _sections(
     plan: PlanRecord, changes: Sequence[Change], spent: tuple[float, float] | None
 ) -> list[Section]:
-    axis, memories, cuts = plan_charts.time_axis(plan), plan.target.memories, cuts_of(plan)
+    axis = plan_charts.time_axis(plan)
+    memories = plan.target.memories
+    cuts = cuts_of(plan)
     longest = first_rows(
         plan_tables.job_times(plan, plan_tables.by_operator), LONGEST_ROWS, "operator"
     )
-    shown, count, took = figures.figures(plan), plural(len(plan.jobs), "job"), ""
+    shown = figures.figures(plan)
+    count = plural(len(plan.jobs), "job")
+    took = ""
     if spent is not None:
         seconds, cpu_seconds = map(format_seconds, spent)
         took = f" Planned in {seconds} ({cpu_seconds} of processor time)."
@@ -126,7 +130,8 @@ def _sections(
     limits = [Line(LIMITS_HINT, "hint"), plan_tables.limits(plan), _what_if(plan, changes)]
     by_kind = Table(plan_tables.job_times(plan, attrgetter("kind")), limit=8, width=16)
     schedule = [Line(SCHEDULE_HINT, "hint"), Legend(), plan_charts.schedule(plan, axis)]
-    batches, unit = plan_tables.mini_batches(plan.mini_batches, plan.timings), time_unit(axis.scale)
+    batches = plan_tables.mini_batches(plan.mini_batches, plan.timings)
+    unit = time_unit(axis.scale)
     head = [_warning(plan), Line(figures.machine_text(plan))]
     return [
         Section("", head, BOTH),

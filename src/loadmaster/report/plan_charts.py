@@ -62,7 +62,8 @@ def schedule(plan: PlanRecord, axis: Axis) -> Timeline:
             tip = partial(_job_tip, job)
             shapes.append(Shape(job.start, job.end, lane, lane + 1, tip, *paint))
     for move in moves:
-        lane, tip = lanes[move.source, move.destination], partial(_copy_tip, move)
+        lane = lanes[move.source, move.destination]
+        tip = partial(_copy_tip, move)
         shapes.append(Shape(move.start, move.end, lane, lane + 1, tip, colour=-1))
     names = [*cores, *(f"copy to {to}" for _, to in ways)]
     return Timeline("Schedule", names, shapes, "jobs and copies")

@@ -118,7 +118,8 @@ def _kernel_chart(rows: Sequence[Mapping[str, Any]]) -> Scatter:
     both are equal."""
     marks = []
     for row in rows:
-        predicted, measured = row["predicted_seconds"], row["measured_seconds"]
+        predicted = row["predicted_seconds"]
+        measured = row["measured_seconds"]
         times = {"predicted": _seconds(predicted), "measured": _seconds(measured)}
         facts = {"operator": row["operator"], **times}
         marks.append(Mark(predicted, measured, row["kernel"], facts, size=7))

@@ -18,10 +18,8 @@ def size_summary(found: Sizing, effort: str = "normal") -> list[Part]:
     less = " with --effort quick" if effort == "quick" else ""
     rows: list[Row] = []
     for trial in found.trials:
-        point, verdict = (
-            trial.point,
-            f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}",
-        )
+        point = trial.point
+        verdict = f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}"
         times, energy = (NOTHING, NOTHING), NOTHING
         if point is not None and point.makespan is not None:
             times = format_seconds(point.makespan), format_seconds(point.lower_bound or 0.0)

@@ -204,7 +204,8 @@ def _throughput(sweep: Sweep) -> Table:
         at = labels(sweep, point)
         head = f">{axis_title(across)} {at.pop(axis_title(across))}"
         row = found.setdefault(tuple(at.values()), {**at, **dict.fromkeys(heads, NOTHING)})
-        rate, shown = point.throughput or 0.0, _figures(sweep, point)[">throughput"]
+        rate = point.throughput or 0.0
+        shown = _figures(sweep, point)[">throughput"]
         row[head] = Shaded(shown, rate / top) if point.planned else "no plan"
     return Table(list(found.values()))
 

@@ -75,7 +75,8 @@ class _MemoryTable(_Table):
         return self
 
     def memory(self, name: str) -> Memory:
-        read, write = self.read_bandwidth or self.bandwidth, self.write_bandwidth or self.bandwidth
+        read = self.read_bandwidth or self.bandwidth
+        write = self.write_bandwidth or self.bandwidth
         assert read is not None
         assert write is not None
         return Memory(

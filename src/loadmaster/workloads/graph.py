@@ -250,7 +250,9 @@ def merged(accesses: Iterable[Access], bytes_of: Mapping[str, int]) -> tuple[Acc
     one that is used in two ways is needed as a whole."""
     found: dict[str, Access] = {}
     for access in accesses:
-        name, size, known = access.tensor, access.bytes, found.get(access.tensor)
+        name = access.tensor
+        size = access.bytes
+        known = found.get(access.tensor)
         if known is not None:
             size = min(bytes_of[name], known.bytes + size)
         if known is None or known.windows == access.windows:

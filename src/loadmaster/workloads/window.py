@@ -170,8 +170,10 @@ def reshaped_boxes(boxes: Ints, shape: Sequence[int], target: Sequence[int]) -> 
         # dimensions.
         first, last = np.zeros((2, len(boxes)), dtype=np.int64)
         for i in left:
-            first, last = first * shape[i] + boxes[:, i, 0], last * shape[i] + boxes[:, i, 1] - 1
-        inner, crossed = math.prod(target[i] for i in right), np.zeros(len(boxes), dtype=np.bool_)
+            first = first * shape[i] + boxes[:, i, 0]
+            last = last * shape[i] + boxes[:, i, 1] - 1
+        inner = math.prod(target[i] for i in right)
+        crossed = np.zeros(len(boxes), dtype=np.bool_)
         for i in right:
             inner //= target[i]
             a, b = first // inner, last // inner
@@ -196,7 +198,8 @@ def through_reshape(
     """
     found = [ALL] * len(target)
     for left, right in _groups(tuple(shape), tuple(target)):
-        split, parts = [i for i in left if shape[i] > 1], [i for i in right if target[i] > 1]
+        split = [i for i in left if shape[i] > 1]
+        parts = [i for i in right if target[i] > 1]
         if len(split) == 1:
             found[parts[0]] = _of_rounds(windows[split[0]], math.prod(target[i] for i in parts[1:]))
     return tuple(found)
@@ -217,7 +220,8 @@ def matching_axes(shape: Sequence[int], other: Sequence[int]) -> dict[int, int]:
     of one element."""
     found = {}
     for left, right in _groups(tuple(shape), tuple(other)):
-        mine, theirs = [i for i in left if shape[i] > 1], [i for i in right if other[i] > 1]
+        mine = [i for i in left if shape[i] > 1]
+        theirs = [i for i in right if other[i] > 1]
         if len(mine) == len(theirs) == 1:
             found[mine[0]] = theirs[0]
     return found

@@ -4,7 +4,6 @@
 #include "common/parallel.hpp"
 #include "mapping/anneal.hpp"
 #include "mapping/configurations.hpp"
-#include "mapping/contents.hpp"
 #include "mapping/genome.hpp"
 #include "mapping/magma.hpp"
 
@@ -261,26 +260,6 @@ class ConfigurationPricing {
     std::int32_t grid_;
 };
 
-// What a core can hold at best: its worth, what nothing exceeds, and how many jobs of each kind.
-nb::tuple best_content_of(const Floats &latency, const Floats &worth,
-    const Array<std::int32_t, 1> &count, double room, std::int64_t nodes) {
-    require(worth.size() == latency.size() && count.size() == latency.size(),
-        "worth, count: must have an element per kind of job");
-    require(std::isfinite(room) && room >= 0.0, "room: must be finite and not negative");
-    for (double each : view(latency))
-        require(std::isfinite(each) && each >= 0.0, "latency: must be finite and not negative");
-    for (std::int32_t each : view(count))
-        require(each >= 0 && each < kMostJobs, "count: out of range");
-    for (double each : view(worth)) require(std::isfinite(each), "worth: must be finite");
-    Content found;
-    {
-        nb::gil_scoped_release release;
-        found = best_content({view(latency), view(worth), view(count)}, room, nodes);
-    }
-    const std::size_t kinds = found.jobs.size();
-    return nb::make_tuple(found.worth, found.at_most, to_numpy(std::move(found.jobs), {kinds}));
-}
-
 } // namespace
 
 void bind_mapping(nb::module_ &module) {
@@ -320,6 +299,4 @@ void bind_mapping(nb::module_ &module) {
         .def(nb::init<Table, Array<std::int32_t, 1>, Array<std::int32_t, 1>, std::int32_t>(),
             nb::arg("demand"), nb::arg("count"), nb::arg("cores"), nb::arg("grid"))
         .def("best", &ConfigurationPricing::best, nb::arg("worth"), nb::arg("nodes"));
-    module.def("best_content", &best_content_of, nb::arg("latency"), nb::arg("worth"),
-        nb::arg("count"), nb::arg("room"), nb::arg("nodes"));
 }

@@ -106,7 +106,8 @@ def allocate_command(
     from loadmaster.integrations.tflite.export_json import AllocateJson
     from loadmaster.report.packing import packing_page
 
-    room, step = parsed(capacity, parse_bytes), parsed(alignment, parse_bytes)
+    room = parsed(capacity, parse_bytes)
+    step = parsed(alignment, parse_bytes)
     if memory and room is not None:
         raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
     options = {"strategy": strategy, "threads": threads, **search.arguments()}

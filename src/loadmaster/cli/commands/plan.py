@@ -190,7 +190,8 @@ def _plan(
         # Who waits for a command waits for its networks to be read, too.
         left = None if limit is None else max(0.0, limit - spent())
         done = plan(graphs, machine, progress=progress, **options | {"time_limit": left})
-        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
+        seconds = time.perf_counter() - started
+        cpu_seconds = time.process_time() - started_cpu
         changes = what_if(graphs, machine, progress=progress, **options) if asks else ()
         progress("verifying", 0.0)
         checked = others.enter_context(run_in_fork(partial(verify, done), done))

@@ -130,9 +130,13 @@ def last_turns(
         turns = _turns(nests, core)
         chosen = np.flatnonzero(alone & (fastest == kind))
         mine = row[chosen]
-        full, left = np.floor(turns[mine]), turns[mine] - np.floor(turns[mine])
+        full = np.floor(turns[mine])
+        left = turns[mine] - np.floor(turns[mine])
         several = (full >= 1) & (left > 1e-9) & (cycles[mine] > lanes[chosen] / core.lanes)
-        chosen, mine, full, left = chosen[several], mine[several], full[several], left[several]
+        chosen = chosen[several]
+        mine = mine[several]
+        full = full[several]
+        left = left[several]
         turn = cycles[mine] / turns[mine] / (core.clock * efficiencies(jobs, core)[chosen])
         share[chosen] = full / turns[mine]
         more = turn * (1 - left) * (1 - 1e-12)

@@ -73,7 +73,8 @@ class EnergyModel:
     def of_plan(self, core: Int32s, used: Mask, copied: int, makespan: int) -> int:
         """Femtojoules of jobs on their cores, of ``copied`` bytes between the memories, and of a
         time in picoseconds. O(operands)."""
-        rows, chosen = np.arange(len(self.table.operand_job)), core[self.table.operand_job]
+        rows = np.arange(len(self.table.operand_job))
+        chosen = core[self.table.operand_job]
         per_byte = self._per_byte(np.array(self.rates.buffers, dtype=np.float64)[chosen], used)
         moving = float((self.table.moved[rows, chosen] * per_byte).sum())
         inside = float(self.table.energy[np.arange(len(core)), core].sum()) * FEMTOJOULES

@@ -168,7 +168,8 @@ def _on_core(
     found = []
     for tilings in tilings_for(nests, room, core, target, expected):
         seconds, delivered = _compute(jobs, amounts, rows, nests, tilings, core)
-        energy, traffic = inside_energy(core, amounts, delivered), (rows.bytes, chunk)
+        energy = inside_energy(core, amounts, delivered)
+        traffic = (rows.bytes, chunk)
         if core.buffer:
             _check_fit(jobs, nests, tilings, room, core)
             traffic = _traffic(rows, nests, tilings, chunk)

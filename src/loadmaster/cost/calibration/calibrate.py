@@ -122,7 +122,9 @@ class _Run:
         *,
         step: bool,
     ) -> None:
-        self._document, self._machine, self._observed = document, machine, observed
+        self._document = document
+        self._machine = machine
+        self._observed = observed
         self._path, self._step, self._stated = path, step, _stated(machine)
         self._design = design = design_of(observed.rows)
         cores, links = machine.cores, [1.0] * len(design.fields)
@@ -167,7 +169,8 @@ class _Run:
 
     def _errors(self, found: Floats) -> Iterator[KindErrors]:
         design, held_out = self._design, self._held_out()
-        before, after = design.predicted(self._given), design.predicted(found)
+        before = design.predicted(self._given)
+        after = design.predicted(found)
         kind_of_row = np.array([kind for _, kind in design.rates])[design.rate_of]
         kinds = {kind: kind_of_row == kind for _, kind in design.rates}
         by_time = sorted(
@@ -201,7 +204,8 @@ class _Run:
         for number, (core, kind) in enumerate(design.rates):
             if design.part(number).any():
                 name = f"cores.{core}.efficiency.{kind}"
-                before, after = 1.0 / self._given[number], 1.0 / max(settled[number], 1e-12)
+                before = 1.0 / self._given[number]
+                after = 1.0 / max(settled[number], 1e-12)
                 yield self._figure(found, number, name, float(before), float(after))
         for number, core in enumerate(design.overheads, design.first_overhead):
             after = max(0.0, float(found[number]) - cores[core].noc_latency)

@@ -69,7 +69,9 @@ def _mask(design: Design, rows: Mask | None) -> Mask:
 def _rate_of_total(design: Design, found: Floats, mine: Mask, number: int) -> float:
     """The least factor of a rate, from the fit's on, with which its rows take their measured time,
     by bisection."""
-    count, seconds, arithmetic = design.count[mine], design.seconds[mine], design.arithmetic[mine]
+    count = design.count[mine]
+    seconds = design.seconds[mine]
+    arithmetic = design.arithmetic[mine]
     measured = float(count @ seconds)
     low = float(found[number])
     # Arithmetic alone takes as long as measured.
@@ -151,7 +153,9 @@ class _Descent:
         self, design: Design, start: Floats, given: Floats, least: Floats, used: Mask, free: Ints
     ) -> None:
         self._design, self._given, self._least = design, given, least
-        self._used, self._free, self._values = used, free.tolist(), start.copy()
+        self._used = used
+        self._free = free.tolist()
+        self._values = start.copy()
 
     def run(self) -> tuple[float, Floats]:
         before = np.inf
@@ -175,7 +179,8 @@ class _Descent:
         rows, other, base, part = self._line(number)
         if not len(rows):
             return
-        seconds, weight = self._design.seconds[rows], self._design.weight[rows]
+        seconds = self._design.seconds[rows]
+        weight = self._design.weight[rows]
         least = float(self._least[number])
         stay = max(float(self._given[number]), least)
         exact = (seconds - base) / part
@@ -189,21 +194,21 @@ class _Descent:
             cost = _huber(np.log(times / seconds)) @ weight
             cost = cost + _STAY * _strayed(tried, self._given[number], overhead)
             best = int(np.argmin(cost))
-            low, high = tried[max(0, best - 1)], tried[min(len(tried) - 1, best + 1)]
+            low = tried[max(0, best - 1)]
+            high = tried[min(len(tried) - 1, best + 1)]
             self._values[number] = tried[best]
             tried = np.unique([*np.linspace(low, high, 17), tried[best], stay])
             tried = tried[tried >= least]
 
     def _line(self, number: int) -> tuple[Ints, Floats, Floats, Floats]:
         design = self._design
-        busy, moving, part = (
-            design.busy(self._values),
-            design.moving(self._values),
-            design.part(number),
-        )
+        busy = design.busy(self._values)
+        moving = design.moving(self._values)
+        part = design.part(number)
         if len(design.rates) <= number < design.first_overhead:
             memory = design.memory_of[number - len(design.rates)]
-            mine, others = moving[:, memory], np.delete(moving, memory, axis=1)
+            mine = moving[:, memory]
+            others = np.delete(moving, memory, axis=1)
             other = np.maximum(busy, others.max(axis=1, initial=0.0))
         else:
             mine, other = busy, moving.max(axis=1, initial=0.0)

@@ -145,7 +145,8 @@ def _observed(
 ) -> Observations:
     """Terms of (job, core, seconds, place) as the cost model has them."""
     bare, names = machine.bare, list(machine.cores)
-    costs, slowly = job_costs(work, bare), job_costs(work, _slowed(bare, work))
+    costs = job_costs(work, bare)
+    slowly = job_costs(work, _slowed(bare, work))
     # The kind of core that each table describes, by its first core.
     kinds = costs.position[[machine.target.cores.index(core) for core in machine.cores.values()]]
     rows, operands = [], costs.operands

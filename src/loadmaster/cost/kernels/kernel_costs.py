@@ -134,7 +134,8 @@ def _uses(graph: Graph, ops: list[Op]) -> list[_Uses]:
     }
     found = []
     for op in ops:
-        reads, writes = _by_storage(graph, op.reads), _by_storage(graph, op.writes)
+        reads = _by_storage(graph, op.reads)
+        writes = _by_storage(graph, op.writes)
         own: _Uses = {}
         for name in dict.fromkeys((*reads, *writes)):
             read = (reads.get(name) or None) if name in there else None

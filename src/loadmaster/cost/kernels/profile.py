@@ -80,7 +80,9 @@ def profile(
     """
     import torch
 
-    setting, label, report = Setting.here(threads), _device(slow), progress or no_progress
+    setting = Setting.here(threads)
+    label = _device(slow)
+    report = progress or no_progress
     ops = [op for op in graph.ops if op.op_class not in (OpClass.VIEW, OpClass.SHAPE)]
     if not any(op.invocation for op in ops):
         raise PlacementError(

@@ -17,7 +17,9 @@ from loadmaster.workloads.graph import Graph
 def timed_kernels(graph: Graph, times: KernelTimes, threads: int) -> Iterator[TimedKernel]:
     """Iterate over the rows of every kernel that was measured here in all of its combinations;
     equal kernels have equal rows. Linear."""
-    known, setting, work = times.all(), Setting.here(threads), kernel_work(graph)
+    known = times.all()
+    setting = Setting.here(threads)
+    work = kernel_work(graph)
     ops = {op.name: op for op in graph.ops}
     for kernel in work.kernels:
         case = case_of(graph, ops[kernel.name])

@@ -47,7 +47,8 @@ def _of_kind(
     costs: Costs, kind: KindCosts, workload: Workload, target: Target
 ) -> tuple[Floats, Ints, Floats]:
     """Seconds without stalls, bytes moved and joules of every job on one kind of core."""
-    core, widths = kind.core, np.array([width_of(job.bits) for job in workload.jobs])
+    core = kind.core
+    widths = np.array([width_of(job.bits) for job in workload.jobs])
     moved = costs.operands.per_job(kind.moved, len(workload.jobs))
     passing = moved / (widths / 8 * core.lanes * core.clock) + core.start_up
     busy = np.where(kind.seconds > core.start_up, kind.seconds, passing)

@@ -33,7 +33,8 @@ def parse_job_analysis(text: str, source: str) -> JobAnalysis:
         for column in ("job", "core")
     )
     latency = np.full((len(jobs), len(cores)), np.inf)
-    bandwidth, energy = np.zeros_like(latency), np.full_like(latency, np.inf)
+    bandwidth = np.zeros_like(latency)
+    energy = np.full_like(latency, np.inf)
     flops: dict[str, int] = {}
     first: dict[tuple[int, int], Row] = {}
     for row in rows:

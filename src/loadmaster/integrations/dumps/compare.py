@@ -60,7 +60,9 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """How far the planner is from the floor, in words."""
-        taken, peak, bound = self.arena.taken, self.answer.peak, self.answer.lower_bound
+        taken = self.arena.taken
+        peak = self.answer.peak
+        bound = self.answer.lower_bound
         if self.violations:
             return "their plan does not hold"
         if taken is None:

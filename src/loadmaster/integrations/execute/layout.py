@@ -45,7 +45,8 @@ class Layout:
 
     def _width(self, tensor: PlannedTensor) -> int:
         value = self._models[tensor.network].values[tensor.storage]
-        bits, size = 8 * element_type(value).itemsize, ELEMENT_BITS[value.stored]
+        bits = 8 * element_type(value).itemsize
+        size = ELEMENT_BITS[value.stored]
         if tensor.summed:
             size = 8 * tensor.bytes // self.view(np.broadcast_to(False, value.shape), tensor).size
         return -(-bits // size)

@@ -151,7 +151,8 @@ class SourceModel:
         try:
             own = helper.make_node(node.kind, names, outputs, domain=node.domain, **node.attrs)
             graph = helper.make_graph([own], "node", self._typed(given), self._typed(made))
-            versions, version = self.proto.opset_import, self.proto.ir_version
+            versions = self.proto.opset_import
+            version = self.proto.ir_version
             model = helper.make_model(graph, opset_imports=versions, ir_version=version)
             return evaluator(model)
         except Exception as error:
@@ -191,7 +192,8 @@ def read_model(
             array = numpy_helper.to_array(tensor, str(Path(source).parent))
         except Exception:
             kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
-            array, drawn = random_weight(tuple(tensor.dims), kind, generator), drawn + 1
+            array = random_weight(tuple(tensor.dims), kind, generator)
+            drawn = drawn + 1
         weights[tensor.name] = array
         # Those from files beside the model, too: a runtime gets the model alone.
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

@@ -144,7 +144,9 @@ class _Executor:
     def __init__(
         self, plan: PlanRecord, models: Sequence[SourceModel], generator: np.random.Generator
     ) -> None:
-        self._plan, self._generator, self._main = plan, generator, plan.target.main.name
+        self._plan = plan
+        self._generator = generator
+        self._main = plan.target.main.name
         self._models = {model.network.name: model for model in models}
         self.layout = Layout(plan, self._models)
         batches = [(batch.network, batch.number) for batch in plan.mini_batches]

@@ -67,7 +67,8 @@ class Workspace:
                 made = made + self.sums[storage]
             if ranges and made.size == math.prod(shape):
                 part = tuple(slice(*each) for each in ranges)
-                whole, made = made, unknown(self.model.values[storage], self.byte)
+                whole = made
+                made = unknown(self.model.values[storage], self.byte)
                 made.reshape(shape)[part] = whole.reshape(shape)[part]
             self.arrays[storage] = made
 

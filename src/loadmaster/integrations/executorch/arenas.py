@@ -47,7 +47,8 @@ class Arenas:
             {arena_of(request) for request in requests}
             | {arena for node in held for arena, size in node.size.items() if size}
         )
-        result, proven = MemoryAlgoResult({}, [0] * (max(arenas, default=1) + 1)), True
+        result = MemoryAlgoResult({}, [0] * (max(arenas, default=1) + 1))
+        proven = True
         for arena in arenas:
             members = [request for request in requests if arena_of(request) == arena]
             pairs = in_place_pairs(graph_module, members) if self._in_place else []

@@ -60,7 +60,9 @@ class Banks:
     def __init__(
         self, banks: Sequence[MemoryBank], in_place: bool, time_limit: float | None
     ) -> None:
-        self._banks, self._in_place, self._time_limit = banks, in_place, time_limit
+        self._banks = banks
+        self._in_place = in_place
+        self._time_limit = time_limit
 
     @staticmethod
     def of(banks: Any, in_place: bool, time_limit: float | None) -> Banks:

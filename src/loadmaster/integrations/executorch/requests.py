@@ -66,7 +66,8 @@ class Held:
             for arena in {**self.size, **other.size}
         }
         graphs = {id(graph): graph for graph in (*self.subgraphs, *other.subgraphs)}
-        lower, upper = min(self.lower, other.lower), max(self.upper, other.upper)
+        lower = min(self.lower, other.lower)
+        upper = max(self.upper, other.upper)
         return Held(lower, upper, size, tuple(graphs.values()))
 
     def move(self, arena: int, by: int) -> None:

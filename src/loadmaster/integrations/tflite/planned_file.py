@@ -82,7 +82,8 @@ def planned_offsets(model: TfliteModel) -> tuple[int, ...]:
     ModelError
         If the file's plan is of other tensors, which TFLM refuses, or of impossible addresses.
     """
-    root, count = model.root, sum(len(subgraph.tensors) for subgraph in model.subgraphs)
+    root = model.root
+    count = sum(len(subgraph.tensors) for subgraph in model.subgraphs)
     found: tuple[int, ...] = (ONLINE,) * count
     buffers = list(root.tables(_BUFFERS))
     for note in root.tables(_METADATA):

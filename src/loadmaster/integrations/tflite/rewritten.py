@@ -342,7 +342,8 @@ class _Run:
             start, rest = divmod(source.start + made.pad - pad, stride)
             local = np.arange(result.shape[1])[:, None] * stride - pad + np.arange(taps) * spread
             whole = local + source.start
-            has, had = (local >= 0) & (local < rows), (whole >= 0) & (whole < made.source_rows)
+            has = (local >= 0) & (local < rows)
+            had = (whole >= 0) & (whole < made.source_rows)
             right = np.where(has, had & source.right[np.clip(local, 0, rows - 1)], ~had).all(axis=1)
             places = start + np.arange(result.shape[1])
             right &= (rest == 0) & (places >= 0) & (places < made.rows)
@@ -382,7 +383,8 @@ class _Run:
                 else:
                     spread = options.number(spread_field, default=1)
                     taps = subgraph.tensors[operator.inputs[1]].shape[axis]
-                reach, same = (taps - 1) * spread + 1, options.number(0, "b") == 0
+                reach = (taps - 1) * spread + 1
+                same = options.number(0, "b") == 0
                 size = (shape[axis] + (0 if same else 1 - reach) + stride - 1) // stride
                 pad = max(0, (size - 1) * stride + reach - shape[axis]) // 2 if same else 0
                 found.append((stride, spread, taps, pad))
@@ -479,7 +481,8 @@ class _Run:
             operands = [(number, each) for each in operator.inputs] if read is None else read
             for operand in operands:
                 first, count = self.at.get(operand, (0, 0))
-                low, high = max(first, begin), min(first + count, begin + units)
+                low = max(first, begin)
+                high = min(first + count, begin + units)
                 same = operator.kind in self.in_place and (first, count) == (begin, units)
                 if low < high and not same:
                     there = self.memory[:, low:high]

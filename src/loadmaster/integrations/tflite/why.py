@@ -143,7 +143,8 @@ def _smaller_input(model: TfliteModel, found: Lifetimes) -> tuple[str, Lifetimes
         given = next((t for t in operator.inputs if t in sizes), None)
         if given is None:
             continue
-        before, rules = tensors[given].shape[1:3], rules_of(main, operator, model.root.file.data)
+        before = tensors[given].shape[1:3]
+        rules = rules_of(main, operator, model.root.file.data)
         for made in operator.outputs:
             after = tensors[made].shape[1:3] if len(tensors[made].shape) == 4 else ()
             if rules is not None:

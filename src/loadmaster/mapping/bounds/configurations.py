@@ -36,11 +36,11 @@ bus may keep the two apart."""
 
 @dataclass(frozen=True, eq=False)
 class ConfigurationBound:
-    """``makespan`` in seconds: no mapping takes less. ``cores`` of every job as solutions of the
-    program have them, rounded."""
+    """``makespan`` in seconds: no mapping takes less. ``core`` of every job as the program's
+    solution has it, rounded."""
 
     makespan: float
-    cores: tuple[Ints, ...] = ()
+    core: Ints
 
 
 def configuration_bound(
@@ -69,7 +69,7 @@ def configuration_bound(
         least = min(least, value)
         if best >= makespan or value <= best * (1 + _CLOSE) or stuck == _PATIENCE:
             break
-    return ConfigurationBound(min(best, makespan), (program.rounded(),)) if best else None
+    return ConfigurationBound(min(best, makespan), program.rounded()) if best else None
 
 
 class _Program:
@@ -77,7 +77,9 @@ class _Program:
     the known makespan."""
 
     def __init__(self, kinds: JobKinds) -> None:
-        self.kinds, self.latency, self.demand = kinds, kinds.latency, kinds.demand
+        self.kinds = kinds
+        self.latency = kinds.latency
+        self.demand = kinds.demand
         self.configurations: list[tuple[Ints, Ints]] = []
         self.program = LinearProgram("the bound of a mapping")
         self.program.rows(kinds.count, np.inf)

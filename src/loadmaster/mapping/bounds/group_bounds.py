@@ -26,7 +26,6 @@ from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows
 from loadmaster.core.linear_program import LinearProgram
 from loadmaster.core.progress import NO_DEADLINE, Deadline
 from loadmaster.mapping.bounds.configurations import configuration_bound
-from loadmaster.mapping.bounds.ranges import range_bound
 from loadmaster.mapping.group import Group, Queues
 
 _CUTS = 60
@@ -60,9 +59,9 @@ class GroupBound:
     preference: Floats
     """Cost of each job on each core at the program's multipliers, shape (jobs, cores): rounding
     goes by it."""
-    cores: tuple[Ints, ...] = ()
-    """Cores of each job as the last program over configurations has them, rounded: none where that
-    was not solved."""
+    core: Ints | None = None
+    """Core of each job as the program over configurations has it, rounded; None where that was not
+    solved."""
 
     def raised(self, group: Group, makespan: float, limit: str) -> GroupBound:
         """The bound with a makespan that was proven, if that is more."""
@@ -109,7 +108,7 @@ def tightened(
     """
     goal = float(group.makespans(queues)[0])
     if (found := configuration_bound(group, queues, goal, deadline)) is not None:
-        bound = replace(bound, cores=found.cores)
+        bound = replace(bound, core=found.core)
         bound = bound.raised(group, found.makespan, "what cores can run at once")
     program = _Program(group.within(goal))
     value, price = program.solve((), goal)
@@ -118,16 +117,6 @@ def tightened(
     if bound.makespan >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
         return bound
     return _split(program, bound, goal, deadline)
-
-
-def proven(
-    group: Group, bound: GroupBound, queues: Queues, deadline: Deadline, most: int
-) -> GroupBound:
-    """A better bound for the mapping that the search has found: what every core can hold, see
-    ``ranges``."""
-    found = range_bound(group, queues, bound.makespan, deadline, most)
-    limit = "what every core can hold, and what cores can run at once"
-    return replace(bound, cores=found.cores).raised(group, found.makespan, limit)
 
 
 def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline) -> GroupBound:
@@ -239,14 +228,17 @@ class _Program:
         classes = [np.array([core]) for core in sorted(set(fixed))] + self._fresh(fixed)
         columns = np.array([members[0] for members in classes])
         size = np.array([len(members) for members in classes], dtype=np.float64)
-        own, others, bus = self.own[:, columns], self.others[:, columns], self.bus[:, columns]
+        own = self.own[:, columns]
+        others = self.others[:, columns]
+        bus = self.bus[:, columns]
         allowed = self.group.allowed[:, columns].copy()
         for job, core in zip(self.order, fixed, strict=False):
             allowed[job] = columns == core
         forbidden = np.where(allowed, 0.0, np.inf)
         rows, variables = np.arange(self.group.jobs), len(classes) + 1
         program = LinearProgram("the bound of a mapping")
-        shares, level = program.columns(np.zeros(variables)), program.columns(-1.0, -np.inf, np.inf)
+        shares = program.columns(np.zeros(variables))
+        level = program.columns(-1.0, -np.inf, np.inf)
         program.entries(program.rows(1.0, 1.0), shares, np.append(size, 1.0))
         scale = max(float(self.bus.max()), float(self.own.max())) * self.group.jobs or 1.0
         # All cores alike first, with several weights of the bus; then within a box around the best,
@@ -255,15 +247,16 @@ class _Program:
             np.append(np.full(len(size), (1.0 - weight) / size.sum()), weight)
             for weight in _BUS_WEIGHTS
         ]
-        best, price, centre, radius = 0.0, np.where(allowed, own, np.inf), corners[0], 1.0
+        best = 0.0
+        price = np.where(allowed, own, np.inf)
+        centre = corners[0]
+        radius = 1.0
         for cut in range(_CUTS):
             if cut < len(corners):
                 weights = corners[cut]
             else:
-                low, high = (
-                    centre / (1 + radius),
-                    np.minimum(1.0, centre * (1 + radius) + radius / variables),
-                )
+                low = centre / (1 + radius)
+                high = np.minimum(1.0, centre * (1 + radius) + radius / variables)
                 program.bound_columns(shares, low * (radius < _WIDE), high)
                 solution = program.solve().values
                 if solution[variables] * scale <= best * (1 + _CLOSE):

@@ -44,7 +44,8 @@ class JobKinds:
         first = [int(members[0]) for members in self.cores]
         rows = np.hstack([rows[:, first], rows[:, [group.cores + core for core in first]]])
         kinds, kind_of, count = distinct_rows(rows)
-        latency, demand = kinds[:, : len(first)] / makespan, kinds[:, len(first) :]
+        latency = kinds[:, : len(first)] / makespan
+        demand = kinds[:, len(first) :]
         kept = count * (latency * np.maximum(1.0, demand)).min(axis=1) > _SMALL
         self.kind_of = np.where(kept, np.cumsum(kept) - 1, -1)[kind_of]
         self.latency, self.count = latency[kept], count[kept]
@@ -86,7 +87,8 @@ class JobKinds:
             if row.any():
                 kind[members] = np.repeat(np.arange(len(row)), _apportioned(row, len(members)))
         own = latency[np.arange(group.jobs), kind]
-        load, core = np.zeros(group.cores), np.empty(group.jobs, dtype=np.int64)
+        load = np.zeros(group.cores)
+        core = np.empty(group.jobs, dtype=np.int64)
         for job in np.argsort(-own, kind="stable").tolist():
             alike = self.cores[kind[job]]
             ends = load[alike] + own[job]
@@ -106,15 +108,6 @@ class JobKinds:
             (self.kind_of[job[together]], self._core_kind[core[together]])
             for together in sets
             if together.any()
-        ]
-
-    def held(self, queues: Queues) -> list[tuple[int, Ints]]:
-        """What every core runs in a mapping: the kind of core, and how many jobs of each kind."""
-        job, core = self._mapped(queues)
-        kinds = len(self.latency)
-        return [
-            (int(kind), np.bincount(self.kind_of[job[core == number]], minlength=kinds))
-            for number, kind in enumerate(self._core_kind)
         ]
 
     def _mapped(self, queues: Queues) -> tuple[Ints, Ints]:

@@ -21,8 +21,7 @@ _STEPS = 100
 _WALKS, _WALK = 16, 20_000
 """Walks at most, and samples that each should have."""
 _TOGETHER = 0.4
-"""Share of the way after which all walks go on from the best of them, in paced order if that is
-better."""
+"""Share of the way after which all walks go on from the best of them."""
 _NEAR, _FAR, _FROZEN = 0.3, 0.03, 1e-8
 """There, temperatures begin between these shares of what is left to gain, and end at the last:
 nothing is left to chance."""
@@ -36,16 +35,9 @@ def run(search: Search) -> None:
         anneal(search, [])
 
 
-def anneal(
-    search: Search,
-    starts: Sequence[Queues],
-    *,
-    until: float = 1.0,
-    hot: float = _HOT,
-    warm: float = _WARM,
-) -> None:
-    """Cool down several walks until so much of the budget is spent: in turn from each of the
-    starts, the coolest from the best so far.
+def anneal(search: Search, starts: Sequence[Queues]) -> None:
+    """Cool down several walks until the budget is spent: in turn from each of the starts, the
+    coolest from the best so far.
 
     Without starts, all begin with the best.
 
@@ -60,13 +52,12 @@ def anneal(
         [*(starts[i % len(starts)] for i in range(walks - 1)), search.queues]
     )
     score = least = np.array([search.value(row[None, :]) for row in queues])
-    begin, near = (np.geomspace(first, last, walks) for first, last in ((hot, warm), (_NEAR, _FAR)))
+    begin = np.geomspace(_HOT, _WARM, walks)
+    near = np.geomspace(_NEAR, _FAR, walks)
     begun, stream, apart = search.budget_spent, search.taken, True
-    budget = int(search.left * (until - begun) / max(1e-9, 1 - begun))
+    budget = search.left
     while not search.done and search.left >= walks:
-        passed = (search.budget_spent - begun) / max(1e-9, until - begun)
-        if passed >= 1:
-            return
+        passed = (search.budget_spent - begun) / max(1e-9, 1 - begun)
         if apart and passed >= _TOGETHER:
             apart = False
             row, value = _best_of(search, best, least)
@@ -91,7 +82,10 @@ def anneal(
             stream=stream,
             threads=search.threads,
         )
-        queues, best, score, least = walked.queues, walked.best, walked.score, walked.best_score
+        queues = walked.queues
+        best = walked.best
+        score = walked.score
+        least = walked.best_score
         at = int(least.argmin())
         if least[at] < search.score:
             search.queues = best[at : at + 1]

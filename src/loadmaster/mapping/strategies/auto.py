@@ -1,5 +1,5 @@
-"""Auto: manual mappings, programs and their rounding, MAGMA, annealing; stopped as soon as a bound
-is met."""
+"""Auto: manual mappings, programs and their rounding, annealing; stopped as soon as a bound is
+met."""
 
 from __future__ import annotations
 
@@ -8,27 +8,15 @@ from operator import itemgetter
 import numpy as np
 
 from loadmaster.core.arrays import Ints
-from loadmaster.mapping.group import Group, Queues, queues_of
+from loadmaster.mapping.group import Queues, queues_of
 from loadmaster.mapping.group_search import Search, Strategy
-from loadmaster.mapping.strategies import ai_mt, annealing, herald, magma
+from loadmaster.mapping.strategies import ai_mt, annealing, herald
 from loadmaster.mapping.strategies.paced import paced
-from loadmaster.mapping.strategies.whole_jobs import whole_jobs
 
-_EVOLVED = 0.1
-"""Share of the samples that MAGMA takes."""
 _STARTS = 3
-"""How many of the mappings found so far annealing starts from, beside the integer program's."""
-_FIRST = 2 / 3
-"""Share of the budget after which what is left goes on from what the last bound says, if there is
-enough to gain."""
-_PROOF = 0.4
-"""Share of the time left that goes into that bound."""
-_HOT, _WARM = 2e-3, 5e-5
-"""Temperatures at which annealing starts from it: the cores are good, and their order is not."""
-_NEAR = 2e-3
-"""Share of the makespan that the integer program, and going on, are not worth."""
-_PROGRAM = 0.2
-"""Share of the time left that the integer program may take."""
+"""How many of the mappings found so far annealing starts from."""
+_PROOF = 0.2
+"""Share of the time left that goes into a better bound."""
 _ROOM = 1.01
 """Time that rounding gives a core, relative to the bound."""
 _SHORTER, _ROOMS = 0.7, 10
@@ -62,48 +50,17 @@ def run(search: Search) -> None:
         if search.done:
             return
     if group.weights[0]:
-        search.tighten()
-        for core in (rounded(search), *search.bound.cores):
-            leaf = queues_of(core, mixed, group.cores)
+        search.tighten(search.deadline.part(_PROOF))
+        cores = [rounded(search)]
+        if search.bound.core is not None:
+            cores.append(search.bound.core)
+        for core in cores:
+            leaf = paced(group, core)
             scored.append((search.offer(leaf), leaf))
-    if not search.done:
-        evolved = magma.evolve(search, magma.DEFAULTS, int(_EVOLVED * search.expected))
-        scored.append((search.value(evolved), evolved))
     begins = [queues for _, queues in sorted(scored, key=itemgetter(0))[:_STARTS]]
     if group.weights[0]:
         level_demand(search)
-        begins = [*_whole(search), *begins]
-    if search.done:
-        return
-    annealing.anneal(search, begins, until=_FIRST if group.weights[0] else 1.0)
-    if not search.done:
-        go_on(search)
-
-
-def go_on(search: Search) -> None:
-    """Anneal from the solution of the last bound, which knows what every core can hold; without
-    one, from the best mapping."""
-    search.prove(search.deadline.part(_PROOF))
-    if search.score > search.bound.score * (1 + _NEAR):
-        begins = _offered(search, *search.bound.cores)
-        annealing.anneal(search, begins, hot=_HOT, warm=_WARM)
-
-
-def _whole(search: Search) -> list[Queues]:
-    """The mapping of the integer program, if there is enough to gain: far from done, its order is
-    made for annealing to mend."""
-    if search.done or search.score <= search.bound.score * (1 + _NEAR):
-        return []
-    core = whole_jobs(search.group, search.score, search.deadline.part(_PROGRAM))
-    return [] if core is None else _offered(search, core)
-
-
-def _offered(search: Search, *cores: Ints) -> list[Queues]:
-    """Offer these cores of every job in paced orders."""
-    found = [paced(search.group, core) for core in cores]
-    for queues in found:
-        search.offer(queues)
-    return found
+    annealing.anneal(search, begins)
 
 
 def level_demand(search: Search) -> None:
@@ -119,7 +76,9 @@ def level_demand(search: Search) -> None:
             return
         score = search.offer(paced(search.group, rounded(search, room * shorter)))
         if score <= least:
-            least, room, shorter = score, room * shorter, min(shorter, _SHORTER)
+            least = score
+            room = room * shorter
+            shorter = min(shorter, _SHORTER)
         else:
             shorter **= 0.5
 
@@ -154,9 +113,4 @@ def rounded(search: Search, room: float = _ROOM) -> Ints:
     return core
 
 
-def default_samples(group: Group) -> int:
-    """As many as annealing takes until :data:`_FIRST`."""
-    return round(annealing.default_samples(group) / _FIRST)
-
-
-STRATEGY = Strategy(run, default_samples)
+STRATEGY = Strategy(run, annealing.default_samples)

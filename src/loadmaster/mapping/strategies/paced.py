@@ -35,7 +35,8 @@ def paced(group: Group, core: NDArray[np.integer]) -> Queues:
     left = [_Queue(demand, np.flatnonzero(core == c)) for c in range(group.cores)]
     span = float(np.bincount(core, latency, minlength=group.cores).max())
     work = float((latency * demand).sum())
-    asking, order = [0.0] * group.cores, np.full((group.cores, group.jobs + 1), -1, dtype=np.int32)
+    asking = [0.0] * group.cores
+    order = np.full((group.cores, group.jobs + 1), -1, dtype=np.int32)
     taken = [0] * group.cores
     free = [(0.0, c) for c in range(group.cores)]
     now = total = 0.0

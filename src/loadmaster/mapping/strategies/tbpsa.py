@@ -29,7 +29,8 @@ def run(search: Search) -> None:
         if search.done:
             return
         better = scores.argsort(kind="stable")[: max(1, count // 4)]
-        mean, step = children[better].mean(axis=0), float(np.exp(np.log(steps[better]).mean()))
+        mean = children[better].mean(axis=0)
+        step = float(np.exp(np.log(steps[better]).mean()))
         elite = scores[better]
         if before is not None:
             spread = np.sqrt(elite.var() / len(elite) + before.var() / len(before)) + 1e-300

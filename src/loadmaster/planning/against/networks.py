@@ -23,7 +23,8 @@ def machine(plan: PlanRecord, target: Target) -> Iterator[str]:
 def networks(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
     """The plan has these networks in this order, with their sources, precisions, batches, inputs,
     outputs and remarks."""
-    names, given = [network.name for network in plan.networks], [model.name for model in models]
+    names = [network.name for network in plan.networks]
+    given = [model.name for model in models]
     if names != given:
         yield f"the plan is of the networks {_list(names)}, and is checked against {_list(given)}"
         return
@@ -47,7 +48,8 @@ def operators(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
             if op is None:
                 yield f"{label} has no operator {quoted(operator.name)}"
                 continue
-            reads, writes = tuple(model.storages(op.reads)), tuple(model.storages(op.writes))
+            reads = tuple(model.storages(op.reads))
+            writes = tuple(model.storages(op.writes))
             if (operator.reads, operator.writes) != (reads, writes):
                 does = f"reads {_list(reads)} and writes {_list(writes)}"
                 yield (

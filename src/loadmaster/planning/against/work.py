@@ -172,7 +172,8 @@ class Work:
                     f" {macs}"
                 )
         for (network, batch, names), jobs in self._facts.pieces.items():
-            group, planned = self.group(jobs[0]), sum(job.elements for job in jobs)
+            group = self.group(jobs[0])
+            planned = sum(job.elements for job in jobs)
             if planned != group.elements:
                 found = f"{planned} scalar operations are planned for {quoted(names[0])}"
                 yield (
@@ -199,10 +200,8 @@ class Work:
         jobs = []
         for job in order:
             group, nests = self.group(job), self._nests(job)
-            reads, writes = (
-                tuple(self._reads(job, group, nests)),
-                tuple(self._writes(job, group, nests)),
-            )
+            reads = tuple(self._reads(job, group, nests))
+            writes = tuple(self._writes(job, group, nests))
             after = tuple(sorted({producer[operand.tensor] for operand in reads} - {-1}))
             jobs.append(
                 Job(
@@ -264,10 +263,8 @@ class Work:
         """The nest with storages for operands; what only fused operators read leaves the core as
         the last result of as many elements."""
         storage = group.model.storage
-        output, written = (
-            storage(nest.output),
-            [self._tensors[operand.tensor].storage for operand in job.writes],
-        )
+        output = storage(nest.output)
+        written = [self._tensors[operand.tensor].storage for operand in job.writes]
         if output in group.made and output not in written:
             elements = group.model.elements(nest.output)
             last = [name for name in group.made if name in written and group.made[name] == elements]

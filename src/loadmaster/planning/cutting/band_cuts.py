@@ -133,7 +133,8 @@ def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> 
 def _steps_through(stack: Stack, grids: Mapping[int, _BandGrid]) -> Iterator[tuple[int, int]]:
     """Operators and pieces of a stack in their order: tile by tile, or part by part of the
     channels, all bands of each."""
-    numbers, steps = range(stack.first, stack.last), len(grids[stack.first].bands)
+    numbers = range(stack.first, stack.last)
+    steps = len(grids[stack.first].bands)
     for part, column_tile, turn in itertools.product(
         range(stack.channels),
         range(stack.column_tiles),
@@ -202,7 +203,9 @@ def _grid(
     column_tiles: Sequence[Sequence[int]] = (),
 ) -> _BandGrid:
     """The grid of an operator's bands, and of pieces across them that end at ``column_tiles``."""
-    form, rows, outputs = network.forms[number], network.rows(number), network.channels(number)
+    form = network.forms[number]
+    rows = network.rows(number)
+    outputs = network.channels(number)
     assert form is not None
     filled = tuple(dict.fromkeys(end for end in ends if end))
     parts = dict(enumerate(form.grid({} if outputs is None else {outputs: channels}).ends))
@@ -255,14 +258,16 @@ def stacks_of_bands(
     memory is not ample, those in which a band passes through all operators first; then the same in
     column tiles across the bands.
     Operators in no stack, and networks for which the memory is ample, are cut as in ``others``,
-    where there are any, and beside unpipelined stacks also as little as they can be.
+    where there are any.
     """
     if target.fast is None:
         return
-    used, most = [_most_in_use(network) for network in networks], target.fast.capacity
+    used = [_most_in_use(network) for network in networks]
+    most = target.fast.capacity
     while most > 1 and max(used) <= most * _AMPLE:
         most //= 2
-    rooms, tight = [int(most * share) for share in _SHARES], [own > most * _AMPLE for own in used]
+    rooms = [int(most * share) for share in _SHARES]
+    tight = [own > most * _AMPLE for own in used]
     stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
     plain = [network.plain for network in networks]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
@@ -292,22 +297,15 @@ def stacks_of_bands(
             ):
                 continue
 
-            def cut(
-                beside: Sequence[Sequence[Cut]], stacks: Sequence[Sequence[Stack]] = stacks
-            ) -> list[Cuts]:
-                return [
-                    stacked(own, mine, cuts) if mine else Cuts(cuts)
-                    for own, mine, cuts in zip(stackable, stacks, beside, strict=True)
-                ]
-
             name = (
                 f"into {'tiles' if tiled else 'bands'} for {format_bytes(room)} of"
                 f" {target.fast.name}{', operators side by side' if pipelined else ''}"
             )
-            if others:
-                yield f"{name}, others over the cores", cut(others), tiled
-            if not others or not pipelined:
-                yield name, cut(plain), tiled
+            cuts = [
+                stacked(own, mine, beside) if mine else Cuts(beside)
+                for own, mine, beside in zip(stackable, stacks, others or plain, strict=True)
+            ]
+            yield f"{name}{', others over the cores' if others else ''}", cuts, tiled
 
 
 def has_wide_bands(network: Network, capacity: int) -> bool:

@@ -81,8 +81,10 @@ class Network:
     @cached_property
     def problem(self) -> _native.BandProblem:
         """Operators and storages, each by its number, as native code takes them."""
-        tensors, axes = self.graph.tensors, (self.along(False), self.along(True))
-        reads, writes = [g.reads for g in self.fused], [g.writes for g in self.fused]
+        tensors = self.graph.tensors
+        axes = (self.along(False), self.along(True))
+        reads = [g.reads for g in self.fused]
+        writes = [g.writes for g in self.fused]
         number: dict[str, int] = {}
         for access in itertools.chain(*reads, *writes):
             number.setdefault(access.tensor, len(number))

@@ -169,10 +169,8 @@ def _seconds(
     assert target.fast is not None
     firsts = []
     for number, own in itertools.groupby(options, key=itemgetter(0)):
-        form, boxes = (
-            network.forms[number],
-            [[(0, ends[0]) for ends in grid.ends] for _, grid in own],
-        )
+        form = network.forms[number]
+        boxes = [[(0, ends[0]) for ends in grid.ends] for _, grid in own]
         assert form is not None
         firsts.append(Pieces(network.fused[number], form, np.array(boxes, dtype=np.int64)))
     work = piece_workload(network.graph, firsts)

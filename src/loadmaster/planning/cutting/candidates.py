@@ -4,8 +4,7 @@ plan."""
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -39,10 +38,9 @@ _MOST_SIZES = 128
 
 def refined(choice: CutChoice, chosen: Chosen, target: Target) -> CutChoice:
     """The same choice with what was chosen as the first option of every operator, and then also
-    what differs from it a little.
+    what follows the pieces of its operands.
 
-    What is offered anyhow is as balanced as can be for operators by themselves. Together, a network
-    begins earlier if its first pieces are shorter, ends earlier if its last ones are, and a piece
+    What is offered anyhow is as balanced as can be for operators by themselves. Together, a piece
     begins earlier if it needs nothing of the piece after the one that it waits for. O(operators x
     pieces).
     """
@@ -82,15 +80,11 @@ def _distinct(options: Sequence[Option]) -> list[Option]:
 
 
 def _alike(network: Choosable, cuts: Sequence[Cut], number: int) -> Iterator[Grid]:
-    """Grids of an operator that differ a little from the one it has, or from those of what it
-    reads."""
+    """Grids of an operator that follow the one of what it reads."""
     form = network.forms[number]
     if form is None:
         return
-    own = _axis(cuts[number])
-    ways = [(own[0], ends) for ends in _moved(own[1], form.step[own[0]])] if own is not None else []
-    ways += _following(network, cuts, number, form)
-    for axis, inner in ways:
+    for axis, inner in _following(network, cuts, number, form):
         step, extent = form.step[axis], form.shape[axis]
         ends = tuple(
             sorted(
@@ -115,16 +109,6 @@ def _axis(cut: Cut) -> tuple[int, tuple[int, ...]] | None:
 
 def _refined_halves(ends: Sequence[int]) -> list[int]:
     return [(begin + end) // 2 for begin, end in zip((0, *ends[:-1]), ends, strict=True)]
-
-
-def _moved(ends: Sequence[int], step: int) -> Iterator[list[int]]:
-    """Where pieces end, but for the last, if the first, the last, or all are joined, halved,
-    shorter or a step further."""
-    inner, halves = list(ends[:-1]), _refined_halves(ends)
-    yield from (inner[1:], inner[:-1], inner[1::2])
-    yield from ([halves[0], *inner], [*inner, halves[-1]], [*inner, *halves])
-    yield from ([halves[0], *inner[1:]], [*inner[:-1], halves[-1]])
-    yield from ([end - step for end in inner], [end + step for end in inner])
 
 
 def _following(
@@ -155,8 +139,6 @@ def _following(
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
-_FEW_WAYS = 32
-"""Candidates with halves that are all tried in small networks."""
 
 
 @dataclass(frozen=True)
@@ -222,9 +204,7 @@ def candidates(
             return
     small = _in_small_pieces(networks, target, late) if copied else ()
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
-    for candidate in itertools.chain(
-        small, _offers(networks, target, mini_batches, late, effort), _halves(networks)
-    ):
+    for candidate in itertools.chain(small, _offers(networks, target, mini_batches, late, effort)):
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
             yield replace(
@@ -287,38 +267,6 @@ def _in_small_pieces(
             )
 
 
-def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
-    """Operators whole or in halves along any of their dimensions: in all ways, or one at a time, if
-    these are few."""
-    options = [
-        list(
-            dict.fromkeys(
-                [plain, form.grid({}), *(form.grid({axis: 2}) for axis in form.axes)]
-                if form is not None
-                else [plain]
-            )
-        )
-        for network in networks
-        for form, plain in zip(network.forms, network.plain, strict=True)
-    ]
-    plain = [own[0] for own in options]
-    ways: Iterable[Sequence[Cut]] = itertools.product(*options)
-    if math.prod(map(len, options)) > _FEW_WAYS:
-        ways = (
-            [*plain[:at], other, *plain[at + 1 :]]
-            for at, own in enumerate(options)
-            for other in own[1:]
-        )
-        if sum(len(own) - 1 for own in options) > _FEW_WAYS:
-            return
-    for chosen in ways:
-        rest = iter(chosen)
-        yield Candidate(
-            "in halves where that helps",
-            [Cuts(list(itertools.islice(rest, len(network.plain)))) for network in networks],
-        )
-
-
 def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
     """Why networks are not cut, or some of them."""
     if sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
@@ -342,12 +290,11 @@ def _over_cores(
     late: Callable[[], bool],
     effort: Effort,
 ) -> Iterator[Candidate]:
-    """Pieces for the cores: such with which all networks and mini-batches end early, and such with
-    which one of each network alone does.
+    """Pieces for the cores with which all networks and mini-batches end early.
 
     Native code explores in a thread of its own, while what was found before is screened.
     """
-    name, several = "over the cores for an early end", mini_batches > 1 or len(networks) > 1
+    name = "over the cores for an early end"
     choice = CutChoice(networks, target, mini_batches, effort)
     start = choice.improved(choice.whole)
     pool = ThreadPoolExecutor(1)
@@ -361,10 +308,6 @@ def _over_cores(
     finally:
         # Who stops here does not wait for what is explored.
         pool.shutdown(wait=False, cancel_futures=True)
-    if several and not late():
-        alone = [CutChoice([network], target, effort=effort) for network in networks]
-        together = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
-        yield Candidate.of(f"{name} of each network alone", choice, together)
 
 
 def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[CutChoice, Chosen]]:

@@ -81,11 +81,10 @@ class CutChoice:
         """The first option of every operator."""
         return (0,) * len(self._order)
 
-    def improved(self, chosen: Chosen, share: float = 1.0) -> Chosen:
-        """Coordinate descent over the options of operators, by the makespan of the model, with a
-        share of the effort."""
-        most = int(self.effort.pieces * share)
-        better, _ = self._native.improve(np.array(chosen, dtype=np.int64), most)
+    def improved(self, chosen: Chosen) -> Chosen:
+        """Coordinate descent over the options of operators, by the makespan of the model."""
+        start = np.array(chosen, dtype=np.int64)
+        better, _ = self._native.improve(start, self.effort.pieces)
         return tuple(better.tolist())
 
     def explored(self, chosen: Chosen) -> Chosen:
@@ -101,10 +100,6 @@ class CutChoice:
         most = min(self.effort.pieces, self.effort.evaluations * single // 8)
         better, _ = self._native.explore(np.array(chosen, dtype=np.int64), most)
         return tuple(better.tolist())
-
-    def together(self, chosen: Sequence[Chosen]) -> Chosen:
-        """What was chosen for each network alone, as a choice for all."""
-        return tuple(chosen[network][number] for network, number in self._order)
 
     def options_of(self, chosen: Chosen) -> list[list[Option]]:
         """The option that was chosen for each operator of every network."""
@@ -141,12 +136,10 @@ class _Boxes:
     """
 
     def __init__(self, network: Choosable, rank: int) -> None:
-        self.graph, self.fused, self.forms, self.options = (
-            network.graph,
-            network.fused,
-            network.forms,
-            network.options,
-        )
+        self.graph = network.graph
+        self.fused = network.fused
+        self.forms = network.forms
+        self.options = network.options
         self.home = network.home
         self.rank = rank
         self._boxes = [
@@ -237,7 +230,9 @@ class _Boxes:
 def _boxes(form: Divisible | None, options: Sequence[Option]) -> tuple[Mask, Ints]:
     """Which pieces of all options are known by the part of the result that they make, and these
     parts, shape (known, dimensions, 2)."""
-    known, boxes, rank = list[bool](), list[Box](), 0 if form is None else len(form.shape)
+    known = list[bool]()
+    boxes = list[Box]()
+    rank = 0 if form is None else len(form.shape)
     for cut in (option.cut for option in options):
         own = cut.boxes if isinstance(cut, Grid) and cut.shape else ()
         known += [bool(own)] * cut.tiles
@@ -262,10 +257,8 @@ def _arguments(
     ]
     shapes += [form.shape for n in networks for form in n.forms if form is not None]
     rank = max(map(len, shapes), default=0)
-    boxes, at = (
-        [_Boxes(network, rank) for network in networks],
-        {pair: position for position, pair in enumerate(order)},
-    )
+    boxes = [_Boxes(network, rank) for network in networks]
+    at = {pair: position for position, pair in enumerate(order)}
     options = [networks[n].options[number] for n, number in order]
     every = [option for own in options for option in own]
     sources = [[at[n, home] for _, home in boxes[n].sources(number)] for n, number in order]

@@ -87,13 +87,11 @@ class _Fitting:
         assert target.fast is not None
         self._sums = sums
         self._accumulator = max((core.accumulator for core in target.cores), default=0)
-        self._graph, self._fused, self._forms, self._target, self._room = (
-            graph,
-            fused,
-            forms,
-            target,
-            room,
-        )
+        self._graph = graph
+        self._fused = fused
+        self._forms = forms
+        self._target = target
+        self._room = room
         self._padded = target.fast.padded
         self._parts: list[dict[int, int]] = [{} for _ in fused]
         self._home = {
@@ -171,7 +169,9 @@ class _Fitting:
     def _needed(self, number: int, parts: dict[int, int]) -> dict[str, int]:
         """Bytes that the largest piece of an operator needs of every storage, its own result
         included, if it is cut into so many parts."""
-        form, group, tensors = self._forms[number], self._fused[number], self._graph.tensors
+        form = self._forms[number]
+        group = self._fused[number]
+        tensors = self._graph.tensors
         made = {access.tensor: tensors[access.tensor].bytes for access in group.writes}
         if form is None:
             return {
@@ -213,10 +213,8 @@ class _Fitting:
         form = self._forms[number]
         if form is None:
             return False
-        needed, boxes = (
-            self._needed(number, self._parts[number]),
-            form.grid(self._parts[number]).boxes,
-        )
+        needed = self._needed(number, self._parts[number])
+        boxes = form.grid(self._parts[number]).boxes
         middle = boxes[len(boxes) // 2]
         for storage, size in demand.reads.items():
             maker = self._home.get(storage)
@@ -274,7 +272,8 @@ class _Fitting:
     def _halve_own(self, number: int, _: _Demand, changed: set[int]) -> bool:
         """Cut an operator along the dimension that leaves its pieces the least; whether one leaves
         less."""
-        least, best = sum(self._needed(number, self._parts[number]).values()), None
+        least = sum(self._needed(number, self._parts[number]).values())
+        best = None
         for axis in self._open(number):
             if (size := self._halved(number, axis)) < least:
                 least, best = size, axis

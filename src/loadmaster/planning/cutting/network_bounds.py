@@ -237,10 +237,8 @@ class _Chains:
         rows = self._rows(network)
         if not len(rows):
             return 0
-        operator, count = (
-            [self.operator[self.jobs[number].name] for number in rows],
-            len(precedence.needs),
-        )
+        operator = [self.operator[self.jobs[number].name] for number in rows]
+        count = len(precedence.needs)
         target, needs = self.target, self.needs
         # What is last may need nothing but links, whatever limits all else: a byte counts the same
         # on each of them.
@@ -282,7 +280,8 @@ class _Chains:
         chosen[rows] = True
         position = np.full(len(self.jobs), -1, dtype=np.int64)
         position[rows] = operator
-        t, inbound = table.operand_tensor, inbound_bytes(self.tensors, table, chosen)
+        t = table.operand_tensor
+        inbound = inbound_bytes(self.tensors, table, chosen)
         size = np.minimum(operand_bytes(self.jobs), table.moved.min(axis=1))
         touched = np.minimum(inbound[t], size)
         reads = np.flatnonzero(chosen[table.operand_job] & ~table.operand_write)
@@ -329,10 +328,8 @@ def _least_pieces(
     seconds, _ = divisible_costs(smallest, target, firsts.divides_sums)
     whole = table.compute[firsts.rows]
     least = np.where(firsts.divides[:, None], np.minimum(seconds, whole), whole).min(axis=1)
-    operator, network = (
-        np.array(number)[firsts.rows],
-        np.array([job.network for job in firsts.jobs]),
-    )
+    operator = np.array(number)[firsts.rows]
+    network = np.array([job.network for job in firsts.jobs])
     found = {}
     for info in workload.networks:
         mine = network == info.name

@@ -111,7 +111,8 @@ def piece_workload(graph: Graph, pieces: Sequence[Pieces]) -> Workload:
 
 def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
     group, form = pieces.group, pieces.form
-    total, reads = math.prod(form.shape), [_reads(graph, pieces, access) for access in group.reads]
+    total = math.prod(form.shape)
+    reads = [_reads(graph, pieces, access) for access in group.reads]
     outputs = [
         (
             access.tensor,
@@ -148,7 +149,8 @@ def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
 
 def _reads(graph: Graph, pieces: Pieces, access: Access) -> list[list[Operand]]:
     """What each piece reads of a storage."""
-    tensor, roles = graph.tensors[access.tensor], operand_roles(pieces.group.nests, access)
+    tensor = graph.tensors[access.tensor]
+    roles = operand_roles(pieces.group.nests, access)
     needed = volumes(needed_boxes(pieces.form, graph, access.tensor, pieces.boxes)).tolist()
     sizes = (-(-tensor.bytes * count // max(1, math.prod(tensor.shape))) for count in needed)
     return [

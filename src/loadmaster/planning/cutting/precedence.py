@@ -73,7 +73,8 @@ class Precedence:
                     continue
                 need = _need(graph, form, access.tensor)
                 needs[number][writer] = needs[number].get(writer, Need()) | need
-        after, before = np.eye(len(fused), dtype=np.bool_), np.eye(len(fused), dtype=np.bool_)
+        after = np.eye(len(fused), dtype=np.bool_)
+        before = np.eye(len(fused), dtype=np.bool_)
         for number, own in enumerate(needs):
             for writer, need in own.items():
                 if need.some:

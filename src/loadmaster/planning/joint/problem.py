@@ -116,13 +116,11 @@ class JointProblem:
     def __init__(
         self, workload: Workload, table: JobTable, target: Target, goal: Goal, energy: EnergyModel
     ) -> None:
-        self.workload, self.table, self.target, self.goal, self.energy = (
-            workload,
-            table,
-            target,
-            goal,
-            energy,
-        )
+        self.workload = workload
+        self.table = table
+        self.target = target
+        self.goal = goal
+        self.energy = energy
         self.memories = _memories(target)
         self.capacity = self.memories[1].capacity
         every = np.ones((len(target.memories), len(table.operand_job)), dtype=np.bool_)
@@ -217,10 +215,12 @@ class JointProblem:
     def _delivered(self, run: _native.JointEvaluation) -> Ints:
         """When every job has ended or, where an output of it is copied to main memory, that copy
         has."""
-        ends, leaving = run.end[: len(self.workload.jobs)], self._leaving(run)
+        ends = run.end[: len(self.workload.jobs)]
+        leaving = self._leaving(run)
         if not len(leaving):
             return ends
-        delivered, tensor = ends.copy(), run.stay_tensor[run.copies[leaving]]
+        delivered = ends.copy()
+        tensor = run.stay_tensor[run.copies[leaving]]
         kept = self._output[tensor]
         np.maximum.at(delivered, self._producer[tensor[kept]], run.end[len(ends) + leaving[kept]])
         return delivered
@@ -232,12 +232,12 @@ class JointProblem:
     def main_load(self, run: _native.JointEvaluation) -> int:
         """Most bytes that main memory holds at one instant of an evaluation; O(operands + tensors
         log tensors)."""
-        tensor, write, in_fast = (
-            self.table.operand_tensor,
-            self.table.operand_write,
-            run.row_stay >= 0,
-        )
-        jobs, made, writer = len(self.workload.jobs), self._producer >= 0, self._main_writers(run)
+        tensor = self.table.operand_tensor
+        write = self.table.operand_write
+        in_fast = run.row_stay >= 0
+        jobs = len(self.workload.jobs)
+        made = self._producer >= 0
+        writer = self._main_writers(run)
         start = np.where(made, run.start[writer], 0)
         end = np.where(made, run.end[writer], 0)
         streamed = ~in_fast & ~write
@@ -276,7 +276,8 @@ class JointProblem:
 
     def _used(self, run: _native.JointEvaluation) -> Mask:
         """Whether each row of the job table moves bytes of each memory, shape (memories, rows)."""
-        in_fast, written = run.row_stay >= 0, self._in_main(run) & self.target.main.in_place
+        in_fast = run.row_stay >= 0
+        written = self._in_main(run) & self.target.main.in_place
         main = np.where(self.table.operand_write, written[self.table.operand_tensor], ~in_fast)
         return np.stack([main, in_fast])[: len(self.target.memories)]
 
@@ -295,7 +296,8 @@ class JointProblem:
 
     def _placement(self, run: _native.JointEvaluation) -> Placement:
         tensors = self.workload.tensors
-        in_main, writer = self._in_main(run), self._main_writers(run).tolist()
+        in_main = self._in_main(run)
+        writer = self._main_writers(run).tolist()
         users, streams = self._users(run)
         jobs, leaving = len(self.workload.jobs), run.outward.tolist()
         task = {
@@ -420,7 +422,8 @@ def _energy_penalty(table: JobTable, energy: EnergyModel) -> Floats:
     nearest = np.zeros((len(energy.rates.memories), len(table.operand_job)), dtype=np.bool_)
     nearest[-1] = True
     joules = energy.of_jobs(nearest)
-    least, seconds = float(joules.min(axis=1).sum()), float(table.compute.min(axis=1).sum())
+    least = float(joules.min(axis=1).sum())
+    seconds = float(table.compute.min(axis=1).sum())
     return np.ascontiguousarray(
         (joules - joules.min(axis=1, keepdims=True))
         * (seconds * PICOSECONDS / least if least else 0.0)

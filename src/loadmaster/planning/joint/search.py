@@ -116,7 +116,8 @@ class ChangeBlocks(Move):
         for lag in (0.0, *LAGS) if len(self._chains) == 1 else ():
             yield lambda state, lag=lag: replace(state, lag=lag)  # type: ignore[misc]
         for n in self._able:
-            steps, batches = self._chains[n].steps, self._chains[n].mini_batches
+            steps = self._chains[n].steps
+            batches = self._chains[n].mini_batches
             every = [best_blocks(self._chains[n], int(self._capacity * s)) for s in SHARES]
             every += [
                 (Block(steps, group),) for group in range(1, batches + 1) if batches % group == 0
@@ -151,7 +152,8 @@ class ChangeNetwork(Move):
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Change one network."""
         n = int(generator.integers(len(state.begin)))
-        later, slower = float(generator.normal() * 0.2), float(np.exp(generator.normal() * 0.3))
+        later = float(generator.normal() * 0.2)
+        slower = float(np.exp(generator.normal() * 0.3))
         return _with_network(state, n, later, slower)
 
 

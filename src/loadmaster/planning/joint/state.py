@@ -180,7 +180,8 @@ def _fewest_bytes(batches: int, room: int, *columns: bytes) -> tuple[tuple[int, 
                 + 1e-9 * size
             )
             better = value < cost[ends]
-            chosen_first[ends][better], chosen_size[ends][better] = first, size
+            chosen_first[ends][better] = first
+            chosen_size[ends][better] = size
             cost[ends] = np.where(better, value, cost[ends])
     blocks: list[tuple[int, int]] = []
     end = steps
@@ -360,7 +361,8 @@ def _plain(chains: Sequence[Chain]) -> State:
 def _in_blocks(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
     """Blocks that bring the fewest bytes into a share of the fast memory."""
     networks, turn = len(chains), _turn(problem)
-    side_by_side, in_turn = plain.begin, tuple(float(turn.index(n)) for n in range(networks))
+    side_by_side = plain.begin
+    in_turn = tuple(float(turn.index(n)) for n in range(networks))
     seen = set()
     for begin, share in itertools.product(dict.fromkeys((side_by_side, in_turn)), SHARES):
         room = int(problem.capacity * share)
@@ -373,7 +375,8 @@ def _in_blocks(problem: JointProblem, chains: Sequence[Chain], plain: State) -> 
 
 def _turn(problem: JointProblem) -> list[int]:
     """Networks by how much they are waited for: the one whose latency counts, then by deadline."""
-    goal, names = problem.goal, [info.name for info in problem.workload.networks]
+    goal = problem.goal
+    names = [info.name for info in problem.workload.networks]
     due = {name: deadline for name, _, deadline in goal.timings() if deadline is not None}
     return sorted(
         range(len(names)),

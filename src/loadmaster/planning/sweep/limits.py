@@ -84,10 +84,8 @@ class Limits:
     def excluded_by(self, bounds: Bounds, graphs: Sequence[Graph], mini_batches: int) -> str:
         """Say why no plan with such bounds can keep the limits, if that is so; else nothing. Bounds
         are whole picoseconds, femtojoules."""
-        longest, makespan = (
-            self.seconds(frames_of(graphs, mini_batches)),
-            bounds.makespan.picoseconds,
-        )
+        longest = self.seconds(frames_of(graphs, mini_batches))
+        makespan = bounds.makespan.picoseconds
         if longest is not None and makespan > longest * PICOSECONDS:
             return (
                 f"every plan takes at least {format_seconds(seconds_of(makespan))}, and"
@@ -101,7 +99,8 @@ class Limits:
         for name, deadline in (self.deadlines or {}).items():
             least = bounds.latency.get(name, 0)
             if least > deadline * PICOSECONDS:
-                least_text, due = format_seconds(seconds_of(least)), format_seconds(deadline)
+                least_text = format_seconds(seconds_of(least))
+                due = format_seconds(deadline)
                 return (
                     f"some mini-batch of {name} takes at least {least_text}, and is due after {due}"
                 )

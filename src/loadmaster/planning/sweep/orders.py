@@ -54,7 +54,9 @@ def order_of(axis: Axis, target: Target, *, energy: bool = False) -> int:
 def _takes_no_more(larger: Target, smaller: Target) -> bool:
     """Whether a plan for the smaller machine takes no more energy on the larger, whose cores are
     more of the same."""
-    mine, theirs, places = energy_rates(larger), energy_rates(smaller), core_places(smaller, larger)
+    mine = energy_rates(larger)
+    theirs = energy_rates(smaller)
+    places = core_places(smaller, larger)
     pairs = [
         *zip_longest(mine.memories, theirs.memories, fillvalue=0),
         (mine.static_power, theirs.static_power),

@@ -352,7 +352,8 @@ class _Search:
     def _excluded(self, n: int) -> bool:
         """Whether a bound shows that no plan of a value keeps the limits."""
         self.progress(f"{self.axis} {self.values[n]}: bounding", 0.0)
-        mini_batches, periods = self._mini_batches, self.options.get("periods") or {}
+        mini_batches = self._mini_batches
+        periods = self.options.get("periods") or {}
         bounds = lower_bounds(
             self.graphs, self._machine(n), mini_batches, self.limits.deadlines or {}, periods
         )

@@ -43,7 +43,8 @@ class _Flow:
     """A network's operators by the storages that they read and write."""
 
     def __init__(self, network: NetworkInfo) -> None:
-        self.inputs, self.outputs = set(network.inputs), set(network.outputs)
+        self.inputs = set(network.inputs)
+        self.outputs = set(network.outputs)
         self.reads, self.writes, self.readers = (defaultdict[str, set[str]](set) for _ in "rwu")
         for operator in network.operators:
             self.reads[operator.name].update(operator.reads)

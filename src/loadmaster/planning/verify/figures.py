@@ -66,13 +66,15 @@ def _astray(facts: Facts, name: str) -> Iterator[str]:
     """
     memory, segments = facts.memories[name], facts.plan.links[name]
     moves = [each for each in facts.plan.transfers if name in (each.source, each.destination)]
-    begins, ends = [ps(move.start) for move in moves], [ps(move.end) for move in moves]
+    begins = [ps(move.start) for move in moves]
+    ends = [ps(move.end) for move in moves]
     sizes = [float(move.bytes) for move in moves]
     lasting = [
         move.bytes / (memory.read_bandwidth if move.source == name else memory.write_bandwidth)
         for move in moves
     ]
-    starts, stops = [ps(each.start) for each in segments], [ps(each.end) for each in segments]
+    starts = [ps(each.start) for each in segments]
+    stops = [ps(each.end) for each in segments]
     measures = (
         (sizes, [each.bytes_per_second / PICOSECONDS for each in segments], format_bytes),
         (lasting, [each.load / PICOSECONDS for each in segments], format_seconds),
@@ -99,7 +101,8 @@ def _astray(facts: Facts, name: str) -> Iterator[str]:
 def _running(times: Sequence[int], amounts: Sequence[float]) -> Callable[[int], float]:
     """The sum of all that comes until an instant."""
     ordered = sorted(zip(times, amounts, strict=True))
-    instants, sums = [at for at, _ in ordered], [0.0, *accumulate(each for _, each in ordered)]
+    instants = [at for at, _ in ordered]
+    sums = [0.0, *accumulate(each for _, each in ordered)]
     return lambda at: sums[bisect_right(instants, at)]
 
 
@@ -171,7 +174,8 @@ def latencies(facts: Facts) -> Iterator[str]:
                 f" deadline, and takes {when(latency)}"
             )
     for name, found in longest.items():
-        stated, what = plan.metrics.latency[name], f"the latency of network {quoted(name)}"
+        stated = plan.metrics.latency[name]
+        what = f"the latency of network {quoted(name)}"
         yield from same(what, ps(stated.value), found, when)
         yield from bounded(what, stated, format_seconds)
 

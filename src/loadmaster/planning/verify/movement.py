@@ -42,7 +42,8 @@ def streams(facts: Facts) -> Iterator[str]:
     for transfer in facts.plan.transfers:
         if not transfer.job:
             continue
-        job, ends = facts.jobs[transfer.job], (transfer.source, transfer.destination)
+        job = facts.jobs[transfer.job]
+        ends = (transfer.source, transfer.destination)
         moved[job.name, transfer.tensor, *ends] += transfer.bytes
         if (ps(transfer.start), ps(transfer.end)) != (ps(job.start), ps(job.end)):
             yield (
@@ -62,7 +63,8 @@ def copies(facts: Facts) -> Iterator[str]:
     """Copies take whole tensors from one shared memory to the other, one after the other and no
     faster than the copy engine can."""
     for copy in facts.copies:
-        label, whole = transfer_label(copy), facts.tensors[copy.tensor].bytes
+        label = transfer_label(copy)
+        whole = facts.tensors[copy.tensor].bytes
         if copy.source == copy.destination or not {copy.source, copy.destination} <= set(
             facts.memories
         ):
@@ -146,7 +148,9 @@ def _late(
     waiting: list[tuple[int, int, float]] = []
     while waiting or arrived < len(needs):
         if not waiting:
-            clock, stretch, reported = max(clock, needs[arrived][0]), arrived, False
+            clock = max(clock, needs[arrived][0])
+            stretch = arrived
+            reported = False
         while arrived < len(needs) and needs[arrived][0] <= clock:
             heappush(waiting, (needs[arrived][1], arrived, needs[arrived][2]))
             arrived += 1

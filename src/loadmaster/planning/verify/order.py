@@ -73,7 +73,8 @@ def races(facts: Facts) -> Iterator[str]:
     missing = _unordered(facts, [(before, after) for before, after, _, _ in found])
     for before, after, one, two in found:
         if (before, after) in missing:
-            earlier, later = facts.plan.allocations[one], facts.plan.allocations[two]
+            earlier = facts.plan.allocations[one]
+            later = facts.plan.allocations[two]
             yield (
                 f"{facts.steps[after].label} writes {quoted(later.tensor)} over"
                 f" {quoted(earlier.tensor)} in {later.memory} at offset {later.offset}, but nothing"

@@ -96,7 +96,8 @@ def pieces(facts: Facts) -> Iterator[str]:
     for (network, batch, names), jobs in facts.pieces.items():
         if not any(job.ranges for job in jobs):
             continue
-        shape, terms = facts.operators[network, names[0]].shape, _terms(jobs)
+        shape = facts.operators[network, names[0]].shape
+        terms = _terms(jobs)
         yield from once(
             f"network {quoted(network)}, mini-batch {batch}: the pieces of operator"
             f" {quoted(names[0])}{' with the terms of their sums' if terms else ''}",
@@ -162,7 +163,8 @@ def chains(facts: Facts) -> Iterator[str]:
         label, (first, last) = f"job {quoted(job.name)}", job.summed or (0, 0)
         read, written = facts.sums(job.reads), facts.sums(job.writes)
         for name, tensor in read.items():
-            maker, found = facts.jobs.get(tensor.producer, job), (tensor.ranges, tensor.summed)
+            maker = facts.jobs.get(tensor.producer, job)
+            found = (tensor.ranges, tensor.summed)
             if group_of(maker) != group_of(job) or found != (job.ranges, (0, first)):
                 yield (
                     f"{label} reads the partial sums {quoted(name)}, which are not of the piece"

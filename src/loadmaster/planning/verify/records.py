@@ -152,10 +152,8 @@ def compute(facts: Facts) -> Iterator[str]:
     two picoseconds may go in rounding."""
     for job in facts.plan.jobs:
         core = facts.cores[job.core]
-        array, lanes = (
-            core.rows * core.columns * _rate(core, job.bits) * core.clock,
-            core.lanes * core.clock,
-        )
+        array = core.rows * core.columns * _rate(core, job.bits) * core.clock
+        lanes = core.lanes * core.clock
         least = (
             max(_least(job.macs, array), _least(job.elements, lanes))
             + core.noc_latency
@@ -206,7 +204,8 @@ def alike(facts: Facts) -> Iterator[str]:
     for tensor in facts.plan.tensors:
         if tensor.kind != "weight":
             batches[tensor.network].add(tensor.mini_batch)
-            who, kind = f"tensor {quoted(tensor.storage)}", f"bytes ({tensor.kind})"
+            who = f"tensor {quoted(tensor.storage)}"
+            kind = f"bytes ({tensor.kind})"
             found[tensor.network, who, kind][tensor.mini_batch] += tensor.bytes
     for (network, who, kind), own in found.items():
         first, *others = sorted(batches[network])

@@ -57,10 +57,8 @@ class FirstMiniBatch:
         Loop nests are the very objects of the first, so that one sees without looking at them that
         they are the same. O(operands).
         """
-        cut, own = (
-            len(prefix_of(self.network, 0)),
-            [tensor for tensor in self.tensors if tensor.kind != "weight"],
-        )
+        cut = len(prefix_of(self.network, 0))
+        own = [tensor for tensor in self.tensors if tensor.kind != "weight"]
         operands = [operand for job in self.jobs for operand in (*job.reads, *job.writes)]
         sides = list(
             pairwise(
@@ -69,14 +67,13 @@ class FirstMiniBatch:
                 )
             )
         )
-        of_jobs, of_tensors, of_operands = (
-            _columns(self.jobs, Job),
-            _columns(own, TensorInstance),
-            _columns(operands, Operand),
-        )
+        of_jobs = _columns(self.jobs, Job)
+        of_tensors = _columns(own, TensorInstance)
+        of_operands = _columns(operands, Operand)
         jobs, tensors = [], []
         for mini_batch in range(1, mini_batches):
-            prefix, later = prefix_of(self.network, mini_batch), mini_batch * len(self.jobs)
+            prefix = prefix_of(self.network, mini_batch)
+            later = mini_batch * len(self.jobs)
             renamed = {tensor.name: prefix + tensor.name[cut:] for tensor in own}
             of_operands["tensor"] = [
                 renamed.get(operand.tensor, operand.tensor) for operand in operands
@@ -250,7 +247,8 @@ class _MiniBatch:
             self._builder.jobs.append(self._job(group, tile, reads, writes))
 
     def _operand(self, read: Read) -> Operand:
-        pieces, tensor = self._pieces, self._pieces.graph.tensors[read.storage]
+        pieces = self._pieces
+        tensor = self._pieces.graph.tensors[read.storage]
         part = pieces.parts_of(read.storage)[read.part]
         weight = tensor.kind is TensorKind.WEIGHT
         name = f"{self._network if weight else self._prefix}/{read.storage}{part.label}"
@@ -281,7 +279,8 @@ class _MiniBatch:
 
     def _sums(self, number: int, tile: int, job: int) -> Operand:
         """The sums that a piece leaves to the next of its chain."""
-        cut, storage = self._pieces.cuts[number], self._pieces.fused[number].main.writes[0].tensor
+        cut = self._pieces.cuts[number]
+        storage = self._pieces.fused[number].main.writes[0].tensor
         assert isinstance(cut, Chains)
         box, shape = cut.grid.boxes[cut.part(tile)], cut.grid.shape
         width = max(self._builder.accumulator, -(-self._pieces.fused[number].main.bits // 8))

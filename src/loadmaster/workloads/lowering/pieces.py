@@ -78,7 +78,10 @@ class Pieces:
     that each reads)."""
 
     def __init__(self, graph: Graph, fused: Sequence[FusedOp], chosen: Cuts) -> None:
-        self.graph, self.fused, self.cuts, self.steps = graph, fused, chosen.cuts, chosen.steps
+        self.graph = graph
+        self.fused = fused
+        self.cuts = chosen.cuts
+        self.steps = chosen.steps
         self.outputs = {graph.tensors[name].storage for name in graph.outputs}
         self._divisible = [
             divisible(graph, group, sums=isinstance(cut, Chains))
@@ -204,7 +207,8 @@ class Pieces:
         if not volume(needed):
             return []
         found = list[tuple[int, int, Ranges]]()
-        parts, grid = self.parts_of(access.tensor), self._grids.get(access.tensor)
+        parts = self.parts_of(access.tensor)
+        grid = self._grids.get(access.tensor)
         for index in range(len(parts)) if grid is None or len(parts) == 1 else grid.meeting(needed):
             part = parts[index]
             if common := shared(part.box, needed):
@@ -367,7 +371,8 @@ def _in_channels(graph: Graph, group: FusedOp, capacity: int, sizes: Sizes) -> G
     with a single ungrouped, non-recurrent loop nest is cut. Pieces have ``sizes``, unless none of
     them would fit.
     """
-    total, form = sum(access.bytes for access in (*group.reads, *group.writes)), None
+    total = sum(access.bytes for access in (*group.reads, *group.writes))
+    form = None
     if total > capacity and len(group.nests) == 1 and group.nests[0].groups == 1:
         form = divisible(graph, group)
     loops = group.nests[0].loops if form is not None else ()

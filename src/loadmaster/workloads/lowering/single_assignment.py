@@ -257,7 +257,8 @@ class _Rewriting:
 
     def _seen(self, read: Access, result: str) -> tuple[Window, ...]:
         """Which part of a result is needed by what reads it, maybe under another shape."""
-        shape, whole = self.source.tensors[read.tensor].shape, self.source.tensors[result].shape
+        shape = self.source.tensors[read.tensor].shape
+        whole = self.source.tensors[result].shape
         return read.windows if shape == whole else through_reshape(read.windows, shape, whole)
 
     def _through(self, read: Access, part: Access, result: str) -> Access:
@@ -370,7 +371,8 @@ class _Versions:
         more = []
         for storage, size in touched.items():
             if storage in self._there and size:
-                old, whole = self.current(storage), self._graph.tensors[storage].bytes
+                old = self.current(storage)
+                whole = self._graph.tensors[storage].bytes
                 if size < whole and old not in read:
                     more.append(Access(old, whole))
                 self.count[storage] = self.count.get(storage, 0) + 1

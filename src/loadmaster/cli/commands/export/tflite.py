@@ -184,7 +184,8 @@ def _in_bands(
         raise AllocationError(
             "--in-place, --scratch and --c-struct are for models without bands: leave them out"
         )
-    room, share = parsed(arena, parse_bytes), parsed(extra_macs, parse_share)
+    room = parsed(arena, parse_bytes)
+    share = parsed(extra_macs, parse_share)
     try:
         found = shrink_model(
             model, arena=room, extra_work=share, alignment=alignment, unchecked=unchecked

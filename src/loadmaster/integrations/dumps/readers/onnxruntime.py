@@ -185,7 +185,8 @@ def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
             deaths[source.get(name, name)] = instant
         for name, size in zip([name for name in node.output if name], ran.sizes, strict=True):
             if name not in outside and name not in source:
-                births[name], sizes[name] = instant, -(-size // _ALIGNMENT) * _ALIGNMENT
+                births[name] = instant
+                sizes[name] = -(-size // _ALIGNMENT) * _ALIGNMENT
     names = list(births)
     number = {name: at for at, name in enumerate(names)}
     buffers = [

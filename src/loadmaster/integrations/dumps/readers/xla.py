@@ -66,7 +66,8 @@ def _allocations(path: Path) -> list[tuple[str, int, list[Value]]]:
     for number, line in numbered(read_text(path)):
         spot = f"{path}:{number}"
         if head := _ALLOCATION.match(line):
-            seen, values = True, [] if "preallocated-temp" in head[3] else None
+            seen = True
+            values = [] if "preallocated-temp" in head[3] else None
             if values is not None:
                 found.append((f"allocation {head[1]}", whole(head[2], spot, "the size"), values))
         elif line.lstrip().startswith("value:") and seen:

@@ -168,7 +168,8 @@ class Chain:
             return False
         for axis, given in enumerate(padding, 1):
             rule = window_rule(self.subgraph, conv, conv.options, axis)
-            same, size = replace(rule, same=True), tensors[pad.inputs[0]].shape[axis]
+            same = replace(rule, same=True)
+            size = tensors[pad.inputs[0]].shape[axis]
             if (
                 rule.same
                 or same.pad_top(size) != given.top
@@ -344,7 +345,8 @@ class Chain:
         """What comes of a slice of the source; None if rows do not meet."""
         found = {source: Slice(start, height, start, start + height)}
         for number in range(first, last):
-            operator, rule = self.subgraph.operators[number], self._rule(number)
+            operator = self.subgraph.operators[number]
+            rule = self._rule(number)
             parts = [rule.applied(found[t], self.rows(t)) for t in self._maps(operator)]
             known = [part for part in parts if part is not None]
             if len(known) < len(parts) or len({(p.start, p.height) for p in known}) != 1:

@@ -176,7 +176,8 @@ class _Rewriter:
         return write_before(self.file.data, NewTable(root), IDENTIFIER)
 
     def _banded(self, network: _Lists, bands: Bands) -> Written:
-        region, source = bands.region, self.main.tensors[bands.region.source]
+        region = bands.region
+        source = self.main.tensors[bands.region.source]
         number = len(self.model.subgraphs) + len(self.added)
         self.added.append(self._subgraph(bands))
         true = network.tensor(self._constant("band", b"\1", "bool", ()))
@@ -201,7 +202,8 @@ class _Rewriter:
         joins: list[tuple[int, int]] = []
         level = [(part, top, bands.rows) for part, top in zip(parts, bands.tops, strict=True)]
         if bands.again:
-            rows, first = bands.rows - bands.again, bands.tops[-1] + bands.again
+            rows = bands.rows - bands.again
+            first = bands.tops[-1] + bands.again
             rest = network.tensor(self._like(region.result, rows, "rest"))
             begin = network.tensor(self._vector((0, bands.again, 0, 0)))
             shape = self.main.tensors[region.result].shape

@@ -132,7 +132,8 @@ class BandSearch:
             for t, first in self.born.items()
             if t not in own and first < region.first and chain.last_use.get(t, -1) >= region.first
         )
-        source, result = self.size_of_row(region.source), self.size_of_row(region.result)
+        source = self.size_of_row(region.source)
+        result = self.size_of_row(region.result)
         inner = self._inner(bands)
         slice_ = _rounded(bands.height * source)
         most = 0

@@ -41,7 +41,8 @@ class Heads:
     def nests(self, query: str, key: str, value: str, output: str) -> tuple[LoopNest, LoopNest]:
         """Loop nests of the scores, then of the result; query heads that share a key head are more
         rows of one product."""
-        groups, rows = self.batch * self.kv_heads, self.queries * (self.heads // self.kv_heads)
+        groups = self.batch * self.kv_heads
+        rows = self.queries * (self.heads // self.kv_heads)
         scores = LoopNest(k=self.keys, c=self.width, y=rows, groups=groups, input=query, weight=key)
         return scores, LoopNest(
             k=self.value_width, c=self.keys, y=rows, groups=groups, weight=value, output=output
@@ -105,7 +106,9 @@ def _divided(node: Node) -> Division:
     else:
         width, kv_width = query[2] // heads, value[2] // kv_heads
         step *= kv_width
-        head, kv_head, steps = Window(2, 1, kv_width), Window(2, 1, step), Window(1)
+        head = Window(2, 1, kv_width)
+        kv_head = Window(2, 1, step)
+        steps = Window(1)
         operands = {
             0: (Window(0), steps, replace(head, unit=width)),
             1: (Window(0), ALL, replace(kv_head, unit=width)),
@@ -171,7 +174,8 @@ def _projected(node: Node, past: int) -> Work:
 def _projected_shapes(node: Node, dtype: int, past: int) -> list[Result]:
     """The result, and all keys and values if earlier steps are in ``past``."""
     batch, steps, _ = node.shape(0)
-    sizes, heads = node.attrs.get("qkv_hidden_sizes"), node.attrs["num_heads"]
+    sizes = node.attrs.get("qkv_hidden_sizes")
+    heads = node.attrs["num_heads"]
     earlier = node.optional(past)
     width = sizes[2] if sizes else node.shape(1)[1] // 3
     keys = steps + (earlier.shape[3] if earlier else 0)
@@ -199,7 +203,9 @@ def _multi_head(node: Node) -> Work:
 
 def _multi_head_shapes(node: Node) -> list[Result]:
     """Result, keys and values of all steps."""
-    query, value, heads = node.shape(0), node.optional(2), node.attrs["num_heads"]
+    query = node.shape(0)
+    value = node.optional(2)
+    heads = node.attrs["num_heads"]
     if len(query) == 5:
         width = query[2] * query[4]
     elif value is None:
@@ -219,7 +225,9 @@ def _grouped_cache(node: Node) -> Shape:
     """Shape of the keys of all steps, whose heads several query heads share; earlier ones are in
     operand 3."""
     batch, steps, width = node.shape(0)
-    heads, kv_heads, past = node.attrs["num_heads"], node.attrs["kv_num_heads"], node.optional(3)
+    heads = node.attrs["num_heads"]
+    kv_heads = node.attrs["kv_num_heads"]
+    past = node.optional(3)
     head = width // (heads if node.optional(1) else heads + 2 * kv_heads)
     return batch, kv_heads, steps + (past.shape[2] if past else 0), head
 

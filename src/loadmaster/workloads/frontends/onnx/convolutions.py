@@ -83,7 +83,8 @@ def _pads_before(node: Node, taps: Shape, small: Shape, large: Shape) -> list[in
         return _numbers(node, "pads", 0, rank)[:rank]
     if mode not in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
         return []
-    strides, dilations = _numbers(node, "strides", 1, rank), _numbers(node, "dilations", 1, rank)
+    strides = _numbers(node, "strides", 1, rank)
+    dilations = _numbers(node, "dilations", 1, rank)
     extra = _numbers(node, "output_padding", 0, rank)
     sizes = zip(taps, small, large, strides, dilations, extra, strict=True)
     totals = [
@@ -104,7 +105,8 @@ def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
     small, large = node.shape(0)[lead:], result[lead:]
     if not transposed:
         small, large = large, small
-    strides, dilations = _numbers(node, "strides", 1, rank), _numbers(node, "dilations", 1, rank)
+    strides = _numbers(node, "strides", 1, rank)
+    dilations = _numbers(node, "dilations", 1, rank)
     pads = _pads_before(node, taps, small, large)
     if not len(strides) == len(dilations) == len(pads) == rank:
         return ()

@@ -74,7 +74,8 @@ def _scaled(node: Node) -> Division:
     """Scales and zero points: one, one for each element of an axis, or one for each block along
     it."""
     shape = node.result.shape
-    axis, block = node.attrs.get("axis", 1) % len(shape), node.attrs.get("block_size", 0)
+    axis = node.attrs.get("axis", 1) % len(shape)
+    block = node.attrs.get("block_size", 0)
     operands: dict[int, Windows] = {0: identity(len(shape))}
     for index in range(1, len(node.inputs)):
         scales = node.shape(index) if node.optional(index) else ()

@@ -160,7 +160,8 @@ def _naming(step: Step) -> AbstractContextManager[None]:
 
 
 def _operator(step: Step, found: Division, reads: tuple[Access, ...], used: set[str]) -> Op:
-    work, written = step.work, [value for value in step.node.outputs if value and value.count]
+    work = step.work
+    written = [value for value in step.node.outputs if value and value.count]
     if work.op_class is OpClass.SHAPE:
         written = [value for value in written if value.name in used]
     writes = tuple(

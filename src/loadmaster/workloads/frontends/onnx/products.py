@@ -113,7 +113,8 @@ def _product_shape(dtype: Callable[[Node], str], b: int = 1) -> ShapeRule:
         a, c = _shapes(node, b)
         left, right = _matrices(a, c)
         lead = broadcast_shapes(left[:-2], right[:-2])
-        rows, columns = left[-2:-1] if len(a) > 1 else (), right[-1:] if len(c) > 1 else ()
+        rows = left[-2:-1] if len(a) > 1 else ()
+        columns = right[-1:] if len(c) > 1 else ()
         return [(dtype(node), (*lead, *rows, *columns))]
 
     return shapes

@@ -70,7 +70,8 @@ def _by_channel(node: Node) -> Division:
 
 def _softmax_axes(node: Node) -> Division:
     """Along one axis from opset 13 on; before, over all dimensions from the axis on together."""
-    rank, modern = len(node.result.shape), node.opset == 0 or node.opset >= 13
+    rank = len(node.result.shape)
+    modern = node.opset == 0 or node.opset >= 13
     axis = node.attrs.get("axis", -1 if modern else 1) % rank
     return along(node, [axis] if modern else range(axis, rank))
 
@@ -190,7 +191,8 @@ def _short_time_transform(node: Node) -> Work:
     """A transform of each frame, after its product with the window."""
     batch, frames, bins = node.result.shape[:3]
     real = node.shape(0)[-1] == 1 or len(node.shape(0)) == 2
-    window, lengths = node.optional(2), node.operand(3).integers() if node.optional(3) else None
+    window = node.optional(2)
+    lengths = node.operand(3).integers() if node.optional(3) else None
     length = window.shape[0] if window else lengths[0] if lengths else bins
     product = 0 if window is None else length * (1 if real else 2)
     return Work(

@@ -120,7 +120,8 @@ def _nearby(
     (slope, offset), (first, last, up) = position, neighbours
     whole = math.lcm(slope.denominator, (offset + first).denominator, (offset + last).denominator)
     numerator, more = int(slope * whole), whole - 1 if up else 0
-    low, high = int((offset + first) * whole) + more, int((offset + last) * whole) + more
+    low = int((offset + first) * whole) + more
+    high = int((offset + last) * whole) + more
     low = min(low, before * whole - 1 - (after - 1) * numerator)
     return Window(axis, numerator, whole, low, max(low, high, 0))
 

@@ -144,7 +144,8 @@ class Shapes:
         guess = inferred or Guess(problem=problem)
         info = self.noted.get(name)
         if info is not None and not guess.known:
-            noted, declared = _guess(name, info), self.sizes.declared(name, info)
+            noted = _guess(name, info)
+            declared = self.sizes.declared(name, info)
             guess = replace(
                 noted,
                 dtype=guess.dtype or noted.dtype,

@@ -239,7 +239,8 @@ class Walk(WalkedNetwork):
     def _converts(self, node: Node) -> bool:
         """Whether a result leaves the network in the type that it declares while its bytes are of
         another: quantised, say."""
-        first, source = node.outputs[0] if node.outputs else None, node.optional(0)
+        first = node.outputs[0] if node.outputs else None
+        source = node.optional(0)
         return (
             first is not None
             and source is not None

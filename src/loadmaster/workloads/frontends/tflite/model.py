@@ -182,7 +182,9 @@ def _subgraph(
 def _tensor(
     table: Table, where: str, contents: Sequence[tuple[bool, tuple[int, int]]]
 ) -> TensorEntry:
-    name, shape, number = table.text(3), table.numbers(0), table.number(1, "b")
+    name = table.text(3)
+    shape = table.numbers(0)
+    number = table.number(1, "b")
     if min(shape, default=0) < 0:
         raise ModelError(
             f"{where} ({name!r}) has a negative dimension, {list(shape)}: convert the model with"

@@ -178,7 +178,8 @@ def _convolution(
     """A convolution; options are given by the numbers of their fields, and ``order`` puts weights
     into ONNX's order. The first operand of a transposed one only says the shape."""
     data, bias = (2, 3) if transposed else (0, 2)
-    shape, filters = call.operand(data).shape, _with_order(call.operand(1), order)
+    shape = call.operand(data).shape
+    filters = _with_order(call.operand(1), order)
     groups = (shape[-1] if shape else 0) // max(1, filters.value.shape[1])
     return _on_images(
         "ConvTranspose" if transposed else "Conv",

@@ -119,7 +119,9 @@ def _parts(made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], MakeO
             "the factory must return a module and its inputs (a tensor, a tuple or a dict), and"
             f" optionally what makes an optimiser of parameters; it returned {type(made).__name__}"
         )
-    module, inputs, make = made[0], made[1], made[2] if len(made) == 3 else None
+    module = made[0]
+    inputs = made[1]
+    make = made[2] if len(made) == 3 else None
     if make is not None and not callable(make):
         raise ModelError(
             "the third thing that the factory returns must make an optimiser of parameters; it is"

@@ -308,7 +308,8 @@ def _written(signature: _Signature, arguments: Mapping[str, Any]) -> list[Value]
 
 def _described(name: str, tensor: torch.Tensor) -> Value:
     """Shape, layout and bytes of a tensor; a dimension of stride 0 repeats the same bytes."""
-    shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
+    shape = tuple(map(int, tensor.shape))
+    strides = tuple(map(int, tensor.stride()))
     count = 1
     for size, stride in zip(shape, strides, strict=True):
         count *= size if stride or not size else 1

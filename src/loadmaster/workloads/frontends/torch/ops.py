@@ -120,7 +120,8 @@ rule(
 )
 def _pool(call: Call) -> Work:
     """Count an operation for every position of the window at every element of the smaller side."""
-    window, dimensions = call.arguments["kernel_size"], len(call.results[0].shape) - 2
+    window = call.arguments["kernel_size"]
+    dimensions = len(call.results[0].shape) - 2
     small = min(call.first.count, call.results[0].count)
     return Work(
         OpClass.REDUCTION,

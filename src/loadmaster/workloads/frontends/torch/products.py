@@ -52,7 +52,8 @@ def _backward(call: Call) -> Work:
     if wanted[1] is not None:
         # A matrix product for each group: output channels by taps of input channels, summed over
         # the positions of all images.
-        taps, positions = forward.c * forward.r * forward.s, forward.batch * forward.y * forward.x
+        taps = forward.c * forward.r * forward.s
+        positions = forward.batch * forward.y * forward.x
         nests.append(
             LoopNest(
                 forward.k,
@@ -104,7 +105,9 @@ def _attention_backward(call: Call) -> Work:
     """Compute the scores again, then one product each for the gradients of softmax, value, query
     and key."""
     heads = _heads(call)
-    groups, queries, keys = heads.batch * heads.heads, heads.queries, heads.keys
+    groups = heads.batch * heads.heads
+    queries = heads.queries
+    keys = heads.keys
     width, value_width = heads.width, heads.value_width
     gradient = call.tensor("grad_out" if "grad_out" in call.arguments else "grad_out_").name
     query, key, value = (call.tensor(name).name for name in ("query", "key", "value"))
@@ -129,7 +132,8 @@ def _projected(
     count = call.arguments["num_heads" if "num_heads" in call.arguments else "num_head"]
     (batch, queries, _), keys, each = query.shape, key.shape[1], width // count
     heads = Heads(batch, count, count, queries, keys, each, each)
-    packed, last = call.tensor("qkv_weight").name, call.tensor("proj_weight").name
+    packed = call.tensor("qkv_weight").name
+    last = call.tensor("proj_weight").name
     return (
         LoopNest(width, width, batch * queries, input=query.name, weight=packed),
         LoopNest(2 * width, width, batch * keys, input=key.name, weight=packed),
@@ -223,7 +227,9 @@ def _bilinear_layer(call: Call) -> Work:
 @rule("conv_tbc")
 def _steps_first_convolution(call: Call) -> Work:
     """Operands (steps, batch, channels), and a weight (taps, channels, result's channels)."""
-    source, weight, result = call.tensor("self"), call.tensor("weight"), call.results[0]
+    source = call.tensor("self")
+    weight = call.tensor("weight")
+    result = call.results[0]
     taps, near, far = weight.shape
     steps, batch, _ = result.shape
     return product(

@@ -41,7 +41,8 @@ class Meaning:
     def node(self, call: Call, result: Value | None = None) -> onnx_types.Node:
         """The node that does what a call does, with its first result or another."""
         operands = [value for name in self.arguments for value in _listed(call.arguments.get(name))]
-        inputs, made = tuple(map(_onnx_value, operands)), _onnx_value(result or call.results[0])
+        inputs = tuple(map(_onnx_value, operands))
+        made = _onnx_value(result or call.results[0])
         return onnx_types.Node(call.name, self.kind, "", self.attributes, inputs, (made,))
 
 
@@ -286,12 +287,10 @@ def _parts(view: Value, owner: Value) -> dict[int, list[tuple[int, int, int]]] |
             ):
                 return None
             parts.setdefault(axis, []).append((dimension, 1, 0))
-            divisor, left, inner, axis = (
-                divisor * owner.shape[axis],
-                left // owner.shape[axis],
-                inner - 1,
-                outer,
-            )
+            divisor = divisor * owner.shape[axis]
+            left = left // owner.shape[axis]
+            inner = inner - 1
+            axis = outer
         parts.setdefault(axis, []).append((dimension, step, divisor))
     return parts
 
@@ -316,7 +315,8 @@ def _placed(
     unit = window.unit * step
     if first % unit:
         exact = window.denominator == 1 and window.unit == 1
-        low, high = window.low * step + first, window.high * step + first + inside
+        low = window.low * step + first
+        high = window.high * step + first + inside
         return Window(window.axis, window.numerator * step, 1, low, high) if exact else ALL
     shift = first // unit * window.denominator
     return replace(window, unit=unit, low=window.low + shift, high=window.high + shift)
