@@ -240,7 +240,7 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
         )
     times = np.unique(np.concatenate([lower, upper]))
     begin, end = np.searchsorted(times, lower), np.searchsorted(times, upper)
-    kept = _fullest(begin, end, len(times))
+    kept = _fullest(begin, end)
     first, last = np.searchsorted(kept, begin), np.searchsorted(kept, end)
     return Relaxation(cost, len(kept), owner, first, last, bytes_, tuple(room))
 
@@ -262,16 +262,9 @@ def _taken(bank: Bank) -> int:
     return taken
 
 
-def _fullest(begin: Ints, end: Ints, instants: int) -> Ints:
-    """Instants between whose neighbours no other has more alive: something was born since the last
-    death, and the next event is one."""
-    born, dead = np.zeros(instants + 1, dtype=bool), np.zeros(instants + 1, dtype=bool)
-    born[begin] = True
-    dead[end] = True
-    kept, fresh = [], False
-    for instant in range(instants):
-        fresh |= bool(born[instant])
-        if fresh and dead[instant + 1]:
-            kept.append(instant)
-            fresh = False
-    return np.array(kept, dtype=np.int64)
+def _fullest(begin: Ints, end: Ints) -> Ints:
+    """Instants between whose neighbours no other has more alive: something is born there, and
+    something dies before the next birth."""
+    births = np.unique(begin)
+    dead = np.searchsorted(np.sort(end), births, side="right")
+    return births[np.append(dead[1:], len(end)) > dead]
