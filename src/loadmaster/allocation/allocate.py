@@ -16,7 +16,6 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.allocation.native import (
     Search,
-    limits,
     load_of,
     lower_bound,
     packing_problem,
@@ -220,7 +219,10 @@ def solve(
     try:
         found = packing_problem(problem).allocate(
             -1 if capacity is None else capacity,
-            limits(seed, threads, deadline, effort),
+            seed=seed % 2**64,
+            threads=threads,
+            seconds=deadline.left(),
+            work=effort.work,
             strategy=strategy,
             own=None if run is None else own,
         )

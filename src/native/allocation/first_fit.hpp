@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace loadmaster::allocation {
@@ -21,7 +20,6 @@ struct Greedy {
     bool packed = false; // not if pinned buffers overlap, or a limit was exceeded
     std::vector<std::int64_t> offset;
     std::int64_t peak = 0;
-    std::string order;
 };
 
 // Each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order.
@@ -39,6 +37,9 @@ std::vector<std::int64_t> place_what_fits(
 // before the first order is through.
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint,
     std::int64_t enough, Budget &budget);
+
+// The best of a few orders, for few buffers, of which no pins overlap.
+Greedy quick_first_fit(const Buffers &buffers);
 
 // Those of the family that look for the lowest gap.
 std::vector<std::vector<std::int64_t>> first_fit_orders(const Buffers &buffers);

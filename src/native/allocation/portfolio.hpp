@@ -49,13 +49,12 @@ class Portfolio {
     void first_fits();
     // Searches for a proof; whether it was cut short.
     bool search(std::int64_t nodes);
-    enum class Engine { blocks, exact, ejections, strategy };
+    enum class Engine { blocks, exact, ejections };
     struct Turn {
         Engine engine;
         std::uint64_t seed;
-        double share;               // of the engine's budget; of blocks in per cent of all budgets
-        double most_empty;          // part of a block that may be empty
-        std::string_view name = {}; // of a strategy
+        double share;      // of the engine's budget; of blocks in per cent of all budgets
+        double most_empty; // part of a block that may be empty
     };
     void take_turns();
     std::optional<Engine> play(const std::vector<Turn> &turns);
@@ -63,7 +62,6 @@ class Portfolio {
     void pack_blocks(const Turn &turn);
     void sink();
     std::vector<std::int64_t> upwards() const; // the order of the best packing's addresses
-    template <typename KeyOf> std::vector<std::int64_t> sorted_by(const KeyOf &key_of) const;
     void eject(Ejections ejections, double share);
     std::int64_t exact_nodes() const;
     std::int64_t scaled(std::int64_t work) const;

@@ -10,6 +10,11 @@ namespace {
 // States of fewer unplaced buffers than this are not remembered, because solving them again is
 // cheaper.
 constexpr std::int32_t kSmallestRemembered = 4;
+// A slot with as much slack as the whole load is as unattractive as one with this many more
+// candidates.
+constexpr double kSlackWeight = 100;
+// A branch that fails adds this to the weight of its slot, so that the search returns there sooner.
+constexpr double kFailureWeight = 0.03;
 
 } // namespace
 
@@ -18,7 +23,6 @@ Search::Search(const Model &model, const SearchRules &rules)
     for (std::int32_t b = 0; b < model_.count; ++b) {
         local_valleys_ &= model_.first[b + 1] - model_.first[b] == 1;
         unaligned_ &= model_.alignment[b] == 1 && model_.pin[b] < 0;
-        smallest_ = std::min(smallest_, model_.size[b]);
     }
     local_valleys_ &= !model_.windows;
     unaligned_ &= !model_.windows;
@@ -70,7 +74,7 @@ Search::Valley Search::choose(const Part &part) {
     Valley best;
     double least = std::numeric_limits<double>::infinity();
     std::int32_t candidates = 0;
-    const double per_unit = heuristic_->slack_weight / static_cast<double>(model_.load);
+    const double per_unit = kSlackWeight / static_cast<double>(model_.load);
     for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
         candidates += change_[s];
         if (valley_[s] < 0) continue;
@@ -99,7 +103,7 @@ void Search::list_candidates(const Valley &valley) {
         ++k) {
         const std::int32_t b = model_.slot_buffer[k];
         if (lowest_[b] + model_.slot_low[k] == valley.floor && !waits_for_identical(b))
-            candidates_.push_back({heuristic_->tie_break_rank[b], b});
+            candidates_.push_back({(*ranks_)[b], b});
     }
     std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(from), candidates_.end(),
         [](const Candidate &a, const Candidate &b) { return a.rank < b.rank; });
@@ -132,11 +136,10 @@ Outcome Search::solve(const Part &part) {
 // its own. False if that is known to fail.
 bool Search::enter_level(const Part &part) {
     capacity_ = part.capacity;
-    Level level{undo_.size(), 0, 0, 0, dominance_cuts_};
+    Level level{undo_.size(), 0, 0, dominance_cuts_};
     if (rules_.failed_states && part.to - part.from >= kSmallestRemembered) {
         level.base = unaligned_ ? lowest_floor(part) : 0;
         level.key = key_of(part, level.base);
-        level.key_with_holes = key_with_holes(part, level.key);
         if (known_to_fail(part, level)) return false;
     }
     levels_.push_back(level);
@@ -146,8 +149,10 @@ bool Search::enter_level(const Part &part) {
 void Search::leave_level(const Part &part) {
     const Level &level = levels_.back();
     rewind(level.mark);
-    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered)
-        remember(part, level, dominance_cuts_ == level.dominance_cuts);
+    // Where dominance cut branches off, the state may have a packing above other holes.
+    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered &&
+        dominance_cuts_ == level.dominance_cuts)
+        remember(part, level);
 }
 
 Outcome Search::try_candidates(const Part &part, const Valley &valley) {
@@ -166,7 +171,7 @@ Outcome Search::try_candidates(const Part &part, const Valley &valley) {
                 {part.from + 1, part.to, part.slot_from, part.slot_to, part.capacity}, b);
             if (outcome != Outcome::failed) return outcome;
         } else {
-            weight_[valley.slot] += heuristic_->failure_weight;
+            weight_[valley.slot] += kFailureWeight;
         }
         take(b, -1);
         rewind(before);
@@ -264,8 +269,8 @@ Outcome Search::solve_below_spanning(Part part) {
 }
 
 Outcome Search::run(
-    std::int64_t capacity, const BranchingHeuristic &heuristic, Allowance &allowance) {
-    heuristic_ = &heuristic;
+    std::int64_t capacity, const std::vector<std::int32_t> &ranks, Allowance &allowance) {
+    ranks_ = &ranks;
     allowance_ = &allowance;
     if (!reset(capacity)) return Outcome::failed;
     return solve_rest({0, model_.count, 0, model_.slots, capacity}, -1);

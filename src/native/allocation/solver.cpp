@@ -51,13 +51,6 @@ Answer start(const Buffers &buffers, std::span<const std::int64_t> hint, std::in
 
 } // namespace
 
-std::int64_t peak_of(const Buffers &buffers, std::span<const std::int64_t> offset) {
-    std::int64_t peak = 0;
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
-        if (buffers.matters(b)) peak = std::max(peak, offset[b] + buffers.size[b]);
-    return peak;
-}
-
 Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t capacity,
     const Settings &settings, Budget &budget) {
     Answer answer;

@@ -8,32 +8,11 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 namespace nb = nanobind;
 using namespace loadmaster;
 using namespace loadmaster::allocation;
-
-Effort PythonEffort::native() const {
-    require(threads >= 1, "threads: must be at least 1");
-    require(work > 0, "work: must be positive");
-    require(!std::isnan(seconds) && seconds >= 0, "seconds: must not be negative");
-    Effort effort;
-    effort.seed = seed, effort.threads = threads, effort.work = work;
-    // Beyond a century there is no deadline.
-    if (seconds < 3e9)
-        effort.deadline = Budget::Clock::now() +
-            std::chrono::duration_cast<Budget::Clock::duration>(
-                std::chrono::duration<double>(seconds));
-    effort.poll = [] {
-        const nb::gil_scoped_acquire lock;
-        if (PyErr_CheckSignals() == 0) return false;
-        PyErr_Clear();
-        return true;
-    };
-    return effort;
-}
 
 namespace {
 
@@ -82,13 +61,6 @@ bool py_packing_holds(
 } // namespace
 
 void bind_allocation_policy(nb::module_ &module) {
-    nb::class_<PythonEffort>(module, "Effort")
-        .def(
-            "__init__",
-            [](PythonEffort *self, std::uint64_t seed, std::int64_t threads, double seconds,
-                double work) { new (self) PythonEffort{seed, threads, seconds, work}; },
-            nb::kw_only(), nb::arg("seed") = 0, nb::arg("threads") = 1,
-            nb::arg("seconds") = std::numeric_limits<double>::infinity(), nb::arg("work") = 100.0);
     module.attr("LOADMASTER_ALLOCATE") = reinterpret_cast<std::uintptr_t>(&loadmaster_allocate);
     module.def("packing_holds", &py_packing_holds, nb::arg("lower"), nb::arg("upper"),
         nb::arg("size"), nb::arg("offset"), nb::arg("peak"));

@@ -149,11 +149,7 @@ Effort effort_of(const loadmaster_limits *limits) {
     effort.seed = limits->seed;
     effort.threads = std::max<std::int64_t>(limits->threads, 1);
     if (limits->work > 0) effort.work = static_cast<double>(limits->work);
-    // Beyond a century there is no deadline.
-    if (limits->seconds > 0 && limits->seconds < 3e9)
-        effort.deadline = Budget::Clock::now() +
-            std::chrono::duration_cast<Budget::Clock::duration>(
-                std::chrono::duration<double>(limits->seconds));
+    if (limits->seconds > 0) effort.stop_after(limits->seconds);
     if (limits->cancel)
         effort.poll = [cancel = limits->cancel, context = limits->context] {
             return cancel(context) != 0;
