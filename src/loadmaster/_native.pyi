@@ -449,7 +449,7 @@ def packing_holds(lower: Ints, upper: Ints, size: Ints, offset: Ints, peak: int)
     solvers."""
 
 def allocate_small(lower: Ints, upper: Ints, size: Ints) -> tuple[Ints, int, int]:
-    """Offsets, peak and load bound of plain buffers (no alignment, pins or gaps; 4,096 at most), as
+    """Offsets, peak and load bound of plain buffers (no alignment, pins or gaps; 1,024 at most), as
     fast as a call allows."""
 
 # The runtime's allocator, which stands before PyTorch's own.

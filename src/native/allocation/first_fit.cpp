@@ -19,9 +19,6 @@ namespace loadmaster::allocation {
 
 namespace {
 
-// With more buffers than this, a packing within half a per cent of the load is accepted, and one
-// within a per cent ends the trying of orders.
-constexpr std::int64_t kAcceptNearBoundFrom = 20'000;
 // Up to this many buffers, a plain list of what is placed is faster than a tree.
 constexpr std::int64_t kPlainListLimit = 1500;
 

@@ -33,6 +33,10 @@ Greedy place_in_order(
 std::vector<std::int64_t> place_what_fits(
     const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity);
 
+// With more buffers than this, a packing within half a per cent of the load is accepted, and one
+// within a per cent ends the trying of orders.
+constexpr std::int64_t kAcceptNearBoundFrom = 20'000;
+
 // The best of a family of orders. Stops at a peak of `enough` or once the budget is spent, never
 // before the first order is through.
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint,

@@ -27,8 +27,6 @@ namespace {
 constexpr std::int64_t kLarge = 2'000;
 // With more buffers than this, exact search has no chance, and would not fit the stack.
 constexpr std::int64_t kHuge = 10'000;
-// Up to so many buffers all greedy orders are tried.
-constexpr std::int64_t kOrdersBelow = 20'000;
 // Nodes of the exact search.
 constexpr std::int64_t kNodes = 4'000'000;
 // A node or step of a set beyond this takes longer, and such sets are rarely searched through.
@@ -43,7 +41,7 @@ constexpr std::int64_t kPlainNeighboursPerBuffer = 16'000, kPlainNeighbours = 10
 // The same for few buffers at random.
 constexpr std::int64_t kRandomNeighboursPerBuffer = 200'000, kRandomNeighbours = 200'000'000;
 // Plain sets so near to their bound, as a fraction of it, are left as packing at scale made them;
-// the second is for sets beyond `kOrdersBelow`.
+// the second is for sets beyond `kAcceptNearBoundFrom`.
 constexpr double kNearBound = 0.005, kNearBoundHuge = 0.02;
 // How much of a block may be empty, as fractions of it: what does best differs from set to set by
 // far.
@@ -288,7 +286,7 @@ bool Portfolio::search(std::int64_t nodes) {
 
 // Packing at scale brings only plain sets near to their bound.
 bool Portfolio::far_from_bound() const {
-    const double near = buffers_.count() > kOrdersBelow ? kNearBoundHuge : kNearBound;
+    const double near = buffers_.count() > kAcceptNearBoundFrom ? kNearBoundHuge : kNearBound;
     return !plain_ ||
         static_cast<double>(peak_) >
         (1 + near) * static_cast<double>(std::max(bound_.bytes, capacity_));

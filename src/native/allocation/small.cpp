@@ -17,9 +17,9 @@ constexpr std::int64_t kNodes = 2'000;
 
 } // namespace
 
-Small allocate_small(const Buffers &buffers) {
+Answer allocate_small(const Buffers &buffers) {
     Greedy greedy = quick_first_fit(buffers);
-    Small best{std::move(greedy.offset), greedy.peak, load_bound(buffers).bytes};
+    Answer best{Status::feasible, std::move(greedy.offset), greedy.peak, load_bound(buffers).bytes};
     if (best.peak == best.bound || buffers.count() > kSearchedBuffers) return best;
     const Model model = make_model(buffers, true, true, kPairs);
     if (model.count < 0 || model.load * model.unit != best.bound) return best;

@@ -29,15 +29,13 @@ struct PlainArrays {
 };
 
 nb::object py_allocate_small(const Ints &lower, const Ints &upper, const Ints &size) {
-    // More buffers than this would take longer than the quick call is meant to.
-    constexpr std::size_t kSmallLimit = 4096;
     require(lower.size() == size.size() && upper.size() == size.size(),
         "buffers: arrays of different lengths");
-    require(size.size() <= kSmallLimit, "buffers: at most 4,096 for a quick allocation");
+    require(size.size() <= kQuickBuffers, "buffers: too many for a quick allocation");
     const PlainArrays arrays(size.size());
     const Buffers buffers = arrays.buffers(lower, upper, size);
     check(buffers);
-    Small small;
+    Answer small;
     {
         nb::gil_scoped_release release;
         small = allocate_small(buffers);

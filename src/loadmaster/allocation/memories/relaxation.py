@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.allocation.memories.problem import FORBIDDEN, Bank
+from loadmaster.allocation.peaks import fullest
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Floats, Ints, Mask
 
@@ -240,7 +241,7 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
         )
     times = np.unique(np.concatenate([lower, upper]))
     begin, end = np.searchsorted(times, lower), np.searchsorted(times, upper)
-    kept = _fullest(begin, end)
+    kept = fullest(begin, end)
     first, last = np.searchsorted(kept, begin), np.searchsorted(kept, end)
     return Relaxation(cost, len(kept), owner, first, last, bytes_, tuple(room))
 
@@ -260,11 +261,3 @@ def _taken(bank: Bank) -> int:
         taken += max(0, high - max(low, reached))
         reached = max(reached, high)
     return taken
-
-
-def _fullest(begin: Ints, end: Ints) -> Ints:
-    """Instants between whose neighbours no other has more alive: something is born there, and
-    something dies before the next birth."""
-    births = np.unique(begin)
-    dead = np.searchsorted(np.sort(end), births, side="right")
-    return births[np.append(dead[1:], len(end)) > dead]
