@@ -1,6 +1,7 @@
 #include "allocation/orders.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -30,12 +31,15 @@ double key_of(const Model &model, std::int32_t b, std::int64_t kind) {
 
 } // namespace
 
-std::vector<std::int32_t> ranks_of_attempt(
+BranchingHeuristic heuristic_of_attempt(
     const Model &model, std::int64_t attempt, std::uint64_t seed) {
     // Keys of perturbed orders are multiplied by a random factor between 1 - noise and 1 + noise.
     constexpr double kNoise = 0.2;
+    constexpr std::array<double, 3> kUnperturbedSlack{50, 200, 100};
+    constexpr std::array<double, 4> kPerturbedSlack{200, 150, 100, 200};
     Random random(seed * 0x2545f4914f6cdd1dULL + static_cast<std::uint64_t>(attempt));
-    const double noise = attempt < kUnperturbedAttempts ? 0 : kNoise;
+    const bool perturbed = attempt >= kUnperturbedAttempts;
+    const double noise = perturbed ? kNoise : 0;
     std::vector<double> key(model.count);
     for (std::int32_t b = 0; b < model.count; ++b) {
         const std::int32_t previous = model.previous_identical[b];
@@ -44,9 +48,14 @@ std::vector<std::int32_t> ranks_of_attempt(
                 (1 + noise * (2 * random.uniform() - 1));
     }
     const auto order = sorted_by<std::int32_t>(key.size(), [&](std::int32_t b) { return -key[b]; });
-    std::vector<std::int32_t> rank(order.size());
-    for (std::int32_t i = 0; i < model.count; ++i) rank[order[i]] = i;
-    return rank;
+    // Most problems are solved by searches that weigh failures, the tightest by others.
+    const auto turn = static_cast<std::size_t>(attempt);
+    BranchingHeuristic heuristic{std::vector<std::int32_t>(order.size()),
+        perturbed ? kPerturbedSlack[turn % kPerturbedSlack.size()]
+                  : kUnperturbedSlack[turn % kUnperturbedSlack.size()],
+        perturbed ? 0 : 0.1};
+    for (std::int32_t i = 0; i < model.count; ++i) heuristic.rank[order[i]] = i;
+    return heuristic;
 }
 
 } // namespace loadmaster::allocation

@@ -30,10 +30,9 @@ class Random {
 // The first attempts, as many as this, each follow one order of buffers without random noise.
 constexpr std::int64_t kUnperturbedAttempts = 6;
 
-// Of the buffers that could start at the same place, the `attempt`-th search tries that of the
-// lowest rank first: orders without noise first, then perturbed ones, for ever. Identical buffers
-// rank by index.
-std::vector<std::int32_t> ranks_of_attempt(
+// The heuristic of the `attempt`-th search: orders without noise first, then perturbed ones, for
+// ever.
+BranchingHeuristic heuristic_of_attempt(
     const Model &model, std::int64_t attempt, std::uint64_t seed);
 
 } // namespace loadmaster::allocation

@@ -128,9 +128,13 @@ void Portfolio::run() {
 
 // The engines work side by side, each with a slice of its budget from the best packing so far. The
 // slices grow: that of the engine which made it, or all of them if none did. Of the limits on what
-// may be empty in a block the one goes on that did best.
+// may be empty in a block the one goes on that did best. Where an exhausted search proves nothing,
+// simple strategies have one turn, so that none is better.
 void Portfolio::take_turns() {
     std::vector<Turn> turns;
+    if (!orderly_)
+        for (const std::string_view name : {"telamalloc", "local-search", "exact"})
+            turns.push_back({Engine::strategy, effort_.seed, 1, 0, name});
     for (const double most_empty : kMostEmpty)
         turns.push_back({Engine::blocks, effort_.seed, kSurveyWork, most_empty});
     std::array<double, 3> slice{kFirstSlice, kFirstSlice, kFirstEjections}, left{1, 1, 1};
@@ -202,6 +206,7 @@ void Portfolio::sink() {
 
 void Portfolio::play(const Turn &turn, const Portfolio &from) {
     if (turn.engine == Engine::blocks) return pack_blocks(turn);
+    if (turn.engine == Engine::strategy) return run(turn.name);
     offset_ = from.offset_, peak_ = from.peak_, floor_ = from.floor_;
     if (turn.engine == Engine::exact)
         open_ = search(std::max<std::int64_t>(

@@ -49,12 +49,13 @@ class Portfolio {
     void first_fits();
     // Searches for a proof; whether it was cut short.
     bool search(std::int64_t nodes);
-    enum class Engine { blocks, exact, ejections };
+    enum class Engine { blocks, exact, ejections, strategy };
     struct Turn {
         Engine engine;
         std::uint64_t seed;
-        double share;      // of the engine's budget; of blocks in per cent of all budgets
-        double most_empty; // part of a block that may be empty
+        double share;               // of the engine's budget; of blocks in per cent of all budgets
+        double most_empty;          // part of a block that may be empty
+        std::string_view name = {}; // of a strategy
     };
     void take_turns();
     std::optional<Engine> play(const std::vector<Turn> &turns);

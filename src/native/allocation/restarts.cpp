@@ -65,7 +65,7 @@ Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
             Attempt &attempt = round[static_cast<std::size_t>(place)];
             Allowance allowance(budget_, looks, attempt.limit, place, settled);
             attempt.outcome = lane(place).run(
-                units, ranks_of_attempt(model_, attempt.number, settings_.seed), allowance);
+                units, heuristic_of_attempt(model_, attempt.number, settings_.seed), allowance);
             attempt.nodes = allowance.nodes();
             return attempt.outcome != Outcome::aborted;
         });

@@ -1,4 +1,4 @@
-// Restarts of the exact search for a packing within one capacity, each with another order, on
+// Restarts of the exact search for a packing within one capacity, each with another heuristic, on
 // one or more threads.
 #pragma once
 

@@ -10,11 +10,6 @@ namespace {
 // States of fewer unplaced buffers than this are not remembered, because solving them again is
 // cheaper.
 constexpr std::int32_t kSmallestRemembered = 4;
-// A slot with as much slack as the whole load is as unattractive as one with this many more
-// candidates.
-constexpr double kSlackWeight = 100;
-// A branch that fails adds this to the weight of its slot, so that the search returns there sooner.
-constexpr double kFailureWeight = 0.03;
 
 } // namespace
 
@@ -74,7 +69,7 @@ Search::Valley Search::choose(const Part &part) {
     Valley best;
     double least = std::numeric_limits<double>::infinity();
     std::int32_t candidates = 0;
-    const double per_unit = kSlackWeight / static_cast<double>(model_.load);
+    const double per_unit = heuristic_->slack_weight / static_cast<double>(model_.load);
     for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
         candidates += change_[s];
         if (valley_[s] < 0) continue;
@@ -103,7 +98,7 @@ void Search::list_candidates(const Valley &valley) {
         ++k) {
         const std::int32_t b = model_.slot_buffer[k];
         if (lowest_[b] + model_.slot_low[k] == valley.floor && !waits_for_identical(b))
-            candidates_.push_back({(*ranks_)[b], b});
+            candidates_.push_back({heuristic_->rank[b], b});
     }
     std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(from), candidates_.end(),
         [](const Candidate &a, const Candidate &b) { return a.rank < b.rank; });
@@ -171,7 +166,7 @@ Outcome Search::try_candidates(const Part &part, const Valley &valley) {
                 {part.from + 1, part.to, part.slot_from, part.slot_to, part.capacity}, b);
             if (outcome != Outcome::failed) return outcome;
         } else {
-            weight_[valley.slot] += kFailureWeight;
+            weight_[valley.slot] += heuristic_->failure_weight;
         }
         take(b, -1);
         rewind(before);
@@ -269,8 +264,8 @@ Outcome Search::solve_below_spanning(Part part) {
 }
 
 Outcome Search::run(
-    std::int64_t capacity, const std::vector<std::int32_t> &ranks, Allowance &allowance) {
-    ranks_ = &ranks;
+    std::int64_t capacity, const BranchingHeuristic &heuristic, Allowance &allowance) {
+    heuristic_ = &heuristic;
     allowance_ = &allowance;
     if (!reset(capacity)) return Outcome::failed;
     return solve_rest({0, model_.count, 0, model_.slots, capacity}, -1);

@@ -24,14 +24,25 @@ namespace loadmaster::allocation {
 
 enum class Outcome { failed, solved, aborted };
 
+// How a search chooses where to branch and what to try first. It is complete with any of them.
+struct BranchingHeuristic {
+    // Of the buffers that could start at the same place, the one of the lowest rank is tried first.
+    // Identical buffers rank by index.
+    std::vector<std::int32_t> rank;
+    // A slot with as much slack as the whole load is as unattractive as one with this many more
+    // candidates.
+    double slack_weight;
+    // A branch that fails adds this to the weight of its slot, so that the search returns there
+    // sooner.
+    double failure_weight;
+};
+
 class Search {
   public:
     Search(const Model &model, const SearchRules &rules);
 
-    // Find a packing whose peak is at most `capacity` units, until the allowance is spent. Of the
-    // buffers that could start at the same place, that of the lowest rank is tried first.
-    Outcome run(
-        std::int64_t capacity, const std::vector<std::int32_t> &ranks, Allowance &allowance);
+    // Find a packing whose peak is at most `capacity` units, until the allowance is spent.
+    Outcome run(std::int64_t capacity, const BranchingHeuristic &heuristic, Allowance &allowance);
     // Drop the weights and the failed states of earlier runs.
     void forget();
 
@@ -100,7 +111,7 @@ class Search {
     bool unaligned_ = true; // no buffer has an alignment, a pin or windows, so that each can move
                             // by any number of units
     Allowance *allowance_ = nullptr;
-    const std::vector<std::int32_t> *ranks_ = nullptr;
+    const BranchingHeuristic *heuristic_ = nullptr;
     Int capacity_ = 0; // of the part at hand
     std::vector<Int> offset_;
     std::vector<Int>
