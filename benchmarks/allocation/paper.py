@@ -119,7 +119,9 @@ def by_exact(case: Case) -> Outcome:
             case.capacity, nodes=NODES, seconds=4 * case.seconds
         )
     )
-    return case.outcome("exact", found.status == "feasible", seconds, found.nodes)
+    return case.outcome(
+        "exact", found.status == "feasible", seconds, found.counters.get("nodes", 0)
+    )
 
 
 def by_cp_sat(case: Case) -> Outcome:

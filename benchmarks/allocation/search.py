@@ -33,7 +33,7 @@ def minimise(name: str, plain: Plain, seconds: float) -> float:
     ratio = found.peak / found.bound
     print(
         f"  {name:22} minimise: {found.status}, peak {found.peak}, bound {found.bound}"
-        f" ({ratio:.4f}), {found.nodes} nodes, {took:.3f} s CPU"
+        f" ({ratio:.4f}), {found.counters.get('nodes', 0)} nodes, {took:.3f} s CPU"
     )
     return took
 

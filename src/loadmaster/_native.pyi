@@ -241,12 +241,16 @@ class PackingProblem:
     def allocate(
         self,
         capacity: int,
-        effort: Effort,
         *,
+        seed: int = 0,
+        threads: int = 1,
+        seconds: float = ...,
+        work: float = 100.0,
         strategy: str = "auto",
         own: Callable[[tuple[Any, ...], int, int], tuple[Ints | None, int, bool]] | None = None,
     ) -> Packed:
-        """The whole way from demands to a checked answer; ``capacity``: -1 for none.
+        """The whole way from demands to a checked answer; ``capacity``: -1 for none, ``work``: per
+        cent of the default budgets.
 
         ``own`` searches in place of a strategy of the portfolio: it gets the reduced problem in
         columns as `merged` returns them, a lower bound and the capacity, and returns offsets or
@@ -268,7 +272,7 @@ class PackingProblem:
     def load_bound(self) -> Load:
         """The most bytes in use at once. O(m log m)."""
 
-    def place_in_order(self, order: Ints, best_fit: bool = False) -> PlacedInOrder:
+    def place_in_order(self, order: Ints, best_fit: bool = False) -> Packed:
         """Place each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever
         the order."""
 
@@ -276,11 +280,9 @@ class PackingProblem:
         """Offsets of each buffer of an order in turn at its lowest gap; -1 for those that would end
         past ``capacity``, and those that are left out. Pinned ones may overlap one another."""
 
-    def greedy(
-        self, hint: Ints | None = None, *, seconds: float = ..., enough: int = 0
-    ) -> GreedyPacking:
+    def greedy(self, hint: Ints | None = None, *, seconds: float = ..., enough: int = 0) -> Packed:
         """The best of a family of first-fit orders; ``hint`` is an offset per buffer (-1: none)
-        whose order is tried first.
+        whose order is tried first. Infeasible if pinned buffers overlap.
 
         Stops at the load bound, at a peak of ``enough``, or after ``seconds``, never before the
         first order is through.
@@ -296,7 +298,7 @@ class PackingProblem:
         seed: int = 0,
         rules: SearchRules | None = None,
         threads: int = 1,
-    ) -> ExactPacking:
+    ) -> Packed:
         """Search for any packing within ``capacity`` bytes; offsets are all -1 if none is found.
 
         A negative number of ``nodes`` is no limit. Without ``rules`` all apply. The answer is the
@@ -312,7 +314,7 @@ class PackingProblem:
         seed: int = 0,
         rules: SearchRules | None = None,
         threads: int = 1,
-    ) -> ExactPacking:
+    ) -> Packed:
         """Search for the smallest peak; the best packing and bound so far if a limit ends it.
         Arguments as for ``fit``."""
 
@@ -325,7 +327,7 @@ class PackingProblem:
         patience: int = 200,
         seconds: float = ...,
         trees: RegressionTrees | None = None,
-    ) -> TelamallocPacking:
+    ) -> Packed:
         """TelaMalloc's search for a packing within ``capacity`` bytes, by at most ``steps``
         placements; finding none proves nothing.
 
@@ -358,36 +360,26 @@ class SearchRules:
     slots whose live set is part of another slot's live set are dropped before the search.
     """
 
-    def __init__(
-        self,
-        *,
-        section_inference: bool = True,
-        dominance: bool = True,
-        level_skipping: bool = True,
-        decomposition: bool = True,
-        symmetry_breaking: bool = True,
-        failed_states: bool = True,
-        spanning_buffers: bool = True,
-        slot_reduction: bool = True,
-    ) -> None: ...
+    section_inference: bool
+    dominance: bool
+    level_skipping: bool
+    decomposition: bool
+    symmetry_breaking: bool
+    failed_states: bool
+    spanning_buffers: bool
+    slot_reduction: bool
+    def __init__(self) -> None: ...
 
 LOADMASTER_ALLOCATE: int
 """Address of the C function `loadmaster_allocate`, which the package contains as well."""
 
-class Effort:
-    """How long to look: ``work`` per cent of the default budgets, and seconds from the call that
-    takes it on."""
-
-    def __init__(
-        self, *, seed: int = 0, threads: int = 1, seconds: float = ..., work: float = 100.0
-    ) -> None: ...
-
 class Packed:
-    """A checked answer. ``proof``: ``"load"``, of the ``witnesses`` at an instant, ``"pairs"`` of
-    them, ``"exhausted"`` or nothing."""
+    """An answer. That of `allocate` is checked, has no offsets where there is no packing, and a
+    ``proof``: ``"load"``, of the ``witnesses`` at an instant, ``"pairs"`` of them, ``"exhausted"``
+    or nothing."""
 
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
-    offsets: Ints | None
+    offsets: Ints | Any
     peak: int
     bound: int
     proof: str
@@ -400,18 +392,15 @@ class TelamallocFeatures:
     """Features of TelaMalloc's search, described in
     `loadmaster.allocation.strategies.telamalloc.Options`."""
 
-    def __init__(
-        self,
-        *,
-        contention: bool = True,
-        rules: bool = True,
-        phases: bool = True,
-        propagate: bool = True,
-        jump: bool = True,
-        prioritise: bool = True,
-        unstick: bool = True,
-        lowest: bool = True,
-    ) -> None: ...
+    contention: bool
+    rules: bool
+    phases: bool
+    propagate: bool
+    jump: bool
+    prioritise: bool
+    unstick: bool
+    lowest: bool
+    def __init__(self) -> None: ...
 
 class RegressionTrees:
     """A sum of regression trees over the 12 features of a backtrack target, checked once:
@@ -427,45 +416,6 @@ class Load:
 
     bytes: int
     instant: int
-
-class PlacedInOrder:
-    """Offset of every buffer, and the peak."""
-
-    offsets: Ints
-    peak: int
-
-class GreedyPacking:
-    """The best packing found, the load bound, and the name of the order that gave it; infeasible if
-    pinned buffers overlap."""
-
-    status: str
-    offsets: Ints
-    peak: int
-    bound: int
-    order: str
-    interrupted: bool
-
-class ExactPacking:
-    """A packing, its peak, the proven lower bound in bytes, and how many nodes were searched."""
-
-    status: str
-    offsets: Ints
-    peak: int
-    bound: int
-    nodes: int
-    interrupted: bool
-
-class TelamallocPacking:
-    """Whether a packing was found, its offsets, and what the search did; an attempt begins with
-    nothing placed."""
-
-    found: bool
-    offsets: Ints
-    steps: int
-    minor_backtracks: int
-    major_backtracks: int
-    attempts: int
-    interrupted: bool
 
 class RecordedBacktracks:
     """A row for each target: what is known of it (12 columns), the steps from there to a packing,
@@ -496,7 +446,7 @@ def packing_holds(lower: Ints, upper: Ints, size: Ints, offset: Ints, peak: int)
     solvers."""
 
 def allocate_small(lower: Ints, upper: Ints, size: Ints) -> tuple[Ints, int, int]:
-    """Offsets, peak and load bound of plain buffers (no alignment, pins or gaps; 4,096 at most), as
+    """Offsets, peak and load bound of plain buffers (no alignment, pins or gaps; 1,024 at most), as
     fast as a call allows."""
 
 # The runtime's allocator, which stands before PyTorch's own.

@@ -43,7 +43,7 @@ def test_columns_come_in_any_order_under_all_their_names():
     assert [column.tolist() for column in problem.gaps] == [[0, 0], [2, 5], [4, 6], [0, 0], [0, 4]]
 
 
-def test_the_plain_and_the_careful_path_agree():
+def test_quotes_blank_lines_and_line_ends_change_nothing():
     rows = [f"b{i},{i},{i + 3},{i * 7 + 1}" for i in range(50)]
     plain = parse_buffers("id,lower,upper,size\n" + "\n".join(rows))
     quoted = parse_buffers(

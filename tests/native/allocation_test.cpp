@@ -252,7 +252,7 @@ TEST("the propagator blames placements that conflict without the others") {
 TEST("a few plain buffers are packed at once") {
     for (std::uint64_t seed = 0; seed < 10; ++seed) {
         const Set set = tiling(16, 100, seed);
-        const Small small = allocate_small(set.buffers());
+        const Answer small = allocate_small(set.buffers());
         CHECK(small.bound == 100 && small.peak >= small.bound);
         CHECK(set.valid(small.offset, small.peak));
     }

@@ -16,7 +16,6 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.allocation.native import (
     Search,
-    limits,
     load_of,
     lower_bound,
     packing_problem,
@@ -39,9 +38,6 @@ from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.core.progress import NO_DEADLINE, Deadline
 from loadmaster.core.units import parse_bytes
 
-_MOST_BUFFERS = 1024
-"""Buffers of the largest problem that the fast path takes."""
-
 
 def allocate_at_once(
     buffers: tuple[Any, ...], capacity: int | None, seed: int, threads: int
@@ -50,24 +46,16 @@ def allocate_at_once(
     hand; None leaves the rest to others."""
     if (
         len(buffers) != 3
-        or type(seed) is not int
-        or type(threads) is not int
+        or not type(seed) is type(threads) is int
         or seed < 0
         or threads < 1
         or not (capacity is None or type(capacity) is int)
     ):
         return None
+    for column in buffers:
+        if type(column) is not np.ndarray or column.dtype != np.int64 or column.ndim != 1:
+            return None
     lower, upper, size = buffers
-    if not (
-        type(lower) is type(upper) is type(size) is np.ndarray
-        and lower.dtype == upper.dtype == size.dtype == np.int64
-    ):
-        return None
-    if not (
-        lower.ndim == upper.ndim == size.ndim == 1
-        and 0 < len(lower) == len(upper) == len(size) <= _MOST_BUFFERS
-    ):
-        return None
     wall, cpu = time.monotonic(), time.process_time()
     try:
         offsets, peak, bound = _native.allocate_small(lower, upper, size)
@@ -222,7 +210,10 @@ def solve(
     try:
         found = packing_problem(problem).allocate(
             -1 if capacity is None else capacity,
-            limits(seed, threads, deadline, effort),
+            seed=seed % 2**64,
+            threads=threads,
+            seconds=deadline.left(),
+            work=effort.work,
             strategy=strategy,
             own=None if run is None else own,
         )

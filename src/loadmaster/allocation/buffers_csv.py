@@ -11,9 +11,9 @@ of its own after a colon) and ``accesses``.
 from __future__ import annotations
 
 import csv
+import io
 import re
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,13 @@ _KNOWN = (
     "accesses",
 )
 _TEXT = ("id", "gaps", "alias", "memory", "prefers")
-_DEFAULTS = {"alignment": 1, "offset": FREE, "hint": FREE, "shift": 0, "accesses": 1}
+_DEFAULTS = {
+    "alignment": "1",
+    "offset": str(FREE),
+    "hint": str(FREE),
+    "shift": "0",
+    "accesses": "1",
+}
 _CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
 _GAP = re.compile(r"(\d+)-(\d+)(?:@(\d+):(\d+))?")
 _MOST_DIGITS = 40
@@ -114,46 +120,85 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
     """`read_buffers` for text at hand; ``source`` names it in errors, and offsets of a ``solution``
     are not judged.
 
-    O(n), vectorised where columns hold plain numbers.
+    O(n).
     """
-    records = [(line, record) for line, record in _records(text) if record.strip()]
-    if not records:
-        raise AllocationError(f"{source}:1: is empty: write a header such as id,lower,upper,size")
-    first, names = records[0]
-    header = _header(names, f"{source}:{first}")
-    lines, rows = [line for line, _ in records[1:]], [record for _, record in records[1:]]
-    table = _Table(source, header, rows, lines)
-    columns = table.plain() or table.careful()
+    table = _Table(text, source)
+    columns = table.columns()
     problem = _problem(columns, table)
     if not solution:
         check(problem, table.where)
         return problem
-    if "offset" not in header:
+    if "offset" not in columns:
         raise AllocationError(
-            f"{source}:{first}: column 'offset' is missing: give a solution, as `loadmaster"
+            f"{source}:{table.first}: column 'offset' is missing: give a solution, as `loadmaster"
             " allocate --out` writes it"
         )
     check(replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), table.where)
     return problem
 
 
-def _records(text: str) -> Iterator[tuple[int, str]]:
-    """Records and the numbers of their first lines: a line, or several where a break is quoted."""
-    begun: list[str] = []
-    first = open_ = 0
-    for number, line in enumerate(re.split("\r\n|\n|\r", text), 1):
-        first = first if begun else number
-        begun.append(line)
-        open_ ^= line.count('"') & 1
-        if not open_:
-            yield first, "\n".join(begun)
-            begun = []
-    if begun:
-        yield first, "\n".join(begun)
+class _Table:
+    """A header and rows of cells, and where they stand in the file."""
+
+    def __init__(self, text: str, source: str) -> None:
+        records: list[tuple[int, list[str]]] = []
+        reader = csv.reader(io.StringIO(text, newline=None), strict=True)
+        begun = 1
+        try:
+            for cells in reader:
+                if len(cells) > 1 or any(map(str.strip, cells)):
+                    records.append((begun, cells))
+                begun = reader.line_num + 1
+        except csv.Error as error:
+            raise AllocationError(f"{source}:{begun}: is not CSV: {error}") from None
+        if not records:
+            raise AllocationError(
+                f"{source}:1: is empty: write a header such as id,lower,upper,size"
+            )
+        self.source, (self.first, names), self.records = source, records[0], records[1:]
+        self.header = _header(names, f"{source}:{self.first}")
+
+    def where(self, row: int, field: str) -> str:
+        name = "end" if field == "upper" and "end" in self.header else field
+        buffer = self.records[row][1][self.header.index("id")].strip()
+        return f"{self._cell(row, name)}: {name} of buffer {buffer!r}"
+
+    def _cell(self, row: int, name: str) -> str:
+        column = self.header.index(name) if name in self.header else 0
+        return f"{self.source}:{self.records[row][0]}:{column + 1}"
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Cells by column: text, or whole numbers."""
+        for line, cells in self.records:
+            if len(cells) != len(self.header):
+                raise AllocationError(
+                    f"{self.source}:{line}: has {len(cells)} cells where the header has"
+                    f" {len(self.header)}: add or drop some"
+                )
+        columns = {
+            name: [cells[at].strip() for _, cells in self.records]
+            for at, name in enumerate(self.header)
+        }
+        return {
+            name: cells if name in _TEXT else self._numbers(name, cells)
+            for name, cells in columns.items()
+        }
+
+    def _numbers(self, name: str, cells: list[str]) -> list[int]:
+        cells = [cell or _DEFAULTS.get(name, "") for cell in cells]
+        for row, cell in enumerate(cells):
+            if not _WHOLE.fullmatch(cell):
+                wrong = f"{cell[:80]!r}: write a whole number"
+            elif abs(_whole(cell)) >= WHOLE_LIMIT:
+                wrong = f"{cell[:40]}, which is 2^62 or more: scale the problem down"
+            else:
+                continue
+            raise AllocationError(f"{self._cell(row, name)}: {name} is {wrong}")
+        return list(map(int, cells))
 
 
-def _header(line: str, spot: str) -> list[str]:
-    names = [_SYNONYMS.get(name.strip().lower(), name.strip().lower()) for name in line.split(",")]
+def _header(cells: list[str], spot: str) -> list[str]:
+    names = [_SYNONYMS.get(name.strip().lower(), name.strip().lower()) for name in cells]
     for name in names:
         if name not in _KNOWN:
             raise AllocationError(
@@ -167,93 +212,6 @@ def _header(line: str, spot: str) -> list[str]:
     if ("upper" in names) == ("end" in names):
         raise AllocationError(f"{spot}: give either 'upper' (exclusive) or 'end' (inclusive)")
     return names
-
-
-class _Table:
-    """Rows below a header, and where they stand in the file."""
-
-    def __init__(self, source: str, header: list[str], rows: list[str], lines: list[int]) -> None:
-        self.source, self.header, self.rows, self.lines = source, header, rows, lines
-
-    def where(self, row: int, field: str) -> str:
-        name = {"upper": "end" if "end" in self.header else "upper"}.get(field, field)
-        column = self.header.index(name) + 1 if name in self.header else 1
-        return f"{self.source}:{self.lines[row]}:{column}: {name} of buffer {self._id(row)!r}"
-
-    def _id(self, row: int) -> str:
-        return next(csv.reader([self.rows[row]]))[self.header.index("id")].strip()
-
-    def plain(self) -> dict[str, Any] | None:
-        """All columns at once, or None if a cell is not a plain number or a row not like the
-        others."""
-        header, commas = self.header, len(self.header) - 1
-        if (
-            set(header) & set(_TEXT[1:])
-            or not self.rows
-            or any(row.count(",") != commas or '"' in row for row in self.rows)
-        ):
-            return None
-        at = header.index("id")
-        numeric = [position for position in range(len(header)) if position != at]
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                table = np.loadtxt(
-                    self.rows,
-                    delimiter=",",
-                    dtype=np.int64,
-                    usecols=numeric,
-                    comments=None,
-                    ndmin=2,
-                )
-        except (ValueError, OverflowError, Warning):
-            return None
-        ids = (
-            [row[: row.index(",")].strip() for row in self.rows]
-            if at == 0
-            else [row.split(",", at + 1)[at].strip() for row in self.rows]
-        )
-        return {"id": ids} | {header[position]: table[:, k] for k, position in enumerate(numeric)}
-
-    def careful(self) -> dict[str, Any]:
-        """Cell by cell, so that an error can name its place."""
-        columns: dict[str, list[Any]] = {name: [] for name in self.header}
-        for row, record in enumerate(self.rows):
-            try:
-                (cells,) = csv.reader([record], strict=True)
-            except csv.Error as error:
-                raise AllocationError(
-                    f"{self.source}:{self.lines[row]}: is not CSV: {error}"
-                ) from None
-            if len(cells) != len(self.header):
-                spot = f"{self.source}:{self.lines[row]}"
-                raise AllocationError(
-                    f"{spot}: has {len(cells)} cells where the header has {len(self.header)}: add"
-                    " or drop some"
-                )
-            for position, (name, cell) in enumerate(zip(self.header, cells, strict=True)):
-                columns[name].append(
-                    self._cell(
-                        name,
-                        cell.strip(),
-                        f"{self.source}:{self.lines[row]}:{position + 1}: {name}",
-                    )
-                )
-        return columns
-
-    @staticmethod
-    def _cell(name: str, cell: str, spot: str) -> Any:
-        if name in _TEXT:
-            return cell
-        if not cell and name in _DEFAULTS:
-            return _DEFAULTS[name]
-        if not _WHOLE.fullmatch(cell):
-            raise AllocationError(f"{spot} is {cell[:80]!r}: write a whole number")
-        if abs(_whole(cell)) >= WHOLE_LIMIT:
-            raise AllocationError(
-                f"{spot} is {cell[:40]}, which is 2^62 or more: scale the problem down"
-            )
-        return int(cell)
 
 
 def _whole(digits: str) -> int:

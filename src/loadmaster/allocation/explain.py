@@ -61,9 +61,7 @@ def explain(problem: Problem, capacity: int) -> Infeasibility:
 def _search(problem: Problem, capacity: int) -> _native.Packed | None:
     """A short exact search; None where pins of aliases overlap one another."""
     try:
-        return packing_problem(problem).allocate(
-            capacity, _native.Effort(work=_WORK), strategy="exact"
-        )
+        return packing_problem(problem).allocate(capacity, work=_WORK, strategy="exact")
     except ValueError:
         return None
 

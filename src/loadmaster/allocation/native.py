@@ -40,13 +40,6 @@ def packing_problem(problem: Problem) -> _native.PackingProblem:
     )
 
 
-def limits(seed: int, threads: int, deadline: Deadline, effort: Effort) -> _native.Effort:
-    """How long to look, as the native core takes it."""
-    return _native.Effort(
-        seed=seed % 2**64, threads=threads, seconds=deadline.left(), work=effort.work
-    )
-
-
 def load_of(problem: Problem, found: _native.Packed) -> Load:
     """What a bound counts: buffers and reserved ranges, which are numbered on from them."""
     ranges, count = joined(problem.reserved), len(problem)

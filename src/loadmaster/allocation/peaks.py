@@ -20,22 +20,25 @@ class Peak:
     buffers: tuple[int, ...]
 
 
-def peaks(problem: Problem, members: Ints, count: int = 1) -> list[Peak]:
-    """The fullest of the maximal sets of ``members`` that are alive together.
-
-    A set is maximal at an instant at which a buffer begins if another ends before the next one
-    begins. O(n log n).
-    """
-    lower, upper, size = problem.lower[members], problem.upper[members], problem.size[members]
-    begin, end = np.argsort(lower, kind="stable"), np.argsort(upper, kind="stable")
+def fullest(lower: Ints, upper: Ints) -> Ints:
+    """Instants at which a maximal set is alive: something begins there, and something ends before
+    the next beginning. O(n log n)."""
     instants = np.unique(lower)
-    begun = np.searchsorted(lower[begin], instants, side="right")
-    ended = np.searchsorted(upper[end], instants, side="right")
-    sums = [np.concatenate([[0], np.cumsum(size[order])]) for order in (begin, end)]
-    load = sums[0][begun] - sums[1][ended]
-    maximal = np.flatnonzero([*ended[1:], len(members)] > ended)
+    ended = np.searchsorted(np.sort(upper), instants, side="right")
+    return instants[np.append(ended[1:], len(upper)) > ended]
+
+
+def peaks(problem: Problem, members: Ints, count: int = 1) -> list[Peak]:
+    """The fullest of the maximal sets of ``members`` that are alive together. O(n log n)."""
+    lower, upper, size = problem.lower[members], problem.upper[members], problem.size[members]
+    instants = fullest(lower, upper)
+    load = np.zeros(len(instants), dtype=np.int64)
+    for times, sign in ((lower, 1), (upper, -1)):
+        order = np.argsort(times, kind="stable")
+        sums = np.concatenate([[0], np.cumsum(size[order])])
+        load += sign * sums[np.searchsorted(times[order], instants, side="right")]
     found = []
-    for at in maximal[np.argsort(-load[maximal], kind="stable")][:count].tolist():
+    for at in np.argsort(-load, kind="stable")[:count].tolist():
         alive = members[(lower <= instants[at]) & (upper > instants[at])]
         alive = alive[np.argsort(-problem.size[alive], kind="stable")]
         found.append(Peak(int(instants[at]), int(load[at]), tuple(alive.tolist())))

@@ -183,75 +183,38 @@ class Problem:
 
     @cached_property
     def parts(self) -> Parts:
-        """The rectangles that buffers occupy, wholly where pairs conflict without a clock; O(n +
-        gaps log gaps)."""
+        """The rectangles that buffers occupy, by owner and instant, wholly where pairs conflict
+        without a clock; O(n + gaps log gaps)."""
         gaps = self.gaps if self.conflicts is None else NO_GAPS
-        whole = self.solid.copy()
-        whole[gaps.owner] = False
-        index = np.flatnonzero(whole)
-        plain = Parts(
-            index,
-            self.lower[index],
-            self.upper[index],
-            np.zeros(len(index), dtype=np.int64),
-            self.size[index],
-        )
+        index = np.flatnonzero(self.solid)
         if not len(gaps.owner):
-            return plain
-        rows = [
-            row
-            for buffer in np.unique(gaps.owner)
-            if self.solid[buffer]
-            for row in self._split(int(buffer))
-        ]
-        split = np.array(rows, dtype=np.int64).reshape(-1, 5).T
-        return Parts(*(np.concatenate(pair) for pair in zip(plain, split, strict=True)))
+            zeros = np.zeros(len(index), dtype=np.int64)
+            return Parts(index, self.lower[index], self.upper[index], zeros, self.size[index])
+        order = np.lexsort((gaps.lower, gaps.owner))
+        gaps = Gaps(*(column[order] for column in gaps))
+        # Buffers are whole from birth or the end of a gap to the next gap or death.
+        every = np.arange(len(self))
+        owners = np.concatenate([every, gaps.owner]), np.concatenate([gaps.owner, every])
+        begun, ended = (np.argsort(owner, kind="stable") for owner in owners)
+        owner = owners[0][begun]
+        whole = (
+            owner,
+            np.concatenate([self.lower, gaps.upper])[begun],
+            np.concatenate([gaps.lower, self.upper])[ended],
+            np.zeros_like(owner),
+            self.size[owner],
+        )
+        rows = Parts(*map(np.concatenate, zip(whole, gaps, strict=True)))
+        order = np.lexsort((rows.lower, rows.owner))
+        kept = self.solid[rows.owner] & (rows.lower < rows.upper) & (rows.low < rows.high)
+        return Parts(*(column[order[kept[order]]] for column in rows))
 
     @cached_property
     def sections(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        """Parts sorted by owner, without the owner but with where each one's parts begin: first,
-        lower, upper, low, high."""
-        if not len(self.gaps.owner) and self.solid.all():
-            count = len(self)
-            lower, upper, size = (
-                np.ascontiguousarray(column) for column in (self.lower, self.upper, self.size)
-            )
-            return (
-                np.arange(count + 1, dtype=np.int64),
-                lower,
-                upper,
-                np.zeros(count, dtype=np.int64),
-                size,
-            )
-        parts = self.parts
-        order = np.argsort(parts.owner, kind="stable")
-        first = np.searchsorted(parts.owner[order], np.arange(len(self) + 1)).astype(np.int64)
-        lower, upper, low, high = (
-            np.ascontiguousarray(column[order], dtype=np.int64) for column in parts[1:]
-        )
-        return first, lower, upper, low, high
-
-    def _split(self, buffer: int) -> list[tuple[int, int, int, int, int]]:
-        """Parts of one buffer with gaps, in time order."""
-        rows, now, size = [], int(self.lower[buffer]), int(self.size[buffer])
-        mine = (
-            np.flatnonzero(self.gaps.owner == buffer)
-            if len(self.gaps.owner) < 64
-            else self._gaps_of[buffer]
-        )
-        for at in mine[np.argsort(self.gaps.lower[mine], kind="stable")]:
-            lower, upper, low, high = (int(column[at]) for column in self.gaps[1:])
-            rows += [(buffer, now, lower, 0, size)] if now < lower else []
-            rows += [(buffer, lower, upper, low, high)] if low < high and lower < upper else []
-            now = max(now, upper)
-        end = int(self.upper[buffer])
-        return rows + ([(buffer, now, end, 0, size)] if now < end else [])
-
-    @cached_property
-    def _gaps_of(self) -> dict[int, Ints]:
-        order = np.argsort(self.gaps.owner, kind="stable")
-        owners, first = np.unique(self.gaps.owner[order], return_index=True)
-        return dict(zip(owners.tolist(), np.split(order, first[1:]), strict=True))
+        """Parts without the owner but with where each one's parts begin: first, lower, upper, low,
+        high."""
+        owner, lower, upper, low, high = map(np.ascontiguousarray, self.parts)
+        return np.searchsorted(owner, np.arange(len(self) + 1)), lower, upper, low, high
 
     def only(self, keep: Ints) -> Problem:
         """The problem of some buffers, given by index, under the same demands but for those on

@@ -17,9 +17,6 @@ constexpr std::int64_t kGapBudget = 70'000'000;
 // Placing what the sweeps left out examines at most this many neighbours, and so does each repair,
 // or more where there are very many buffers.
 constexpr std::int64_t kNeighbourBudget = 10'000'000, kRepairNeighboursPerBuffer = 40;
-// Buffers that a sweep left out may be placed up to this far above its ceiling, as a fraction of
-// the bound.
-constexpr double kOverflowStrip = 0.0035;
 // If the peak is still this far above the bound after two sweeps, as a fraction of it, no more
 // sweeps are made.
 constexpr double kAbandonExcess = 0.03;
@@ -46,37 +43,22 @@ std::int64_t above(std::int64_t bound, double excess) {
 } // namespace
 
 void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget,
-    const std::function<bool(const char *, std::vector<std::int64_t> &&)> &found) {
+    const std::function<bool(std::vector<std::int64_t> &&)> &found) {
     if (!Plain::possible(buffers)) return;
     const Plain plain(buffers, false), mirrored(buffers, true);
-    const PlainNeighbours near(plain);
+    const Neighbours near(buffers);
     std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
-    const auto offer = [&](const char *name, const std::vector<std::int64_t> &offset) {
-        std::int64_t peak = 0;
-        std::vector<std::int64_t> whole(buffers.count(), 0);
-        for (std::int32_t b = 0; b < plain.count(); ++b) whole[plain.buffer[b]] = offset[b];
-        for (std::int32_t b = 0; b < plain.count(); ++b)
-            peak = std::max(peak, offset[b] + plain.size[b]);
-        lowest = std::min(lowest, peak);
-        return found(name, std::move(whole)) && budget.look();
-    };
-    const auto leave_out_above = [&](std::vector<std::int64_t> &offset, std::int64_t ceiling) {
-        for (std::int32_t b = 0; b < plain.count(); ++b)
-            if (offset[b] + plain.size[b] > ceiling) offset[b] = -1;
+    const auto offer = [&](std::vector<std::int64_t> &&offset) {
+        lowest = std::min(lowest, peak_of(buffers, offset));
+        return found(std::move(offset)) && budget.look();
     };
     std::int64_t gaps = kGapBudget, neighbours = kNeighbourBudget;
     int swept = 0;
     for (const Attempt &attempt : kSweeps) {
         std::vector<std::int64_t> offset = sweep(attempt.backwards ? mirrored : plain,
             above(bound, attempt.excess), attempt.affinity, gaps, budget);
-        if (offset.empty()) break;
-        if (!place_at_lowest_gap(near, offset, neighbours, budget)) break;
-        if (!offer("sweep", offset)) return;
-        leave_out_above(offset, above(bound, attempt.excess + kOverflowStrip));
-        place_by_ejection(
-            near, offset, above(bound, attempt.excess + kOverflowStrip), neighbours, budget);
-        if (!place_at_lowest_gap(near, offset, neighbours, budget)) break;
-        if (!offer("sweep", offset)) return;
+        if (offset.empty() || !place_at_lowest_gap(near, offset, neighbours, budget)) break;
+        if (!offer(std::move(offset))) return;
         if (++swept == 2 && lowest > above(bound, kAbandonExcess)) break;
     }
     for (const double excess : kRepairExcesses) {
@@ -87,7 +69,7 @@ void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget,
         std::vector<std::int64_t> offset = sweep(plain, above(bound, excess / 2), 1, gaps, budget);
         if (offset.empty() || !repair(near, offset, ceiling, kWeightGrowth, neighbours, budget))
             return;
-        if (!offer("sweep and repair", offset)) return;
+        if (!offer(std::move(offset))) return;
     }
 }
 

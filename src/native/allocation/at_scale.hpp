@@ -6,14 +6,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
 namespace loadmaster::allocation {
 
-// Calls `found` with a name and offsets for every packing, and goes on while that says so. Does
+// Calls `found` with offsets for every packing, and goes on while that says so. Does
 // nothing where buffers have pins, gaps or windows.
 void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget,
-    const std::function<bool(const char *, std::vector<std::int64_t> &&)> &found);
+    const std::function<bool(std::vector<std::int64_t> &&)> &found);
 
 } // namespace loadmaster::allocation

@@ -41,11 +41,9 @@ Bound load_in_steps(const Buffers &buffers, std::span<const InPlace> in_place, s
 // largest finds; those that may share need not be apart.
 Bound heaviest_clique(const Buffers &buffers, std::span<const InPlace> in_place) {
     constexpr std::size_t kStarts = 64;
-    std::vector<std::int64_t> order(buffers.size.size());
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<std::int64_t> order =
+        sorted_by(buffers.size.size(), [&](std::int64_t b) { return -buffers.size[b]; });
     std::erase_if(order, [&](std::int64_t b) { return !buffers.matters(b); });
-    std::stable_sort(order.begin(), order.end(),
-        [&](std::int64_t a, std::int64_t b) { return buffers.size[a] > buffers.size[b]; });
     std::set<Pair> sharing;
     for (const InPlace &row : in_place)
         sharing.insert({row.one, row.other}), sharing.insert({row.other, row.one});

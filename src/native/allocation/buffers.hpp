@@ -2,8 +2,11 @@
 // come.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <span>
+#include <vector>
 
 namespace loadmaster::allocation {
 
@@ -32,6 +35,24 @@ inline std::int64_t align_up(std::int64_t offset, std::int64_t alignment) {
     if (alignment == 1) return offset;
     const std::int64_t over = offset % alignment;
     return over ? offset + (alignment - over) : offset;
+}
+
+// The largest `offset + size` among buffers that are ever alive.
+inline std::int64_t peak_of(const Buffers &buffers, std::span<const std::int64_t> offset) {
+    std::int64_t peak = 0;
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        if (buffers.matters(b)) peak = std::max(peak, offset[b] + buffers.size[b]);
+    return peak;
+}
+
+// The numbers below `count`, those of the least key first; of equals the lower number.
+template <typename Number = std::int64_t, typename Key>
+std::vector<Number> sorted_by(std::size_t count, const Key &key) {
+    std::vector<Number> order(count);
+    std::iota(order.begin(), order.end(), Number{0});
+    std::stable_sort(
+        order.begin(), order.end(), [&](Number a, Number b) { return key(a) < key(b); });
+    return order;
 }
 
 struct Load {

@@ -42,10 +42,9 @@ Int first_of(Bits one, Bits other) {
 std::vector<std::vector<Int>> cover(const Demands &demands) {
     const Buffers &buffers = demands.buffers;
     const Int count = buffers.count();
-    std::vector<Int> order(buffers.size.size()), rank(buffers.size.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-        [&](Int a, Int b) { return buffers.size[a] > buffers.size[b]; });
+    const std::vector<Int> order =
+        sorted_by(buffers.size.size(), [&](Int b) { return -buffers.size[b]; });
+    std::vector<Int> rank(order.size());
     for (Int i = 0; i < count; ++i) rank[order[i]] = i;
     Table near(count);
     for (const auto &[one, other] : *demands.conflicts) {

@@ -1,6 +1,7 @@
 #include "allocation/demands.hpp"
 
 #include "allocation/reduction.hpp"
+#include "common/require.hpp"
 
 #include <algorithm>
 #include <array>
@@ -18,14 +19,6 @@ using Int = std::int64_t;
 // Sizes, alignments, shifts and the highest pin together may not exceed this, so that no sum of
 // them overflows.
 constexpr Int kLargestTotal = Int{1} << 62;
-
-void require(bool holds, const char *what) {
-    if (!holds) throw std::invalid_argument(what);
-}
-
-void require(bool holds, Int buffer, const char *what) {
-    if (!holds) throw std::invalid_argument("buffer " + std::to_string(buffer) + ": " + what);
-}
 
 void add_bytes(Int &sum, Int bytes) {
     if (bytes > kLargestTotal - sum)

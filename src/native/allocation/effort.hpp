@@ -18,6 +18,13 @@ struct Effort {
     Budget::Clock::time_point deadline = Budget::Clock::time_point::max();
     std::function<bool()> poll; // whether a signal has come
 
+    // Beyond a century there is no deadline.
+    void stop_after(double seconds) {
+        if (seconds < 3e9)
+            deadline = Budget::Clock::now() +
+                std::chrono::duration_cast<Budget::Clock::duration>(
+                    std::chrono::duration<double>(seconds));
+    }
     bool timed() const { return deadline != Budget::Clock::time_point::max(); }
     // A budget of nodes (negative: no limit) until the deadline.
     Budget budget(std::int64_t nodes) const;

@@ -11,12 +11,11 @@
 namespace loadmaster::allocation {
 
 // What is still to come decides everything: which buffers, and the lowest place of each, counted
-// from the lowest of them. Where a cut by dominance took part in the failure, the holes left below
-// count as well. A hash table without chains, the newer state wins; it grows as it fills. States
-// are kept whole and compared whole, so that what is known here is certain.
+// from the lowest of them. A hash table without chains, the newer state wins; it grows as it fills.
+// States are kept whole and compared whole, so that what is known here is certain.
 class FailedStates {
   public:
-    // (buffer, lowest place), and for each hole (-1 - slot, its height).
+    // (buffer, lowest place).
     using Whole = std::vector<std::pair<std::int32_t, std::int64_t>>;
 
     explicit FailedStates(std::int32_t buffers)

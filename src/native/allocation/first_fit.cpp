@@ -19,9 +19,6 @@ namespace loadmaster::allocation {
 
 namespace {
 
-// With more buffers than this, a packing within half a per cent of the load is accepted, and one
-// within a per cent ends the trying of orders.
-constexpr std::int64_t kAcceptNearBoundFrom = 20'000;
 // Up to this many buffers, a plain list of what is placed is faster than a tree.
 constexpr std::int64_t kPlainListLimit = 1500;
 
@@ -200,24 +197,29 @@ class OrderBudget {
     std::int64_t placed_ = 0;
 };
 
+// With `leave_out`, what would end above the limit, or is not in the order, gets -1; else the first
+// such buffer ends it.
 template <typename Placed>
 Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order,
-    bool best_fit, std::int64_t limit, OrderBudget *order_budget) {
+    bool best_fit, std::int64_t limit, OrderBudget *order_budget, bool leave_out = false) {
     Placed placed(buffers, time);
-    Greedy result;
-    result.packed = true;
-    result.offset.assign(buffers.count(), 0);
+    Greedy result{true, std::vector<std::int64_t>(buffers.size.size(), 0), 0};
     const auto settle = [&](std::int64_t b, std::int64_t at) {
+        const std::int64_t top = at + buffers.size[b];
+        if (leave_out && top > limit && buffers.pin[b] < 0) return true;
         result.offset[b] = at;
-        result.peak = std::max(result.peak, at + buffers.size[b]);
+        result.peak = std::max(result.peak, top);
         placed.take(b, at);
-        return result.peak <= limit && (!order_budget || order_budget->permits(placed.visits()));
+        return leave_out ||
+            (top <= limit && (!order_budget || order_budget->permits(placed.visits())));
     };
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
-        if (buffers.pin[b] >= 0) {
-            result.offset[b] = buffers.pin[b];
-            if (!time.sections(b).empty() && !settle(b, buffers.pin[b])) return {};
-        }
+    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+        const bool there = !time.sections(b).empty();
+        if (there && leave_out) result.offset[b] = -1;
+        if (buffers.pin[b] < 0) continue;
+        result.offset[b] = buffers.pin[b];
+        if (there && !settle(b, buffers.pin[b])) return {};
+    }
     for (std::int64_t b : order)
         if (buffers.pin[b] < 0 && !time.sections(b).empty() &&
             !settle(b, placed.place(buffers, b, best_fit)))
@@ -225,36 +227,14 @@ Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::in
     return result;
 }
 
-template <typename Placed>
-std::vector<std::int64_t> run_what_fits(const Buffers &buffers, const Timeline &time,
-    std::span<const std::int64_t> order, std::int64_t capacity) {
-    Placed placed(buffers, time);
-    std::vector<std::int64_t> offset(buffers.count(), -1);
-    for (std::int64_t b = 0; b < buffers.count(); ++b) {
-        if (time.sections(b).empty()) offset[b] = 0;
-        if (buffers.pin[b] >= 0) placed.take(b, offset[b] = buffers.pin[b]);
-    }
-    for (std::int64_t b : order) {
-        if (buffers.pin[b] >= 0 || time.sections(b).empty()) continue;
-        const std::int64_t at = placed.place(buffers, b, false);
-        offset[b] = at + buffers.size[b] <= capacity ? at : -1;
-        if (offset[b] >= 0) placed.take(b, at);
-    }
-    return offset;
-}
-
-// Calls `body` with what keeps account of the placed buffers.
-template <typename Body> auto with_placed(const Buffers &buffers, const Body &body) {
-    if (!buffers.near_first.empty()) return body.template operator()<PlacedPairs>();
-    if (buffers.count() <= kPlainListLimit) return body.template operator()<PlacedList>();
-    return body.template operator()<PlacedTree>();
-}
-
 Greedy run_any(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order,
-    bool best_fit, std::int64_t limit, OrderBudget *order_budget = nullptr) {
-    return with_placed(buffers, [&]<typename Placed>() {
-        return run<Placed>(buffers, time, order, best_fit, limit, order_budget);
-    });
+    bool best_fit, std::int64_t limit, OrderBudget *order_budget, bool leave_out = false) {
+    const auto with = [&]<typename Placed>() {
+        return run<Placed>(buffers, time, order, best_fit, limit, order_budget, leave_out);
+    };
+    if (!buffers.near_first.empty()) return with.template operator()<PlacedPairs>();
+    if (buffers.count() <= kPlainListLimit) return with.template operator()<PlacedList>();
+    return with.template operator()<PlacedTree>();
 }
 
 // Two pinned buffers that overlap, so that there is no packing. O(n log n).
@@ -307,7 +287,6 @@ std::optional<PinClash> pins_clash(const Buffers &buffers, const Timeline &time)
 // sets are hard where the load is highest; where it is the same everywhere (sliding windows),
 // packing in order of start is better.
 struct Order {
-    const char *name;
     double contention, size, length; // exponents
     double classes = 0, split = 0;
     bool by_start = false, best_fit = false,
@@ -315,21 +294,22 @@ struct Order {
              false; // powers_of_two: only the binary logarithm of the product counts, then start
 };
 
-constexpr std::array<Order, 14> kOrders{{
-    {"contention^8 x size", 8, 1, 0},
-    {"start, tightest gap", 0, 0, 0, 0, 0, true, true},
-    {"size", 0, 1, 0},
-    {"area", 0, 1, 1},
-    {"size in 8 classes, then start", 0, 0, 0, 8, 0, true},
-    {"large ones first, then start", 0, 0, 0, 0, 0.2, true},
-    {"contention^2 x size", 2, 1, 0},
-    {"contention^4 x size", 4, 1, 0},
-    {"contention^6 x size", 6, 1, 0},
-    {"large ones first, then start, tightest gap", 0, 0, 0, 0, 0.2, true, true},
-    {"start", 0, 0, 0, 0, 0, true},
-    {"contention x size", 1, 1, 0},
-    {"length", 0, 1e-3, 1},
-    {"contention^4 x size in powers of two, then start", 4, 1, 0, 0, 0, false, false, true},
+constexpr std::array<Order, 7> kOrders{{
+    {8, 1, 0},
+    {0, 0, 0, 0, 0, true, true},
+    {0, 1, 0},
+    {0, 1, 1},
+    {0, 0, 0, 8, 0, true},
+    {0, 0, 0, 0, 0.2, true},
+    {4, 1, 0, 0, 0, false, false, true},
+}};
+
+// Where the load is highest there is least room for mistakes.
+constexpr std::array<Order, 4> kQuickOrders{{
+    {20, 1e-3, 1},
+    {20, 1, 1},
+    {0, 1, 1e-9},
+    {0, 1, 1},
 }};
 
 std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, const Order &order) {
@@ -352,18 +332,7 @@ std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, c
             if (order.powers_of_two) key[b] = {std::ceil(key[b].first / std::log(2.0)), start};
         }
     }
-    std::vector<std::int64_t> index(buffers.count());
-    std::iota(index.begin(), index.end(), 0);
-    std::sort(index.begin(), index.end(),
-        [&](std::int64_t a, std::int64_t b) { return key[a] != key[b] ? key[a] < key[b] : a < b; });
-    return index;
-}
-
-std::int64_t highest(const Buffers &buffers, std::span<const std::int64_t> offset) {
-    std::int64_t peak = 0;
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
-        if (buffers.matters(b)) peak = std::max(peak, offset[b] + buffers.size[b]);
-    return peak;
+    return sorted_by(key.size(), [&](std::int64_t b) { return key[b]; });
 }
 
 // Best-fit in an order of start by one sweep over time; empty where the buffers or the order do not
@@ -382,21 +351,13 @@ std::vector<std::int64_t> best_fit_by_birth(
     if (!std::is_sorted(births.begin(), births.end(),
             [&](std::int32_t a, std::int32_t b) { return plain.begin[a] < plain.begin[b]; }))
         return {};
-    const std::vector<std::int64_t> offset = sweep_best_fit(plain, births);
-    std::vector<std::int64_t> whole(buffers.count(), 0);
-    for (std::int32_t i = 0; i < plain.count(); ++i) whole[plain.buffer[i]] = offset[i];
-    return whole;
+    return sweep_best_fit(plain, births);
 }
 
 std::vector<std::int64_t> by_hint(std::span<const std::int64_t> hint) {
-    std::vector<std::int64_t> index(hint.size());
-    std::iota(index.begin(), index.end(), 0);
-    const auto key = [&](std::int64_t b) {
+    return sorted_by(hint.size(), [&](std::int64_t b) {
         return hint[b] < 0 ? std::numeric_limits<std::int64_t>::max() : hint[b];
-    };
-    std::stable_sort(index.begin(), index.end(),
-        [&](std::int64_t a, std::int64_t b) { return key(a) < key(b); });
-    return index;
+    });
 }
 
 } // namespace
@@ -422,16 +383,29 @@ Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> orde
     if (best_fit && buffers.count() > kPlainListLimit &&
         limit == std::numeric_limits<std::int64_t>::max()) {
         std::vector<std::int64_t> offset = best_fit_by_birth(buffers, order);
-        if (!offset.empty()) return {true, offset, highest(buffers, offset), {}};
+        if (!offset.empty()) return {true, offset, peak_of(buffers, offset)};
     }
-    return run_any(buffers, time, order, best_fit, limit);
+    return run_any(buffers, time, order, best_fit, limit, nullptr);
 }
 
 std::vector<std::int64_t> place_what_fits(
     const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity) {
     const Timeline time(buffers);
-    return with_placed(buffers,
-        [&]<typename Placed>() { return run_what_fits<Placed>(buffers, time, order, capacity); });
+    return run_any(buffers, time, order, false, capacity, nullptr, true).offset;
+}
+
+Greedy quick_first_fit(const Buffers &buffers) {
+    const Timeline time(buffers);
+    Greedy best;
+    for (const Order &order : kQuickOrders) {
+        const std::int64_t limit =
+            best.packed ? best.peak - 1 : std::numeric_limits<std::int64_t>::max();
+        Greedy greedy =
+            run<PlacedList>(buffers, time, sorted(buffers, time, order), false, limit, nullptr);
+        if (greedy.packed) best = std::move(greedy);
+        if (best.peak <= time.load()) break;
+    }
+    return best;
 }
 
 std::vector<std::vector<std::int64_t>> first_fit_orders(const Buffers &buffers) {
@@ -447,16 +421,13 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
     const Timeline time(buffers);
     Greedy best;
     if (pins_clash(buffers, time)) return best;
-    const auto attempt = [&](const char *name, const std::vector<std::int64_t> &order,
-                             bool best_fit) {
+    const auto attempt = [&](const std::vector<std::int64_t> &order, bool best_fit) {
         const std::int64_t limit =
             !best.packed ? std::numeric_limits<std::int64_t>::max() : best.peak - 1;
         OrderBudget order_budget(budget);
         OrderBudget *const some = best.packed ? &order_budget : nullptr;
         Greedy greedy = run_any(buffers, time, order, best_fit, limit, some);
-        if (!greedy.packed) return;
-        best = std::move(greedy);
-        best.order = name;
+        if (greedy.packed) best = std::move(greedy);
     };
     const bool huge = buffers.count() > kAcceptNearBoundFrom;
     // Whether the peak is at most one part in `divisor` above the load, which is enough for many
@@ -467,24 +438,24 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
     const auto done = [&] {
         return best.packed && (best.peak <= enough || near_bound(200) || !budget.look());
     };
-    const auto found = [&](const char *name, std::vector<std::int64_t> &&offset) {
-        const std::int64_t peak = highest(buffers, offset);
-        if (!best.packed || peak < best.peak) best = {true, std::move(offset), peak, name};
+    const auto found = [&](std::vector<std::int64_t> &&offset) {
+        const std::int64_t peak = peak_of(buffers, offset);
+        if (!best.packed || peak < best.peak) best = {true, std::move(offset), peak};
         return !done();
     };
-    if (!hint.empty()) attempt("hint", by_hint(hint), false);
+    if (!hint.empty()) attempt(by_hint(hint), false);
     if (buffers.count() > kPlainListLimit && !done()) {
         std::vector<std::int64_t> order = sorted(buffers, time, kOrders[1]),
                                   offset = best_fit_by_birth(buffers, order);
-        if (!offset.empty()) found(kOrders[1].name, std::move(offset));
+        if (!offset.empty()) found(std::move(offset));
     }
     if (buffers.count() > kPlainListLimit && !huge && !done())
-        attempt(kOrders.back().name, sorted(buffers, time, kOrders.back()), false);
+        attempt(sorted(buffers, time, kOrders.back()), false);
     if (buffers.count() > kPlainListLimit && !done())
         pack_at_scale(buffers, simple_bound(buffers), budget, found);
     for (const Order &order : kOrders) {
         if (done() || (best.packed && near_bound(100))) break;
-        attempt(order.name, sorted(buffers, time, order), order.best_fit);
+        attempt(sorted(buffers, time, order), order.best_fit);
     }
     return best;
 }

@@ -18,18 +18,14 @@ constexpr double kFirstStep = 0.02, kLastStep = 0.0005;
 constexpr std::int64_t kShare = 8;
 constexpr double kWeightGrowth = 1.1;
 
-std::unique_ptr<Neighbours> neighbours_for(const Buffers &buffers, Ejections ejections) {
-    auto sections = std::make_unique<SectionNeighbours>(buffers);
-    if (ejections == Ejections::largest_first) return sections;
-    return std::make_unique<StoredNeighbours>(*sections);
-}
-
 } // namespace
 
 std::vector<std::int64_t> lower_ceilings(const Buffers &buffers, std::vector<std::int64_t> offset,
     std::int64_t enough, Ejections ejections, std::uint64_t seed, std::int64_t work,
     Budget &budget) {
-    const std::unique_ptr<Neighbours> near = neighbours_for(buffers, ejections);
+    const bool at_random = ejections == Ejections::at_random;
+    const std::unique_ptr<Neighbours> near = at_random ? std::make_unique<StoredNeighbours>(buffers)
+                                                       : std::make_unique<Neighbours>(buffers);
     Random random(seed);
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         if (buffers.pin[b] >= 0)
@@ -44,7 +40,7 @@ std::vector<std::int64_t> lower_ceilings(const Buffers &buffers, std::vector<std
             if (trial[b] + buffers.size[b] > ceiling && buffers.pin[b] < 0) trial[b] = -1;
         const std::int64_t share = std::min(left, work / kShare);
         std::int64_t unspent = share;
-        const bool lower = ejections == Ejections::at_random
+        const bool lower = at_random
             ? repair_at_random(*near, trial, ceiling, random, unspent, budget)
             : repair(*near, trial, ceiling, kWeightGrowth, unspent, budget);
         left -= share - std::max<std::int64_t>(0, unspent);

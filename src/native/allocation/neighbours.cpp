@@ -36,23 +36,7 @@ void join_by_buffer(std::vector<Forbidden> &forbidden) {
 
 } // namespace
 
-PlainNeighbours::PlainNeighbours(const Plain &plain) : plain_(plain), live_(plain) {
-    size = plain.size, alignment = plain.alignment;
-    for (std::int32_t b = 0; b < plain.count(); ++b)
-        weight.push_back(area(plain.size[b], plain.begin[b], plain.end[b]));
-}
-
-void PlainNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
-    std::vector<Forbidden> &forbidden) const {
-    forbidden.clear();
-    live_.overlapping(buffer, [&](std::int32_t other) {
-        if (offset[other] >= 0)
-            forbidden.push_back({offset[other] - size[buffer], offset[other] + size[other], other});
-    });
-    sort_by_address(forbidden);
-}
-
-SectionNeighbours::SectionNeighbours(const Buffers &buffers)
+Neighbours::Neighbours(const Buffers &buffers)
     : sections_(Plain::of_sections(buffers)), live_(sections_), first_(buffers.count() + 1) {
     size.assign(buffers.size.begin(), buffers.size.end());
     alignment.assign(buffers.alignment.begin(), buffers.alignment.end());
@@ -60,22 +44,21 @@ SectionNeighbours::SectionNeighbours(const Buffers &buffers)
     for (std::int64_t b = 0; b < buffers.count(); ++b) {
         for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
             if (!buffers.occupies(s)) continue;
-            owner_.push_back(static_cast<std::int32_t>(b));
             low_.push_back(buffers.low[s]), high_.push_back(buffers.high[s]);
             weight[b] += area(buffers.high[s] - buffers.low[s], buffers.begin[s], buffers.end[s]);
         }
         if (buffers.pin[b] >= 0) weight[b] = std::numeric_limits<double>::infinity();
-        first_[b + 1] = static_cast<std::int32_t>(owner_.size());
+        first_[b + 1] = static_cast<std::int32_t>(low_.size());
         several_sections_ |= first_[b + 1] - first_[b] > 1;
     }
 }
 
-void SectionNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
+void Neighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
     std::vector<Forbidden> &forbidden) const {
     forbidden.clear();
     for (std::int32_t mine = first_[buffer]; mine < first_[buffer + 1]; ++mine)
         live_.overlapping(mine, [&](std::int32_t theirs) {
-            const std::int32_t other = owner_[theirs];
+            const auto other = static_cast<std::int32_t>(sections_.buffer[theirs]);
             if (other != buffer && offset[other] >= 0)
                 forbidden.push_back({offset[other] + low_[theirs] - high_[mine],
                     offset[other] + high_[theirs] - low_[mine], other});
@@ -84,10 +67,9 @@ void SectionNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t
     sort_by_address(forbidden);
 }
 
-StoredNeighbours::StoredNeighbours(const SectionNeighbours &sections) : pairs_(sections.count()) {
-    size = sections.size, alignment = sections.alignment, weight = sections.weight;
-    const std::vector<std::int64_t> all_at_zero(sections.count(), 0);
-    for (std::int32_t b = 0; b < sections.count(); ++b) sections.list(b, all_at_zero, pairs_[b]);
+StoredNeighbours::StoredNeighbours(const Buffers &buffers) : Neighbours(buffers), pairs_(count()) {
+    const std::vector<std::int64_t> all_at_zero(count(), 0);
+    for (std::int32_t b = 0; b < count(); ++b) Neighbours::list(b, all_at_zero, pairs_[b]);
 }
 
 void StoredNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset,

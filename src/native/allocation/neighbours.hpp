@@ -15,43 +15,24 @@ struct Forbidden {
     std::int32_t buffer;
 };
 
+// Any buffers, by the caller's numbers. A list takes time that grows with the sections that live at
+// the same time.
 class Neighbours {
   public:
+    explicit Neighbours(const Buffers &buffers);
     virtual ~Neighbours() = default;
     // What is forbidden to a buffer by those with an offset of at least 0, in order of `from`.
     virtual void list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
-        std::vector<Forbidden> &forbidden) const = 0;
+        std::vector<Forbidden> &forbidden) const;
     std::int32_t count() const { return static_cast<std::int32_t>(size.size()); }
 
     std::vector<std::int64_t> size, alignment;
     std::vector<double> weight; // bytes times instants; infinite for those that may not move
-};
-
-// Buffers with one lifetime and all their bytes.
-class PlainNeighbours : public Neighbours {
-  public:
-    explicit PlainNeighbours(const Plain &plain);
-    void list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
-        std::vector<Forbidden> &forbidden) const override;
-
-  private:
-    const Plain &plain_;
-    const LiveIndex live_;
-};
-
-// Any buffers, by the caller's numbers. A list takes time that grows with the sections that live at
-// the same time.
-class SectionNeighbours : public Neighbours {
-  public:
-    explicit SectionNeighbours(const Buffers &buffers);
-    void list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
-        std::vector<Forbidden> &forbidden) const override;
 
   private:
     const Plain sections_;
     const LiveIndex live_;
-    std::vector<std::int32_t> first_; // sections of buffer b: first_[b] .. first_[b + 1] - 1
-    std::vector<std::int32_t> owner_;
+    std::vector<std::int32_t> first_;      // sections of buffer b: first_[b] .. first_[b + 1] - 1
     std::vector<std::int64_t> low_, high_; // bytes of its owner that a section occupies
     bool several_sections_ = false;
 };
@@ -60,7 +41,7 @@ class SectionNeighbours : public Neighbours {
 // little. Memory grows with the pairs.
 class StoredNeighbours : public Neighbours {
   public:
-    explicit StoredNeighbours(const SectionNeighbours &sections);
+    explicit StoredNeighbours(const Buffers &buffers);
     void list(std::int32_t buffer, const std::vector<std::int64_t> &offset,
         std::vector<Forbidden> &forbidden) const override;
 

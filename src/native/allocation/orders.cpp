@@ -34,16 +34,12 @@ double key_of(const Model &model, std::int32_t b, std::int64_t kind) {
 BranchingHeuristic heuristic_of_attempt(
     const Model &model, std::int64_t attempt, std::uint64_t seed) {
     // Keys of perturbed orders are multiplied by a random factor between 1 - noise and 1 + noise.
-    constexpr std::array<double, 4> kNoise{0.1, 0.2, 0.05, 0.4};
-    // Pairs of slack weight and failure weight. Most problems are solved by searches that weigh
-    // failures, the tightest ones by some that do not.
-    constexpr std::array<std::pair<double, double>, 3> kUnperturbedWeights{
-        {{50, 0.1}, {200, 0.1}, {100, 0.1}}};
-    constexpr std::array<std::pair<double, double>, 4> kPerturbedWeights{
-        {{200, 0}, {150, 0}, {100, 0.03}, {200, 0}}};
+    constexpr double kNoise = 0.2;
+    constexpr std::array<double, 3> kUnperturbedSlack{50, 200, 100};
+    constexpr std::array<double, 4> kPerturbedSlack{200, 150, 100, 200};
     Random random(seed * 0x2545f4914f6cdd1dULL + static_cast<std::uint64_t>(attempt));
-    const auto round = static_cast<std::size_t>(attempt / kUnperturbedAttempts);
-    const double noise = round == 0 ? 0 : kNoise[round % kNoise.size()];
+    const bool perturbed = attempt >= kUnperturbedAttempts;
+    const double noise = perturbed ? kNoise : 0;
     std::vector<double> key(model.count);
     for (std::int32_t b = 0; b < model.count; ++b) {
         const std::int32_t previous = model.previous_identical[b];
@@ -51,19 +47,14 @@ BranchingHeuristic heuristic_of_attempt(
                                : key_of(model, b, attempt % kUnperturbedAttempts) *
                 (1 + noise * (2 * random.uniform() - 1));
     }
-    std::vector<std::int32_t> order(model.count);
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-        [&](std::int32_t a, std::int32_t b) { return key[a] > key[b]; });
-    BranchingHeuristic heuristic;
-    heuristic.tie_break_rank.resize(model.count);
-    for (std::int32_t i = 0; i < model.count; ++i) heuristic.tie_break_rank[order[i]] = i;
+    const auto order = sorted_by<std::int32_t>(key.size(), [&](std::int32_t b) { return -key[b]; });
+    // Most problems are solved by searches that weigh failures, the tightest by others.
     const auto turn = static_cast<std::size_t>(attempt);
-    const auto &[slack, failure] = round == 0
-        ? kUnperturbedWeights[turn % kUnperturbedWeights.size()]
-        : kPerturbedWeights[turn % kPerturbedWeights.size()];
-    heuristic.slack_weight = slack;
-    heuristic.failure_weight = failure;
+    BranchingHeuristic heuristic{std::vector<std::int32_t>(order.size()),
+        perturbed ? kPerturbedSlack[turn % kPerturbedSlack.size()]
+                  : kUnperturbedSlack[turn % kUnperturbedSlack.size()],
+        perturbed ? 0 : 0.1};
+    for (std::int32_t i = 0; i < model.count; ++i) heuristic.rank[order[i]] = i;
     return heuristic;
 }
 

@@ -63,16 +63,11 @@ bool meet(const Buffers &buffers, Int one, Int other) {
 // The instants at which lifetimes begin, in turn.
 class Instants {
   public:
-    explicit Instants(const std::vector<Life> &lives) : lives_(lives), births_(lives.size()) {
-        std::iota(births_.begin(), births_.end(), std::size_t{0});
-        deaths_ = births_;
-        std::sort(births_.begin(), births_.end(), [&](std::size_t a, std::size_t b) {
-            return std::pair(lives[a].begin, a) < std::pair(lives[b].begin, b);
-        });
-        std::sort(deaths_.begin(), deaths_.end(), [&](std::size_t a, std::size_t b) {
-            return std::pair(lives[a].end, a) < std::pair(lives[b].end, b);
-        });
-    }
+    explicit Instants(const std::vector<Life> &lives)
+        : lives_(lives), births_(sorted_by<std::size_t>(
+                             lives.size(), [&](std::size_t a) { return lives[a].begin; })),
+          deaths_(
+              sorted_by<std::size_t>(lives.size(), [&](std::size_t a) { return lives[a].end; })) {}
     // The heaviest one above `enough` bytes of which enough were not seen before; false if there is
     // none.
     bool heaviest(const Buffers &buffers, Int enough, Int &instant) const {

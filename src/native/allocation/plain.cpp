@@ -24,7 +24,7 @@ bool Plain::possible(const Buffers &buffers) {
     return true;
 }
 
-Plain::Plain(const Buffers &buffers, bool backwards) {
+Plain::Plain(const Buffers &buffers, bool backwards) : callers_(buffers.size.size()) {
     for (std::int64_t b = 0; b < buffers.count(); ++b) {
         if (!buffers.matters(b)) continue;
         const std::int64_t s = buffers.first[b];
@@ -38,7 +38,7 @@ Plain::Plain(const Buffers &buffers, bool backwards) {
 }
 
 Plain Plain::of_sections(const Buffers &buffers) {
-    Plain sections;
+    Plain sections(buffers.size.size());
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
             if (!buffers.occupies(s)) continue;
@@ -52,16 +52,16 @@ Plain Plain::of_sections(const Buffers &buffers) {
     return sections;
 }
 
+std::vector<std::int64_t> Plain::of_caller(const std::vector<std::int64_t> &offset) const {
+    std::vector<std::int64_t> found(callers_, 0);
+    for (std::size_t b = 0; b < offset.size(); ++b) found[buffer[b]] = offset[b];
+    return found;
+}
+
 void Plain::sort_by_time() {
-    births.resize(size.size());
-    std::iota(births.begin(), births.end(), 0);
-    deaths = births;
-    std::sort(births.begin(), births.end(), [&](std::int32_t a, std::int32_t b) {
-        return std::tuple(begin[a], -size[a], a) < std::tuple(begin[b], -size[b], b);
-    });
-    std::sort(deaths.begin(), deaths.end(), [&](std::int32_t a, std::int32_t b) {
-        return std::tuple(end[a], a) < std::tuple(end[b], b);
-    });
+    births = sorted_by<std::int32_t>(
+        size.size(), [&](std::int32_t b) { return std::pair(begin[b], -size[b]); });
+    deaths = sorted_by<std::int32_t>(size.size(), [&](std::int32_t b) { return end[b]; });
 }
 
 LiveIndex::LiveIndex(const Plain &plain) : plain_(plain), snapshot_of_(plain.size.size()) {

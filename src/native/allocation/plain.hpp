@@ -15,6 +15,8 @@ struct Plain {
     // The sections that take space, as if each were a buffer; `buffer` is the owner of each, in
     // ascending order.
     static Plain of_sections(const Buffers &buffers);
+    // Offsets of the caller's buffers from those of these; 0 for what takes no space.
+    std::vector<std::int64_t> of_caller(const std::vector<std::int64_t> &offset) const;
     std::int32_t count() const { return static_cast<std::int32_t>(size.size()); }
 
     std::vector<std::int64_t> begin, end, size, alignment; // without what takes no space
@@ -22,8 +24,9 @@ struct Plain {
     std::vector<std::int32_t> births, deaths; // in order of time; born together, larger ones first
 
   private:
-    Plain() = default;
+    explicit Plain(std::size_t callers) : callers_(callers) {}
     void sort_by_time();
+    std::size_t callers_; // buffers of the caller
 };
 
 // Lists the buffers whose lifetimes overlap that of a given buffer, without storing pairs.

@@ -13,12 +13,10 @@
 #include <array>
 #include <atomic>
 #include <cmath>
-#include <deque>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 
 namespace loadmaster::allocation {
@@ -29,8 +27,6 @@ namespace {
 constexpr std::int64_t kLarge = 2'000;
 // With more buffers than this, exact search has no chance, and would not fit the stack.
 constexpr std::int64_t kHuge = 10'000;
-// Up to so many buffers all greedy orders are tried.
-constexpr std::int64_t kOrdersBelow = 20'000;
 // Nodes of the exact search.
 constexpr std::int64_t kNodes = 4'000'000;
 // A node or step of a set beyond this takes longer, and such sets are rarely searched through.
@@ -45,7 +41,7 @@ constexpr std::int64_t kPlainNeighboursPerBuffer = 16'000, kPlainNeighbours = 10
 // The same for few buffers at random.
 constexpr std::int64_t kRandomNeighboursPerBuffer = 200'000, kRandomNeighbours = 200'000'000;
 // Plain sets so near to their bound, as a fraction of it, are left as packing at scale made them;
-// the second is for sets beyond `kOrdersBelow`.
+// the second is for sets beyond `kAcceptNearBoundFrom`.
 constexpr double kNearBound = 0.005, kNearBoundHuge = 0.02;
 // How much of a block may be empty, as fractions of it: what does best differs from set to set by
 // far.
@@ -109,16 +105,6 @@ std::vector<std::int64_t> Portfolio::placed(
         .offset;
 }
 
-// The first key decides, then the second; of equals, the lower number comes first.
-template <typename KeyOf>
-std::vector<std::int64_t> Portfolio::sorted_by(const KeyOf &key_of) const {
-    std::vector<std::int64_t> order(buffers_.size.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-        [&](std::int64_t a, std::int64_t b) { return key_of(a) < key_of(b); });
-    return order;
-}
-
 void Portfolio::run() {
     if (!buffers_.near_first.empty()) { // no lifetimes, of which the others think
         first_fits();
@@ -142,12 +128,12 @@ void Portfolio::run() {
 
 // The engines work side by side, each with a slice of its budget from the best packing so far. The
 // slices grow: that of the engine which made it, or all of them if none did. Of the limits on what
-// may be empty in a block the one goes on that did best. Simple strategies have one turn, so that
-// none is better.
+// may be empty in a block the one goes on that did best. Where an exhausted search proves nothing,
+// simple strategies have one turn, so that none is better.
 void Portfolio::take_turns() {
     std::vector<Turn> turns;
-    for (const std::string_view name : {"telamalloc", "local-search", "exact"})
-        if (name != "exact" || !orderly_)
+    if (!orderly_)
+        for (const std::string_view name : {"telamalloc", "local-search", "exact"})
             turns.push_back({Engine::strategy, effort_.seed, 1, 0, name});
     for (const double most_empty : kMostEmpty)
         turns.push_back({Engine::blocks, effort_.seed, kSurveyWork, most_empty});
@@ -176,40 +162,26 @@ void Portfolio::take_turns() {
 // is the last that counts, so that the number of threads changes nothing. Returns the engine that
 // made a lower packing, if one did.
 std::optional<Portfolio::Engine> Portfolio::play(const std::vector<Turn> &turns) {
+    const auto count = static_cast<std::int64_t>(turns.size());
     std::vector<std::optional<Portfolio>> played(turns.size());
-    std::atomic<std::size_t> next = 0, settled = turns.size();
+    std::atomic<std::int64_t> settled = count;
     std::atomic<bool> signalled = false;
-    const auto main_thread = std::this_thread::get_id();
-    const auto threads =
-        std::min<std::int64_t>(effort_.threads, static_cast<std::int64_t>(turns.size()));
-    const auto work = [&] {
-        for (std::size_t taken; (taken = next++) < turns.size() && !signalled;) {
-            // Side by side the longest, which are the last, begin first.
-            const std::size_t i = threads > 1 ? turns.size() - 1 - taken : taken;
-            if (settled < i) continue;
-            Effort effort = effort_;
-            effort.threads = 1, effort.seed = turns[i].seed;
-            effort.poll = [&, i] {
-                if (std::this_thread::get_id() == main_thread && effort_.poll && effort_.poll())
-                    signalled = true;
-                return signalled || settled < i;
-            };
-            played[i].emplace(buffers_, hint_, bound_, capacity_, effort);
-            played[i]->play(turns[i], *this);
-            if (!played[i]->done()) continue;
-            for (std::size_t first = settled;
-                i < first && !settled.compare_exchange_weak(first, i);) {
-            }
-        }
-    };
-    {
-        std::deque<DeepThread> others;
-        for (std::int64_t t = 1; t < threads; ++t) others.emplace_back(work);
-        work();
-    }
+    // Side by side the longest, which are the last, begin first.
+    until_settled(count, effort_.threads, true, settled, [&](std::int64_t i, bool own) {
+        if (signalled) return false;
+        Effort effort = effort_;
+        effort.threads = 1, effort.seed = turns[i].seed;
+        effort.poll = [&, i, own] {
+            if (own && effort_.poll && effort_.poll()) signalled = true;
+            return signalled || settled < i;
+        };
+        played[i].emplace(buffers_, hint_, bound_, capacity_, effort);
+        played[i]->play(turns[i], *this);
+        return played[i]->done();
+    });
     std::optional<Engine> winner;
     std::int64_t lowest = std::numeric_limits<std::int64_t>::max(); // of the blocks
-    for (std::size_t i = 0; i < turns.size() && i <= settled; ++i) {
+    for (std::int64_t i = 0; i < count && i <= settled; ++i) {
         if (!played[i]) continue;
         Portfolio &part = *played[i];
         counters_ += part.counters_;
@@ -255,14 +227,9 @@ void Portfolio::pack_blocks(const Turn &turn) {
     if (packed.found()) offer(blocks.offsets(packed.offset_));
 }
 
-// Few plain buffers are mostly settled within microseconds.
+// Few buffers are mostly settled within microseconds.
 void Portfolio::at_once() {
-    const bool aligned = std::any_of(buffers_.alignment.begin(), buffers_.alignment.end(),
-        [](std::int64_t step) { return step != 1; });
-    if (!hint_.empty() || aligned || buffers_.count() > kQuickBuffers ||
-        buffers_.count() != static_cast<std::int64_t>(buffers_.begin.size()))
-        return;
-    if (plain_) offer(allocate_small(buffers_).offset);
+    if (hint_.empty() && buffers_.count() <= kQuickBuffers) offer(allocate_small(buffers_).offset);
 }
 
 void Portfolio::first_fits() {
@@ -324,7 +291,7 @@ bool Portfolio::search(std::int64_t nodes) {
 
 // Packing at scale brings only plain sets near to their bound.
 bool Portfolio::far_from_bound() const {
-    const double near = buffers_.count() > kOrdersBelow ? kNearBoundHuge : kNearBound;
+    const double near = buffers_.count() > kAcceptNearBoundFrom ? kNearBoundHuge : kNearBound;
     return !plain_ ||
         static_cast<double>(peak_) >
         (1 + near) * static_cast<double>(std::max(bound_.bytes, capacity_));
@@ -347,7 +314,7 @@ void Portfolio::eject(Ejections ejections, double share) {
 }
 
 std::vector<std::int64_t> Portfolio::upwards() const {
-    return sorted_by([&](std::int64_t b) { return offset_[b]; });
+    return sorted_by(offset_.size(), [&](std::int64_t b) { return offset_[b]; });
 }
 
 // By birth; of those born together, the largest first.
@@ -356,8 +323,9 @@ void Portfolio::best_fit() {
         const std::int64_t first = buffers_.first[b];
         return first < buffers_.first[b + 1] ? buffers_.begin[first] : 0;
     };
-    offer(placed(
-        sorted_by([&](std::int64_t b) { return std::pair(birth(b), -buffers_.size[b]); }), true));
+    const auto order = sorted_by(buffers_.size.size(),
+        [&](std::int64_t b) { return std::pair(birth(b), -buffers_.size[b]); });
+    offer(placed(order, true));
 }
 
 // Asks for the bound first, then for ever more, up to just below the best so far.
@@ -373,11 +341,8 @@ void Portfolio::telamalloc(std::int64_t steps) {
             low + static_cast<std::int64_t>(static_cast<double>(peak_ - 1 - low) * share);
         Telamalloc search(buffers_, capacity, options, budget);
         const bool packed = search.run();
-        counters_.steps += search.counts().steps;
+        counters_ += search.counts();
         steps -= search.counts().steps;
-        counters_.minor_backtracks += search.counts().minor_backtracks;
-        counters_.major_backtracks += search.counts().major_backtracks;
-        counters_.attempts += search.counts().attempts;
         note(budget);
         if (packed)
             offer(search.offsets());

@@ -63,7 +63,6 @@ class Portfolio {
     void pack_blocks(const Turn &turn);
     void sink();
     std::vector<std::int64_t> upwards() const; // the order of the best packing's addresses
-    template <typename KeyOf> std::vector<std::int64_t> sorted_by(const KeyOf &key_of) const;
     void eject(Ejections ejections, double share);
     std::int64_t exact_nodes() const;
     std::int64_t scaled(std::int64_t work) const;

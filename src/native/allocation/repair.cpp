@@ -10,10 +10,6 @@ namespace loadmaster::allocation {
 
 namespace {
 
-// An ejection tries at most this many places for a buffer.
-constexpr std::size_t kPlacesTried = 100;
-// An ejection moves at most this many buffers out of the way.
-constexpr std::size_t kEjectionLimit = 12;
 // At random, a place may seem up to this much dearer than it is.
 constexpr double kNoise = 0.3;
 // Each time it is placed, a buffer weighs so much of its first weight more.
@@ -62,12 +58,11 @@ class Repair {
         }
         return true;
     }
-    void place_by_ejection(std::int64_t ceiling, std::int64_t &work, Budget &budget) {
-        for (std::int32_t b : largest_first())
-            if (work >= 0 && budget.look()) place_or_eject(b, ceiling, true, work);
-    }
     bool place_at_lowest_gap(std::int64_t &work, Budget &budget) {
-        for (std::int32_t b : largest_first()) {
+        std::vector<std::int32_t> out = left_out(offset_);
+        std::stable_sort(out.begin(), out.end(),
+            [&](std::int32_t a, std::int32_t b) { return set_.size[a] > set_.size[b]; });
+        for (std::int32_t b : out) {
             const bool within = look_around(b, work);
             offset_[b] = lowest(b);
             if (!within || !budget.look()) return false;
@@ -76,13 +71,6 @@ class Repair {
     }
 
   private:
-    std::vector<std::int32_t> largest_first() const {
-        std::vector<std::int32_t> out = left_out(offset_);
-        std::sort(out.begin(), out.end(), [&](std::int32_t a, std::int32_t b) {
-            return set_.size[a] != set_.size[b] ? set_.size[a] > set_.size[b] : a < b;
-        });
-        return out;
-    }
     // Lists what is in the way of a buffer; false once the work is spent.
     bool look_around(std::int32_t b, std::int64_t &work) {
         set_.list(b, offset_, near_);
@@ -108,49 +96,6 @@ class Repair {
         return at;
     }
 
-    // Places a buffer in a gap, or at a place from which all buffers in the way can be moved to
-    // gaps elsewhere.
-    bool place_or_eject(std::int32_t b, std::int64_t ceiling, bool may_eject, std::int64_t &work) {
-        const bool within = look_around(b, work);
-        const std::int64_t gap = lowest(b);
-        if (gap + set_.size[b] <= ceiling) {
-            move(b, gap);
-            return true;
-        }
-        if (!may_eject || !within) return false;
-        cheapest(b, ceiling);
-        std::vector<std::pair<double, std::int64_t>> places = std::move(places_);
-        std::vector<Forbidden> near = near_;
-        const std::size_t tries = std::min(places.size(), kPlacesTried);
-        std::partial_sort(
-            places.begin(), places.begin() + static_cast<std::ptrdiff_t>(tries), places.end());
-        const std::size_t mark = moves_.size();
-        bool settled = false;
-        for (std::size_t i = 0; i < tries && !settled && work >= 0; ++i) {
-            const std::int64_t at = places[i].second;
-            std::vector<std::int32_t> out;
-            for (const Forbidden &other : near)
-                if (other.from < at && at < other.to) out.push_back(other.buffer);
-            if (out.size() > kEjectionLimit) continue;
-            move(b, at);
-            for (std::int32_t other : out) move(other, -1);
-            std::sort(out.begin(), out.end(), [&](std::int32_t a, std::int32_t c) {
-                return set_.size[a] != set_.size[c] ? set_.size[a] > set_.size[c] : a < c;
-            });
-            settled = std::all_of(out.begin(), out.end(),
-                [&](std::int32_t other) { return place_or_eject(other, ceiling, false, work); });
-            if (!settled) undo(mark);
-        }
-        return settled;
-    }
-    void move(std::int32_t b, std::int64_t at) {
-        moves_.emplace_back(b, offset_[b]);
-        offset_[b] = at;
-    }
-    void undo(std::size_t mark) {
-        for (; moves_.size() > mark; moves_.pop_back())
-            offset_[moves_.back().first] = moves_.back().second;
-    }
     // The offset at which the buffers in the way weigh least: the lowest one, or next to what is
     // listed. -1 if there is none, or none without a buffer that may not move.
     std::int64_t cheapest(std::int32_t b, std::int64_t ceiling) {
@@ -160,7 +105,6 @@ class Repair {
     template <typename Factor>
     std::int64_t cheapest(std::int32_t b, std::int64_t ceiling, Factor factor) {
         const std::int64_t alignment = set_.alignment[b], highest = ceiling - set_.size[b];
-        places_.clear();
         if (highest < 0) return -1;
         tops_.resize(near_.size());
         std::iota(tops_.begin(), tops_.end(), 0);
@@ -186,7 +130,6 @@ class Repair {
                 weigh(near_[tops_[over++]], -1);
             if (under == over) cost = 0;
             if (fixed) return;
-            places_.emplace_back(cost, at);
             if (const double price = cost * factor(); price < least) least = price, best = at;
         };
         consider(0);
@@ -211,9 +154,6 @@ class Repair {
     std::vector<double> weight_;
     std::vector<Forbidden> near_;
     std::vector<std::int32_t> tops_;
-    std::vector<std::pair<double, std::int64_t>> places_;
-    std::vector<std::pair<std::int32_t, std::int64_t>>
-        moves_; // buffers that were moved, and their offsets before
 };
 
 } // namespace
@@ -226,11 +166,6 @@ bool repair(const Neighbours &neighbours, std::vector<std::int64_t> &offset, std
 bool repair_at_random(const Neighbours &neighbours, std::vector<std::int64_t> &offset,
     std::int64_t ceiling, Random &random, std::int64_t &work, Budget &budget) {
     return Repair(neighbours, offset).run_at_random(ceiling, random, work, budget);
-}
-
-void place_by_ejection(const Neighbours &neighbours, std::vector<std::int64_t> &offset,
-    std::int64_t ceiling, std::int64_t &work, Budget &budget) {
-    Repair(neighbours, offset).place_by_ejection(ceiling, work, budget);
 }
 
 bool place_at_lowest_gap(const Neighbours &neighbours, std::vector<std::int64_t> &offset,

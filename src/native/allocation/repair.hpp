@@ -23,11 +23,6 @@ bool repair(const Neighbours &neighbours, std::vector<std::int64_t> &offset, std
 bool repair_at_random(const Neighbours &neighbours, std::vector<std::int64_t> &offset,
     std::int64_t ceiling, Random &random, std::int64_t &work, Budget &budget);
 
-// Places each buffer without an offset below the ceiling if there is a gap for it, or a place from
-// which all buffers in the way can be ejected to gaps elsewhere; else leaves it without an offset.
-void place_by_ejection(const Neighbours &neighbours, std::vector<std::int64_t> &offset,
-    std::int64_t ceiling, std::int64_t &work, Budget &budget);
-
 // Places each buffer without an offset at its lowest gap, however high, the largest first; false if
 // budget or work is spent first.
 bool place_at_lowest_gap(const Neighbours &neighbours, std::vector<std::int64_t> &offset,

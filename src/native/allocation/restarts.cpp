@@ -4,7 +4,6 @@
 #include "common/deep_thread.hpp"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
 #include <utility>
 
@@ -60,18 +59,16 @@ Outcome Restarts::run(std::int64_t units, std::int64_t nodes) {
 
 // The first attempt, by number, that settles the matter counts, and only the work up to there.
 Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
-    const auto size = static_cast<std::int64_t>(round.size());
-    std::atomic<std::int64_t> next = 0, settled = kUnsettled;
-    const auto work = [&](bool looks) {
-        for (std::int64_t i; (i = next++) < size && i < settled.load();)
-            try_out(units, round[i], i, settled, looks);
-    };
-    {
-        std::deque<DeepThread> others;
-        for (std::int64_t t = 1; t < std::min(settings_.threads, size); ++t)
-            others.emplace_back([&] { work(false); });
-        work(true);
-    }
+    std::atomic<std::int64_t> settled = kUnsettled;
+    until_settled(static_cast<std::int64_t>(round.size()), settings_.threads, false, settled,
+        [&](std::int64_t place, bool looks) {
+            Attempt &attempt = round[static_cast<std::size_t>(place)];
+            Allowance allowance(budget_, looks, attempt.limit, place, settled);
+            attempt.outcome = lane(place).run(
+                units, heuristic_of_attempt(model_, attempt.number, settings_.seed), allowance);
+            attempt.nodes = allowance.nodes();
+            return attempt.outcome != Outcome::aborted;
+        });
     for (const Attempt &attempt : round) {
         budget_.add(attempt.nodes);
         if (attempt.outcome == Outcome::aborted) continue;
@@ -81,18 +78,6 @@ Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
         return attempt.outcome;
     }
     return Outcome::aborted;
-}
-
-void Restarts::try_out(std::int64_t units, Attempt &attempt, std::int64_t place,
-    std::atomic<std::int64_t> &settled, bool looks) {
-    Allowance allowance(budget_, looks, attempt.limit, place, settled);
-    attempt.outcome = lane(place).run(
-        units, heuristic_of_attempt(model_, attempt.number, settings_.seed), allowance);
-    attempt.nodes = allowance.nodes();
-    if (attempt.outcome == Outcome::aborted) return;
-    for (std::int64_t first = settled.load();
-        place < first && !settled.compare_exchange_weak(first, place);) {
-    }
 }
 
 Search &Restarts::lane(std::int64_t place) {

@@ -8,7 +8,6 @@
 #include "allocation/solver.hpp"
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -39,8 +38,6 @@ class Restarts {
     };
 
     Outcome run_round(std::int64_t units, std::vector<Attempt> &round);
-    void try_out(std::int64_t units, Attempt &attempt, std::int64_t place,
-        std::atomic<std::int64_t> &settled, bool looks);
     Search &lane(std::int64_t place);
 
     const Model &model_;

@@ -18,7 +18,6 @@ Search::Search(const Model &model, const SearchRules &rules)
     for (std::int32_t b = 0; b < model_.count; ++b) {
         local_valleys_ &= model_.first[b + 1] - model_.first[b] == 1;
         unaligned_ &= model_.alignment[b] == 1 && model_.pin[b] < 0;
-        smallest_ = std::min(smallest_, model_.size[b]);
     }
     local_valleys_ &= !model_.windows;
     unaligned_ &= !model_.windows;
@@ -99,7 +98,7 @@ void Search::list_candidates(const Valley &valley) {
         ++k) {
         const std::int32_t b = model_.slot_buffer[k];
         if (lowest_[b] + model_.slot_low[k] == valley.floor && !waits_for_identical(b))
-            candidates_.push_back({heuristic_->tie_break_rank[b], b});
+            candidates_.push_back({heuristic_->rank[b], b});
     }
     std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(from), candidates_.end(),
         [](const Candidate &a, const Candidate &b) { return a.rank < b.rank; });
@@ -132,11 +131,10 @@ Outcome Search::solve(const Part &part) {
 // its own. False if that is known to fail.
 bool Search::enter_level(const Part &part) {
     capacity_ = part.capacity;
-    Level level{undo_.size(), 0, 0, 0, dominance_cuts_};
+    Level level{undo_.size(), 0, 0, dominance_cuts_};
     if (rules_.failed_states && part.to - part.from >= kSmallestRemembered) {
         level.base = unaligned_ ? lowest_floor(part) : 0;
         level.key = key_of(part, level.base);
-        level.key_with_holes = key_with_holes(part, level.key);
         if (known_to_fail(part, level)) return false;
     }
     levels_.push_back(level);
@@ -146,8 +144,10 @@ bool Search::enter_level(const Part &part) {
 void Search::leave_level(const Part &part) {
     const Level &level = levels_.back();
     rewind(level.mark);
-    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered)
-        remember(part, level, dominance_cuts_ == level.dominance_cuts);
+    // Where dominance cut branches off, the state may have a packing above other holes.
+    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered &&
+        dominance_cuts_ == level.dominance_cuts)
+        remember(part, level);
 }
 
 Outcome Search::try_candidates(const Part &part, const Valley &valley) {

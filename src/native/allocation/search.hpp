@@ -28,13 +28,13 @@ enum class Outcome { failed, solved, aborted };
 struct BranchingHeuristic {
     // Of the buffers that could start at the same place, the one of the lowest rank is tried first.
     // Identical buffers rank by index.
-    std::vector<std::int32_t> tie_break_rank;
+    std::vector<std::int32_t> rank;
     // A slot with as much slack as the whole load is as unattractive as one with this many more
     // candidates.
-    double slack_weight = 100;
+    double slack_weight;
     // A branch that fails adds this to the weight of its slot, so that the search returns there
     // sooner.
-    double failure_weight = 0.03;
+    double failure_weight;
 };
 
 class Search {
@@ -66,7 +66,7 @@ class Search {
     };
     struct Level {
         std::size_t mark; // of what to undo
-        std::uint64_t key, key_with_holes;
+        std::uint64_t key;
         Int base;
         std::int64_t dominance_cuts;
     };
@@ -100,10 +100,8 @@ class Search {
     void rewind(std::size_t mark);
     Int lowest_floor(const Part &part) const;
     std::uint64_t key_of(const Part &part, Int base) const;
-    std::uint64_t key_with_holes(const Part &part, std::uint64_t key) const;
-    Int hole(std::int32_t slot) const;
     bool known_to_fail(const Part &part, const Level &level) const;
-    void remember(const Part &part, const Level &level, bool complete);
+    void remember(const Part &part, const Level &level);
     bool waits_for_identical(std::int32_t buffer) const;
 
     const Model &model_;
@@ -112,7 +110,6 @@ class Search {
                                 // choice, not only the lowest one
     bool unaligned_ = true; // no buffer has an alignment, a pin or windows, so that each can move
                             // by any number of units
-    Int smallest_ = std::numeric_limits<Int>::max(); // size of any buffer
     Allowance *allowance_ = nullptr;
     const BranchingHeuristic *heuristic_ = nullptr;
     Int capacity_ = 0; // of the part at hand

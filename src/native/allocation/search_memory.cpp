@@ -25,43 +25,19 @@ std::uint64_t Search::key_of(const Part &part, Int base) const {
     return key;
 }
 
-// Free bytes of a slot between what is placed and the floor; holes that hold no buffer are none.
-Search::Int Search::hole(std::int32_t slot) const {
-    if (floor_[slot] == kPlaced) return 0;
-    const Int height = floor_[slot] - top_[slot];
-    return height < smallest_ ? 0 : height;
-}
-
-std::uint64_t Search::key_with_holes(const Part &part, std::uint64_t key) const {
-    key = ~key;
-    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s)
-        if (const Int height = hole(s)) key += mixed(-1 - s, height);
-    return key;
-}
-
 bool Search::known_to_fail(const Part &part, const Level &level) const {
-    const auto same = [&](std::int32_t entry, Int number) {
-        if (entry < 0) return hole(-1 - entry) == number;
-        return lowest_[entry] == number + level.base &&
-            model_.hull_begin[entry] >= part.slot_from && model_.hull_end[entry] <= part.slot_to;
+    const auto same = [&](std::int32_t buffer, Int place) {
+        return lowest_[buffer] == place + level.base &&
+            model_.hull_begin[buffer] >= part.slot_from && model_.hull_end[buffer] <= part.slot_to;
     };
-    const auto count = static_cast<std::size_t>(part.to - part.from);
-    const Int capacity = part.capacity - level.base;
-    if (failed_.knows(level.key, count, capacity, same)) return true;
-    if (!rules_.dominance || model_.windows) return false;
-    const auto slots = static_cast<std::size_t>(part.slot_to - part.slot_from);
-    return failed_.knows(level.key_with_holes, count + slots, capacity, same);
+    return failed_.knows(
+        level.key, static_cast<std::size_t>(part.to - part.from), part.capacity - level.base, same);
 }
 
-// `complete`: no branch was cut by dominance; else the state may have a packing above other holes.
-void Search::remember(const Part &part, const Level &level, bool complete) {
-    FailedStates::Whole &state =
-        failed_.add(complete ? level.key : level.key_with_holes, part.capacity - level.base);
+void Search::remember(const Part &part, const Level &level) {
+    FailedStates::Whole &state = failed_.add(level.key, part.capacity - level.base);
     for (std::int32_t i = part.from; i < part.to; ++i)
         state.emplace_back(order_[i], lowest_[order_[i]] - level.base);
-    if (complete) return;
-    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s)
-        state.emplace_back(-1 - s, hole(s));
 }
 
 } // namespace loadmaster::allocation

@@ -39,39 +39,28 @@ bool improve(Answer &answer, const Buffers &buffers, std::vector<std::int64_t> &
     return true;
 }
 
-Answer start(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough,
+// What bounds and orders say; unknown where they do not settle whether it fits.
+Answer start(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t capacity,
     std::int64_t bound, Budget &budget) {
     Answer answer;
     answer.bound = std::max(bound, simple_bound(buffers));
-    const Greedy greedy = best_first_fit(buffers, hint, std::max(enough, answer.bound), budget);
     answer.offset.assign(buffers.count(), -1);
-    if (greedy.packed) improve(answer, buffers, std::vector<std::int64_t>(greedy.offset));
+    if (capacity >= 0 && answer.bound > capacity) {
+        answer.status = Status::infeasible;
+        return answer;
+    }
+    Greedy greedy = best_first_fit(buffers, hint, std::max(capacity, answer.bound), budget);
+    if (greedy.packed && (capacity < 0 || greedy.peak <= capacity))
+        improve(answer, buffers, std::move(greedy.offset));
     return answer;
 }
 
 } // namespace
 
-std::int64_t peak_of(const Buffers &buffers, std::span<const std::int64_t> offset) {
-    std::int64_t peak = 0;
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
-        if (buffers.matters(b)) peak = std::max(peak, offset[b] + buffers.size[b]);
-    return peak;
-}
-
 Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t capacity,
     const Settings &settings, Budget &budget) {
-    Answer answer;
-    answer.bound = std::max(settings.bound, simple_bound(buffers));
-    answer.offset.assign(buffers.count(), -1);
-    if (answer.bound > capacity) {
-        answer.status = Status::infeasible;
-        return answer;
-    }
-    answer = start(buffers, hint, capacity, settings.bound, budget);
-    if (answer.status == Status::feasible && answer.peak <= capacity) return answer;
-    answer.status = Status::unknown;
-    answer.peak = 0;
-    answer.offset.assign(buffers.count(), -1);
+    Answer answer = start(buffers, hint, capacity, settings.bound, budget);
+    if (answer.status != Status::unknown) return answer;
     const Model model = model_for(buffers, settings);
     if (model.count < 0) return answer;
     // Alternates between the capacity and the load bound: without slack dead ends show at once, and
@@ -151,7 +140,7 @@ class Descent {
 
 Answer minimise(const Buffers &buffers, std::span<const std::int64_t> hint,
     const Settings &settings, Budget &budget) {
-    Answer answer = start(buffers, hint, 0, settings.bound, budget);
+    Answer answer = start(buffers, hint, -1, settings.bound, budget);
     const auto settled = [&] {
         return answer.status == Status::feasible && answer.peak == answer.bound;
     };

@@ -32,7 +32,4 @@ Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int6
 Answer minimise(const Buffers &buffers, std::span<const std::int64_t> hint,
     const Settings &settings, Budget &budget);
 
-// The largest `offset + size` among buffers that are ever alive.
-std::int64_t peak_of(const Buffers &buffers, std::span<const std::int64_t> offset);
-
 } // namespace loadmaster::allocation

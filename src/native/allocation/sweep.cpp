@@ -43,7 +43,7 @@ class Sweep {
             if (work < 0 || (++born % kBirthsPerClockCheck == 0 && !budget.look())) return {};
             place(b);
         }
-        return std::move(offset_);
+        return plain_.of_caller(offset_);
     }
 
   private:
@@ -218,7 +218,7 @@ std::vector<std::int64_t> sweep_best_fit(const Plain &plain, std::span<const std
         }
         offset[b] = gaps.take(plain.size[b]);
     }
-    return offset;
+    return plain.of_caller(offset);
 }
 
 std::vector<std::int64_t> sweep(

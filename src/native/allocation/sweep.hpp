@@ -11,10 +11,10 @@
 
 namespace loadmaster::allocation {
 
-// A buffer that does not fit below the ceiling gets offset -1. Among the gaps in which a buffer
-// fits, the best is tight, and the neighbour there ends at about the same time as the buffer, so
-// that free space stays in one piece; `affinity` is the weight of the second. Empty once the budget
-// is spent or `work`, the number of gaps to look at, is.
+// Offsets of the caller's buffers; one that does not fit below the ceiling gets -1. Among the gaps
+// in which a buffer fits, the best is tight, and the neighbour there ends at about the same time as
+// the buffer, so that free space stays in one piece; `affinity` is the weight of the second. Empty
+// once the budget is spent or `work`, the number of gaps to look at, is.
 std::vector<std::int64_t> sweep(
     const Plain &plain, std::int64_t ceiling, double affinity, std::int64_t &work, Budget &budget);
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "common/budget.hpp"
+#include "allocation/effort.hpp"
 #include "allocation/forest.hpp"
 #include "allocation/skyline.hpp"
 
@@ -41,10 +42,6 @@ struct TelamallocFeatures {
     bool lowest = true;
 };
 
-struct TelamallocCounts {
-    std::int64_t steps = 0, minor_backtracks = 0, major_backtracks = 0, attempts = 0;
-};
-
 struct TelamallocOptions {
     TelamallocFeatures features;
     std::int64_t patience =
@@ -72,7 +69,7 @@ class Telamalloc {
     // `horizon` steps and records what came of it.
     bool run_with_oracle(std::int64_t every, std::int64_t horizon, BacktrackSamples &samples);
     std::vector<Int> offsets() const;
-    const TelamallocCounts &counts() const { return counts_; }
+    const Counters &counts() const { return counts_; }
 
     static constexpr std::size_t kTargetFeatures = 12;
 
@@ -129,7 +126,7 @@ class Telamalloc {
     std::vector<std::int32_t> priority_;
     std::int32_t deepest_ = 0;
     std::int64_t stuck_ = 0, attempt_ = 0, attempt_steps_ = 0, limit_ = 0;
-    TelamallocCounts counts_;
+    Counters counts_;
     Oracle *oracle_ = nullptr;
     std::vector<std::int32_t> cover_;
 };

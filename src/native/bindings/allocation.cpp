@@ -6,7 +6,6 @@
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
 #include "bindings/allocation.hpp"
-#include "bindings/search_budget.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -27,42 +26,15 @@ constexpr std::int64_t kLargestTotal = std::int64_t{1} << 62;
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
 // Results as Python sees them.
-struct GreedyPacking {
-    const char *status;
-    nb::object offsets;
-    std::int64_t peak, bound;
-    std::string order;
-    bool interrupted;
-};
-
-struct ExactPacking {
-    const char *status;
-    nb::object offsets;
-    std::int64_t peak, bound, nodes;
-    bool interrupted;
-};
-
-struct TelamallocPacking {
-    bool found;
-    nb::object offsets;
-    TelamallocCounts counts;
-    bool interrupted;
-};
-
 struct Packed {
     const char *status;
     nb::object offsets; // or None
-    std::int64_t peak, bound;
-    const char *proof;
-    std::int64_t instant;
-    nb::object witnesses;
-    nb::dict counters;
-    bool interrupted;
-};
-
-struct PlacedInOrder {
-    nb::object offsets;
-    std::int64_t peak;
+    std::int64_t peak, bound = 0;
+    nb::dict counters = {};
+    bool interrupted = false;
+    const char *proof = "";
+    std::int64_t instant = 0;
+    nb::object witnesses = nb::none();
 };
 
 Packed packed(Allocation &&answer) {
@@ -72,8 +44,8 @@ Packed packed(Allocation &&answer) {
         : answer.proof == Proof::exhausted          ? "exhausted"
                                                     : "";
     return {name_of(answer.status), found ? column(std::move(answer.offset)) : nb::none(),
-        answer.peak, answer.bound, proof, answer.load.instant, column(std::move(answer.witnesses)),
-        counted(answer.counters), answer.interrupted};
+        answer.peak, answer.bound, counted(answer.counters), answer.interrupted, proof,
+        answer.load.instant, column(std::move(answer.witnesses))};
 }
 
 template <typename Row> void read_rows(const std::optional<Rows> &rows, std::vector<Row> &to) {
@@ -169,10 +141,15 @@ class PackingProblem {
 
     // The whole way to a checked answer. `capacity`: -1 for none. `own` packs in place of a
     // strategy of the portfolio.
-    Packed allocate(std::int64_t capacity, const PythonEffort &effort, const std::string &strategy,
-        const nb::object &own) const {
+    Packed allocate(std::int64_t capacity, std::uint64_t seed, std::int64_t threads, double seconds,
+        double work, const std::string &strategy, const nb::object &own) const {
         require(capacity >= -1, "capacity: must not be negative");
-        const Effort limits = effort.native();
+        require(threads >= 1, "threads: must be at least 1");
+        require(work > 0, "work: must be positive");
+        require(seconds >= 0, "seconds: must not be negative");
+        Effort effort;
+        effort.seed = seed, effort.threads = threads, effort.work = work, effort.poll = signal_came;
+        effort.stop_after(seconds);
         Strategy chosen{strategy};
         if (!own.is_none())
             chosen.own = [&](const Reduced &reduced, const Bound &bound, std::int64_t most) {
@@ -197,7 +174,7 @@ class PackingProblem {
         {
             nb::gil_scoped_release release;
             answer =
-                allocation::allocate(demands_, std::min(capacity, kLargestTotal), limits, chosen);
+                allocation::allocate(demands_, std::min(capacity, kLargestTotal), effort, chosen);
         }
         return packed(std::move(answer));
     }
@@ -225,7 +202,7 @@ class PackingProblem {
 
     Load load_bound() const { return allocation::load_bound(buffers()); }
 
-    PlacedInOrder place_in_order(const Ints &order, bool best_fit) const {
+    Packed place_in_order(const Ints &order, bool best_fit) const {
         require(order.size() == buffers().size.size(), "order: must name every buffer once");
         return placed(order, std::numeric_limits<std::int64_t>::max(),
             [&](const Buffers &buffers, std::span<const std::int64_t> mine, std::int64_t most) {
@@ -239,8 +216,7 @@ class PackingProblem {
         return placed(order, capacity, allocation::place_what_fits).offsets;
     }
 
-    GreedyPacking greedy(
-        const std::optional<Ints> &hint, double seconds, std::int64_t enough) const {
+    Packed greedy(const std::optional<Ints> &hint, double seconds, std::int64_t enough) const {
         const auto hints = checked_hint(hint);
         Budget budget = budget_of(-1, seconds);
         Greedy found;
@@ -254,11 +230,11 @@ class PackingProblem {
         const Status status = !found.packed ? Status::infeasible
             : found.peak == bound           ? Status::optimal
                                             : Status::feasible;
-        return {name_of(status), column(std::move(found.offset)), found.peak, bound, found.order,
+        return {name_of(status), column(std::move(found.offset)), found.peak, bound, {},
             budget.interrupted()};
     }
 
-    ExactPacking fit(std::int64_t capacity, const std::optional<Ints> &hint, std::int64_t nodes,
+    Packed fit(std::int64_t capacity, const std::optional<Ints> &hint, std::int64_t nodes,
         double seconds, std::uint64_t seed, const SearchRules *rules, std::int64_t threads) const {
         require(capacity >= 0, "capacity: must not be negative");
         return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads, 0},
@@ -268,7 +244,7 @@ class PackingProblem {
             });
     }
 
-    ExactPacking minimise(const std::optional<Ints> &hint, std::int64_t nodes, double seconds,
+    Packed minimise(const std::optional<Ints> &hint, std::int64_t nodes, double seconds,
         std::uint64_t seed, const SearchRules *rules, std::int64_t threads) const {
         return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads, 0},
             [&](auto hints, const Settings &settings, Budget &budget) {
@@ -276,12 +252,11 @@ class PackingProblem {
             });
     }
 
-    TelamallocPacking telamalloc(std::int64_t capacity, std::int64_t steps,
-        const TelamallocFeatures *features, std::int64_t patience, double seconds,
-        const RegressionTrees *trees) const {
+    Packed telamalloc(std::int64_t capacity, std::int64_t steps, const TelamallocFeatures *features,
+        std::int64_t patience, double seconds, const RegressionTrees *trees) const {
         Budget budget = budget_of(-1, seconds);
         bool found = false;
-        TelamallocCounts counts;
+        Counters counts;
         std::vector<std::int64_t> offset;
         {
             nb::gil_scoped_release release;
@@ -292,7 +267,8 @@ class PackingProblem {
             counts = search.counts();
             offset = search.offsets();
         }
-        return {found, column(std::move(offset)), counts, budget.interrupted()};
+        return {name_of(found ? Status::feasible : Status::unknown), column(std::move(offset)),
+            capacity, 0, counted(counts), budget.interrupted()};
     }
 
     RecordedBacktracks record_backtracks(
@@ -342,14 +318,14 @@ class PackingProblem {
 
     // Calls `place` for the buffers that take space and the reserved ranges.
     template <typename Place>
-    PlacedInOrder placed(const Ints &order, std::int64_t capacity, const Place &place) const {
+    Packed placed(const Ints &order, std::int64_t capacity, const Place &place) const {
         std::vector<std::int64_t> at(buffers().size.size(), -1);
         for (std::int64_t b : view(order)) {
             require(
                 b >= 0 && b < buffers().count() && at[b] < 0, "order: must name every buffer once");
             at[b] = 0;
         }
-        PlacedInOrder result{{}, 0};
+        std::int64_t peak = 0;
         std::vector<std::int64_t> offset;
         {
             nb::gil_scoped_release release;
@@ -363,15 +339,14 @@ class PackingProblem {
             for (std::int64_t b = reduced.own; b < reduced.buffers().count(); ++b)
                 mine.push_back(b);
             offset = place(reduced.buffers(), std::span<const std::int64_t>(mine), capacity);
-            result.peak = reduced.peak(offset);
+            peak = reduced.peak(offset);
             offset = reduced.offsets(merged, offset);
         }
-        result.offsets = column(std::move(offset));
-        return result;
+        return {name_of(Status::feasible), column(std::move(offset)), peak};
     }
 
     template <typename Solve>
-    ExactPacking exact(const std::optional<Ints> &hint, std::int64_t nodes, double seconds,
+    Packed exact(const std::optional<Ints> &hint, std::int64_t nodes, double seconds,
         const Settings &settings, const Solve &solve) const {
         const auto hints = checked_hint(hint);
         require(settings.threads >= 1, "threads: must be at least 1");
@@ -382,7 +357,7 @@ class PackingProblem {
             answer = solve(hints, settings, budget);
         }
         return {name_of(answer.status), column(std::move(answer.offset)), answer.peak, answer.bound,
-            budget.nodes(), budget.interrupted()};
+            counted({budget.nodes()}), budget.interrupted()};
     }
 
     Ints arrays_[9];
@@ -394,62 +369,31 @@ class PackingProblem {
 
 void bind_allocation(nb::module_ &module) {
     nb::class_<SearchRules>(module, "SearchRules")
-        .def(
-            "__init__",
-            [](SearchRules *self, bool section_inference, bool dominance, bool level_skipping,
-                bool decomposition, bool symmetry_breaking, bool failed_states,
-                bool spanning_buffers, bool slot_reduction) {
-                new (self) SearchRules{section_inference, dominance, level_skipping, decomposition,
-                    symmetry_breaking, failed_states, spanning_buffers, slot_reduction};
-            },
-            nb::kw_only(), nb::arg("section_inference") = true, nb::arg("dominance") = true,
-            nb::arg("level_skipping") = true, nb::arg("decomposition") = true,
-            nb::arg("symmetry_breaking") = true, nb::arg("failed_states") = true,
-            nb::arg("spanning_buffers") = true, nb::arg("slot_reduction") = true);
+        .def(nb::init<>())
+        .def_rw("section_inference", &SearchRules::section_inference)
+        .def_rw("dominance", &SearchRules::dominance)
+        .def_rw("level_skipping", &SearchRules::level_skipping)
+        .def_rw("decomposition", &SearchRules::decomposition)
+        .def_rw("symmetry_breaking", &SearchRules::symmetry_breaking)
+        .def_rw("failed_states", &SearchRules::failed_states)
+        .def_rw("spanning_buffers", &SearchRules::spanning_buffers)
+        .def_rw("slot_reduction", &SearchRules::slot_reduction);
     nb::class_<TelamallocFeatures>(module, "TelamallocFeatures")
-        .def(
-            "__init__",
-            [](TelamallocFeatures *self, bool contention, bool rules, bool phases, bool propagate,
-                bool jump, bool prioritise, bool unstick, bool lowest) {
-                new (self) TelamallocFeatures{
-                    contention, rules, phases, propagate, jump, prioritise, unstick, lowest};
-            },
-            nb::kw_only(), nb::arg("contention") = true, nb::arg("rules") = true,
-            nb::arg("phases") = true, nb::arg("propagate") = true, nb::arg("jump") = true,
-            nb::arg("prioritise") = true, nb::arg("unstick") = true, nb::arg("lowest") = true);
+        .def(nb::init<>())
+        .def_rw("contention", &TelamallocFeatures::contention)
+        .def_rw("rules", &TelamallocFeatures::rules)
+        .def_rw("phases", &TelamallocFeatures::phases)
+        .def_rw("propagate", &TelamallocFeatures::propagate)
+        .def_rw("jump", &TelamallocFeatures::jump)
+        .def_rw("prioritise", &TelamallocFeatures::prioritise)
+        .def_rw("unstick", &TelamallocFeatures::unstick)
+        .def_rw("lowest", &TelamallocFeatures::lowest);
     nb::class_<RegressionTrees>(module, "RegressionTrees")
         .def(nb::init<Ints, Ints, Ints, Ints, Reals, Reals>(), nb::arg("root"), nb::arg("feature"),
             nb::arg("left"), nb::arg("right"), nb::arg("threshold"), nb::arg("value"));
     nb::class_<Load>(module, "Load")
         .def_ro("bytes", &Load::bytes)
         .def_ro("instant", &Load::instant);
-    nb::class_<GreedyPacking>(module, "GreedyPacking")
-        .def_ro("status", &GreedyPacking::status)
-        .def_ro("offsets", &GreedyPacking::offsets)
-        .def_ro("peak", &GreedyPacking::peak)
-        .def_ro("bound", &GreedyPacking::bound)
-        .def_ro("order", &GreedyPacking::order)
-        .def_ro("interrupted", &GreedyPacking::interrupted);
-    nb::class_<ExactPacking>(module, "ExactPacking")
-        .def_ro("status", &ExactPacking::status)
-        .def_ro("offsets", &ExactPacking::offsets)
-        .def_ro("peak", &ExactPacking::peak)
-        .def_ro("bound", &ExactPacking::bound)
-        .def_ro("nodes", &ExactPacking::nodes)
-        .def_ro("interrupted", &ExactPacking::interrupted);
-    nb::class_<TelamallocPacking>(module, "TelamallocPacking")
-        .def_ro("found", &TelamallocPacking::found)
-        .def_ro("offsets", &TelamallocPacking::offsets)
-        .def_prop_ro("steps", [](const TelamallocPacking &run) { return run.counts.steps; })
-        .def_prop_ro("minor_backtracks",
-            [](const TelamallocPacking &run) { return run.counts.minor_backtracks; })
-        .def_prop_ro("major_backtracks",
-            [](const TelamallocPacking &run) { return run.counts.major_backtracks; })
-        .def_prop_ro("attempts", [](const TelamallocPacking &run) { return run.counts.attempts; })
-        .def_ro("interrupted", &TelamallocPacking::interrupted);
-    nb::class_<PlacedInOrder>(module, "PlacedInOrder")
-        .def_ro("offsets", &PlacedInOrder::offsets)
-        .def_ro("peak", &PlacedInOrder::peak);
     nb::class_<Packed>(module, "Packed")
         .def_ro("status", &Packed::status)
         .def_ro("offsets", &Packed::offsets)
@@ -479,8 +423,9 @@ void bind_allocation(nb::module_ &module) {
             nb::arg("hint") = nb::none(), nb::arg("aliases") = nb::none(),
             nb::arg("reserved") = nb::none(), nb::arg("in_place") = nb::none(),
             nb::arg("conflicts") = nb::none())
-        .def("allocate", &PackingProblem::allocate, nb::arg("capacity"), nb::arg("effort"),
-            nb::kw_only(), nb::arg("strategy") = "auto", nb::arg("own") = nb::none())
+        .def("allocate", &PackingProblem::allocate, nb::arg("capacity"), nb::kw_only(),
+            nb::arg("seed") = 0, nb::arg("threads") = 1, nb::arg("seconds") = kForever,
+            nb::arg("work") = 100.0, nb::arg("strategy") = "auto", nb::arg("own") = nb::none())
         .def("bound", &PackingProblem::bound, nb::arg("capacity") = -1)
         .def("merged", &PackingProblem::merged)
         .def("orders", &PackingProblem::orders)

@@ -3,7 +3,7 @@
 
 #include "allocation/portfolio.hpp"
 #include "allocation/solver.hpp"
-#include "bindings/arguments.hpp"
+#include "bindings/search_budget.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -45,14 +45,5 @@ inline nanobind::dict counted(const Counters &counters) {
     set("samples", counters.samples);
     return found;
 }
-
-// `Effort` as Python states it: seconds from the call on instead of a deadline.
-struct PythonEffort {
-    std::uint64_t seed;
-    std::int64_t threads;
-    double seconds, work;
-
-    Effort native() const;
-};
 
 } // namespace loadmaster::allocation

@@ -9,27 +9,11 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 namespace nb = nanobind;
 using namespace loadmaster;
 using namespace loadmaster::allocation;
-
-Effort PythonEffort::native() const {
-    require(threads >= 1, "threads: must be at least 1");
-    require(work > 0, "work: must be positive");
-    require(!std::isnan(seconds) && seconds >= 0, "seconds: must not be negative");
-    Effort effort;
-    effort.seed = seed, effort.threads = threads, effort.work = work;
-    // Beyond a century there is no deadline.
-    if (seconds < 3e9)
-        effort.deadline = Budget::Clock::now() +
-            std::chrono::duration_cast<Budget::Clock::duration>(
-                std::chrono::duration<double>(seconds));
-    effort.poll = signal_came;
-    return effort;
-}
 
 namespace {
 
@@ -46,15 +30,13 @@ struct PlainArrays {
 };
 
 nb::object py_allocate_small(const Ints &lower, const Ints &upper, const Ints &size) {
-    // More buffers than this would take longer than the quick call is meant to.
-    constexpr std::size_t kSmallLimit = 4096;
     require(lower.size() == size.size() && upper.size() == size.size(),
         "buffers: arrays of different lengths");
-    require(size.size() <= kSmallLimit, "buffers: at most 4,096 for a quick allocation");
+    require(size.size() <= kQuickBuffers, "buffers: too many for a quick allocation");
     const PlainArrays arrays(size.size());
     const Buffers buffers = arrays.buffers(lower, upper, size);
     check(buffers);
-    Small small;
+    Answer small;
     {
         nb::gil_scoped_release release;
         small = allocate_small(buffers);
@@ -78,13 +60,6 @@ bool py_packing_holds(
 } // namespace
 
 void bind_allocation_policy(nb::module_ &module) {
-    nb::class_<PythonEffort>(module, "Effort")
-        .def(
-            "__init__",
-            [](PythonEffort *self, std::uint64_t seed, std::int64_t threads, double seconds,
-                double work) { new (self) PythonEffort{seed, threads, seconds, work}; },
-            nb::kw_only(), nb::arg("seed") = 0, nb::arg("threads") = 1,
-            nb::arg("seconds") = std::numeric_limits<double>::infinity(), nb::arg("work") = 100.0);
     module.attr("LOADMASTER_ALLOCATE") = reinterpret_cast<std::uintptr_t>(&loadmaster_allocate);
     module.def("packing_holds", &py_packing_holds, nb::arg("lower"), nb::arg("upper"),
         nb::arg("size"), nb::arg("offset"), nb::arg("peak"));

@@ -1,6 +1,8 @@
 // What all bindings share: array types, checks, and vectors handed to numpy without a copy.
 #pragma once
 
+#include "common/require.hpp"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
@@ -20,10 +22,6 @@ using Array = nanobind::ndarray<const T, nanobind::ndim<Dimensions>, nanobind::c
 
 template <typename AnyArray> auto view(const AnyArray &array) {
     return std::span(array.data(), array.size());
-}
-
-inline void require(bool holds, const char *what) {
-    if (!holds) throw std::invalid_argument(what);
 }
 
 // Hands a vector to numpy without copying it.

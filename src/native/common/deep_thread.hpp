@@ -2,6 +2,10 @@
 // that threads get by default are 128 KiB with some C libraries.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <new>
 #include <utility>
@@ -57,5 +61,27 @@ inline DeepThread::DeepThread(std::function<void()> body) : body_(std::move(body
 inline DeepThread::~DeepThread() { pthread_join(thread_, nullptr); }
 
 #endif
+
+// Calls `body(i, own)` for 0 .. `count` on some threads, `own` on that of the caller, until one
+// says that it settles the matter: none that comes after it by number begins then. With
+// `last_first` the last begin first where there are several threads.
+template <typename Body>
+void until_settled(std::int64_t count, std::int64_t threads, bool last_first,
+    std::atomic<std::int64_t> &settled, const Body &body) {
+    std::atomic<std::int64_t> next = 0;
+    threads = std::min(threads, count);
+    const auto work = [&](bool own) {
+        for (std::int64_t taken; (taken = next++) < count;) {
+            const std::int64_t i = last_first && threads > 1 ? count - 1 - taken : taken;
+            if (settled < i || !body(i, own)) continue;
+            for (std::int64_t first = settled;
+                i < first && !settled.compare_exchange_weak(first, i);) {
+            }
+        }
+    };
+    std::deque<DeepThread> others;
+    for (std::int64_t t = 1; t < threads; ++t) others.emplace_back([&] { work(false); });
+    work(true);
+}
 
 } // namespace loadmaster

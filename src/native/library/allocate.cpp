@@ -5,6 +5,7 @@
 #include "allocation/policy.hpp"
 #include "allocation/verify.hpp"
 #include "common/deep_thread.hpp"
+#include "common/require.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +18,7 @@
 #include <string>
 
 using namespace loadmaster::allocation;
+using loadmaster::require;
 
 namespace {
 
@@ -24,14 +26,6 @@ constexpr std::size_t kMessage = sizeof(loadmaster_result::message);
 // So many buffers are searched on the stack of the caller, which is sooner there than a thread.
 constexpr std::size_t kShallow = 64;
 constexpr std::int64_t kFarthest = std::int64_t{1} << 62;
-
-void require(bool holds, const char *what) {
-    if (!holds) throw std::invalid_argument(what);
-}
-
-void require(bool holds, std::size_t buffer, const char *what) {
-    if (!holds) throw std::invalid_argument("buffer " + std::to_string(buffer) + ": " + what);
-}
 
 void require_arrays(const loadmaster_problem &problem) {
     require(
@@ -149,11 +143,7 @@ Effort effort_of(const loadmaster_limits *limits) {
     effort.seed = limits->seed;
     effort.threads = std::max<std::int64_t>(limits->threads, 1);
     if (limits->work > 0) effort.work = static_cast<double>(limits->work);
-    // Beyond a century there is no deadline.
-    if (limits->seconds > 0 && limits->seconds < 3e9)
-        effort.deadline = Budget::Clock::now() +
-            std::chrono::duration_cast<Budget::Clock::duration>(
-                std::chrono::duration<double>(limits->seconds));
+    if (limits->seconds > 0) effort.stop_after(limits->seconds);
     if (limits->cancel)
         effort.poll = [cancel = limits->cancel, context = limits->context] {
             return cancel(context) != 0;

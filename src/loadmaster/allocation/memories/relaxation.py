@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.allocation.memories.problem import FORBIDDEN, Bank
+from loadmaster.allocation.peaks import fullest
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Floats, Ints, Mask
 
@@ -240,7 +241,7 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
         )
     times = np.unique(np.concatenate([lower, upper]))
     begin, end = np.searchsorted(times, lower), np.searchsorted(times, upper)
-    kept = _fullest(begin, end, len(times))
+    kept = fullest(begin, end)
     first, last = np.searchsorted(kept, begin), np.searchsorted(kept, end)
     return Relaxation(cost, len(kept), owner, first, last, bytes_, tuple(room))
 
@@ -260,18 +261,3 @@ def _taken(bank: Bank) -> int:
         taken += max(0, high - max(low, reached))
         reached = max(reached, high)
     return taken
-
-
-def _fullest(begin: Ints, end: Ints, instants: int) -> Ints:
-    """Instants between whose neighbours no other has more alive: something was born since the last
-    death, and the next event is one."""
-    born, dead = np.zeros(instants + 1, dtype=bool), np.zeros(instants + 1, dtype=bool)
-    born[begin] = True
-    dead[end] = True
-    kept, fresh = [], False
-    for instant in range(instants):
-        fresh |= bool(born[instant])
-        if fresh and dead[instant + 1]:
-            kept.append(instant)
-            fresh = False
-    return np.array(kept, dtype=np.int64)

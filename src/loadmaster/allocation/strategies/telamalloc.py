@@ -67,7 +67,10 @@ class Options:
     @property
     def features(self) -> _native.TelamallocFeatures:
         """The features as the native core takes them."""
-        return _native.TelamallocFeatures(**{name: getattr(self, name) for name in FEATURES})
+        features = _native.TelamallocFeatures()
+        for name in FEATURES:
+            setattr(features, name, getattr(self, name))
+        return features
 
 
 FEATURES = tuple(field.name for field in fields(Options) if field.type == "bool")
@@ -110,12 +113,10 @@ class TelaMalloc:
             seconds=seconds,
             trees=trees,
         )
-        self.counts = Counts(
-            found.steps, found.minor_backtracks, found.major_backtracks, found.attempts
-        )
+        self.counts = Counts(**found.counters)
         if found.interrupted:
             raise KeyboardInterrupt
-        return found.offsets if found.found else None
+        return found.offsets if found.status == "feasible" else None
 
 
 STRATEGY = NATIVE
