@@ -143,6 +143,7 @@ MOVES = (
     search.StreamTensors,
 )
 MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
+    "halves": [replaced("cutting.candidates._halves", _nothing)],
     "pieces that follow": [replaced("cutting.candidates._following", _nothing)],
     "retiling": [replaced("cut_selection.retiled", lambda planner, solution: (planner, solution))],
     "column tiles": [replaced("cutting.band_cuts.has_wide_bands", lambda *_: False)],

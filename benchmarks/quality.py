@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tests.support.few_kinds import search_of_few_kinds
 from tests.support.networks import npu, residual_chain
 from tests.support.tiny_plans import best_makespan, every_cut, tiny_machine, tiny_network
 
@@ -25,7 +24,6 @@ import loadmaster as lm
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.cost.read_sequence import read_sequence
 from loadmaster.integrations.tflite.bands.shrink import shrink_model
-from loadmaster.mapping.strategies import auto
 from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.decisions import Mode
 from loadmaster.placement.sequence import KernelSequence
@@ -138,13 +136,6 @@ def even_demand() -> float:
     return found.makespan / found.lower_bound
 
 
-def few_samples() -> float:
-    """Jobs of few kinds, with two hundred samples left for annealing, over their bound."""
-    search = search_of_few_kinds()
-    auto.go_on(search)
-    return search.score / search.bound.score
-
-
 def _training(target: str, share: str) -> tuple[KernelSequence, NDArray[np.int64]]:
     """A training step of ResNet-50 on a target, and a share of its peak as the limit."""
     sequence = read_sequence(FIXTURES / "resnet50-training.json.gz", lm.target(target))
@@ -184,7 +175,6 @@ FIGURES: dict[str, Callable[[], float]] = {
     "tilings": tilings,
     "latency": latency,
     "mapping, a thousand jobs": even_demand,
-    "mapping, few samples": few_samples,
     "placement, between kernels": between_kernels,
     "placement, overlapping": overlapping,
     "bands": bands,

@@ -388,7 +388,7 @@ LIMITS = {
     "integrations": (103_475, 66, 93),
     "mapping": (20_023, 34, 39),
     "placement": (32_947, 26, 33),
-    "planning": (86_385, 53, 66),
+    "planning": (86_573, 53, 67),
     "report": (36_763, 32, 24),
     "targets": (5_432, 6, 1),
     "workloads": (69_557, 48, 31),

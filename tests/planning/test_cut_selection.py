@@ -23,7 +23,6 @@ class Planner:
     interrupted: bool = False
     tilings: int = 0
     """What a choice of tilings takes off the end."""
-    tiled: bool = False
     large: bool = False
     goal: Any = field(
         default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None)
@@ -55,7 +54,7 @@ class Planner:
 def contest_of(planners):
     offered = {f"way {number}": planner for number, planner in enumerate(planners)}
     candidates = (
-        Candidate(name, pieces=planner.jobs, tiled=planner.tiled, large=planner.large)
+        Candidate(name, pieces=planner.jobs, large=planner.large)
         for name, planner in offered.items()
     )
     interrupts = Interrupts()
@@ -123,20 +122,10 @@ def test_a_contest_that_whole_operators_fill_says_so():
 
 
 @pytest.mark.parametrize(("ends", "chosen"), [(70, True), (90, False)])
-def test_tiles_that_seem_better_are_planned_beside_what_would_be_chosen_without_them(ends, chosen):
-    whole, bands, tiles = (Planner(500, 500), Planner(80, 80), Planner(60, ends, tiled=True))
-    worse = Planner(90, 1, tiled=True)
-    assert contest_of([whole, bands, tiles, worse]).best()[0] is (tiles if chosen else bands)
-
-
-def test_tiles_leave_the_pieces_of_others_alone():
-    bands, tiles = (
-        Planner(80, 80, cut_selection.MOST_SCREENED - 1),
-        Planner(60, 60, cut_selection.MOST_SCREENED, tiled=True),
-    )
-    further = Planner(50, 50, 1, tiled=True)
-    found = contest_of([Planner(500, 500), bands, tiles, further])
-    assert found.best()[0] is tiles
-    assert any(
-        "one way to cut operators was not tried" in note for note in found.notes(stopped=False)
-    )
+def test_the_next_candidate_is_planned_where_addresses_take_back_what_the_first_promised(
+    ends, chosen
+):
+    whole, bands, tiles = Planner(500, 500), Planner(80, 80), Planner(60, ends)
+    hopeless = Planner(85, 1)
+    found = contest_of([whole, bands, tiles, hopeless]).best()[0]
+    assert found is (tiles if chosen else bands)

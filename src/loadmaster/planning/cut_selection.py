@@ -3,8 +3,9 @@
     minimise over c in candidates   score(plan of c)
 
 A full plan of every candidate would take too long. Each is screened: an eighth of the evaluations
-and no addresses give its quick score. The candidate of the best quick score is planned in full, and
-so are whole operators, unless their lower bound shows that they cannot be better."""
+and no addresses give its quick score. The candidate of the best quick score is planned in full. So
+is the next if the plan, whose buffers have addresses, is worse than its quick score; and so are
+whole operators, unless their lower bound shows that they cannot be better."""
 
 from __future__ import annotations
 
@@ -106,11 +107,7 @@ def _least(costs: Sequence[Floats]) -> Ints:
 
 MOST_SCREENED = 30_000
 """Pieces of all candidates that are screened: a candidate with which there would be more is left
-out, so that planning large workloads takes bounded work.
-
-Tiles of rows and columns may be as many again: where memory is so small that they are offered,
-bands alone reach this number.
-"""
+out, so that planning large workloads takes bounded work."""
 MOST_BESIDE = 10_000
 """Jobs of whole operators and a piece of each, or large pieces, beside which other candidates are
 screened."""
@@ -132,11 +129,15 @@ def fills_selection(workload: Workload) -> bool:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A candidate, the planner of its jobs, and its quick score; None: it was not screened."""
+    """A candidate, the planner of its jobs, and its quick score; None: it was not screened.
+
+    ``is_whole``: it leaves operators whole.
+    """
 
     candidate: Candidate
     planner: WorkloadPlanner
     quick: Score | None = None
+    is_whole: bool = False
 
     def order(self) -> tuple[bool, Score | tuple[()]]:
         """The better entry comes first; one that was not screened last."""
@@ -177,14 +178,14 @@ class CutSelection:
         """The best plan and its planner: of the best candidate by the screening, or of whole
         operators."""
         first = next(self._offered)
-        whole = _Entry(first, self._planner(first))
+        whole = _Entry(first, self._planner(first), is_whole=True)
         best: tuple[Score, _Entry, WorkloadPlanner, Solution] | None = None
         error: CapacityError | None = None
         for entry in self._ranking(whole):
             if best is not None and (
                 entry.planner.is_late()
-                or self._cannot_win(entry, best[0])
-                or fills_selection(whole.planner.workload)
+                or _cannot_win(entry, best[0])
+                or (entry.is_whole and fills_selection(whole.planner.workload))
             ):
                 # Whole operators of very many jobs take longest to plan, and were screened worse.
                 continue
@@ -230,33 +231,22 @@ class CutSelection:
         return [*self._notes, *([_STOPPED] if stopped and _STOPPED not in self._notes else [])]
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
-        """The best candidate by the screening, then whole operators; these alone if no time is
-        left.
-
-        Tiles of a better quick score than bands come behind the best bands: addresses may take back
-        more of what tiles promise.
-        """
-        incumbent = whole
+        """The two best candidates by the screening, then whole operators; these alone if no time is
+        left."""
         screened: list[_Entry] = []
         try:
             with self._interrupts.breakable():
                 for entry in self._screened(whole):
                     screened = sorted([*screened, entry], key=_Entry.order)
-                    incumbent = next((each for each in screened if not each.candidate.tiled), whole)
         except KeyboardInterrupt:
             pass
         self._tried = None
-        tiles = [
-            entry
-            for entry in screened
-            if entry.candidate.tiled and entry.order() < incumbent.order()
-        ]
-        return list({id(entry.planner): entry for entry in (incumbent, *tiles[:1], whole)}.values())
+        return list({id(entry.planner): entry for entry in (*screened[:2], whole)}.values())
 
     def _screened(self, whole: _Entry) -> Iterator[_Entry]:
         """Entries with their quick scores; whole operators have one too once there is anything to
         compare them with."""
-        pieces = {False: len(whole.planner.workload.jobs), True: 0}
+        pieces = len(whole.planner.workload.jobs)
         self.full = fills_selection(whole.planner.workload)
         refused = 0
         for number, candidate in enumerate(self._offered):
@@ -269,14 +259,14 @@ class CutSelection:
             if (
                 candidate.pieces > _MOST_JOBS
                 if candidate.large
-                else pieces[candidate.tiled] + candidate.pieces > MOST_SCREENED
+                else pieces + candidate.pieces > MOST_SCREENED
             ):
                 refused += 1
                 continue
             entry = self._entry(candidate)
             if entry is not None:
-                pieces[candidate.tiled] += len(entry.planner.workload.jobs)
-                self.full |= candidate.large and pieces[False] > MOST_BESIDE
+                pieces += len(entry.planner.workload.jobs)
+                self.full |= candidate.large and pieces > MOST_BESIDE
                 yield entry
         if refused:
             cuts = (
@@ -297,13 +287,16 @@ class CutSelection:
         except (TargetError, CapacityError):
             return None
 
-    def _cannot_win(self, entry: _Entry, best: Score) -> bool:
-        """Whether even the bound of an entry's jobs is no better than a plan that is late
-        nowhere."""
-        planner = entry.planner
-        bounds = planner.bounds()
-        least = bounds.objective(planner.goal.objective, planner.goal.latency_network)
-        return not best.overflow and not best.lateness and least >= best.objective
+
+def _cannot_win(entry: _Entry, best: Score) -> bool:
+    """Whether an entry seems no better than a plan, or whole operators cannot be: even the
+    bound of their jobs is no better than a plan that is late nowhere."""
+    planner = entry.planner
+    if not entry.is_whole:
+        return entry.quick is None or entry.quick >= best
+    bounds = planner.bounds()
+    least = bounds.objective(planner.goal.objective, planner.goal.latency_network)
+    return not best.overflow and not best.lateness and least >= best.objective
 
 
 def _pieces(workload: Workload) -> str:

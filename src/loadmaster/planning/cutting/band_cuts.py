@@ -248,8 +248,8 @@ def stacks_of_bands(
     others: Sequence[Sequence[Cut]],
     target: Target,
     late: Callable[[], bool],
-) -> Iterator[tuple[str, list[Cuts], bool]]:
-    """Names of cuts into bands, the cuts of each network, and whether they are in tiles.
+) -> Iterator[tuple[str, list[Cuts]]]:
+    """Names of cuts into bands, and the cuts of each network.
 
     Rooms are the fast memory and parts of it; of more memory than is ample for all networks they
     are parts of what is not, so that what suits a smaller machine is offered to a larger one.
@@ -305,7 +305,7 @@ def stacks_of_bands(
                 stacked(own, mine, beside) if mine else Cuts(beside)
                 for own, mine, beside in zip(stackable, stacks, others or plain, strict=True)
             ]
-            yield f"{name}{', others over the cores' if others else ''}", cuts, tiled
+            yield f"{name}{', others over the cores' if others else ''}", cuts
 
 
 def has_wide_bands(network: Network, capacity: int) -> bool:

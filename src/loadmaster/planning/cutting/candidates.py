@@ -4,7 +4,8 @@ plan."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -141,14 +142,18 @@ MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
 
 
+_FEW_WAYS = 32
+"""Candidates with halves that are all tried in small networks."""
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A cut of the networks: its name, and the cuts of each network; without any,
     operators stay as whole as they fit.
 
     ``chosen`` are options of a ``choice``, if it is from one. ``pieces`` are those of all
-    mini-batches; ``tiled`` are stacks of rows and columns together. ``large`` pieces are as few as
-    suit the machine. Jobs are planned with the ``tiling`` before it is chosen for each.
+    mini-batches. ``large`` pieces are as few as suit the machine. Jobs are planned with the
+    ``tiling`` before it is chosen for each.
     """
 
     name: str
@@ -156,7 +161,6 @@ class Candidate:
     choice: CutChoice | None = None
     chosen: Chosen = ()
     pieces: int = 0
-    tiled: bool = False
     large: bool = False
     tiling: str = STREAMED
 
@@ -204,7 +208,9 @@ def candidates(
             return
     small = _in_small_pieces(networks, target, late) if copied else ()
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
-    for candidate in itertools.chain(small, _offers(networks, target, mini_batches, late, effort)):
+    for candidate in itertools.chain(
+        small, _offers(networks, target, mini_batches, late, effort), _halves(networks)
+    ):
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
             yield replace(
@@ -265,6 +271,38 @@ def _in_small_pieces(
                 f"into pieces of at most {format_bytes(room)}",
                 [Cuts(own) for own in cuts if own is not None],
             )
+
+
+def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
+    """Operators whole or in halves along any of their dimensions: in all ways, or one at a time, if
+    these are few."""
+    options = [
+        list(
+            dict.fromkeys(
+                [plain, form.grid({}), *(form.grid({axis: 2}) for axis in form.axes)]
+                if form is not None
+                else [plain]
+            )
+        )
+        for network in networks
+        for form, plain in zip(network.forms, network.plain, strict=True)
+    ]
+    plain = [own[0] for own in options]
+    ways: Iterable[Sequence[Cut]] = itertools.product(*options)
+    if math.prod(map(len, options)) > _FEW_WAYS:
+        ways = (
+            [*plain[:at], other, *plain[at + 1 :]]
+            for at, own in enumerate(options)
+            for other in own[1:]
+        )
+        if sum(len(own) - 1 for own in options) > _FEW_WAYS:
+            return
+    for chosen in ways:
+        rest = iter(chosen)
+        yield Candidate(
+            "in halves where that helps",
+            [Cuts(list(itertools.islice(rest, len(network.plain)))) for network in networks],
+        )
 
 
 def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
@@ -355,5 +393,5 @@ def _offers(
             yield candidate
             assert candidate.choice is not None
             others = list(candidate.choice.cuts(candidate.chosen))
-    for name, cuts, tiled in stacks_of_bands(networks, others, target, late):
-        yield Candidate(name, cuts, tiled=tiled)
+    for name, cuts in stacks_of_bands(networks, others, target, late):
+        yield Candidate(name, cuts)
