@@ -19,7 +19,7 @@ def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_
     large, small = (DivisibleNetwork.of(convolutions(rows=rows), TARGET) for rows in (64, 6))
     ways = list(stacks_of_bands([large, small], [], TARGET, lambda: False))
     assert ways
-    for _, (cut, left), _ in ways:
+    for _, (cut, left) in ways:
         assert sum(one.tiles for one in cut.cuts) > len(large.fused)
         assert list(left.cuts) == list(small.plain)
         for cuts in (cut, left):
@@ -36,7 +36,7 @@ def test_what_is_more_than_ample_changes_nothing():
     offered = [
         [
             [list(own.cuts) for own in cuts]
-            for _, cuts, _ in stacks_of_bands([network], [], npu(scratchpad=size), lambda: False)
+            for _, cuts in stacks_of_bands([network], [], npu(scratchpad=size), lambda: False)
         ]
         for size in (16 * 1024, 64 * 1024, 1024 * 1024)
     ]
