@@ -129,3 +129,10 @@ def test_the_next_candidate_is_planned_where_addresses_take_back_what_the_first_
     hopeless = Planner(85, 1)
     found = contest_of([whole, bands, tiles, hopeless]).best()[0]
     assert found is (tiles if chosen else bands)
+
+
+def test_a_search_that_was_stopped_says_so_also_if_its_plan_is_not_the_answer():
+    whole, first, next_best = Planner(500, 500), Planner(60, 90), Planner(80, 95, interrupted=True)
+    found = contest_of([whole, first, next_best])
+    assert found.best()[0] is first
+    assert any("stopped early" in note for note in found.notes(stopped=False))

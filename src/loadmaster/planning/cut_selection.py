@@ -129,15 +129,11 @@ def fills_selection(workload: Workload) -> bool:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A candidate, the planner of its jobs, and its quick score; None: it was not screened.
-
-    ``is_whole``: it leaves operators whole.
-    """
+    """A candidate, the planner of its jobs, and its quick score; None: it was not screened."""
 
     candidate: Candidate
     planner: WorkloadPlanner
     quick: Score | None = None
-    is_whole: bool = False
 
     def order(self) -> tuple[bool, Score | tuple[()]]:
         """The better entry comes first; one that was not screened last."""
@@ -178,16 +174,12 @@ class CutSelection:
         """The best plan and its planner: of the best candidate by the screening, or of whole
         operators."""
         first = next(self._offered)
-        whole = _Entry(first, self._planner(first), is_whole=True)
+        whole = _Entry(first, self._planner(first))
         best: tuple[Score, _Entry, WorkloadPlanner, Solution] | None = None
         error: CapacityError | None = None
-        for entry in self._ranking(whole):
-            if best is not None and (
-                entry.planner.is_late()
-                or _cannot_win(entry, best[0])
-                or (entry.is_whole and fills_selection(whole.planner.workload))
-            ):
-                # Whole operators of very many jobs take longest to plan, and were screened worse.
+        ranking = self._ranking(whole)
+        for entry in ranking:
+            if best is not None and (entry.planner.is_late() or _cannot_win(entry, whole, best[0])):
                 continue
             try:
                 # Tilings are chosen for each: a plan that is behind without them may be ahead with
@@ -207,7 +199,7 @@ class CutSelection:
             self._notes.append(
                 f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}"
             )
-        if any(entry.planner.interrupted for entry in (chosen, whole)):
+        if any(entry.planner.interrupted for entry in ranking):
             self._notes.append(_STOPPED)
         return planner, solution
 
@@ -288,12 +280,15 @@ class CutSelection:
             return None
 
 
-def _cannot_win(entry: _Entry, best: Score) -> bool:
+def _cannot_win(entry: _Entry, whole: _Entry, best: Score) -> bool:
     """Whether an entry seems no better than a plan, or whole operators cannot be: even the
     bound of their jobs is no better than a plan that is late nowhere."""
-    planner = entry.planner
-    if not entry.is_whole:
+    if entry is not whole:
         return entry.quick is None or entry.quick >= best
+    planner = whole.planner
+    if fills_selection(planner.workload):
+        # Whole operators of very many jobs take longest to plan, and were screened worse.
+        return True
     bounds = planner.bounds()
     least = bounds.objective(planner.goal.objective, planner.goal.latency_network)
     return not best.overflow and not best.lateness and least >= best.objective
