@@ -18,6 +18,7 @@ _SHORT_SLICE = 200_000
 """The same where time is what limits the search."""
 _RATE = 50_000_000
 """Jobs evaluated in a second, about."""
+
 Genome = tuple[Cores, Priorities]
 
 

@@ -101,7 +101,9 @@ class JobKinds:
 
     def running(self, queues: Queues) -> list[tuple[Ints, Ints]]:
         """Every set of jobs that a mapping runs at once: kinds of jobs, and kinds of cores."""
-        job, core = self._mapped(queues)
+        job = queues[0][queues[0] < self.group.jobs]
+        job = job[self.kind_of[job] >= 0]
+        core = core_and_position(queues, self.group.cores)[0][job]
         begin, end = timeline(self.group, queues)
         sets = [(begin[job] <= instant) & (instant < end[job]) for instant in np.unique(begin)]
         return [
@@ -109,12 +111,6 @@ class JobKinds:
             for together in sets
             if together.any()
         ]
-
-    def _mapped(self, queues: Queues) -> tuple[Ints, Ints]:
-        """Job and core of everything that is mapped and matters."""
-        job = queues[0][queues[0] < self.group.jobs]
-        job = job[self.kind_of[job] >= 0]
-        return job, core_and_position(queues, self.group.cores)[0][job]
 
 
 def _apportioned(share: Floats, count: int) -> Ints:
