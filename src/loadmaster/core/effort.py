@@ -17,7 +17,7 @@ class Effort:
     Attributes
     ----------
     evaluations
-        Schedules that a search simulates; 0 leaves the search out.
+        Schedules of at most 512 jobs that a search simulates; 0 leaves the search out.
     packings
         Times that a search gives addresses to what it has found, and goes on from there.
     nodes
@@ -51,15 +51,10 @@ class Effort:
                 " packing"
             )
 
-    @property
-    def screening(self) -> Effort:
-        """The effort by which candidates are compared: an eighth, packed once."""
-        return replace(self, evaluations=self.evaluations // 8, packings=1)
-
-    @property
-    def one_packing(self) -> Effort:
-        """What leads to the first packing."""
-        return replace(self, evaluations=self.evaluations // self.packings, packings=1)
+    def evaluations_of(self, jobs: int) -> int:
+        """Schedules of so many jobs that a search simulates: as many jobs in all as in those of
+        512, but at least a quarter of the schedules."""
+        return self.evaluations * 512 // max(512, min(jobs, 4 * 512))
 
     def share(self, budget: int) -> int:
         """What is left of a strategy's own budget, at least 1."""

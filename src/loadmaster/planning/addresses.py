@@ -160,15 +160,8 @@ class Addresses:
         packed = (main,) if draft.packed is None else (main, draft.packed)
         after = waits(self.assess.workload.jobs, draft.schedule, draft.placement, packed)
         # Addresses were chosen for one timeline; what then waits for what makes the final one.
-        timeline = self.assess.replay(draft.schedule, draft.placement, after)
-        score = self.assess.score(draft.schedule, draft.placement, timeline)
-        if score > draft.score:
-            held = as_timed(after, draft.timeline)
-            as_found = self.assess.replay(draft.schedule, draft.placement, held)
-            if self.assess.score(draft.schedule, draft.placement, as_found) < score:
-                after, timeline = held, as_found
-        found = tuple(retimed(part, timeline) for part in packed)
-        return Solution(draft.schedule, draft.placement, timeline, found, after)
+        chosen = (draft.schedule, draft.placement, draft.timeline, packed)
+        return self._timed(*chosen, after, enough=draft.score)
 
     def _pack_main(self, draft: Draft, needed: bool) -> Packed | None:
         """Addresses in main memory; if they are needed and little effort finds none, with all
@@ -185,17 +178,30 @@ class Addresses:
     def timed(self, solution: Solution) -> Solution:
         """What was decided for a smaller machine, timed on this one: as early as the order allows,
         or if that is slower, in its rhythm."""
-        schedule = solution.schedule
-        placement = solution.placement
-        after = solution.after
-        timeline = self.assess.replay(schedule, placement, after)
-        held = as_timed(after, solution.timeline)
-        as_found = self.assess.replay(schedule, placement, held)
-        if self.assess.score(schedule, placement, as_found) < self.assess.score(
-            schedule, placement, timeline
-        ):
-            after, timeline = held, as_found
-        packed = [retimed(part, timeline) for part in solution.packed]
         nothing = Packed((), [], [], [], [], 0)
-        packed += [nothing] * (len(self.assess.target.memories) - len(packed))
-        return Solution(schedule, placement, timeline, tuple(packed), after)
+        lacking = len(self.assess.target.memories) - len(solution.packed)
+        packed = (*solution.packed, *[nothing] * lacking)
+        chosen = (solution.schedule, solution.placement, solution.timeline, packed)
+        return self._timed(*chosen, solution.after)
+
+    def _timed(
+        self,
+        schedule: Schedule,
+        placement: Placement,
+        found: Timeline,
+        packed: Sequence[Packed],
+        after: After,
+        enough: Score | None = None,
+    ) -> Solution:
+        """Decisions timed as early as the order allows; unless that is good enough, in the rhythm
+        in which they were found, if it is better."""
+
+        def timed(after: After) -> Solution:
+            timeline = self.assess.replay(schedule, placement, after)
+            parts = tuple(retimed(part, timeline) for part in packed)
+            return Solution(schedule, placement, timeline, parts, after)
+
+        early = timed(after)
+        if enough is not None and self.assess.score_of(early) <= enough:
+            return early
+        return min(early, timed(as_timed(after, found)), key=self.assess.score_of)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -151,9 +151,9 @@ class Assessor:
             self.workload, self.times(placement), self.target, schedule, placement, after, release
         )
 
-    def score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
-        """What decisions and the timeline that came of them are compared by: first, bytes of main
-        memory that are wanting."""
+    def score_of(self, solution: Solution) -> Score:
+        """What complete plans are compared by: first, bytes of main memory that are wanting."""
+        placement, timeline = solution.placement, solution.timeline
         ends = delivered(self.workload, placement.copies, timeline.end)
         # Behind the highest buffer nothing needs to be aligned.
         room = self.target.main.padded(self.target.main.capacity)
@@ -162,14 +162,10 @@ class Assessor:
             stays = Stays.of(self.workload, placement, timeline, 0)
             sizes = self._padded[[r.tensor for r in stays.residences]]
             lacking = max(0, most_alive(stays.start, stays.end, sizes) - room)
-        energy = partial(self.energy_of, schedule, placement, timeline)
+
+        def energy() -> int:
+            copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
+            core = solution.schedule.core
+            return self.energy.of_plan(core, placement.used, copied, timeline.makespan)
+
         return self.goal.score(ends, timeline.makespan, energy, lacking)
-
-    def energy_of(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> int:
-        """Femtojoules of a plan."""
-        copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
-        return self.energy.of_plan(schedule.core, placement.used, copied, timeline.makespan)
-
-    def score_of(self, solution: Solution) -> Score:
-        """What a complete plan is compared by."""
-        return self.score(solution.schedule, solution.placement, solution.timeline)

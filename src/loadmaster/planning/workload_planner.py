@@ -150,13 +150,14 @@ class WorkloadPlanner:
     def quick_score(self) -> Score:
         """An estimate of the score of :meth:`best`: few orders, and no addresses."""
         require_room(self.workload, self.target)
-        begun, samples = self._separate(), self.effort.screening.evaluations
+        begun, samples = self._separate(), self.effort.evaluations // 8
         search = self._search(begun.run.start, samples, no_progress)
         return min(begun.final_score, search.run(samples).evaluation.final_score)
 
     def resumed(self, solution: Solution) -> Solution:
         """A plan no worse than a complete one, by a round of the joint search from its order."""
-        few = replace(self, effort=self.effort.one_packing)
+        samples = self.effort.evaluations // self.effort.packings
+        few = replace(self, effort=replace(self.effort, evaluations=samples, packings=1))
         found, _, steps = few._searched(
             solution.timeline.start, self.score_of(solution), holds=True
         )
@@ -210,11 +211,14 @@ class WorkloadPlanner:
         """
         best: Solution | None = None
         history = []
-        search = self._search(start, self.effort.evaluations, self.report)
+        samples = self.effort.evaluations_of(len(self.workload.jobs))
+        search = self._search(start, samples, self.report)
         nearest = Score(WHOLE_LIMIT, 0, 0, 0)
         try:
             with self.interrupts.breakable() if holds else nullcontext():
-                for evaluations, score, solution in self._improvements(search, least, holds):
+                for evaluations, score, solution in self._improvements(
+                    search, samples // self.effort.packings, least, holds
+                ):
                     nearest = min(nearest, score)
                     if solution is not None:
                         best = solution
@@ -224,10 +228,10 @@ class WorkloadPlanner:
         return best, nearest, tuple(history)
 
     def _improvements(
-        self, search: JointSearch, least: Score | None, holds: bool
+        self, search: JointSearch, samples: int, least: Score | None, holds: bool
     ) -> Iterator[tuple[int, Score, Solution | None]]:
-        """What every round of the joint search finds: evaluations so far, the score, and the plan,
-        if it has addresses and is better.
+        """What every round of the joint search, of so many samples, finds: evaluations so far, the
+        score, and the plan, if it has addresses and is better.
 
         Where no addresses are found, the search goes on with less room.
         """
@@ -239,7 +243,7 @@ class WorkloadPlanner:
             if over and (packs or tries >= _EXTRA_PACKING_ATTEMPTS):
                 return
             rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
-            found = search.run(0 if over else self.effort.evaluations // self.effort.packings)
+            found = search.run(0 if over else samples)
             score = found.evaluation.final_score
             yield found.evaluations, score, None
             if score.overflow or (least is not None and score >= least):

@@ -1,6 +1,6 @@
 #include "common/radix_sort.hpp"
-#include "joint/fetches.hpp"
 #include "joint/joint.hpp"
+#include "joint/occupancy.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -29,10 +29,10 @@ class Chooser {
   public:
     Chooser(const Work &work, const Machine &machine, std::span<const std::int64_t> order,
         std::span<const double> width, const Options &options)
-        : work_(work), machine_(machine), options_(options), position_(work.jobs),
-          used_(work.jobs, 0), elapsed_(work.jobs + 1, 0.0), near_(work.jobs, 0.0),
-          first_(work.tensors + 1, 0), count_(work.tensors, 0), write_(work.tensors, 0.0),
-          streamed_(work.tensors, 0), kept_to_(work.tensors, 0) {
+        : work_(work), machine_(machine), options_(options), position_(work.jobs), used_(work.jobs),
+          elapsed_(work.jobs + 1, 0.0), near_(work.jobs, 0.0), first_(work.tensors + 1, 0),
+          count_(work.tensors, 0), write_(work.tensors, 0.0), streamed_(work.tensors, 0),
+          kept_to_(work.tensors, 0) {
         for (const std::int64_t t : options.streamed_tensors) streamed_[t] = 1;
         for (std::size_t at = 0; at < order.size(); ++at) {
             position_[order[at]] = static_cast<std::int64_t>(at);
@@ -53,10 +53,11 @@ class Chooser {
             machine_.engine[kFast] > 0.0)
             fetch_once();
         result = stays();
-        fetch_early(result.stays, work_, options_, delay_, position_, used_);
-        find_pressing(result.stays, work_, machine_, options_, elapsed_);
+        const std::vector<std::size_t> order = fetched(result.stays);
+        fetch_early(result.stays, order);
+        if (std::isfinite(options_.fetch_lead)) find_pressing(result.stays, order);
         count(result);
-        result.used = std::move(used_);
+        result.used = used_.bytes();
         return result;
     }
 
@@ -115,7 +116,7 @@ class Chooser {
         for (delay_ = options_.release_delay_positions;; delay_ /= 2) {
             if (operands_fit()) return true;
             if (delay_ == 0) return false;
-            std::fill(used_.begin(), used_.end(), 0);
+            used_ = Occupancy(work_.jobs);
             std::fill(own_.begin(), own_.end(), 0);
             std::fill(gap_.begin(), gap_.end(), 0);
             std::fill(kept_to_.begin(), kept_to_.end(), 0);
@@ -208,8 +209,9 @@ class Chooser {
         return result;
     }
 
+    // The last position for which room is held that is last used at one.
     std::int64_t held_until(std::int64_t position) const {
-        return joint::held_until(position, delay_, used_.size());
+        return std::min(position + delay_, static_cast<std::int64_t>(work_.jobs) - 1);
     }
 
     // The positions [begin, over) that a tensor's room is not held in yet, of those from one use to
@@ -247,10 +249,8 @@ class Chooser {
         const std::int64_t room = work_.room[t];
         find_added(t, from, to);
         for (const auto &[begin, over] : added_)
-            for (std::int64_t at = begin; at < over; ++at)
-                if (used_[at] + room > limit) return false;
-        for (const auto &[begin, over] : added_)
-            for (std::int64_t at = begin; at < over; ++at) used_[at] += room;
+            if (used_.lowest_with(begin, over, limit - room) > begin) return false;
+        for (const auto &[begin, over] : added_) used_.add(begin, over, room);
         for (std::int32_t i = from; i <= to; ++i) {
             own(t)[i] = 1;
             if (i < to) gap(t)[i] = 1;
@@ -365,6 +365,50 @@ class Chooser {
         return result;
     }
 
+    // The stays that are fetched: indices, in the order in which they are needed.
+    static std::vector<std::size_t> fetched(const std::vector<Stay> &stays) {
+        std::vector<std::size_t> result;
+        for (std::size_t s = 0; s < stays.size(); ++s)
+            if (stays[s].fetched) result.push_back(s);
+        std::sort(result.begin(), result.end(), [&](std::size_t a, std::size_t b) {
+            return std::pair(stays[a].begin, stays[a].tensor) <
+                std::pair(stays[b].begin, stays[b].tensor);
+        });
+        return result;
+    }
+
+    // Lets every fetch begin as early as there is room, those that are needed first before the
+    // others.
+    void fetch_early(std::vector<Stay> &stays, const std::vector<std::size_t> &order) {
+        for (std::size_t s : order) {
+            Stay &stay = stays[s];
+            const std::int64_t room = work_.room[stay.tensor], begin = stay.first,
+                               producer = work_.producer[stay.tensor];
+            // An earlier stay of the same tensor must be over: it has one place at a time.
+            std::int64_t floor = producer < 0 ? 0 : position_[producer] + 1;
+            if (s > 0 && stays[s - 1].tensor == stay.tensor)
+                floor = held_until(stays[s - 1].last) + 1;
+            if (stay.begin >= options_.urgent_positions)
+                floor = std::max(floor, options_.urgent_positions);
+            if (floor >= begin) continue;
+            stay.first = used_.lowest_with(floor, begin, options_.prefetched_bytes - room);
+            used_.add(stay.first, begin, room);
+        }
+    }
+
+    // Notes from when on fetches, which follow one another, would be late if they waited any
+    // longer.
+    void find_pressing(std::vector<Stay> &stays, const std::vector<std::size_t> &order) const {
+        const double lead = options_.fetch_lead * elapsed_.back();
+        double latest = elapsed_.back();
+        for (auto s = order.rbegin(); s != order.rend(); ++s) {
+            Stay &stay = stays[*s];
+            latest = std::min(latest, elapsed_[stay.begin] - lead) - fetch_seconds(stay.tensor);
+            stay.urgent_from =
+                std::lower_bound(elapsed_.begin(), elapsed_.end(), latest) - elapsed_.begin();
+        }
+    }
+
     void count(Stays &result) const {
         std::vector<char> streams(work_.tensors, 0);
         for (const Stay &stay : result.stays) {
@@ -387,7 +431,8 @@ class Chooser {
     const Work &work_;
     const Machine &machine_;
     const Options &options_;
-    std::vector<std::int64_t> position_, used_;
+    std::vector<std::int64_t> position_;
+    Occupancy used_; // bytes at every position
     std::int64_t delay_ =
         options_.release_delay_positions; // positions for which room is held after the last use
     std::vector<double> elapsed_;
