@@ -708,14 +708,10 @@ class CutProblem:
         room: Ints,
         mini_batches: int,
     ) -> None: ...
-    def improve(self, option: Ints, most: int) -> tuple[Ints, float]:
-        """Options, counted from each operator's first, after changing one after the other as long
-        as that helps, and the seconds that all then take by this model; runs about ``most``
-        pieces."""
-    def explore(self, option: Ints, most: int) -> tuple[Ints, float]:
-        """The same after changing several operators that read from one another at random where,
-        with each changed again, that helps; runs about ``most`` pieces, and up to a quarter more to
-        change one operator after the other in the end."""
+    def explore(self, annealed: int, descended: int) -> tuple[Ints, float]:
+        """Options, counted from each operator's first, by which all ends early, and the seconds
+        that all then take by this model: found by simulated annealing, with about ``annealed``
+        pieces, then by changing one operator after the other, with about ``descended``."""
     def makespan(self, option: Ints) -> float:
         """The seconds that all take with an option for every operator."""
 

@@ -80,33 +80,27 @@ class CutProblem {
             view(stream_), copied, view(given_), view(room_)};
     }
 
-    template <auto Better>
-    std::pair<nb::object, double> better(const Ints &option, std::int64_t most) const {
-        require_options(option);
+    std::pair<nb::object, double> explore(std::int64_t annealed, std::int64_t descended) const {
         cutting::Choice choice;
         {
             nb::gil_scoped_release release;
-            choice = Better(network_, view(option), most);
+            choice = cutting::explore(network_, annealed, descended);
         }
         const std::size_t operators = choice.option.size();
         return {to_numpy(std::move(choice.option), {operators}), choice.makespan};
     }
 
     double makespan(const Ints &option) const {
-        require_options(option);
-        nb::gil_scoped_release release;
-        return cutting::PieceSimulator(network_).run(view(option)).end;
-    }
-
-  private:
-    void require_options(const Ints &option) const {
         require(option.size() == network_.operators, "option: needs one for every operator");
         for (std::size_t op = 0; op < network_.operators; ++op)
             require(option.data()[op] >= 0 &&
                     option.data()[op] < network_.option_first[op + 1] - network_.option_first[op],
                 "option: there is no such one");
+        nb::gil_scoped_release release;
+        return cutting::PieceSimulator(network_).run(view(option)).end;
     }
 
+  private:
     Ints option_first_, piece_first_, need_first_, source_first_, source_, given_, room_;
     Array<double, 2> alone_;
     Floats link_, fetch_, stream_;
@@ -280,8 +274,7 @@ void bind_cutting(nb::module_ &module) {
             nb::arg("alone"), nb::arg("link"), nb::arg("made"), nb::arg("needed"),
             nb::arg("source_first"), nb::arg("source"), nb::arg("fetch"), nb::arg("stream"),
             nb::arg("copied"), nb::arg("given"), nb::arg("room"), nb::arg("mini_batches"))
-        .def("improve", &CutProblem::better<cutting::improve>, nb::arg("option"), nb::arg("most"))
-        .def("explore", &CutProblem::better<cutting::explore>, nb::arg("option"), nb::arg("most"))
+        .def("explore", &CutProblem::explore, nb::arg("annealed"), nb::arg("descended"))
         .def("makespan", &CutProblem::makespan, nb::arg("option"));
     nb::class_<BandProblem>(module, "BandProblem")
         .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Boxes, Boxes, Boxes, Boxes,

@@ -19,10 +19,9 @@ constexpr std::size_t settling = 3; // operators after those changed before that
 
 class Improvement {
   public:
-    Improvement(const Network &network, std::span<const std::int64_t> option, std::int64_t most)
-        : network_(network), simulator_(network), random_(0, 0),
-          option_(option.begin(), option.end()), left_(most), best_(simulator_.run(option_)),
-          passed_(simulator_.passed()) {
+    Improvement(const Network &network, std::int64_t most)
+        : network_(network), simulator_(network), random_(0, 0), option_(network.operators, 0),
+          left_(most), best_(simulator_.run(option_)), passed_(simulator_.passed()) {
         simulator_.keep();
         readers_.resize(network.operators);
         for (std::size_t op = 0; op < network.operators; ++op)
@@ -140,16 +139,10 @@ class Improvement {
 
 } // namespace
 
-Choice improve(const Network &network, std::span<const std::int64_t> option, std::int64_t most) {
-    Improvement improvement(network, option, most);
-    improvement.descend();
-    return std::move(improvement).choice();
-}
-
-Choice explore(const Network &network, std::span<const std::int64_t> option, std::int64_t most) {
-    Improvement improvement(network, option, most);
+Choice explore(const Network &network, std::int64_t annealed, std::int64_t descended) {
+    Improvement improvement(network, annealed);
     if (network.operators > 0) improvement.anneal();
-    improvement.allow(most / 4);
+    improvement.allow(descended);
     improvement.descend();
     return std::move(improvement).choice();
 }

@@ -1,10 +1,9 @@
-// Better ways to cut all operators, found by changing one after the other.
+// Better ways to cut all operators, found by changing a few at a time.
 #pragma once
 
 #include "cutting/network.hpp"
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace loadmaster::cutting {
@@ -14,13 +13,10 @@ struct Choice {
     double makespan;                  // seconds, as `PieceSimulator` has it
 };
 
-// Changes the option of one operator after the other as long as all then ends earlier, or as early
-// with less work. About `most` pieces are run for it.
-Choice improve(const Network &network, std::span<const std::int64_t> option, std::int64_t most);
-
-// Simulated annealing over the options of up to three operators that read from one another at once;
-// at the end as `improve`. About `most` pieces are run for it, and a quarter of that for the end.
-// Always the same for the same arguments.
-Choice explore(const Network &network, std::span<const std::int64_t> option, std::int64_t most);
+// Goes from the first option of every operator, by simulated annealing over those of up to three
+// operators that read from one another at once, about `annealed` pieces of which are run. In the
+// end it changes one operator after the other as long as all then ends earlier, or as early with
+// less work; for that about `descended` pieces are run. Always the same for the same arguments.
+Choice explore(const Network &network, std::int64_t annealed, std::int64_t descended);
 
 } // namespace loadmaster::cutting

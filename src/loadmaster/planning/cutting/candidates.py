@@ -6,137 +6,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from loadmaster.core.effort import Effort
 from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.nests import STREAMED, WEIGHTS_STREAMED
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
 from loadmaster.planning.cutting.blocks import in_blocks, streams_weights
-from loadmaster.planning.cutting.choice import Choosable, Chosen, CutChoice
+from loadmaster.planning.cutting.choice import Choosable, CutChoice
 from loadmaster.planning.cutting.fitting import fitted
 from loadmaster.planning.cutting.options import (
-    Option,
-    costed_grids,
-    first_boxes,
     operator_options,
-    piece_axes,
-    sizes_of,
 )
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.grid import Chains, Divisible, Grid, needed_boxes
+from loadmaster.workloads.lowering.grid import Chains
 from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, divides_sums
-
-_MOST_PIECES = 32
-"""Of an operator that differs from what was chosen: more pay for starting."""
-_MOST_SIZES = 128
-"""Of a dimension that is followed to what it reads; longer ones in larger steps."""
-
-
-def refined(choice: CutChoice, chosen: Chosen, target: Target) -> CutChoice:
-    """The same choice with what was chosen as the first option of every operator, and then also
-    what follows the pieces of its operands.
-
-    What is offered anyhow is as balanced as can be for operators by themselves. Together, a piece
-    begins earlier if it needs nothing of the piece after the one that it waits for. O(operators x
-    pieces).
-    """
-    networks = []
-    for network, first in zip(choice.networks, choice.options_of(chosen), strict=True):
-        own = [option.cut for option in first]
-        offered = list(
-            dict.fromkeys(
-                (number, grid)
-                for number in range(len(own))
-                for grid in _alike(network, own, number)
-            )
-        )
-        options = [[now] for now in first]
-        for (number, _), option in zip(
-            offered,
-            costed_grids(network.graph, network.fused, network.forms, offered, target),
-            strict=True,
-        ):
-            # As elsewhere: what is streamed cannot be fetched ahead of its use.
-            if options[number][0].costs.stream.any() or not option.costs.stream.any():
-                options[number].append(option)
-        known = [
-            _distinct([*some, *before])
-            for some, before in zip(options, network.options, strict=True)
-        ]
-        networks.append(Choosable(network.graph, network.fused, network.forms, known))
-    return CutChoice(networks, target, choice.mini_batches, choice.effort)
-
-
-def _distinct(options: Sequence[Option]) -> list[Option]:
-    """Options of which no two cut alike: the first of those that do."""
-    found: dict[Cut, Option] = {}
-    for option in options:
-        found.setdefault(option.cut, option)
-    return list(found.values())
-
-
-def _alike(network: Choosable, cuts: Sequence[Cut], number: int) -> Iterator[Grid]:
-    """Grids of an operator that follow the one of what it reads."""
-    form = network.forms[number]
-    if form is None:
-        return
-    for axis, inner in _following(network, cuts, number, form):
-        step, extent = form.step[axis], form.shape[axis]
-        ends = tuple(
-            sorted(
-                {end // step * step for end in inner if step <= end < extent // step * step}
-                | {extent}
-            )
-        )
-        if 1 < len(ends) <= _MOST_PIECES:
-            yield form.along(axis, ends)
-
-
-def _axis(cut: Cut) -> tuple[int, tuple[int, ...]] | None:
-    """The dimension along which a grid is cut, and where its pieces end; None if it is not cut
-    along one."""
-    axes = (
-        [axis for axis, ends in enumerate(cut.ends) if len(ends) > 1]
-        if isinstance(cut, Grid)
-        else []
-    )
-    return (axes[0], cut.ends[axes[0]]) if isinstance(cut, Grid) and len(axes) == 1 else None
-
-
-def _refined_halves(ends: Sequence[int]) -> list[int]:
-    return [(begin + end) // 2 for begin, end in zip((0, *ends[:-1]), ends, strict=True)]
-
-
-def _following(
-    network: Choosable, cuts: Sequence[Cut], number: int, form: Divisible
-) -> Iterator[tuple[int, list[int]]]:
-    """Dimensions, and ends of pieces that each need no more than the pieces up to one, or every
-    few, of what is made last for them."""
-    group, graph, home = network.fused[number], network.graph, network.home
-    storage = max(
-        (access.tensor for access in group.reads if access.tensor in home),
-        key=home.__getitem__,
-        default=None,
-    )
-    if storage is None:
-        return
-    made, source = network.forms[home[storage]], _axis(cuts[home[storage]])
-    if made is None or source is None or made.shape != graph.tensors[storage].shape:
-        return
-    for axis in piece_axes(form, group):
-        sizes = sizes_of(form.shape[axis], form.step[axis], _MOST_SIZES)
-        needed = needed_boxes(form, graph, storage, first_boxes(form, axis, sizes))[:, source[0], 1]
-        if needed[0] < needed[-1]:
-            able = np.searchsorted(np.maximum.accumulate(needed), source[1], side="right")
-            ends = [int(sizes[count - 1]) for count in able.tolist() if count]
-            for some in (ends, ends[1::2], ends[::2], ends[2::3], [*ends, *_refined_halves(ends)]):
-                yield axis, some
-
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
@@ -151,23 +36,15 @@ class Candidate:
     """A cut of the networks: its name, and the cuts of each network; without any,
     operators stay as whole as they fit.
 
-    ``chosen`` are options of a ``choice``, if it is from one. ``pieces`` are those of all
-    mini-batches. ``large`` pieces are as few as suit the machine. Jobs are planned with the
-    ``tiling`` before it is chosen for each.
+    ``pieces`` are those of all mini-batches. ``large`` pieces are as few as suit the machine. Jobs
+    are planned with the ``tiling`` before it is chosen for each.
     """
 
     name: str
     cuts: Sequence[Cuts | None] = ()
-    choice: CutChoice | None = None
-    chosen: Chosen = ()
     pieces: int = 0
     large: bool = False
     tiling: str = STREAMED
-
-    @staticmethod
-    def of(name: str, choice: CutChoice, chosen: Chosen) -> Candidate:
-        """The candidate of an option for every operator."""
-        return Candidate(name, [Cuts(own) for own in choice.cuts(chosen)], choice, chosen)
 
 
 def candidates(
@@ -321,52 +198,6 @@ def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
                 )
 
 
-def _over_cores(
-    networks: Sequence[Choosable],
-    target: Target,
-    mini_batches: int,
-    late: Callable[[], bool],
-    effort: Effort,
-) -> Iterator[Candidate]:
-    """Pieces for the cores with which all networks and mini-batches end early.
-
-    Native code explores in a thread of its own, while what was found before is screened.
-    """
-    name = "over the cores for an early end"
-    choice = CutChoice(networks, target, mini_batches, effort)
-    start = choice.improved(choice.whole)
-    pool = ThreadPoolExecutor(1)
-    try:
-        further = pool.submit(_explored, choice, start, target)
-        yield Candidate.of(name, choice, start)
-        if late():
-            return
-        for own, chosen in further.result():
-            yield Candidate.of(name, own, chosen)
-    finally:
-        # Who stops here does not wait for what is explored.
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[CutChoice, Chosen]]:
-    """What is found from a start by exploring, among cuts that differ from it a little too,
-    and by then refining that.
-
-    Only what promises to be better.
-    """
-    finer = refined(choice, start, target)
-    explored = finer.explored(finer.whole)
-    finest = finer if explored == finer.whole else refined(finer, explored, target)
-    # A quick score takes less time than either search, and tells more than the model by which
-    # they go.
-    worth = choice.seconds(start)
-    return [
-        (own, found)
-        for own, found in ((finer, explored), (finest, finest.improved(finest.whole)))
-        if own.seconds(found) < worth
-    ]
-
-
 def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:
     """A network with the options for the cores."""
     options = operator_options(network.graph, network.fused, network.forms, network.plain, target)
@@ -387,11 +218,10 @@ def _offers(
     )
     if late():
         return
-    others: list[Sequence[Cut]] = []
+    others: Sequence[Sequence[Cut]] = []
     if choosable:
-        for candidate in _over_cores(choosable, target, mini_batches, late, effort):
-            yield candidate
-            assert candidate.choice is not None
-            others = list(candidate.choice.cuts(candidate.chosen))
+        choice = CutChoice(choosable, target, mini_batches, effort)
+        others = choice.cuts(choice.explored())
+        yield Candidate("over the cores for an early end", [Cuts(own) for own in others])
     for name, cuts in stacks_of_bands(networks, others, target, late):
         yield Candidate(name, cuts)

@@ -22,8 +22,6 @@ from loadmaster.workloads.lowering.grid import Divisible, Grid, needed_boxes
 from loadmaster.workloads.lowering.pieces import Cut
 from loadmaster.workloads.window import Box, reshaped_boxes, volumes, whole
 
-_LEAST_ROUNDS = 3
-"""The same, where there is no time for more: so few find next to nothing in large networks."""
 _MOST_MINI_BATCHES = 4
 """Mini-batches that are run together, at most: more tell little else about how to cut."""
 ROOM = 0.9
@@ -76,45 +74,22 @@ class CutChoice:
             **_arguments(networks, self._order, target, self.mini_batches)
         )
 
-    @property
-    def whole(self) -> Chosen:
-        """The first option of every operator."""
-        return (0,) * len(self._order)
-
-    def improved(self, chosen: Chosen) -> Chosen:
-        """Coordinate descent over the options of operators, by the makespan of the model."""
-        start = np.array(chosen, dtype=np.int64)
-        better, _ = self._native.improve(start, self.effort.pieces)
-        return tuple(better.tolist())
-
-    def explored(self, chosen: Chosen) -> Chosen:
-        """Options that end earlier still, found by simulated annealing over up to three operators
-        that read from one another."""
-        own = [self.networks[network].options[number] for network, number in self._order]
-        single = sum(map(len, own)) * sum(
-            options[option].cut.tiles for options, option in zip(own, chosen, strict=True)
-        )
-        if _LEAST_ROUNDS * single > self.effort.pieces:
-            return chosen
+    def explored(self) -> Chosen:
+        """Options by which all ends early by the model, from the first of every operator on: found
+        by simulated annealing over up to three operators that read from one another, then by
+        coordinate descent."""
+        pieces = self.effort.pieces
+        single = len(self._order) * sum(len(own) for n in self.networks for own in n.options)
         # Small networks need no more than the pieces of all single changes so many times.
-        most = min(self.effort.pieces, self.effort.evaluations * single // 8)
-        better, _ = self._native.explore(np.array(chosen, dtype=np.int64), most)
-        return tuple(better.tolist())
-
-    def options_of(self, chosen: Chosen) -> list[list[Option]]:
-        """The option that was chosen for each operator of every network."""
-        found: list[list[Option]] = [[] for _ in self.networks]
-        for (network, number), option in zip(self._order, chosen, strict=True):
-            found[network].append(self.networks[network].options[number][option])
-        return found
+        option, _ = self._native.explore(min(pieces, self.effort.evaluations * single // 8), pieces)
+        return tuple(option.tolist())
 
     def cuts(self, chosen: Chosen) -> list[list[Cut]]:
         """How the operators of every network are cut with an option for each."""
-        return [[option.cut for option in own] for own in self.options_of(chosen)]
-
-    def seconds(self, chosen: Chosen) -> float:
-        """Seconds until all ends with an option for every operator, by the model."""
-        return self._native.makespan(np.array(chosen, dtype=np.int64))
+        found: list[list[Cut]] = [[] for _ in self.networks]
+        for (network, number), option in zip(self._order, chosen, strict=True):
+            found[network].append(self.networks[network].options[number][option].cut)
+        return found
 
 
 def _side_by_side(networks: Sequence[Choosable]) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph
 from loadmaster.workloads.job import Job, Operand, Role, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid, needed_boxes, piece_of
+from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, needed_boxes, piece_of
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts, operand_roles
 from loadmaster.workloads.window import volumes, whole
@@ -211,27 +212,31 @@ def operator_options(
     as suits its core. O(distinct operators x dimensions x 32 sizes).
     """
     options = _plain(graph, plain, target)
+    like = canonical_index(graph, fused, forms)
     wanted = [
-        (number, axis, sizes_of(form.shape[axis], form.step[axis], _SIZES))
+        (number, form, axis, _sizes_of(form.shape[axis], form.step[axis]))
         for number, (group, form) in enumerate(zip(fused, forms, strict=True))
-        if form is not None
+        if form is not None and like[number] == number
         for axis in piece_axes(form, group)
     ]
-    offers: dict[tuple[int, int], list[Option]] = {}
-    like = canonical_index(graph, fused, forms)
-    costs = _costs_along(graph, fused, forms, wanted, target)
-    for (number, axis, sizes), own in zip(wanted, costs, strict=True):
-        form = forms[number]
-        assert form is not None
-        if (like[number], axis) not in offers:
-            offers[like[number], axis] = list(_cuts(form, axis, sizes, own))
-        seen = {option.cut for option in options[number]}
-        fits = not options[number][0].costs.stream.any()
-        for option in offers[like[number], axis]:
+    pieces = [
+        Pieces(fused[number], form, _first_boxes(form, axis, sizes))
+        for number, form, axis, sizes in wanted
+    ]
+    costs = PieceCosts.of(job_table(piece_workload(graph, pieces), target), target)
+    offers: dict[int, list[Option]] = defaultdict(list)
+    first = 0
+    for number, form, axis, sizes in wanted:
+        offers[number] += _cuts(form, axis, sizes, costs[first : first + len(sizes)])
+        first += len(sizes)
+    for number, own in enumerate(options):
+        known = {own[0].cut}
+        fits = not own[0].costs.stream.any()
+        for option in offers[like[number]]:
             # What is streamed cannot be fetched ahead of its use.
-            if option.cut not in seen and not (fits and option.costs.stream.any()):
-                seen.add(option.cut)
-                options[number].append(option)
+            if option.cut not in known and not (fits and option.costs.stream.any()):
+                known.add(option.cut)
+                own.append(option)
     return options
 
 
@@ -263,55 +268,7 @@ def _counts(cores: int) -> Iterator[tuple[int, int]]:
         yield from ((count, times) for times in ((2, 4, 8, 16) if count == 1 else (1, 2, 4)))
 
 
-def costed_grids(
-    graph: Graph,
-    fused: Sequence[FusedOp],
-    forms: Sequence[Divisible | None],
-    grids: Sequence[tuple[int, Grid]],
-    target: Target,
-) -> list[Option]:
-    """Operators by number, and grids that cut each along one dimension, as options.
-
-    O(distinct operators x dimensions x sizes of pieces).
-    """
-    wanted = []
-    for number, grid in grids:
-        axis = next(axis for axis, ends in enumerate(grid.ends) if len(ends) > 1)
-        wanted.append((number, axis, np.diff(grid.ends[axis], prepend=0)))
-    costs = _costs_along(graph, fused, forms, wanted, target)
-    return [Option(grid, own) for (_, grid), own in zip(grids, costs, strict=True)]
-
-
-def _costs_along(
-    graph: Graph,
-    fused: Sequence[FusedOp],
-    forms: Sequence[Divisible | None],
-    wanted: Sequence[tuple[int, int, Ints]],
-    target: Target,
-) -> list[PieceCosts]:
-    """Costs of pieces of operators, by number, along a dimension, of some sizes each; of operators
-    that are alike each size is costed once."""
-    like = canonical_index(graph, fused, forms)
-    sizes: dict[tuple[int, int], list[Ints]] = {}
-    for number, axis, own in wanted:
-        sizes.setdefault((like[number], axis), []).append(own)
-    distinct = {key: np.unique(np.concatenate(own)) for key, own in sizes.items()}
-    pieces, first, count = [], {}, 0
-    for (number, axis), own in distinct.items():
-        form = forms[number]
-        assert form is not None
-        pieces.append(Pieces(fused[number], form, first_boxes(form, axis, own)))
-        first[number, axis] = count
-        count += len(own)
-    costs = PieceCosts.of(job_table(piece_workload(graph, pieces), target), target)
-    keys = [(like[number], axis) for number, axis, _ in wanted]
-    return [
-        costs[first[key] + np.searchsorted(distinct[key], own)]
-        for key, (_, _, own) in zip(keys, wanted, strict=True)
-    ]
-
-
-def first_boxes(form: Divisible, axis: int, sizes: Ints) -> Ints:
+def _first_boxes(form: Divisible, axis: int, sizes: Ints) -> Ints:
     """The first pieces of a result of some sizes along a dimension, shape (sizes, dimensions,
     2)."""
     boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (len(sizes), 1, 1))
@@ -319,11 +276,10 @@ def first_boxes(form: Divisible, axis: int, sizes: Ints) -> Ints:
     return boxes
 
 
-def sizes_of(extent: int, step: int, most: int) -> Ints:
-    """Sizes of a piece, whole steps each, about as many as are wanted, the last all of the
-    dimension."""
+def _sizes_of(extent: int, step: int) -> Ints:
+    """Sizes of a piece, whole steps each, the last all of the dimension."""
     unit = step
-    while extent // unit > most:
+    while extent // unit > _SIZES:
         unit *= 2
     return np.array([*range(unit, extent, unit), extent], dtype=np.int64)
 
