@@ -144,12 +144,10 @@ MOVES = (
 )
 MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
     "halves": [replaced("cutting.candidates._halves", _nothing)],
-    "pieces that follow": [replaced("cutting.candidates._following", _nothing)],
     "retiling": [replaced("cut_selection.retiled", lambda planner, solution: (planner, solution))],
     "column tiles": [replaced("cutting.band_cuts.has_wide_bands", lambda *_: False)],
     "bands for half and a quarter": [replaced("cutting.band_cuts._SHARES", (1.0,))],
     "bands for a quarter": [replaced("cutting.band_cuts._SHARES", (1.0, 0.5))],
-    "exploring cuts": [replaced("cutting.candidates._explored", lambda *_: [])],
     **{f"policy: {name}": [_without_number(name)] for name in NUMBERS},
     **{f"move: {kind.__name__}": [_without_move(kind)] for kind in MOVES},
 }

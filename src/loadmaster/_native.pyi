@@ -708,10 +708,10 @@ class CutProblem:
         room: Ints,
         mini_batches: int,
     ) -> None: ...
-    def explore(self, annealed: int, descended: int) -> tuple[Ints, float]:
+    def improve(self, most: int) -> tuple[Ints, float]:
         """Options, counted from each operator's first, by which all ends early, and the seconds
-        that all then take by this model: found by simulated annealing, with about ``annealed``
-        pieces, then by changing one operator after the other, with about ``descended``."""
+        that all then take by this model: found by changing one operator after the other as long as
+        that helps, with about ``most`` pieces."""
     def makespan(self, option: Ints) -> float:
         """The seconds that all take with an option for every operator."""
 

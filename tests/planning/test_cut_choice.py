@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
-from tests.support.efforts import SEPARATE
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
@@ -129,37 +128,10 @@ def test_no_single_change_of_what_was_chosen_ends_earlier(seed):
     )
     target = unlike(int(generator.integers(2, 5)))
     choice, again = (choice_of(graph, target)[0] for _ in range(2))
-    for own in (choice, CutChoice(choice.networks, target, effort=SEPARATE)):
-        chosen = own.explored()
-        assert seconds(own, chosen) < seconds(own, whole(own))
-        assert all(each >= seconds(own, chosen) for each in single_changes(own, chosen))
-    assert choice.explored() == again.explored()
-
-
-@pytest.mark.parametrize("skip", [False, True])
-def test_annealing_finds_what_single_changes_do_not(skip):
-    graph = convolutions(rows=28, channels=24, strides=(1, 1, 1, 1, 1), skip=skip)
-    choice, _ = choice_of(graph, unlike(4))
-    single, _ = choice._native.explore(0, choice.effort.pieces)
-    assert seconds(choice, choice.explored()) < seconds(choice, single)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_what_goes_on_from_a_checkpoint_ends_as_what_begins_anew(seed):
-    generator = np.random.default_rng(seed)
-    target = unlike(int(generator.integers(2, 5)))
-    target = target.with_memory(1, capacity=int(generator.choice([2048, 8192, 1 << 20])))
-    networks = []
-    for skip in range(int(generator.integers(1, 3))):
-        strides = tuple(generator.choice([1, 2], int(generator.integers(2, 5))).tolist())
-        channels = int(generator.choice([8, 24]))
-        graph = convolutions(rows=24, channels=channels, strides=strides, skip=bool(skip))
-        networks.append(choosable(graph, target))
-    choice = CutChoice(networks, target, int(generator.integers(1, 4)))
-    for annealed in (0, 50_000):
-        found, end = choice._native.explore(annealed, 50_000)
-        assert end == seconds(choice, found)
-        assert end <= seconds(choice, whole(choice))
+    chosen = choice.improved()
+    assert seconds(choice, chosen) < seconds(choice, whole(choice))
+    assert all(each >= seconds(choice, chosen) for each in single_changes(choice, chosen))
+    assert chosen == again.improved()
 
 
 def test_networks_and_mini_batches_run_side_by_side():
@@ -182,7 +154,7 @@ def test_networks_and_mini_batches_run_side_by_side():
         < seconds(twice, chosen)
         < 2 * sum(seconds(own, each) for own, each in zip(alone, finest, strict=True))
     )
-    assert seconds(twice, twice.explored()) < seconds(twice, chosen)
+    assert seconds(twice, twice.improved()) < seconds(twice, chosen)
 
 
 def two_operators(needed, **changed):

@@ -80,11 +80,11 @@ class CutProblem {
             view(stream_), copied, view(given_), view(room_)};
     }
 
-    std::pair<nb::object, double> explore(std::int64_t annealed, std::int64_t descended) const {
+    std::pair<nb::object, double> improve(std::int64_t most) const {
         cutting::Choice choice;
         {
             nb::gil_scoped_release release;
-            choice = cutting::explore(network_, annealed, descended);
+            choice = cutting::improve(network_, most);
         }
         const std::size_t operators = choice.option.size();
         return {to_numpy(std::move(choice.option), {operators}), choice.makespan};
@@ -274,7 +274,7 @@ void bind_cutting(nb::module_ &module) {
             nb::arg("alone"), nb::arg("link"), nb::arg("made"), nb::arg("needed"),
             nb::arg("source_first"), nb::arg("source"), nb::arg("fetch"), nb::arg("stream"),
             nb::arg("copied"), nb::arg("given"), nb::arg("room"), nb::arg("mini_batches"))
-        .def("explore", &CutProblem::explore, nb::arg("annealed"), nb::arg("descended"))
+        .def("improve", &CutProblem::improve, nb::arg("most"))
         .def("makespan", &CutProblem::makespan, nb::arg("option"));
     nb::class_<BandProblem>(module, "BandProblem")
         .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Boxes, Boxes, Boxes, Boxes,

@@ -1,4 +1,4 @@
-// Better ways to cut all operators, found by changing a few at a time.
+// Better ways to cut all operators, found by changing one after the other.
 #pragma once
 
 #include "cutting/network.hpp"
@@ -13,10 +13,9 @@ struct Choice {
     double makespan;                  // seconds, as `PieceSimulator` has it
 };
 
-// Goes from the first option of every operator, by simulated annealing over those of up to three
-// operators that read from one another at once, about `annealed` pieces of which are run. In the
-// end it changes one operator after the other as long as all then ends earlier, or as early with
-// less work; for that about `descended` pieces are run. Always the same for the same arguments.
-Choice explore(const Network &network, std::int64_t annealed, std::int64_t descended);
+// Goes from the first option of every operator, and changes that of one after the other, round and
+// round, as long as all then ends earlier, or as early with less work. About `most` pieces are run
+// for it.
+Choice improve(const Network &network, std::int64_t most);
 
 } // namespace loadmaster::cutting

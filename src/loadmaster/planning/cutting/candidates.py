@@ -221,7 +221,7 @@ def _offers(
     others: Sequence[Sequence[Cut]] = []
     if choosable:
         choice = CutChoice(choosable, target, mini_batches, effort)
-        others = choice.cuts(choice.explored())
+        others = choice.cuts(choice.improved())
         yield Candidate("over the cores for an early end", [Cuts(own) for own in others])
     for name, cuts in stacks_of_bands(networks, others, target, late):
         yield Candidate(name, cuts)

@@ -74,14 +74,10 @@ class CutChoice:
             **_arguments(networks, self._order, target, self.mini_batches)
         )
 
-    def explored(self) -> Chosen:
-        """Options by which all ends early by the model, from the first of every operator on: found
-        by simulated annealing over up to three operators that read from one another, then by
-        coordinate descent."""
-        pieces = self.effort.pieces
-        single = len(self._order) * sum(len(own) for n in self.networks for own in n.options)
-        # Small networks need no more than the pieces of all single changes so many times.
-        option, _ = self._native.explore(min(pieces, self.effort.evaluations * single // 8), pieces)
+    def improved(self) -> Chosen:
+        """Coordinate descent over the options of operators, from the first of each on, by the
+        makespan of the model."""
+        option, _ = self._native.improve(self.effort.pieces)
         return tuple(option.tolist())
 
     def cuts(self, chosen: Chosen) -> list[list[Cut]]:
