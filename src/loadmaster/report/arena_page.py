@@ -3,8 +3,7 @@ the peak, and what bands offer."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,16 @@ from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes
 from loadmaster.report.arena import arena_notes, arena_rows, front_table
-from loadmaster.report.packing import Memory, memory_map
-from loadmaster.report.text import percent
+from loadmaster.report.packing import regions
 from loadmaster.report.view import (
     BOTH,
     Axis,
     Figure,
     Figures,
     Line,
-    Mark,
+    MemoryMap,
     Notes,
     Page,
-    Path,
-    Scatter,
     Section,
     pairs,
 )
@@ -59,43 +55,18 @@ def arena_page(figures: Mapping[str, Any], *placed: Placed) -> Page:
     ]
     peaks = (("before", figures["head_before"]), ("with the plan", figures["head"]))
     maps = [
-        memory_map(problem, addresses, Memory(name, np.arange(len(problem)), peak, None, None))
+        MemoryMap(name, regions(problem, addresses, np.arange(len(problem))), peak)
         for (problem, addresses), (name, peak) in zip(placed, peaks, strict=False)
     ]
     halves = " With bands two instants are an operator." if figures["bands"] else ""
     instants = f"An instant is an operator, those of a subgraph each time that it runs.{halves}"
-    front = figures["front"]
-    curve = [_front(front), Line(_TIME, "hint")] if front else []
     sections = [
         Section("", [Figures(cards)]),
         Section("Memory over the operators", [Line(instants, "hint"), *maps]),
         Section("The plan", [pairs(arena_rows(figures)), Notes(list(arena_notes(figures)))], BOTH),
-        Section("In bands", curve),
-        Section("", [front_table(front)], BOTH),
+        Section("In bands", [front_table(figures["front"]), Line(_TIME, "hint")], BOTH),
     ]
     last = max((int(problem.upper.max(initial=1)) for problem, _ in placed), default=1)
     title = f"The arena of {figures['model']}"
     axis = Axis(last, label="instant")
     return Page(title, "What lies where while each operator runs", lambda: sections, axis)
-
-
-def _front(choices: Sequence[Mapping[str, Any]]) -> Scatter:
-    """Draw the head over the extra work, as steps: between two choices the one before holds."""
-    points = [(each["work"] - 1, each["head_at_least"]) for each in choices]
-    marks = [
-        Mark(
-            *point,
-            format_bytes(each["head_at_least"]),
-            {
-                "more work": percent(each["work"] - 1),
-                "more time, estimated": percent(each["time"] - 1),
-                "bands": f"{each['bands']}",
-            },
-        )
-        for point, each in zip(points, choices, strict=True)
-    ]
-    steps = [points[0]]
-    for (_, level), (x, y) in itertools.pairwise(points):
-        steps += [(x, level), (x, y)]
-    labels = "extra multiply-accumulates (share)", "head (bytes)"
-    return Scatter("Head at least, over extra work", *labels, marks, [Path(steps)])

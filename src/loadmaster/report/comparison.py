@@ -18,8 +18,6 @@ from loadmaster.report.text import NOTHING, signed
 from loadmaster.report.view import (
     BOTH,
     Chart,
-    Figure,
-    Figures,
     Legend,
     Line,
     Notes,
@@ -165,12 +163,6 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
     plans = first, second
     axis, spent = time_axis(*plans), "Time of cores by kind of operator"
     compared = list(rows(*plans))
-    cards = []
-    for row in compared:
-        if row.key in ("makespan", "inferences_per_second", "energy"):
-            cells = row.cells()
-            beside = f"first {cells['>first']}, second {cells['>second']}"
-            cards.append(Figure(row.name, cells[">change"], distance=beside))
     about = [
         f"{which}: {figures.title(plan)}; {figures.verdict(plan)}"
         for which, plan in zip(("First", "Second"), plans, strict=True)
@@ -178,7 +170,6 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
     charts = [_titled(plan, schedule(plan, axis)) for plan in plans]
     costs = Line(figures.figures_rest_on(first.costs), "strong")
     sections = [
-        Section("", [Figures(cards)]),
         Section("", [Notes(about)], BOTH),
         Section("Figures", [Table([row.cells() for row in compared]), costs], BOTH),
         Section("Schedules", [Line(_HINT, "hint"), Legend(), *charts]),

@@ -91,17 +91,15 @@ def objective_name(plan: PlanRecord) -> str:
     return words.get(plan.objective.name, plan.objective.name)
 
 
-def objective_unit(plan: PlanRecord, value: float) -> tuple[float, str]:
-    """Choose the largest unit of the objective in which a value is at least one: its size in SI
-    units, and its name."""
+def objective_units(plan: PlanRecord) -> Units:
+    """Return the units of the objective."""
     joule_seconds: Units = [(size, f"{name} s") for size, name in ENERGIES[:4]]
-    units = {"energy": ENERGIES, "edp": joule_seconds}.get(plan.objective.name, TIMES)
-    return largest_unit(value, units)
+    return {"energy": ENERGIES, "edp": joule_seconds}.get(plan.objective.name, TIMES)
 
 
 def objective_text(plan: PlanRecord, value: float) -> str:
     """Format a value of the objective with its unit."""
-    scale, name = objective_unit(plan, value)
+    scale, name = largest_unit(value, objective_units(plan))
     return f"{value / scale:.3g} {name}" if value < 999.5 * scale else f"{value / scale:.0f} {name}"
 
 

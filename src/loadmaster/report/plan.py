@@ -20,7 +20,6 @@ from loadmaster.report.view import (
     NOTEBOOK,
     TERMINAL,
     Beside,
-    Figure,
     Figures,
     Legend,
     Line,
@@ -110,7 +109,6 @@ def _sections(
     longest = first_rows(
         plan_tables.job_times(plan, plan_tables.by_operator), LONGEST_ROWS, "operator"
     )
-    shown = figures.figures(plan)
     count = plural(len(plan.jobs), "job")
     took = ""
     if spent is not None:
@@ -135,8 +133,7 @@ def _sections(
     head = [_warning(plan), Line(figures.machine_text(plan))]
     return [
         Section("", head, BOTH),
-        Section("", [Figures(shown, "Estimate")], (TERMINAL, NOTEBOOK)),
-        Section("", [Figures([*shown, Figure("Status", plan.status)])]),
+        Section("", [Figures(figures.figures(plan), "Estimate")], ALL),
         Section("", [*said, costs, Notes(plan.notes)]),
         Section("What limits it", limits, BOTH),
         Section("", [longest]),

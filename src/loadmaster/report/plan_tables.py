@@ -15,55 +15,51 @@ from loadmaster.report.figures import (
     link_text,
     memory_use,
 )
-from loadmaster.report.text import NOTHING, comma, excess, percent, plural, shortened
+from loadmaster.report.text import NOTHING, percent, plural, shortened
 from loadmaster.report.timeline import TimeUnit, largest
-from loadmaster.report.view import Line, Marked, Part, Row, Shaded, Share, Table, first_rows
+from loadmaster.report.view import Line, Part, Share, Table, first_rows
 from loadmaster.targets.hardware import Memory
 from loadmaster.workloads.job import MiniBatch, NetworkTiming
 
-PEAK_ROWS, CUT_ROWS = 30, 200
+PEAK_ROWS, TRAFFIC_ROWS, CUT_ROWS = 30, 60, 200
 
 
 def networks(plan: PlanRecord) -> Table:
-    """Make a table of the networks, with their colours in the charts."""
+    """Make a table of the networks."""
     return Table(
         [
             {
-                "Network": Marked(n.name, number),
+                "Network": n.name,
                 "+Source": n.source,
                 ">Operators": f"{len(n.operators):,}",
                 ">MACs": format_count(n.macs),
                 "Precision": n.precision,
                 ">Batch": str(n.batch),
                 ">Mini-batches": str(n.mini_batches),
-                "+Unknown operators": comma(sorted(set(n.unknown))),
             }
-            for number, n in enumerate(plan.networks)
+            for n in plan.networks
         ],
         width=24,
     )
 
 
 def memories(plan: PlanRecord) -> Table:
-    """Make a table of traffic and peak of each shared memory against their bounds."""
-    rows: list[Row] = []
-    for memory in plan.target.memories:
-        cost = plan.metrics.traffic.get(memory.name)
-        use = memory_use(plan, memory.name, memory.capacity)
-        rows.append(
+    """Make a table of the peak of each shared memory against its bound and its capacity."""
+    uses = [(m, memory_use(plan, m.name, m.capacity)) for m in plan.target.memories]
+    return Table(
+        [
             {
                 "Memory": memory.name,
                 "+Link": link_text(memory),
-                "+>Traffic": format_bytes(cost.value) if cost else NOTHING,
-                "+>Compulsory": format_bytes(cost.lower_bound) if cost else NOTHING,
-                "+>Distance": excess(cost.value, cost.lower_bound) if cost else NOTHING,
                 ">Peak": format_bytes(use.peak),
                 ">Lower bound": format_bytes(use.lower_bound),
                 ">Capacity": format_bytes(use.capacity),
                 ">Used": Share(use.peak / use.capacity if use.capacity else 0.0),
             }
-        )
-    return Table(rows, width=24)
+            for memory, use in uses
+        ],
+        width=24,
+    )
 
 
 def cores(plan: PlanRecord) -> Table:
@@ -72,7 +68,7 @@ def cores(plan: PlanRecord) -> Table:
     jobs: dict[str, list[PlannedJob]] = defaultdict(list)
     for job in plan.jobs:
         jobs[job.core].append(job)
-    rows: list[Row] = []
+    rows = []
     for core in plan.target.cores:
         mine = jobs[core.name]
         computing = plan.metrics.utilisation.get(core.name, Rate(0.0, 1.0))
@@ -102,7 +98,7 @@ def by_operator(job: PlannedJob) -> str:
     return f"{job.operators[0]} ({job.kind}) of {job.network}"
 
 
-def job_times(plan: PlanRecord, group: Callable[[PlannedJob], str]) -> list[Row]:
+def job_times(plan: PlanRecord, group: Callable[[PlannedJob], str]) -> list[dict[str, str]]:
     """Make a row of each group of jobs, the longest first: their seconds, as a share of the cores'
     busy time, and the share of the arrays' peak that they reach meanwhile."""
     machine = {core.name: core for core in plan.target.cores}
@@ -129,18 +125,18 @@ def job_times(plan: PlanRecord, group: Callable[[PlannedJob], str]) -> list[Row]
 
 def buffers(plan: PlanRecord) -> Table:
     """Make a table of the peak use of each private buffer, and the first job at the peak."""
-    rows: list[Row] = []
+    rows = []
     whole = plan.metrics.makespan.value or 1.0
     for core in plan.target.cores:
         if core.buffer:
             alive = bytes_alive(allocations_of(plan, core.name))
             peak, (instant, _, most) = memory_use(plan, core.name, core.buffer).peak, largest(alive)
             mean = sum(held * (end - start) for start, end, held in alive) / whole
-            during = [
+            during = (
                 job.name
                 for job in plan.jobs
                 if most and job.core == core.name and job.start <= instant < job.end
-            ]
+            )
             rows.append(
                 {
                     "Core": core.name,
@@ -148,7 +144,7 @@ def buffers(plan: PlanRecord) -> Table:
                     ">Peak": format_bytes(peak),
                     "Peak of buffer": Share(peak / core.buffer),
                     "Mean over the makespan": Share(mean / core.buffer),
-                    "Fullest during": comma(during[:1]),
+                    "Fullest during": next(during, NOTHING),
                 }
             )
     return Table(rows)
@@ -163,7 +159,7 @@ def peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[Part]:
     if not live:
         return [Line(f"Nothing is ever kept in {memory.name}.")]
     tensors = {tensor.name: tensor for tensor in plan.tensors}
-    rows: list[Row] = [
+    rows = [
         {
             "Tensor": a.tensor,
             "Network": tensors[a.tensor].network,
@@ -173,46 +169,27 @@ def peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[Part]:
             ">Lifetime": unit.span(a.start, a.end),
             "Producer": tensors[a.tensor].producer or "there from the start",
         }
-        for a in live[:PEAK_ROWS]
+        for a in live
     ]
-    rest = live[PEAK_ROWS:]
-    more = (
-        f"{plural(len(rest), 'smaller buffer')} with {format_bytes(sum(a.bytes for a in rest))} in"
-        " all are not listed."
-    )
     said = (
         f"At {unit.text(instant)}, {plural(len(live), 'buffer')} hold {format_bytes(held)} of"
         f" {memory.name}."
     )
-    return [Line(said), Table(rows, more if rest else "")]
+    return [Line(said), first_rows(rows, PEAK_ROWS, "smaller buffer")]
 
 
 def traffic(plan: PlanRecord) -> Table:
-    """Make a table of bytes moved from each place (rows) to each other (columns), darker with more
-    bytes."""
+    """Make a table of bytes moved from each place to each other, most bytes first."""
     moved: Counter[tuple[str, str]] = Counter()
     for move in plan.transfers:
         moved[move.source, move.destination] += move.bytes
-    known = [m.name for m in plan.target.memories] + [c.name for c in plan.target.cores]
-    places = dict.fromkeys([*known, *(place for way in moved for place in way)])
-    sources = [place for place in places if any(moved[place, other] for other in places)]
-    to = [place for place in places if any(moved[source, place] for source in sources)]
-    most = max(moved.values(), default=1)
-    rows: list[Row] = []
-    for source in sources:
-        sizes = {place: moved[source, place] for place in to}
-        cells = {
-            f">{place}": Shaded(format_bytes(size) if size else NOTHING, size / most)
-            for place, size in sizes.items()
-        }
-        total = format_bytes(sum(sizes.values()))
-        rows.append({"From \\ to": source, **cells, ">Total": total})
-    totals = {f">{place}": sum(moved[each, place] for each in sources) for place in to}
-    totals[">Total"] = sum(totals.values())
-    rows.append(
-        {"From \\ to": "Total"} | {head: format_bytes(size) for head, size in totals.items()}
-    )
-    return Table(rows)
+    total = moved.total()
+    rows = [
+        {"From": source, "To": to, ">Bytes": format_bytes(size), "Share": Share(size / total)}
+        for (source, to), size in moved.most_common()
+        if size
+    ]
+    return first_rows(rows, TRAFFIC_ROWS, "way with fewer bytes")
 
 
 def energy(plan: PlanRecord) -> Table:
@@ -223,27 +200,25 @@ def energy(plan: PlanRecord) -> Table:
     for job in plan.jobs:
         inside[job.core] += job.energy
     whole = metrics.energy.value
-    rows: list[Row] = [
-        {
-            "Memory or core": place,
-            ">Arithmetic and array": format_joules(inside[place]),
-            ">Bytes in and out": format_joules(taken - inside[place]),
-            ">Energy": format_joules(taken),
-            "Share": Share(taken / (whole or 1.0)),
-        }
+    places = [
+        (place, format_joules(inside[place]), format_joules(taken - inside[place]), taken)
         for place, taken in metrics.energy_by.items()
     ]
     if plan.target.static_power:
         static = whole - sum(metrics.energy_by.values())
-        rows.append(
-            dict.fromkeys(rows[0], "")
-            | {
-                "Memory or core": "static power",
-                ">Energy": format_joules(static),
-                "Share": Share(static / (whole or 1.0)),
+        places.append(("static power", "", "", static))
+    return Table(
+        [
+            {
+                "Memory or core": place,
+                ">Arithmetic and array": array,
+                ">Bytes in and out": moved,
+                ">Energy": format_joules(taken),
+                "Share": Share(taken / (whole or 1.0)),
             }
-        )
-    return Table(rows)
+            for place, array, moved, taken in places
+        ]
+    )
 
 
 def cut_operators(cuts: Cuts) -> Table:
@@ -267,11 +242,10 @@ def mini_batches(batches: Iterable[MiniBatch], timings: Iterable[NetworkTiming])
     """Make a table of the mini-batches with a release time or a deadline, and whether it is met,
     those that miss it first."""
     deadlines = {timing.network: timing.deadline for timing in timings}
-    rows: list[Row] = []
+    rows = []
     for batch in sorted(batches, key=lambda batch: not batch.missed):
         if batch.network in deadlines:
             due = deadlines[batch.network]
-            met = "missed" if batch.missed else "met"
             rows.append(
                 {
                     "Network": batch.network,
@@ -279,7 +253,7 @@ def mini_batches(batches: Iterable[MiniBatch], timings: Iterable[NetworkTiming])
                     ">Released": format_seconds(batch.release),
                     ">Latency": format_seconds(batch.latency),
                     ">Deadline": "" if due is None else format_seconds(due),
-                    "": "" if due is None else met,
+                    "": "" if due is None else "missed" if batch.missed else "met",
                 }
             )
     return Table(rows, limit=8, width=24)

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadmaster.core.units import format_bytes, format_seconds
-from loadmaster.report.text import NOTHING
-from loadmaster.report.timeline import curve_of_bytes
+from loadmaster.report.text import NOTHING, SIZES
 from loadmaster.report.view import (
     BOTH,
     TERMINAL,
+    Axis,
     Curve,
     Figure,
     Figures,
@@ -22,6 +22,7 @@ from loadmaster.report.view import (
     Row,
     Scatter,
     Section,
+    Shape,
     Table,
     first_rows,
 )
@@ -103,14 +104,15 @@ def _bytes(value: int | None) -> str:
 
 def _memory(result: Mapping[str, Any], kernels: Sequence[Mapping[str, Any]]) -> Curve:
     """Draw the planned bytes of fast memory over the kernels of a step, under the budget."""
-    steps = [(k, k + 1, row["fast_bytes"]) for k, row in enumerate(kernels)]
-    return curve_of_bytes(
-        "planned fast memory",
-        steps,
-        lambda k: {name: kernels[k][name] for name in ("kernel", "operator")},
-        "kernel, in the order in which they run",
-        result["budget"],
-    )
+    tips = [{name: row[name] for name in ("kernel", "operator")} for row in kernels]
+    shapes = [
+        Shape(k, k + 1, 0, row["fast_bytes"], tip.copy)
+        for k, (row, tip) in enumerate(zip(kernels, tips, strict=True))
+    ]
+    budget = result["budget"]
+    limit = None if budget is None else (budget, f"budget {format_bytes(budget)}")
+    axis = Axis(len(kernels), label="kernel, in the order in which they run")
+    return Curve("", "planned fast memory", shapes, SIZES, limit, axis=axis)
 
 
 def _kernel_chart(rows: Sequence[Mapping[str, Any]]) -> Scatter:

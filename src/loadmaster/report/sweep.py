@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Any
 
 from loadmaster.core.units import (
     format_bandwidth,
@@ -18,11 +20,10 @@ from loadmaster.planning.sweep.axes import Axis
 from loadmaster.planning.sweep.design_space import Sweep
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.text import ENERGIES, NOTHING, TIMES, largest_unit, percent, plural
+from loadmaster.report.text import ENERGIES, NOTHING, TIMES, percent, plural
 from loadmaster.report.view import (
     BOTH,
     TERMINAL,
-    Cell,
     Figure,
     Figures,
     Line,
@@ -30,11 +31,11 @@ from loadmaster.report.view import (
     Notes,
     Page,
     Path,
-    Row,
     Scatter,
     Section,
-    Shaded,
     Table,
+    pairs,
+    table,
 )
 from loadmaster.targets.hardware import Style, Target
 
@@ -65,21 +66,19 @@ _FRONT_HINT = (
 def sweep_page(sweep: Sweep) -> Page:
     """Make the page of a sweep: what to build, Pareto fronts, throughput over the axes, and what it
     all rests on."""
-    networks: list[Row] = [
-        {
-            "Network": n.name,
-            "Precision": n.precision,
-            ">Batch": str(n.batch),
-            ">MACs": format_count(n.macs),
-            ">Weights": format_bytes(n.weight_bytes),
-        }
-        for n in sweep.networks
-    ]
-    options: list[Row] = [
-        {"Option": name, ">Value": str(sweep.options[key])}
+    heads = "Network", "Precision", ">Batch", ">MACs", ">Weights"
+    networks = table(
+        heads,
+        (
+            (n.name, n.precision, str(n.batch), format_count(n.macs), format_bytes(n.weight_bytes))
+            for n in sweep.networks
+        ),
+    )
+    options = pairs(
+        (name, str(sweep.options[key]))
         for key, name in _OPTIONS.items()
         if sweep.options.get(key) not in (None, {})
-    ]
+    )
     varied = f"Varied: {', '.join(map(axis_title, sweep.axes))}; all else as below."
     machine = Line(f"{sweep.target.description}. {varied}", "hint")
     name = f"{', '.join(network.name for network in sweep.networks)} on {sweep.target.name}"
@@ -89,12 +88,11 @@ def sweep_page(sweep: Sweep) -> Page:
         Section("", [Line(name)], (TERMINAL,)),
         Section("", [Figures(_chosen(sweep)), Line(costs, "strong"), notes]),
         Section("Time over area", [Line(_FRONT_HINT, "hint"), _front_chart(sweep)]),
-        Section("Energy over time", [_energy_chart(sweep)]),
-        Section("Throughput over the axes", [_throughput(sweep)]),
+        Section("Energy over time", [_scatter(sweep, "makespan", "energy")]),
         Section("Points", [points(sweep)], BOTH),
-        Section("Networks", [Table(networks)]),
+        Section("Networks", [networks]),
         Section("The machine that was varied", [machine, *machine_tables(sweep.target)]),
-        Section("How points were planned", [Table(options)]),
+        Section("How points were planned", [options]),
         Section("", [notes, Line(costs)], (TERMINAL,)),
     ]
     return Page(name, "What other machines would be worth", lambda: sections)
@@ -106,12 +104,11 @@ def _chosen(sweep: Sweep) -> list[Figure]:
     if not planned:
         return []
     best = sweep.smallest()
-    chosen = {
-        **({} if best is None else {"Least area within the limits": best}),
-        "Fastest": min(planned, key=lambda p: (p.makespan, p.area)),
-        "Least area": min(planned, key=lambda p: (p.area, p.makespan)),
-        "Least energy": min(planned, key=lambda p: (p.energy, p.area)),
-    }
+    best, orders = sweep.smallest(), {"Fastest": ("makespan", "area")}
+    orders |= {"Least area": ("area", "makespan"), "Least energy": ("energy", "area")}
+    chosen = {} if best is None else {"Least area within the limits": best}
+    for name, fields in orders.items():
+        chosen[name] = min(planned, key=attrgetter(*fields))
     figures = []
     for name, point in chosen.items():
         shown = _figures(sweep, point)
@@ -120,94 +117,59 @@ def _chosen(sweep: Sweep) -> list[Figure]:
     return figures
 
 
-def _marks(sweep: Sweep, x: str, y: str, scales: tuple[float, float]) -> list[Mark]:
-    """Make a point for each plan, of two of its fields; those of no front are hollow."""
-    fronts = sweep.fronts()
-    marks = []
-    for number, (group, front) in enumerate(fronts.items()):
+def _scatter(sweep: Sweep, x: str, y: str, **more: Any) -> Scatter:
+    """Draw two fields of every plan; those of no front are hollow, and makespans have their
+    bounds."""
+    marks, names = [], []
+    for number, front in enumerate(sweep.fronts().values()):
+        at = labels(sweep, front[0])
+        names.append(", ".join(at[axis_title(a)] for a in sweep.axes if a.name in sweep.free))
         for point in sweep.points:
-            if point.planned and sweep.group(point) == group:
+            if point.planned and sweep.group(point) == sweep.group(front[0]):
                 shown = _figures(sweep, point)
-                facts = {key.lstrip("+>"): shown[key] for key in _TOLD}
-                optimal = point.status == "optimal"
                 gap = shown[">gap"]
+                facts = {key.lstrip("+>"): shown[key] for key in _TOLD}
                 marks.append(
                     Mark(
-                        (getattr(point, x) or 0.0) / scales[0],
-                        (getattr(point, y) or 0.0) / scales[1],
-                        ", ".join(labels(sweep, point).values()),
-                        facts | {"distance": gap if optimal else f"{gap} above the bound"},
+                        getattr(point, x) or 0.0,
+                        getattr(point, y) or 0.0,
+                        where(sweep, point),
+                        facts | {"above the bound": gap},
                         number,
                         hollow=point not in front,
-                        bound=(point.lower_bound or 0.0) / scales[1] if y == "makespan" else None,
+                        bound=point.lower_bound if y == "makespan" else None,
                     )
                 )
-    return marks
-
-
-def _most(sweep: Sweep, field: str) -> float:
-    return max((getattr(p, field) or 0.0 for p in sweep.points if p.planned), default=1.0)
-
-
-def _group_names(sweep: Sweep) -> list[str]:
-    """Name the fronts, if there are several."""
-    free = [axis_title(axis) for axis in sweep.axes if axis.name in sweep.free]
-    found = [labels(sweep, front[0]) for front in sweep.fronts().values()]
-    return [", ".join(at[title] for title in free) for at in found if len(found) > 1]
+    titles = {"area": "area (mm2, estimated)"}
+    units = {"makespan": TIMES, "energy": ENERGIES}
+    return Scatter(
+        "",
+        titles.get(x, x),
+        y,
+        marks,
+        groups=names if len(names) > 1 else (),
+        units=(units.get(x, ()), units[y]),
+        **more,
+    )
 
 
 def _front_chart(sweep: Sweep) -> Scatter:
     """Draw makespan over area with its bound, a line for each front, and the limit."""
     planned = [point for point in sweep.points if point.planned]
-    most = _most(sweep, "makespan")
-    scale, unit = largest_unit(most, TIMES)
+    most = max((point.makespan or 0.0 for point in planned), default=1.0)
     longest = sweep.limits.seconds(min((p.frames for p in planned), default=1))
-    paths = []
-    for number, front in enumerate(sweep.fronts().values()):
-        best = staircase([(p.area, (p.makespan or 0.0) / scale) for p in front])
-        paths.append(Path(best, number))
     limit = None
     if longest is not None and longest < _FAR * most:
-        limit = longest / scale, f"limit {format_seconds(longest)}"
-    return Scatter(
-        "",
-        "area (mm2, estimated)",
-        f"makespan ({unit})",
-        _marks(sweep, "area", "makespan", (1.0, scale)),
-        paths,
-        _group_names(sweep),
-        limit=limit,
-        remark=(
-            "Filled: on the front of area, makespan and energy. Hollow: another point has less of"
-            " one and no more of the others."
-        ),
-        height=400,
+        limit = longest, f"limit {format_seconds(longest)}"
+    remark = (
+        "Filled: on the front of area, makespan and energy. Hollow: another point has less of one"
+        " and no more of the others."
     )
-
-
-def _energy_chart(sweep: Sweep) -> Scatter:
-    """Draw energy over makespan, of the same points."""
-    seconds, time = largest_unit(_most(sweep, "makespan"), TIMES)
-    joules, energy = largest_unit(_most(sweep, "energy"), ENERGIES)
-    marks = _marks(sweep, "makespan", "energy", (seconds, joules))
-    names = f"makespan ({time})", f"energy ({energy})"
-    return Scatter("", *names, marks, groups=_group_names(sweep))
-
-
-def _throughput(sweep: Sweep) -> Table:
-    """Make a table of throughput over the axes, darker with more: the first axis across, the others
-    down."""
-    across, top = sweep.axes[0], _most(sweep, "throughput") or 1.0
-    heads = [f">{axis_title(across)} {label}" for label in across.labels()]
-    found: dict[tuple[str, ...], dict[str, Cell]] = {}
-    for point in sweep.points:
-        at = labels(sweep, point)
-        head = f">{axis_title(across)} {at.pop(axis_title(across))}"
-        row = found.setdefault(tuple(at.values()), {**at, **dict.fromkeys(heads, NOTHING)})
-        rate = point.throughput or 0.0
-        shown = _figures(sweep, point)[">throughput"]
-        row[head] = Shaded(shown, rate / top) if point.planned else "no plan"
-    return Table(list(found.values()))
+    paths = [
+        Path(staircase([(p.area, p.makespan or 0.0) for p in front]), number)
+        for number, front in enumerate(sweep.fronts().values())
+    ]
+    return _scatter(sweep, "area", "makespan", paths=paths, limit=limit, remark=remark)
 
 
 def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -223,20 +185,19 @@ def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 def points(sweep: Sweep) -> Table:
     """Make a table of the figures of every point, with a mark at those of the Pareto fronts of
     area, makespan and energy."""
-    fronts = sweep.fronts()
-    rows: list[Row] = []
-    for point in sweep.points:
-        met = "yes" if sweep.limits.met_by(point) else "no"
-        mark = "*" if point.planned and point in fronts[sweep.group(point)] else ""
-        rows.append(
+    met = sweep.limits.met_by
+    on_fronts = [point for front in sweep.fronts().values() for point in front]
+    return Table(
+        [
             {
                 **{f">{title}": label for title, label in labels(sweep, point).items()},
                 **_figures(sweep, point),
-                **({"within limits": met} if sweep.limits else {}),
-                "front": mark,
+                **({"within limits": "yes" if met(point) else "no"} if sweep.limits else {}),
+                "front": "*" * (point in on_fronts),
             }
-        )
-    return Table(rows)
+            for point in sweep.points
+        ]
+    )
 
 
 def axis_title(axis: Axis) -> str:
@@ -265,19 +226,14 @@ def _figures(sweep: Sweep, point: DesignPoint) -> dict[str, str]:
     """The figures of a point by the heads of their columns."""
     shown = dict.fromkeys(_FIGURES, NOTHING)
     shown |= {">area": format_area(point.area), ">makespan": point.status}
-    if (
-        point.makespan is not None
-        and point.lower_bound is not None
-        and point.throughput is not None
-        and point.traffic_bytes is not None
-    ):
+    if point.planned:
         optimal = point.status == "optimal"
         shown |= {
-            ">makespan": format_seconds(point.makespan),
-            "+>lower bound": format_seconds(point.lower_bound),
+            ">makespan": format_seconds(point.makespan or 0.0),
+            "+>lower bound": format_seconds(point.lower_bound or 0.0),
             ">gap": "optimal" if optimal else percent(point.gap or 0.0),
-            ">throughput": format_rate(point.throughput, rate_unit(sweep.precisions)),
-            "+>traffic": format_bytes(point.traffic_bytes),
+            ">throughput": format_rate(point.throughput or 0.0, rate_unit(sweep.precisions)),
+            "+>traffic": format_bytes(point.traffic_bytes or 0),
             ">energy": format_joules(point.energy or 0.0),
         }
     return shown
@@ -324,7 +280,7 @@ def machine_tables(target: Target) -> list[Table]:
     """Make the tables of a target's memories and cores, with what the cost model takes them to
     cost."""
     rates = energy_rates(target)
-    memories: list[Row] = [
+    memories = [
         {
             "Memory": m.name,
             ">Capacity": format_bytes(m.capacity),
@@ -334,7 +290,7 @@ def machine_tables(target: Target) -> list[Table]:
         }
         for m, price in zip(target.memories, rates.memories, strict=False)
     ]
-    cores: list[Row] = [
+    cores = [
         {
             "Core": core.name,
             "Dataflow": str(core.style),

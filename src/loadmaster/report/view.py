@@ -8,10 +8,10 @@ Names in records are as they were read from files; the printers escape them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadmaster.report.text import excess, percent, plural
+from loadmaster.report.text import NOTHING, Units, excess, percent, plural
 
 _TALL = 1.6
 """Ratio to the peak up to which a capacity is drawn."""
@@ -23,9 +23,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Chart(Part):
-    """A part that only pages and notebooks draw."""
+    """A part that only pages and notebooks draw, with a remark below it; over an axis of its own,
+    if it does not share that of the page."""
 
     title: str
+    remark: str = field(default="", kw_only=True)
+    axis: Axis | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -40,41 +43,26 @@ class Figure:
     upper: bool = False
 
 
-def bounded(name: str, value: float, bound: float, shown: Callable[[float], str]) -> Figure:
-    """Make a figure of a cost and its lower bound."""
+def bounded(name: str, value: float | None, bound: float, shown: Callable[[float], str]) -> Figure:
+    """Make a figure of a cost, if one was found, and its lower bound."""
+    if value is None:
+        return Figure(name, NOTHING, shown(bound))
     return Figure(name, shown(value), shown(bound), excess(value, bound))
 
 
-@dataclass(frozen=True)
-class Share:
-    """A share in a table: a bar and its percentage."""
+class Share(str):
+    """A share in a table: its percentage, which pages show with a bar."""
 
     value: float
 
-    @property
-    def text(self) -> str:
-        """The percentage."""
-        return percent(self.value)
+    def __new__(cls, value: float) -> Share:
+        """Format the share."""
+        made = super().__new__(cls, percent(value))
+        made.value = value
+        return made
 
 
-@dataclass(frozen=True)
-class Shaded:
-    """A text in a table over a colour that is the darker the larger ``share``."""
-
-    text: str
-    share: float
-
-
-@dataclass(frozen=True)
-class Marked:
-    """A name in a table with the colour of its shapes in charts."""
-
-    text: str
-    colour: int
-
-
-Cell = str | Share | Shaded | Marked
-Row = Mapping[str, Cell]
+Row = Mapping[str, str]
 """Cells by the heads of their columns."""
 
 
@@ -102,7 +90,7 @@ def first_rows(rows: Sequence[Row], limit: int, noun: str) -> Table:
     return Table(rows[:limit], f"and {plural(left_out, noun)}" * (left_out > 0))
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Make a table of rows without heads."""
     return Table([dict(zip(heads, row, strict=True)) for row in rows])
 
@@ -110,11 +98,6 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
 def pairs(rows: Iterable[tuple[str, str]]) -> Table:
     """Make a table of names and what is said of each."""
     return table(("", "~"), rows)
-
-
-def text_of(cell: Cell) -> str:
-    """Return what a cell says."""
-    return cell if isinstance(cell, str) else cell.text
 
 
 @dataclass(frozen=True)
@@ -192,16 +175,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Timeline(Chart):
-    """Lanes with what runs on them over time: that of lane k lies between the heights k and k + 1.
-
-    ``stacked``: intervals that overlap in a lane lie one above the other, over a time axis of their
-    own.
-    """
+    """Lanes with what runs on them over time: that of lane k lies between the heights k and k +
+    1."""
 
     lanes: Sequence[str]
     shapes: Sequence[Shape]
-    noun: str = "jobs"
-    stacked: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,15 +208,13 @@ class MemoryMap(Chart):
 class Curve(Chart):
     """An amount that changes in steps from 0 to the height of each, zero between them.
 
-    ``limit`` is a line with a name. ``along`` names the horizontal axis where it is not time.
+    It is drawn in the one of ``units`` that suits it, and ``limit`` as a line with its name.
     """
 
     label: str
     shapes: Sequence[Shape]
-    limit: float | None = None
-    limit_name: str = ""
-    along: str = ""
-    remark: str = ""
+    units: Units = ()
+    limit: tuple[float, str] | None = None
 
 
 def steps(amounts: Iterable[tuple[float, float, float]]) -> list[Shape]:
@@ -272,18 +248,17 @@ class Path:
 
 @dataclass(frozen=True)
 class Scatter(Chart):
-    """Points over two axes; ``groups`` names the colours, and ``limit`` is a horizontal line with
-    its name."""
+    """Points over two axes, each in the one of its ``units`` that suits them; ``groups`` names the
+    colours, and ``limit`` is a horizontal line with its name."""
 
     x: str
     y: str
     marks: Sequence[Mark]
     paths: Sequence[Path] = ()
     groups: Sequence[str] = ()
-    logarithmic: bool = False
+    units: tuple[Units, Units] = ((), ())
     limit: tuple[float, str] | None = None
-    remark: str = ""
-    height: int = 320
+    logarithmic: bool = False
 
 
 PAGE, TERMINAL, NOTEBOOK = "page", "terminal", "notebook"
