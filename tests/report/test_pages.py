@@ -179,7 +179,7 @@ def test_a_run_says_what_was_measured_of_whom():
     page = without_library(PAGES["run"]())
     for words in (
         "12.0 ms",
-        "predicted 11.0 ms",
+        "11.0 ms",
         "faster (0.40 to 0.60 of its time)",
         "needs CUDA",
         "equal bit for bit",

@@ -3,21 +3,16 @@ the peak, and what bands offer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
-from loadmaster.core.units import format_bytes
 from loadmaster.report.arena import arena_notes, arena_rows, front_table
 from loadmaster.report.packing import regions
 from loadmaster.report.view import (
     BOTH,
     Axis,
-    Figure,
-    Figures,
+    Json,
     Line,
     MemoryMap,
     Notes,
@@ -34,7 +29,7 @@ _TIME = (
 )
 
 
-def arena_page(figures: Mapping[str, Any], *placed: Placed) -> Page:
+def arena_page(figures: Json, *placed: Placed) -> Page:
     """Make the page of a plan of TFLM's arena.
 
     Parameters
@@ -44,15 +39,6 @@ def arena_page(figures: Mapping[str, Any], *placed: Placed) -> Page:
     placed
         Buffers before and with the plan, which are drawn.
     """
-    cards = [
-        Figure("Head before", format_bytes(figures["head_before"]), distance="as TFLM places it"),
-        Figure(
-            "Head",
-            format_bytes(figures["head"]),
-            distance=f"{figures['status']} for these buffers",
-        ),
-        Figure("Multiply-accumulates", f"x {figures['work']:.3f}", distance="of those before"),
-    ]
     peaks = (("before", figures["head_before"]), ("with the plan", figures["head"]))
     maps = [
         MemoryMap(name, regions(problem, addresses, np.arange(len(problem))), peak)
@@ -61,7 +47,6 @@ def arena_page(figures: Mapping[str, Any], *placed: Placed) -> Page:
     halves = " With bands two instants are an operator." if figures["bands"] else ""
     instants = f"An instant is an operator, those of a subgraph each time that it runs.{halves}"
     sections = [
-        Section("", [Figures(cards)]),
         Section("Memory over the operators", [Line(instants, "hint"), *maps]),
         Section("The plan", [pairs(arena_rows(figures)), Notes(list(arena_notes(figures)))], BOTH),
         Section("In bands", [front_table(figures["front"]), Line(_TIME, "hint")], BOTH),

@@ -45,11 +45,12 @@ PAPER = "#ffffff"
 CURVE = "#334e68"
 CAPACITY = "#b42318"
 _LEVELS = {
-    "peak": (INK, "dashed"),
-    "lower bound": ("#067647", "dotted"),
-    "capacity": (CAPACITY, "solid"),
+    "peak": (INK, "dashed", 6),
+    "lower bound": ("#067647", "dotted", 110),
+    "capacity": (CAPACITY, "solid", 250),
 }
-"""Colour and dash of the lines across a memory map."""
+"""Colour and dash of the lines across a memory map, and where their names begin: beside one another
+if lines lie on one another."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
 MAX_SHAPES = 3_000
 """The most rectangles in one chart; a screen has only a few thousand columns."""
@@ -100,7 +101,9 @@ def canvas(axis: Axis) -> Canvas:
     ends = start - margin, end + margin
     least = (end - start) / 1e7
     x_range = Model("Range1d", start=ends[0], end=ends[1], bounds=ends, min_interval=least)
-    return Canvas(axis, unit, x_range, _rule("height", FAINT, "dotted", 1))
+    return Canvas(
+        axis, unit, x_range, Model("Span", dimension="height", line_color=FAINT, line_dash="dotted")
+    )
 
 
 def legend_name(group: int) -> str:
@@ -133,12 +136,11 @@ def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
     height = 92 + count * max(16, min(40, 640 // max(1, count)))
     plot = _over_time(chart.title, height, on, _range(count, 0), "")
     plot["left"][0].update(
+        _THEME["Lanes"],
         ticker=Model("FixedTicker", ticks=[lane + 0.5 for lane in range(count)]),
         major_label_overrides={
             lane + 0.5: chart_text(clipped(name, 19)) for lane, name in enumerate(chart.lanes)
         },
-        major_tick_line_color=None,
-        axis_line_color=None,
     )
     plot["center"][1]["grid_line_color"] = None
 
@@ -157,9 +159,9 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
     there are too many."""
     most = 1.08 * chart.top
     size, unit = largest_unit(most / 2.16, SIZES)
-    levels = {f"{name} {format_bytes(n)}": (name, n) for name, n in chart.levels.items()}
     y_range = _range(0, most / size)
-    title = f"{chart.title}: {', '.join(levels)}"
+    levels = ", ".join(f"{name} {format_bytes(n)}" for name, n in chart.levels.items())
+    title = f"{chart.title}: {levels}"
     plot = _over_time(title, 380, on, y_range, f"address ({unit})", box="both")
 
     def columns(shape: Shape, group: Sequence[Shape]) -> Row:
@@ -173,13 +175,9 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
 
     groups = neighbours(chart.shapes, MAX_SHAPES, band_of(chart))
     said = _rectangles(plot, on, groups, columns)
-    for text, (name, n) in levels.items():
-        if n <= chart.top and (name == "peak" or n != chart.peak):
-            below = name == "lower bound" or n > 0.88 * most
-            crowded = any(0 < abs(n - other) < 0.05 * most for _, other in levels.values())
-            # Where names would lie on one another the peak's is left out: the title has it.
-            text = "" if name == "peak" and crowded else text
-            _level(plot, n / size, text, *_LEVELS[name], below=below)
+    for name, n in chart.levels.items():
+        if n <= chart.top:
+            _level(plot, n / size, f"{name} {format_bytes(n)}", *_LEVELS[name])
     return plot, said
 
 
@@ -191,7 +189,7 @@ def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     size, unit = _unit(most, chart.units)
     y_range = _range(0, 1.22 * most / size or 1.0)
     plot = _over_time(chart.title, 176, on, y_range, f"{chart.label}{unit and f' ({unit})'}")
-    plot["left"][0]["ticker"] = Model("BasicTicker", desired_num_ticks=3)
+    plot["left"][0]["ticker"] = Model("BasicTicker")
 
     def columns(step: Shape, _: Sequence[Shape]) -> Row:
         name = f"{step.high / size:.4g} {unit}".rstrip()
@@ -206,7 +204,7 @@ def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     _rectangles(plot, on, [[step] for step in shown], columns, mode="vline")
     if shown:
         points = outline([(step.start, step.end, step.high / size) for step in shown])
-        _glyph(plot, _points((on.unit.of(x), y) for x, y in points), "Step", line_color=CURVE)
+        _glyph(plot, _points((on.unit.of(x), y) for x, y in points), "Step")
     if chart.limit:
         _level(plot, limit / size, name, CAPACITY, "dashed")
     if len(shown) == len(chart.shapes):
@@ -319,13 +317,6 @@ def _range(start: float, end: float) -> Model:
     return Model("Range1d", start=start, end=end)
 
 
-def _rule(dimension: str, paint: str, dash: str, width: float, **more: Any) -> Model:
-    """Make a straight line across a chart."""
-    return Model(
-        "Span", dimension=dimension, line_color=paint, line_dash=dash, line_width=width, **more
-    )
-
-
 def _over_time(
     title: str, height: int, on: Canvas, y_range: Model, y_label: str, box: str = "width"
 ) -> Model:
@@ -335,11 +326,11 @@ def _over_time(
     plot = _framed(title, height, (on.x_range, y_range), (label, y_label))
     plot["toolbar_location"] = "above"
     plot["toolbar"]["tools"] += (
-        Model("PanTool", dimensions="width"),
+        Model("PanTool"),
         Model("ResetTool"),
         Model("BoxZoomTool", dimensions=box),
-        Model("WheelZoomTool", dimensions="width", modifiers={"ctrl": True}),
-        Model("CrosshairTool", overlay=on.cursor, visible=False),
+        Model("WheelZoomTool"),
+        Model("CrosshairTool", overlay=on.cursor),
     )
     return plot
 
@@ -394,7 +385,7 @@ def _rectangles(
         }
         tip = shape.tip() if alone else {}
         rows[number if alone else _MERGED_GROUP].append({**row, **more(shape, group), **tip})
-    for number in sorted(rows, key=lambda each: (each != _MERGED_GROUP, each < 0, each)):
+    for number in sorted(rows):
         mine = rows[number]
         drawn = _glyph(plot, _source(mine), "Quad")
         if 0 <= number < networks:
@@ -421,14 +412,7 @@ def _hover(plot: Model, drawn: Model, labels: Sequence[str], mode: str = "mouse"
     plot["toolbar"]["tools"].append(tool)
 
 
-def _level(plot: Model, at: float, text: str, paint: str, dash: str, below: bool = False) -> None:
-    """Draw a horizontal line with its name at the left end of the frame."""
-    name = Model(
-        "Label",
-        y=at,
-        y_offset=-3 if below else 3,
-        text=chart_text(text),
-        text_color=paint,
-        text_baseline="top" if below else "bottom",
-    )
-    plot["center"] += _rule("width", paint, dash, 1.25, location=at), name
+def _level(plot: Model, at: float, text: str, paint: str, dash: str, x: int = 6) -> None:
+    """Draw a horizontal line with its name above it, ``x`` pixels from the left."""
+    line = Model("Span", location=at, line_color=paint, line_dash=dash)
+    plot["center"] += line, Model("Label", x=x, y=at, text=chart_text(text), text_color=paint)

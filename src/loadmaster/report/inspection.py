@@ -27,8 +27,10 @@ from loadmaster.report.view import (
     TERMINAL,
     Axis,
     Curve,
+    Facts,
     Figure,
     Figures,
+    Json,
     Line,
     Mark,
     Notes,
@@ -79,7 +81,7 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
             Section(f"Operators by {'cost' if machine is None else 'time'}", [_operators(points)]),
         ]
 
-    def rows() -> Iterable[Mapping[str, Any]]:
+    def rows() -> Iterable[Json]:
         for op in graph.ops:
             yield {
                 "name": op.name,
@@ -164,13 +166,13 @@ def _figures(graph: Graph, alive: Alive) -> list[Figure]:
     """List operators, multiply-accumulates, and bytes by kind of tensor."""
     how = f"{graph.precision}, batch {graph.batch}"
     figures = [
-        Figure("Operators", f"{len(graph.ops):,}", distance=how),
+        Figure("Operators", f"{len(graph.ops):,}", how),
         Figure("Multiply-accumulates", format_count(graph.macs)),
     ]
     for kind in TensorKind:
         most = alive.at_peak if kind is TensorKind.ACTIVATION else ""
         size = format_bytes(graph.bytes_of(kind))
-        figures.append(Figure(f"Bytes of {kind}s", size, distance=most and f"at most {most}"))
+        figures.append(Figure(f"Bytes of {kind}s", size, most and f"at most {most}"))
     return figures
 
 
@@ -434,5 +436,5 @@ class Alive:
         remark = f"At most {self.at_peak}. Another order, or operators in bands, may need less."
         return Curve("", "activations", shapes, SIZES, remark=remark, axis=axis)
 
-    def _tip(self, step: tuple[float, float, float]) -> dict[str, str]:
+    def _tip(self, step: tuple[float, float, float]) -> Facts:
         return {"operator": self._of(self._during(step))}

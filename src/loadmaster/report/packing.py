@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -29,8 +28,10 @@ from loadmaster.report.view import (
     BOTH,
     DRAWN,
     Axis,
+    Facts,
     Figure,
     Figures,
+    Json,
     Line,
     MemoryMap,
     Page,
@@ -53,7 +54,7 @@ def packing_page(
     answer: Allocation | BankAllocation,
     problem: Problem | None = None,
     beyond: Allocation | None = None,
-    arena: Mapping[str, Any] | None = None,
+    arena: Json | None = None,
 ) -> Page:
     """Make the page of a packing in one memory or in several.
 
@@ -96,7 +97,7 @@ def packing_page(
             Section("What makes the peak", _reasons(answer, arena or {}), BOTH),
         ]
 
-    def rows() -> Iterable[Mapping[str, Any]]:
+    def rows() -> Iterable[Json]:
         for at, offset in enumerate([] if answer.offsets is None else answer.offsets.tolist()):
             home = {} if homes is None else {"memory": homes[at]}
             yield {"buffer": at, **home, "offset": offset}
@@ -146,11 +147,11 @@ def _figures(answer: Allocation | BankAllocation) -> list[Figure]:
             room = "" if bank.capacity is None else f"of {format_bytes(bank.capacity)}, "
             holds = room + plural(0 if packed.offsets is None else len(packed.offsets), "buffer")
             peak = exact_bytes(packed.peak or 0)
-            figures.append(Figure(f"Peak of {bank.name}", peak, distance=holds))
+            figures.append(Figure(f"Peak of {bank.name}", peak, holds))
     return figures
 
 
-def _reasons(answer: Allocation | BankAllocation, arena: Mapping[str, Any]) -> list[Part]:
+def _reasons(answer: Allocation | BankAllocation, arena: Json) -> list[Part]:
     """Say what makes the peak of an arena of TFLM's."""
     if isinstance(answer, BankAllocation) or "peaks" not in arena:
         return []
@@ -178,7 +179,7 @@ def regions(problem: Problem, offsets: Ints, members: Ints) -> list[Shape]:
     low, high = (offsets[owners] + end[mine] for end in (parts.low, parts.high))
     columns = (parts.lower[mine], parts.upper[mine], low, high, owners)
 
-    def tip(buffer: int) -> dict[str, str]:
+    def tip(buffer: int) -> Facts:
         return {"name": problem.name(buffer)}
 
     return [

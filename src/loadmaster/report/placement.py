@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -33,8 +32,10 @@ from loadmaster.report.view import (
     DRAWN,
     Axis,
     Curve,
+    Facts,
     Figure,
     Figures,
+    Json,
     Legend,
     Line,
     Mark,
@@ -65,7 +66,7 @@ _HINT = (
 
 def placement_page(
     plan: MemoryPlan,
-    shown: Mapping[str, Any] = MappingProxyType({}),
+    shown: Json = MappingProxyType({}),
     explained: Mapping[str, Sequence[Stretch]] = MappingProxyType({}),
 ) -> Page:
     """Make the page of a placement.
@@ -105,7 +106,7 @@ def placement_page(
             Section("Slowdown over fast memory", _slowdowns(plan, shown.get("curve", ())), BOTH),
         ]
 
-    def rows() -> Iterable[Mapping[str, Any]]:
+    def rows() -> Iterable[Json]:
         for tensor in plan.as_json()["tensors"]:
             named = {key: tensor[key] for key in ("name", "kind", "bytes")}
             for stay in tensor["fast"] or [{"start": None, "end": None, "offset": None}]:
@@ -130,15 +131,14 @@ def _figures(plan: MemoryPlan) -> list[Figure]:
     # Both memories are read at once, so that a placement can beat everything fast.
     faster = ", as both memories are read at once" if plan.slowdown < 1 else ""
     most = f"in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)"
-    rest = (
-        ("Slowdown", f"{plan.slowdown:.3f} x", f"over everything fast{faster}"),
-        ("All fast", format_seconds(fast), f"takes {format_bytes(plan.sequence.peak_bytes)}"),
-        ("All slow", format_seconds(slow) if np.isfinite(slow) else "not possible", ""),
-        ("Fast memory", format_bytes(plan.peak_fast), most),
-        ("Moved", format_bytes(plan.moved_bytes), plural(len(moves), "move")),
-    )
-    figures = [Figure(name, value, distance=said) for name, value, said in rest]
-    return [bounded("Time", plan.seconds, plan.lower_bound, format_seconds), *figures]
+    return [
+        bounded("Time", plan.seconds, plan.lower_bound, format_seconds),
+        Figure("Slowdown", f"{plan.slowdown:.3f} x", f"over everything fast{faster}"),
+        Figure("All fast", format_seconds(fast), f"takes {format_bytes(plan.sequence.peak_bytes)}"),
+        Figure("All slow", format_seconds(slow) if np.isfinite(slow) else "not possible"),
+        Figure("Fast memory", format_bytes(plan.peak_fast), most),
+        Figure("Moved", format_bytes(plan.moved_bytes), plural(len(moves), "move")),
+    ]
 
 
 def totals(plan: MemoryPlan) -> Table:
@@ -220,7 +220,7 @@ def _memory_map(plan: MemoryPlan) -> MemoryMap:
     """Make the map of the fast memory, with a colour for each kind of tensor."""
     at, tensors = _starts(plan), plan.sequence.tensors
 
-    def tip(stay: Stay) -> dict[str, str]:
+    def tip(stay: Stay) -> Facts:
         kernels = f"{stay.start} to {stay.end - 1}"
         return _tip(tensors[stay.tensor]) | {"kernels": kernels}
 
@@ -238,7 +238,7 @@ def _memory_map(plan: MemoryPlan) -> MemoryMap:
     return MemoryMap("fast memory", shapes, plan.peak_fast, None, plan.limit)
 
 
-def _tip(tensor: StoredTensor) -> dict[str, str]:
+def _tip(tensor: StoredTensor) -> Facts:
     return {"name": tensor.name, "kind": tensor.kind.value, "bytes": format_bytes(tensor.bytes)}
 
 
@@ -267,7 +267,7 @@ def _copies(plan: MemoryPlan) -> Timeline:
     return Timeline("Copies" if shapes else "No copies", _LANES, shapes)
 
 
-def _slowdowns(plan: MemoryPlan, curve: Iterable[Mapping[str, Any]]) -> list[Part]:
+def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[Part]:
     """Draw and list time relative to everything fast over the limit, with the lower bound."""
     rows, marks, fast = [], [], plan.all_fast_seconds
     for point in curve:
@@ -312,7 +312,7 @@ def _explanation(stored: StoredTensor, stretches: Iterable[Stretch]) -> list[Par
     return [Line(name), replace(table(heads, rows), rest=rent)] if rows else []
 
 
-def _sizing(plan: MemoryPlan, shown: Mapping[str, Any]) -> Line:
+def _sizing(plan: MemoryPlan, shown: Json) -> Line:
     """Describe the smallest fast memory that is enough, and the size that is proven too small."""
     if "max_slowdown" not in shown:
         return Line("")

@@ -27,7 +27,7 @@ from loadmaster.report.figures import (
 )
 from loadmaster.report.text import BANDWIDTHS, TIMES, comma, shortened
 from loadmaster.report.timeline import first_free_lines
-from loadmaster.report.view import Axis, Curve, MemoryMap, Shape, Timeline, steps
+from loadmaster.report.view import Axis, Curve, Facts, MemoryMap, Shape, Timeline, steps
 from loadmaster.targets.hardware import Memory
 
 
@@ -73,7 +73,7 @@ def schedule(plan: PlanRecord, axis: Axis) -> Timeline:
     return Timeline("Schedule", names, shapes)
 
 
-def _copy_tip(move: PlannedTransfer) -> dict[str, str]:
+def _copy_tip(move: PlannedTransfer) -> Facts:
     return {
         "name": move.tensor,
         "copy": f"{move.source} to {move.destination}",
@@ -82,7 +82,7 @@ def _copy_tip(move: PlannedTransfer) -> dict[str, str]:
     }
 
 
-def _job_tip(job: PlannedJob) -> dict[str, str]:
+def _job_tip(job: PlannedJob) -> Facts:
     length = job.end - job.start
     computing, stalled = job.compute, max(0.0, length - job.compute)
     return {
@@ -131,7 +131,7 @@ def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:
     use = memory_use(plan, memory.name, memory.capacity)
     tensors = {tensor.name: tensor for tensor in plan.tensors}
 
-    def tip(name: str) -> dict[str, str]:
+    def tip(name: str) -> Facts:
         tensor = tensors[name]
         return {
             "name": tensor.name,
@@ -159,7 +159,7 @@ def stack_chart(stack: Stack, axis: Axis) -> Timeline:
     """Make a lane for each operator of a stack, and in it every band from when it is written to
     when it is last read: those that overlap lie one above the other."""
 
-    def tip(band: Band) -> dict[str, str]:
+    def tip(band: Band) -> Facts:
         return {
             "name": band.tensor.name,
             "piece": piece(band.job),

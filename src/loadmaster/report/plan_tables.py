@@ -15,7 +15,7 @@ from loadmaster.report.figures import (
     link_text,
     memory_use,
 )
-from loadmaster.report.text import NOTHING, percent, plural, shortened
+from loadmaster.report.text import percent, plural, shortened
 from loadmaster.report.timeline import TimeUnit, largest
 from loadmaster.report.view import Line, Part, Share, Table, first_rows
 from loadmaster.targets.hardware import Memory
@@ -45,21 +45,30 @@ def networks(plan: PlanRecord) -> Table:
 
 def memories(plan: PlanRecord) -> Table:
     """Make a table of the peak of each shared memory against its bound and its capacity."""
-    uses = [(m, memory_use(plan, m.name, m.capacity)) for m in plan.target.memories]
-    return Table(
-        [
+    return _uses(plan, [(m.name, link_text(m), m.capacity) for m in plan.target.memories])
+
+
+def buffers(plan: PlanRecord) -> Table:
+    """Make a table of the peak use of each private buffer."""
+    return _uses(plan, [(c.name, "private", c.buffer) for c in plan.target.cores if c.buffer])
+
+
+def _uses(plan: PlanRecord, held: Iterable[tuple[str, str, int]]) -> Table:
+    """Make a table of memories by name, link and capacity."""
+    rows = []
+    for name, link, capacity in held:
+        use = memory_use(plan, name, capacity)
+        rows.append(
             {
-                "Memory": memory.name,
-                "+Link": link_text(memory),
+                "Memory": name,
+                "+Link": link,
                 ">Peak": format_bytes(use.peak),
                 ">Lower bound": format_bytes(use.lower_bound),
                 ">Capacity": format_bytes(use.capacity),
                 ">Used": Share(use.peak / use.capacity if use.capacity else 0.0),
             }
-            for memory, use in uses
-        ],
-        width=24,
-    )
+        )
+    return Table(rows, width=24)
 
 
 def cores(plan: PlanRecord) -> Table:
@@ -121,33 +130,6 @@ def job_times(plan: PlanRecord, group: Callable[[PlannedJob], str]) -> list[dict
         }
         for name, seconds in sorted(spent.items(), key=lambda item: (-item[1], item[0]))
     ]
-
-
-def buffers(plan: PlanRecord) -> Table:
-    """Make a table of the peak use of each private buffer, and the first job at the peak."""
-    rows = []
-    whole = plan.metrics.makespan.value or 1.0
-    for core in plan.target.cores:
-        if core.buffer:
-            alive = bytes_alive(allocations_of(plan, core.name))
-            peak, (instant, _, most) = memory_use(plan, core.name, core.buffer).peak, largest(alive)
-            mean = sum(held * (end - start) for start, end, held in alive) / whole
-            during = (
-                job.name
-                for job in plan.jobs
-                if most and job.core == core.name and job.start <= instant < job.end
-            )
-            rows.append(
-                {
-                    "Core": core.name,
-                    ">Buffer": format_bytes(core.buffer),
-                    ">Peak": format_bytes(peak),
-                    "Peak of buffer": Share(peak / core.buffer),
-                    "Mean over the makespan": Share(mean / core.buffer),
-                    "Fullest during": next(during, NOTHING),
-                }
-            )
-    return Table(rows)
 
 
 def peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[Part]:

@@ -24,6 +24,7 @@ from loadmaster.report.text import ENERGIES, NOTHING, TIMES, percent, plural
 from loadmaster.report.view import (
     BOTH,
     TERMINAL,
+    Facts,
     Figure,
     Figures,
     Line,
@@ -113,7 +114,7 @@ def _chosen(sweep: Sweep) -> list[Figure]:
     for name, point in chosen.items():
         shown = _figures(sweep, point)
         value = ", ".join(shown[key] for key in (">makespan", ">energy", ">area"))
-        figures.append(Figure(name, value, distance=where(sweep, point)))
+        figures.append(Figure(name, value, where(sweep, point)))
     return figures
 
 
@@ -205,7 +206,7 @@ def axis_title(axis: Axis) -> str:
     return axis.name if axis.is_machine else axis.name.replace("_", "-")
 
 
-def labels(sweep: Sweep, point: DesignPoint) -> dict[str, str]:
+def labels(sweep: Sweep, point: DesignPoint) -> Facts:
     """Say where a point is on every axis, by the axis's title."""
     return {axis_title(axis): axis.labels()[axis.index(point.at[axis.name])] for axis in sweep.axes}
 
@@ -222,7 +223,7 @@ def format_area(square_millimetres: float) -> str:
     return f"{square_millimetres:#.3g}".rstrip(".") + " mm2"
 
 
-def _figures(sweep: Sweep, point: DesignPoint) -> dict[str, str]:
+def _figures(sweep: Sweep, point: DesignPoint) -> Facts:
     """The figures of a point by the heads of their columns."""
     shown = dict.fromkeys(_FIGURES, NOTHING)
     shown |= {">area": format_area(point.area), ">makespan": point.status}

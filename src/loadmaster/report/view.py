@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadmaster.report.text import NOTHING, Units, excess, percent, plural
+from loadmaster.report.text import NOTHING, Units, excess, percent, plural, shortfall
 
 _TALL = 1.6
 """Ratio to the peak up to which a capacity is drawn."""
@@ -38,16 +38,24 @@ class Figure:
 
     name: str
     value: str
-    bound: str = ""
     distance: str = ""
+    bound: str = ""
     upper: bool = False
 
 
-def bounded(name: str, value: float | None, bound: float, shown: Callable[[float], str]) -> Figure:
-    """Make a figure of a cost, if one was found, and its lower bound."""
+def bounded(
+    name: str,
+    value: float | None,
+    bound: float,
+    shown: Callable[[float], str],
+    upper: bool = False,
+) -> Figure:
+    """Make a figure of a cost, if one was found, and its lower bound, or of a rate and its
+    ``upper`` one."""
     if value is None:
-        return Figure(name, NOTHING, shown(bound))
-    return Figure(name, shown(value), shown(bound), excess(value, bound))
+        return Figure(name, NOTHING, "", shown(bound))
+    far = shortfall(value, bound) if upper else excess(value, bound)
+    return Figure(name, shown(value), far, shown(bound), upper)
 
 
 class Share(str):
@@ -64,6 +72,10 @@ class Share(str):
 
 Row = Mapping[str, str]
 """Cells by the heads of their columns."""
+Facts = dict[str, str]
+"""Rows of a tooltip; ``name`` is its head."""
+Json = Mapping[str, Any]
+"""An object as commands print it with ``--json``."""
 
 
 @dataclass(frozen=True)
@@ -160,14 +172,14 @@ class Legend(Part):
 class Shape:
     """A rectangle of a chart over time: what holds from ``start`` to ``end``, between two heights.
 
-    ``tip`` makes the tooltip: ``name``, then rows. ``tint`` numbers the shades of a colour.
+    ``tip`` makes the tooltip. ``tint`` numbers the shades of a colour.
     """
 
     start: float
     end: float
     low: float
     high: float
-    tip: Callable[[], dict[str, str]] = dict
+    tip: Callable[[], Facts] = dict
     colour: int = 0
     tint: int = 0
     alpha: float = 0.75
@@ -230,7 +242,7 @@ class Mark:
     x: float
     y: float
     name: str
-    facts: dict[str, str]
+    facts: Facts
     colour: int = 0
     size: float = 8.0
     hollow: bool = False
@@ -307,7 +319,7 @@ class Page:
     sections: Callable[[], Sequence[Section]]
     axis: Axis = Axis(1.0)
     headline: str = ""
-    rows: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    rows: Callable[[], Iterable[Json]] = tuple
 
     def on(self, printer: str) -> list[Section]:
         """Return the sections that a printer shows, with the parts in which there is anything."""
