@@ -229,22 +229,16 @@ def _mean(group: Sequence[Shape]) -> Shape:
 
 def _scatter(chart: Scatter) -> Model:
     """Draw points, lines and the limit; a point with a bound has a bar down to it."""
-    points = [(m.x, m.y) for m in chart.marks]
-    points += [point for path in chart.paths for point in path.points]
-    points += [(points[0][0], chart.limit[0])] if chart.limit and points else []
-    sides = list(zip(*points, strict=True)) or [(1.0,), (1.0,)]
-    labels, ranges, sizes = [], [], []
-    for label, units, at in zip((chart.x, chart.y), chart.units, sides, strict=True):
-        size, unit = _unit(max(at), units)
-        least, most = min(at) / size, max(at) / size
+    marks = chart.marks
+    labels, sizes = [], []
+    for label, units, side in zip((chart.x, chart.y), chart.units, ("x", "y"), strict=True):
+        size, unit = _unit(max((getattr(mark, side) for mark in marks), default=1.0), units)
         labels.append(f"{label}{unit and f' ({unit})'}")
         sizes.append(size)
-        margin = 0.06 * (most - least) or 0.5 * abs(most) or 1.0
-        ends = max(0.0, least - margin), most + margin
-        ranges.append(_range(*((least / 1.5, 1.5 * most) if chart.logarithmic else ends)))
+    x_size, y_size = sizes
+    ranges = Model("DataRange1d"), Model("DataRange1d")
     if not chart.logarithmic:
         ranges[1]["start"] = 0
-    x_size, y_size = sizes
     scale = "Log" if chart.logarithmic else "Linear"
     plot = _framed(chart.title, 360, ranges, labels, scale)
     plot["min_width"] = NARROWEST
@@ -253,9 +247,9 @@ def _scatter(chart: Scatter) -> Model:
         line = _points((x / x_size, y / y_size) for x, y in path.points)
         _glyph(plot, line, "Line", line_color=paint, line_dash=path.dash)
     legend = []
-    for number in sorted({mark.colour for mark in chart.marks}):
+    for number in sorted({mark.colour for mark in marks}):
         paint = colour(number)
-        mine = [mark for mark in chart.marks if mark.colour == number]
+        mine = [mark for mark in marks if mark.colour == number]
         source = _source(
             [
                 {
@@ -272,14 +266,16 @@ def _scatter(chart: Scatter) -> Model:
         )
         if any(mark.bound is not None for mark in mine):
             _glyph(plot, source, "Segment", line_color=paint)
-            _glyph(plot, source, "Scatter", line_color=paint, **_THEME["Bound"])
         drawn = _glyph(plot, source, "Scatter", line_color=paint)
         if 0 < len(chart.groups) <= MOST_GROUPS:
             label = chart_text(chart.groups[number])
             legend.append(Model("LegendItem", label=label, renderers=[drawn]))
         _hover(plot, drawn, list(mine[0].facts))
-    if chart.limit:
-        _level(plot, chart.limit[0] / y_size, chart.limit[1], INK, "dashed")
+    if chart.limit and marks:
+        level = chart.limit[0] / y_size
+        _level(plot, level, chart.limit[1], INK, "dashed")
+        # The range is that of what is drawn from data, which a level is not.
+        _glyph(plot, _points([(marks[0].x / x_size, 1.1 * level)]), "Line")
     if legend:
         plot["below"].append(Model("Legend", items=legend))
     return plot

@@ -17,8 +17,6 @@ from loadmaster.report.view import (
     ALL,
     BOTH,
     DRAWN,
-    NOTEBOOK,
-    TERMINAL,
     Beside,
     Figures,
     Legend,
@@ -106,9 +104,8 @@ def _sections(
     axis = plan_charts.time_axis(plan)
     memories = plan.target.memories
     cuts = cuts_of(plan)
-    longest = first_rows(
-        plan_tables.job_times(plan, plan_tables.by_operator), LONGEST_ROWS, "operator"
-    )
+    by_operator = plan_tables.job_times(plan, plan_tables.by_operator)
+    longest = first_rows(by_operator, LONGEST_ROWS, "operator")
     count = plural(len(plan.jobs), "job")
     took = ""
     if spent is not None:
@@ -119,8 +116,8 @@ def _sections(
         Line(figures.gain(plan), "strong"),
         Line(f"Status {figures.verdict(plan)}."),
         Line(f"{count}, seed {plan.seed}, {plan.producer}.{took}"),
+        Line(cuts.summary()),
     ]
-    costs = Line(figures.figures_rest_on(plan.costs))
     links = [plan_charts.link(plan, memory) for memory in memories]
     maps = [plan_charts.memory_map(plan, memory, axis) for memory in memories]
     largest = sorted(cuts.stacks, key=lambda stack: (-stack.bytes, stack.number))[:STACKS_DRAWN]
@@ -134,7 +131,8 @@ def _sections(
     return [
         Section("", head, BOTH),
         Section("", [Figures(figures.figures(plan), "Estimate")], ALL),
-        Section("", [*said, costs, Notes(plan.notes)]),
+        Section("", said, BOTH),
+        Section("", [Line(figures.figures_rest_on(plan.costs))], ALL),
         Section("What limits it", limits, BOTH),
         Section("", [longest]),
         Section("Networks", [plan_tables.networks(plan)], BOTH),
@@ -145,15 +143,13 @@ def _sections(
         Section("Schedule and bandwidth", schedule, DRAWN),
         Section("", links),
         Section("Memory over time", [Line(MAP_HINT, "hint"), *maps], DRAWN),
-        Section("Cut operators", [Line(cuts.summary()), plan_tables.cut_operators(cuts), *stacks]),
+        Section("Cut operators", [plan_tables.cut_operators(cuts), *stacks]),
         Section("Search", plan_charts.search_charts(plan)),
         Section("Private buffers", [Line(BUFFERS_HINT, "hint"), plan_tables.buffers(plan)]),
         Section("Traffic", [plan_tables.traffic(plan)]),
         Section("Energy", [plan_tables.energy(plan)]),
         *(Section(f"At the peak of {m.name}", plan_tables.peak(plan, m, unit)) for m in memories),
-        Section("", [Notes([f"Note: {note}" for note in plan.notes])], (TERMINAL,)),
-        Section("", [Line(cuts.summary()), *said], (TERMINAL,)),
-        Section("", [costs], (TERMINAL, NOTEBOOK)),
+        Section("Notes", [Notes(plan.notes)], BOTH),
     ]
 
 

@@ -9,14 +9,14 @@ from loadmaster.core.units import format_joules, format_seconds
 from loadmaster.planning.sweep.size import Sizing, Verdict
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.text import NOTHING, plural
-from loadmaster.report.view import Line, Notes, Part, Row, Table
+from loadmaster.report.view import Line, Notes, Part, Table
 
 
 def size_summary(found: Sizing, effort: str = "normal") -> list[Part]:
     """Make the answer, what was tried, and what figures rest on; with less than normal ``effort``,
     what was not found is marked so."""
     less = " with --effort quick" if effort == "quick" else ""
-    rows: list[Row] = []
+    rows = []
     for trial in found.trials:
         point = trial.point
         verdict = f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}"

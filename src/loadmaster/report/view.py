@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadmaster.report.text import NOTHING, Units, excess, percent, plural, shortfall
+from loadmaster.report.text import NOTHING, Units, distance, percent, plural
 
 _TALL = 1.6
 """Ratio to the peak up to which a capacity is drawn."""
@@ -54,8 +54,7 @@ def bounded(
     ``upper`` one."""
     if value is None:
         return Figure(name, NOTHING, "", shown(bound))
-    far = shortfall(value, bound) if upper else excess(value, bound)
-    return Figure(name, shown(value), far, shown(bound), upper)
+    return Figure(name, shown(value), distance(value, bound, upper), shown(bound), upper)
 
 
 class Share(str):
