@@ -20,8 +20,8 @@ from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.planning.plan_records import LinkSegment
 from loadmaster.report.figures import figures_rest_on
+from loadmaster.report.plan import mini_batches
 from loadmaster.report.plan_charts import link_curve
-from loadmaster.report.plan_tables import mini_batches
 from loadmaster.report.text import ENERGIES, TIMES, plural, reached, search_rows, shortened
 from loadmaster.report.timeline import total_over_time
 from loadmaster.report.view import (
