@@ -1,4 +1,4 @@
-"""What is shown of a packing."""
+"""What is shown of a packing, and of a plan of TFLM's arena."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from loadmaster.allocation.peaks import peaks
 from loadmaster.allocation.problem import Allocation, Infeasibility, Load, Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes
-from loadmaster.report.arena import NOTHING_GAINED, reason_rows
+from loadmaster.report.arena import (
+    NOTHING_GAINED,
+    arena_notes,
+    arena_rows,
+    front_table,
+    reason_rows,
+)
 from loadmaster.report.text import (
     NOTHING,
     clipped,
@@ -34,6 +40,7 @@ from loadmaster.report.view import (
     Json,
     Line,
     MemoryMap,
+    Notes,
     Page,
     Part,
     Section,
@@ -48,6 +55,10 @@ _HINT = (
     " over a rectangle for its buffer. Colours only tell neighbours apart."
 )
 _LISTED = 30
+_TIME = (
+    "Work counts multiply-accumulates. Time is estimated for TFLM's reference kernels, in which"
+    " those of depthwise layers take longer than others, and slices copy. Measure it on the target."
+)
 
 
 def packing_page(
@@ -209,3 +220,31 @@ def _fullest(problem: Problem, offsets: Ints, memory: str, members: Ints) -> Sec
         f" {format_bytes(peak.bytes)}, gaps in them included."
     )
     return Section(heading, [Line(said, "hint"), first_rows(rows, _LISTED, "smaller buffer")])
+
+
+def arena_page(figures: Json, *placed: tuple[Problem, Ints]) -> Page:
+    """Make the page of a plan of TFLM's arena.
+
+    Parameters
+    ----------
+    figures
+        As in ``--json``.
+    placed
+        Buffers before and with the plan, and their addresses, which are drawn.
+    """
+    peaks = (("before", figures["head_before"]), ("with the plan", figures["head"]))
+    maps = [
+        MemoryMap(name, regions(problem, addresses, np.arange(len(problem))), peak)
+        for (problem, addresses), (name, peak) in zip(placed, peaks, strict=False)
+    ]
+    halves = " With bands two instants are an operator." if figures["bands"] else ""
+    instants = f"An instant is an operator, those of a subgraph each time that it runs.{halves}"
+    sections = [
+        Section("Memory over the operators", [Line(instants, "hint"), *maps]),
+        Section("The plan", [pairs(arena_rows(figures)), Notes(list(arena_notes(figures)))], BOTH),
+        Section("In bands", [front_table(figures["front"]), Line(_TIME, "hint")], BOTH),
+    ]
+    last = max((int(problem.upper.max(initial=1)) for problem, _ in placed), default=1)
+    title = f"The arena of {figures['model']}"
+    axis = Axis(last, label="instant")
+    return Page(title, "What lies where while each operator runs", lambda: sections, axis)

@@ -1,8 +1,8 @@
-"""What is shown of a sweep."""
+"""What is shown of a sweep, and of the least machine that suffices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -19,6 +19,7 @@ from loadmaster.cost.analytical.energy import area, energy_rates
 from loadmaster.planning.sweep.axes import Axis
 from loadmaster.planning.sweep.design_space import Sweep
 from loadmaster.planning.sweep.points import DesignPoint
+from loadmaster.planning.sweep.size import Sizing, Verdict
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.text import ENERGIES, NOTHING, TIMES, percent, plural
 from loadmaster.report.view import (
@@ -31,6 +32,7 @@ from loadmaster.report.view import (
     Mark,
     Notes,
     Page,
+    Part,
     Path,
     Scatter,
     Section,
@@ -173,13 +175,12 @@ def _front_chart(sweep: Sweep) -> Scatter:
     return _scatter(sweep, "area", "makespan", paths=paths, limit=limit, remark=remark)
 
 
-def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points that are lower than all to their left, with steps between them."""
+def staircase(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return a line that falls in steps: what is least up to each point."""
     steps: list[tuple[float, float]] = []
     for x, y in sorted(points):
-        if not steps or y < steps[-1][1]:
-            steps += [(x, steps[-1][1])] if steps else []
-            steps.append((x, y))
+        before = steps[-1][1] if steps else y
+        steps += [(x, before), (x, min(before, y))]
     return steps
 
 
@@ -305,3 +306,57 @@ def machine_tables(target: Target) -> list[Table]:
         for core in target.cores
     ]
     return [Table(memories), Table(cores)]
+
+
+def size_summary(found: Sizing, effort: str = "normal") -> list[Part]:
+    """Make the answer, what was tried, and what figures rest on; with less than normal ``effort``,
+    what was not found is marked so."""
+    less = " with --effort quick" if effort == "quick" else ""
+    rows = []
+    for trial in found.trials:
+        point = trial.point
+        verdict = f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}"
+        times, energy = (NOTHING, NOTHING), NOTHING
+        if point is not None and point.makespan is not None:
+            times = format_seconds(point.makespan), format_seconds(point.lower_bound or 0.0)
+            energy = format_joules(point.energy or 0.0)
+        row = {f">{found.axis}": str(trial.value), "": verdict}
+        rows.append({**row, ">makespan": times[0], ">lower bound": times[1], ">energy": energy})
+    heading = f"{', '.join(found.networks)} on {found.target.name}, {found.limits}"
+    return [
+        Notes([heading, *size_answer(found, less)]),
+        Table(rows),
+        Line(figures_rest_on(found.costs)),
+    ]
+
+
+def size_answer(found: Sizing, less: str = "") -> Iterator[str]:
+    """Iterate over what is known, in sentences; ``less`` says with what it was not found."""
+    least, excluded, between = found.least, found.excluded, found.open
+    first, last = found.values[0], found.values[-1]
+    if least is not None:
+        assert least.point is not None
+        yield (
+            f"{found.axis} {least.value} suffices: a plan that was checked takes"
+            f" {format_seconds(least.point.makespan or 0.0)} and"
+            f" {format_joules(least.point.energy or 0.0)}."
+        )
+    elif found.status == "infeasible":
+        yield f"No value from {first} to {last} suffices; that is proven."
+    else:
+        yield f"No value from {first} to {last} was found to suffice{less}."
+    if excluded is not None:
+        worse = " or less" if first.value <= last.value else " or more"
+        yield f"With {excluded.value}{worse * found.ordered} none can: {excluded.reason}."
+    if between and (least is not None or excluded is not None):
+        listed = str(between[0])
+        if len(between) > 1:
+            listed += f" to {between[-1]} ({plural(len(between), 'value')})"
+        yield (
+            f"Not known: {listed}: no plan was found there{less} that keeps the limits, and no"
+            " bound excludes one."
+        )
+    if not found.ordered:
+        yield f"Every value was tried by itself, as more of {found.axis} need not be better."
+    if found.interrupted:
+        yield "Stopped early: what is said holds, and more may be found."
