@@ -166,7 +166,7 @@ def test_capacity_far_above_the_peak_is_named_not_drawn(page, plan):
     title = dram["attributes"]["title"]["attributes"]["text"]
     assert title.startswith(f"dram: {peak}")
     assert title.endswith("capacity 4.00 GiB")
-    assert objects(dram, "Label")[0]["attributes"]["text"].startswith(peak)
+    assert objects(dram, "Label")[-1]["attributes"]["text"].startswith(peak)
     assert dram["attributes"]["y_range"]["attributes"]["end"] < 2**20
     assert "capacity 64.0 KiB" in [
         label["attributes"]["text"] for label in objects(scratchpad, "Label")

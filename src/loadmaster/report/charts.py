@@ -175,7 +175,7 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
 
     groups = neighbours(chart.shapes, MAX_SHAPES, band_of(chart))
     said = _rectangles(plot, on, groups, columns)
-    for name, n in chart.levels.items():
+    for name, n in reversed(chart.levels.items()):
         if n <= chart.top:
             _level(plot, n / size, f"{name} {format_bytes(n)}", *_LEVELS[name])
     return plot, said
@@ -246,38 +246,33 @@ def _scatter(chart: Scatter) -> Model:
         paint = INK if path.colour < 0 else colour(path.colour)
         line = _points((x / x_size, y / y_size) for x, y in path.points)
         _glyph(plot, line, "Line", line_color=paint, line_dash=path.dash)
-    legend = []
-    for number in sorted({mark.colour for mark in marks}):
-        paint = colour(number)
-        mine = [mark for mark in marks if mark.colour == number]
-        source = _source(
-            [
-                {
-                    "x": mark.x / x_size,
-                    "y": mark.y / y_size,
-                    "size": mark.size,
-                    "bound": (mark.y if mark.bound is None else mark.bound) / y_size,
-                    "fill": PAPER if mark.hollow else paint,
-                    "name": mark.name,
-                    **mark.facts,
-                }
-                for mark in mine
-            ]
-        )
-        if any(mark.bound is not None for mark in mine):
-            _glyph(plot, source, "Segment", line_color=paint)
-        drawn = _glyph(plot, source, "Scatter", line_color=paint)
+    rows = [
+        {
+            "x": mark.x / x_size,
+            "y": mark.y / y_size,
+            "size": mark.size,
+            "bound": (mark.y if mark.bound is None else mark.bound) / y_size,
+            "colour": colour(mark.colour),
+            "fill": PAPER if mark.hollow else colour(mark.colour),
+            "group": chart_text(chart.groups[mark.colour]) if chart.groups else "",
+            "name": mark.name,
+            **mark.facts,
+        }
+        for mark in marks
+    ]
+    if rows:
+        source = _source(rows)
+        _glyph(plot, source, "Segment")
+        drawn = _glyph(plot, source, "Scatter")
+        _hover(plot, drawn, list(marks[0].facts))
         if 0 < len(chart.groups) <= MOST_GROUPS:
-            label = chart_text(chart.groups[number])
-            legend.append(Model("LegendItem", label=label, renderers=[drawn]))
-        _hover(plot, drawn, list(mine[0].facts))
+            item = Model("LegendItem", renderers=[drawn])
+            plot["below"].append(Model("Legend", items=[item]))
     if chart.limit and marks:
         level = chart.limit[0] / y_size
         _level(plot, level, chart.limit[1], INK, "dashed")
         # The range is that of what is drawn from data, which a level is not.
         _glyph(plot, _points([(marks[0].x / x_size, 1.1 * level)]), "Line")
-    if legend:
-        plot["below"].append(Model("Legend", items=legend))
     return plot
 
 

@@ -150,8 +150,8 @@ def memory_use(plan: PlanRecord, memory: str, capacity: int) -> MemoryUse:
 
 
 def copies(plan: PlanRecord) -> list[PlannedTransfer]:
-    """Return the copies between memories, by start."""
-    return sorted((t for t in plan.transfers if not t.job), key=lambda t: (t.start, t.end, t.name))
+    """Return the copies between memories."""
+    return [transfer for transfer in plan.transfers if not transfer.job]
 
 
 def link_text(memory: Memory) -> str:

@@ -169,13 +169,17 @@ def _rivals(plan: MemoryPlan) -> Table:
     own = Rival(f"this ({plan.strategy})", plan.seconds, plan.moved_bytes)
     rows = []
     for rival in (own, *plan.rivals):
-        time, relative, moved = "does not fit", NOTHING, NOTHING
-        if rival.makespan is not None:
-            share = rival.makespan / plan.all_fast_seconds if plan.all_fast_seconds > 0 else 1.0
-            time, relative = format_seconds(rival.makespan), f"{share:.3f} x"
-            moved = format_bytes(rival.moved_bytes)
-        rows.append((rival.name, time, relative, moved))
+        moved = NOTHING if rival.makespan is None else format_bytes(rival.moved_bytes)
+        rows.append((rival.name, *_relative(plan, rival.makespan), moved))
     return table(("strategy", ">time", ">of all fast", ">moved"), rows)
+
+
+def _relative(plan: MemoryPlan, seconds: float | None) -> tuple[str, str]:
+    """Format a time, and how it compares with that of everything fast; None does not fit."""
+    if seconds is None:
+        return "does not fit", NOTHING
+    fast = plan.all_fast_seconds
+    return format_seconds(seconds), f"{seconds / fast if fast > 0 else 1.0:.3f} x"
 
 
 def _movers(plan: MemoryPlan) -> Table:
@@ -271,15 +275,14 @@ def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[Part]:
     """Draw and list time relative to everything fast over the limit, with the lower bound."""
     rows, marks, fast = [], [], plan.all_fast_seconds
     for point in curve:
-        time, slowdown, bound = "does not fit", NOTHING, NOTHING
+        size, least = format_bytes(point["capacity"]), NOTHING
+        time, slowdown = _relative(plan, point["makespan"])
         if point["makespan"] is not None:
-            time, bound = map(format_seconds, (point["makespan"], point["lower_bound"]))
-            slowdown = f"{point['slowdown']:.3f} x"
-            least = point["lower_bound"] / fast if fast > 0 else 1.0
-            facts = {"time": time, "of all fast": slowdown, "lower bound": bound}
-            size = format_bytes(point["capacity"])
-            marks.append(Mark(point["capacity"], point["slowdown"], size, facts, 2, bound=least))
-        rows.append((format_bytes(point["capacity"]), time, slowdown, bound))
+            least = format_seconds(point["lower_bound"])
+            bound = point["lower_bound"] / fast if fast > 0 else 1.0
+            facts = {"time": time, "of all fast": slowdown, "lower bound": least}
+            marks.append(Mark(point["capacity"], point["slowdown"], size, facts, 2, bound=bound))
+        rows.append((size, time, slowdown, least))
     heads = ">fast memory", ">time", ">of all fast", ">lower bound"
     remark = "The bar below a point ends at its lower bound."
     chart = Scatter(
