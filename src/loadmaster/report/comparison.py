@@ -170,7 +170,7 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
     sections = [
         Section("", [Notes(about)], BOTH),
         Section("Figures", [Table([row.cells() for row in compared]), costs], BOTH),
-        Section("Schedules", [Line(_HINT, "hint"), Legend(), *charts]),
+        Section("Schedules", [Legend(), *charts], hint=_HINT),
     ]
     for name in dict.fromkeys(m.name for plan in plans for m in plan.target.memories):
         having = [(plan, m) for plan in plans for m in plan.target.memories if m.name == name]

@@ -95,7 +95,7 @@ def mapping_page(
         both, everywhere = (DRAWN, DRAWN) if several else (BOTH, ALL)
         figures = Figures(_figures(first, unit), weakest(first.costs).capitalize())
         fronts = _front(front, unit) if several else []
-        schedule = [Line(_HINT, "hint"), Legend(), _schedule(first, pool, axis)]
+        schedule = [Legend(), _schedule(first, pool, axis)]
         missed = f"{sum(each.missed for each in served)} of {len(served)} deadlines missed"
         batches = replace(mini_batches(served, (timings or {}).values()), rest=missed, limit=40)
         link = []
@@ -108,7 +108,7 @@ def mapping_page(
             Section("", [Line(_AGAINST_PLANS)], both),
             Section("", [Line(figures_rest_on(first.costs), "strong")]),
             Section("Pareto front", fronts, BOTH),
-            Section("Schedule and bandwidth", schedule, DRAWN),
+            Section("Schedule and bandwidth", schedule, DRAWN, _HINT),
             Section("", link),
             Section("Cores", [_cores(first)], both),
             Section("How it was found", [_totals(first)], both),

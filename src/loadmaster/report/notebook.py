@@ -72,7 +72,7 @@ def _html(part: Part) -> str:
     match part:
         case Chart():
             return draw(part)
-        case Line(text, style) if style != "hint":
+        case Line(text):
             return f"<div><small>{to_html(text)}</small></div>"
         case Notes():
             return "".join(_html(Line(line)) for line in part.lines)

@@ -103,7 +103,7 @@ def packing_page(
         return [
             Section("", [Figures(_figures(shown))], ALL),
             Section("How it was found", [pairs(rows.items())], BOTH),
-            Section("Memory over time", [Line(_HINT, "hint"), *maps], DRAWN),
+            Section("Memory over time", maps, DRAWN, _HINT),
             *fullest,
             Section("What makes the peak", _reasons(answer, arena or {}), BOTH),
         ]
@@ -219,7 +219,7 @@ def _fullest(problem: Problem, offsets: Ints, memory: str, members: Ints) -> Sec
         f"At instant {peak.instant}: {plural(len(peak.buffers), 'buffer')} with"
         f" {format_bytes(peak.bytes)}, gaps in them included."
     )
-    return Section(heading, [Line(said, "hint"), first_rows(rows, _LISTED, "smaller buffer")])
+    return Section(heading, [first_rows(rows, _LISTED, "smaller buffer")], hint=said)
 
 
 def arena_page(figures: Json, *placed: tuple[Problem, Ints]) -> Page:
@@ -240,9 +240,9 @@ def arena_page(figures: Json, *placed: tuple[Problem, Ints]) -> Page:
     halves = " With bands two instants are an operator." if figures["bands"] else ""
     instants = f"An instant is an operator, those of a subgraph each time that it runs.{halves}"
     sections = [
-        Section("Memory over the operators", [Line(instants, "hint"), *maps]),
+        Section("Memory over the operators", maps, hint=instants),
         Section("The plan", [pairs(arena_rows(figures)), Notes(list(arena_notes(figures)))], BOTH),
-        Section("In bands", [front_table(figures["front"]), Line(_TIME, "hint")], BOTH),
+        Section("In bands", [front_table(figures["front"])], BOTH, _TIME),
     ]
     last = max((int(problem.upper.max(initial=1)) for problem, _ in placed), default=1)
     title = f"The arena of {figures['model']}"

@@ -94,9 +94,7 @@ def placement_page(
         return [
             Section("", [Notes(sequence.notes), figures], ALL),
             Section("", [Line(figures_rest_on(costs), "strong")]),
-            Section(
-                "Fast memory over time", [Line(_HINT, "hint"), Legend(), _memory_map(plan)], DRAWN
-            ),
+            Section("Fast memory over time", [Legend(), _memory_map(plan)], DRAWN, _HINT),
             Section("", [_prices(plan), _copies(plan)]),
             Section("Simpler strategies, same kernels and limit", [_rivals(plan)], BOTH),
             Section("Moves", [_movers(plan), nothing], BOTH),

@@ -128,10 +128,9 @@ def _sections(
     links = [plan_charts.link(plan, memory) for memory in memories]
     maps = [plan_charts.memory_map(plan, memory, axis) for memory in memories]
     thickest = sorted(cuts.stacks, key=lambda stack: (-stack.bytes, stack.number))[:STACKS_DRAWN]
-    stacks = [Line(STACK_HINT, "hint"), *(plan_charts.stack_chart(s, axis) for s in thickest)]
-    limits = [Line(LIMITS_HINT, "hint"), _limits(plan), _what_if(plan, changes)]
+    stacks = [plan_charts.stack_chart(stack, axis) for stack in thickest]
     by_kind = Table(_job_times(plan, attrgetter("kind")), limit=8, width=16)
-    schedule = [Line(SCHEDULE_HINT, "hint"), Legend(), plan_charts.schedule(plan, axis)]
+    schedule = [Legend(), plan_charts.schedule(plan, axis)]
     batches = mini_batches(plan.mini_batches, plan.timings)
     unit = time_unit(axis.scale)
     head = [_warning(plan), Line(figures.machine_text(plan))]
@@ -140,19 +139,19 @@ def _sections(
         Section("", [Figures(figures.figures(plan), "Estimate")], ALL),
         Section("", said, BOTH),
         Section("", [Line(figures.figures_rest_on(plan.costs))], ALL),
-        Section("What limits it", limits, BOTH),
+        Section("What limits it", [_limits(plan), _what_if(plan, changes)], BOTH, LIMITS_HINT),
         Section("", [longest]),
         Section("Networks", [_networks(plan)], BOTH),
         Section("", [Notes(remarks)]),
         Section("Mini-batches", [batches], BOTH),
         Section("Memories", [_memories(plan)], ALL),
         Section("Cores", [Beside([_cores(plan), by_kind])], BOTH),
-        Section("Schedule and bandwidth", schedule, DRAWN),
+        Section("Schedule and bandwidth", schedule, DRAWN, SCHEDULE_HINT),
         Section("", links),
-        Section("Memory over time", [Line(MAP_HINT, "hint"), *maps], DRAWN),
-        Section("Cut operators", [_cut_operators(cuts), *stacks]),
+        Section("Memory over time", maps, DRAWN, MAP_HINT),
+        Section("Cut operators", [_cut_operators(cuts), *stacks], hint=STACK_HINT * bool(stacks)),
         Section("Search", plan_charts.search_charts(plan)),
-        Section("Private buffers", [Line(BUFFERS_HINT, "hint"), _buffers(plan)]),
+        Section("Private buffers", [_buffers(plan)], hint=BUFFERS_HINT),
         Section("Traffic", [_traffic(plan)]),
         Section("Energy", [_energy(plan)]),
         *(Section(f"At the peak of {m.name}", _peak(plan, m, unit)) for m in memories),

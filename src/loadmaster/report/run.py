@@ -43,7 +43,7 @@ def run_page(model: str, result: Json, kernels: Sequence[Json]) -> Page:
     timed = [row for row in kernels if row["measured_seconds"] > 0 and row["predicted_seconds"] > 0]
     about = _ABOUT + (_RIVALS if result["rivals"] else "")
     sections = [
-        Section("Ways to run the step", [ways(result), Line(about, "hint")], BOTH),
+        Section("Ways to run the step", [ways(result)], BOTH, about),
         Section("", [Line(_outcome(result))], BOTH),
         Section("Fast memory, by kernel", [_memory(result, kernels)] if kernels else []),
         Section("Predicted against measured, by kernel", [_kernel_chart(timed)] if timed else []),

@@ -83,18 +83,18 @@ def sweep_page(sweep: Sweep) -> Page:
         if sweep.options.get(key) not in (None, {})
     )
     varied = f"Varied: {', '.join(map(axis_title, sweep.axes))}; all else as below."
-    machine = Line(f"{sweep.target.description}. {varied}", "hint")
+    about = f"{sweep.target.description}. {varied}"
     name = f"{', '.join(network.name for network in sweep.networks)} on {sweep.target.name}"
     notes = Notes(list(remarks(sweep)))
     costs = figures_rest_on(sweep.costs)
     sections = [
         Section("", [Line(name)], (TERMINAL,)),
         Section("", [Figures(_chosen(sweep)), Line(costs, "strong"), notes]),
-        Section("Time over area", [Line(_FRONT_HINT, "hint"), _front_chart(sweep)]),
+        Section("Time over area", [_front_chart(sweep)], hint=_FRONT_HINT),
         Section("Energy over time", [_scatter(sweep, "makespan", "energy")]),
         Section("Points", [points(sweep)], BOTH),
         Section("Networks", [networks]),
-        Section("The machine that was varied", [machine, *machine_tables(sweep.target)]),
+        Section("The machine that was varied", machine_tables(sweep.target), hint=about),
         Section("How points were planned", [options]),
         Section("", [notes, Line(costs)], (TERMINAL,)),
     ]

@@ -47,7 +47,7 @@ def printed(shown: Page | Iterable[Part]) -> Group:
 
 def _shown(part: Part) -> list[RenderableType]:
     match part:
-        case Line(text, style) if style != "hint":
+        case Line(text, style):
             return [_text(text, "bold" if style == "strong" else "")]
         case Notes(lines):
             return [_text(line) for line in lines]

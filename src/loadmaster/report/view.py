@@ -113,8 +113,7 @@ def pairs(rows: Iterable[tuple[str, str]]) -> Table:
 
 @dataclass(frozen=True)
 class Line(Part):
-    """A line of text: ``style`` is ``"strong"``, ``"hint"`` (small print, on pages only) or
-    empty."""
+    """A line of text: ``style`` is ``"strong"`` or empty."""
 
     text: str
     style: str = ""
@@ -280,15 +279,18 @@ ALL = (PAGE, TERMINAL, NOTEBOOK)
 
 @dataclass(frozen=True)
 class Section:
-    """Parts under a heading, and the printers that show them; left out if small print is all that
-    there is to show."""
+    """Parts under a heading, and the printers that show them; left out if there is nothing in them.
+
+    Pages have a ``hint`` above them, in small print.
+    """
 
     heading: str
     parts: Sequence[Part]
     on: Sequence[str] = (PAGE,)
+    hint: str = ""
 
     def __bool__(self) -> bool:
-        return any(part and getattr(part, "style", "") != "hint" for part in self.parts)
+        return any(self.parts)
 
 
 @dataclass(frozen=True)
