@@ -159,9 +159,7 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
     there are too many."""
     most = 1.08 * chart.top
     size, unit = largest_unit(most / 2.16, SIZES)
-    y_range = _range(0, most / size)
-    levels = ", ".join(f"{name} {format_bytes(n)}" for name, n in chart.levels.items())
-    title = f"{chart.title}: {levels}"
+    title, y_range = f"{chart.title}: {chart.sizes}", _range(0, most / size)
     plot = _over_time(title, 380, on, y_range, f"address ({unit})", box="both")
 
     def columns(shape: Shape, group: Sequence[Shape]) -> Row:

@@ -203,7 +203,7 @@ def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Sca
     work: Counter[str] = Counter()
     for point in shown:
         work[point.kind] += point.work
-    named = sorted(work, key=lambda kind: (-work[kind], kind))[:_KINDS]
+    named = [kind for kind, _ in work.most_common(_KINDS)]
     marks = []
     for point in shown:
         facts = {

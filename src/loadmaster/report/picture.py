@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from loadmaster.core.units import format_bytes
 from loadmaster.report.colours import colour
 from loadmaster.report.merging import around, band_of, neighbours
 from loadmaster.report.text import clipped, plural, to_html
@@ -62,14 +61,10 @@ def _amounts(chart: Curve) -> str:
 def _regions(chart: MemoryMap) -> str:
     """Draw the regions of a memory map, those of the shortest life joined with others near them,
     with dashed lines at its peak, its lower bound and its capacity."""
-    texts = {135.0: clipped(chart.title, 20)}
     levels = [size for size in chart.levels.values() if size <= chart.top]
-    for name, size in chart.levels.items():
-        height = 140 * (1 - size / chart.top) + 10
-        if size <= chart.top and all(abs(height - other) >= 12 for other in texts):
-            texts[height] = f"{name} {format_bytes(size)}"
     regions = neighbours(chart.shapes, _REGIONS, band_of(chart))
-    return _picture(regions, chart.top, 140, list(texts.items()), levels=levels)
+    texts = [(135.0, clipped(chart.title, 20))]
+    return _picture(regions, chart.top, 140, texts, chart.sizes, levels)
 
 
 def _picture(

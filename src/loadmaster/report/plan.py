@@ -125,17 +125,14 @@ def _sections(
         Line(f"{count}, seed {plan.seed}, {plan.producer}.{took}"),
         Line(cuts.summary()),
     ]
-    links = [plan_charts.link(plan, memory) for memory in memories]
     maps = [plan_charts.memory_map(plan, memory, axis) for memory in memories]
     thickest = sorted(cuts.stacks, key=lambda stack: (-stack.bytes, stack.number))[:STACKS_DRAWN]
     stacks = [plan_charts.stack_chart(stack, axis) for stack in thickest]
     by_kind = Table(_job_times(plan, attrgetter("kind")), limit=8, width=16)
     schedule = [Legend(), plan_charts.schedule(plan, axis)]
-    batches = mini_batches(plan.mini_batches, plan.timings)
     unit = time_unit(axis.scale)
-    head = [_warning(plan), Line(figures.machine_text(plan))]
     return [
-        Section("", head, BOTH),
+        Section("", [_warning(plan), Line(figures.machine_text(plan))], BOTH),
         Section("", [Figures(figures.figures(plan), "Estimate")], ALL),
         Section("", said, BOTH),
         Section("", [Line(figures.figures_rest_on(plan.costs))], ALL),
@@ -143,11 +140,11 @@ def _sections(
         Section("", [longest]),
         Section("Networks", [_networks(plan)], BOTH),
         Section("", [Notes(remarks)]),
-        Section("Mini-batches", [batches], BOTH),
+        Section("Mini-batches", [mini_batches(plan.mini_batches, plan.timings)], BOTH),
         Section("Memories", [_memories(plan)], ALL),
         Section("Cores", [Beside([_cores(plan), by_kind])], BOTH),
         Section("Schedule and bandwidth", schedule, DRAWN, SCHEDULE_HINT),
-        Section("", links),
+        Section("", [plan_charts.link(plan, memory) for memory in memories]),
         Section("Memory over time", maps, DRAWN, MAP_HINT),
         Section("Cut operators", [_cut_operators(cuts), *stacks], hint=STACK_HINT * bool(stacks)),
         Section("Search", plan_charts.search_charts(plan)),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from loadmaster.core.units import format_bytes
 from loadmaster.report.text import NOTHING, Units, distance, percent, plural
 
 _TALL = 1.6
@@ -207,6 +208,11 @@ class MemoryMap(Chart):
         """What is known of peak, bound and capacity, by name."""
         levels = {"peak": self.peak, "lower bound": self.bound, "capacity": self.capacity}
         return {name: size for name, size in levels.items() if size is not None}
+
+    @property
+    def sizes(self) -> str:
+        """The levels as text."""
+        return ", ".join(f"{name} {format_bytes(size)}" for name, size in self.levels.items())
 
     @property
     def top(self) -> int:
