@@ -100,8 +100,8 @@ def mapping_page(
         batches = replace(mini_batches(served, (timings or {}).values()), rest=missed, limit=40)
         link = []
         if pool:
-            segments = shared_bandwidth(first, pool, bandwidth, allocator)
-            link = [link_curve("Bandwidth that the cores share", segments, bandwidth)]
+            rates = shared_bandwidth(first, pool, bandwidth, allocator)
+            link.append(link_curve("Bandwidth that the cores share", rates, bandwidth))
         return [
             Section("", [figures], everywhere),
             Section("", [Line(first.limit and f"What limits: {first.limit}.")], DRAWN),
@@ -118,14 +118,12 @@ def mapping_page(
     jobs = plural(len(first.jobs), "job")
     cores = plural(len(first.cores), "core")
     far = reached(first.status, first.value, first.lower_bound)
-    time = format_seconds(first.makespan)
-    shared = format_bandwidth(bandwidth)
     return Page(
         f"Mapping of {shortened(networks) or jobs} to {cores}",
-        f"Which core runs each job, and in which order, when all share {shared}",
+        f"Which core runs each job, and in which order; all share {format_bandwidth(bandwidth)}",
         sections,
         axis,
-        f"{first.status}, makespan {time}, {first.objective} {far}",
+        f"{first.status}, makespan {format_seconds(first.makespan)}, {first.objective} {far}",
         lambda: first.as_json()["jobs"],
     )
 

@@ -43,6 +43,7 @@ from loadmaster.report.view import (
     Notes,
     Page,
     Part,
+    Path,
     Scatter,
     Section,
     Shape,
@@ -283,8 +284,9 @@ def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[Part]:
         rows.append((size, time, slowdown, least))
     heads = ">fast memory", ">time", ">of all fast", ">lower bound"
     remark = "The bar below a point ends at its lower bound."
+    line = Path([(mark.x, mark.y) for mark in marks], 2)
     chart = Scatter(
-        "Time of all fast", "fast memory", "slowdown", marks, units=(SIZES, ()), remark=remark
+        "", "fast memory", "time of all fast", marks, [line], units=(SIZES, ()), remark=remark
     )
     return [chart, table(heads, rows)] if rows else []
 

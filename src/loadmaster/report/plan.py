@@ -113,7 +113,6 @@ def _sections(
     cuts = cuts_of(plan)
     by_operator = _job_times(plan, _by_operator)
     longest = first_rows(by_operator, LONGEST_ROWS, "operator")
-    count = plural(len(plan.jobs), "job")
     took = ""
     if spent is not None:
         seconds, cpu_seconds = map(format_seconds, spent)
@@ -122,14 +121,13 @@ def _sections(
     said = [
         Line(figures.gain(plan), "strong"),
         Line(f"Status {figures.verdict(plan)}."),
-        Line(f"{count}, seed {plan.seed}, {plan.producer}.{took}"),
+        Line(f"{plural(len(plan.jobs), 'job')}, seed {plan.seed}, {plan.producer}.{took}"),
         Line(cuts.summary()),
     ]
     maps = [plan_charts.memory_map(plan, memory, axis) for memory in memories]
     thickest = sorted(cuts.stacks, key=lambda stack: (-stack.bytes, stack.number))[:STACKS_DRAWN]
     stacks = [plan_charts.stack_chart(stack, axis) for stack in thickest]
     by_kind = Table(_job_times(plan, attrgetter("kind")), limit=8, width=16)
-    schedule = [Legend(), plan_charts.schedule(plan, axis)]
     unit = time_unit(axis.scale)
     return [
         Section("", [_warning(plan), Line(figures.machine_text(plan))], BOTH),
@@ -143,7 +141,12 @@ def _sections(
         Section("Mini-batches", [mini_batches(plan.mini_batches, plan.timings)], BOTH),
         Section("Memories", [_memories(plan)], ALL),
         Section("Cores", [Beside([_cores(plan), by_kind])], BOTH),
-        Section("Schedule and bandwidth", schedule, DRAWN, SCHEDULE_HINT),
+        Section(
+            "Schedule and bandwidth",
+            [Legend(), plan_charts.schedule(plan, axis)],
+            DRAWN,
+            SCHEDULE_HINT,
+        ),
         Section("", [plan_charts.link(plan, memory) for memory in memories]),
         Section("Memory over time", maps, DRAWN, MAP_HINT),
         Section("Cut operators", [_cut_operators(cuts), *stacks], hint=STACK_HINT * bool(stacks)),
