@@ -16,7 +16,7 @@ from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.orders import order_of
 from loadmaster.planning.sweep.size import Verdict, lower_bounds, size
 from loadmaster.planning.sweep.sweep import sweep
-from loadmaster.report.sizing import answer, size_summary
+from loadmaster.report.sweep import size_answer, size_summary
 from loadmaster.workloads.graph import TensorKind
 
 pytestmark = pytest.mark.slow
@@ -97,7 +97,7 @@ def test_what_nothing_can_reach_is_proven_and_nothing_is_planned():
     found = sized("bandwidth=1GB/s:8GB/s", Limits(makespan=1e-9))
     assert (found.status, found.least, found.plan, found.open) == ("infeasible", None, None, ())
     assert {trial.verdict for trial in found.trials} == {Verdict.IMPOSSIBLE}
-    assert "that is proven" in " ".join(answer(found))
+    assert "that is proven" in " ".join(size_answer(found))
 
 
 def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown():
@@ -110,7 +110,7 @@ def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown(
     found = size(graphs, TARGET, parse_axis("bandwidth=1GB/s:8GB/s"), limits, **FEW)
     assert (found.status, found.least) == ("unknown", None)
     assert found.open[-1].value == 8e9
-    assert "was found to suffice." in " ".join(answer(found))
+    assert "was found to suffice." in " ".join(size_answer(found))
     notes, table, _ = size_summary(found, "quick")
     assert "was found to suffice with --effort quick." in " ".join(notes.lines)
     assert table.rows[-1][""] == "not found with --effort quick"
@@ -150,7 +150,7 @@ def test_ctrl_c_gives_what_is_known():
     assert [trial.value for trial in found.trials if trial.point] == [found.values[-1]], (
         "the plan that was under way is kept"
     )
-    assert "Stopped early" in " ".join(answer(found))
+    assert "Stopped early" in " ".join(size_answer(found))
 
 
 @pytest.mark.parametrize(

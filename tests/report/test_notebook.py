@@ -94,7 +94,8 @@ def test_an_answer_shows_itself_briefly(kind, plan):
     assert len(page) < 20_000
     root = ElementTree.fromstring(page)
     assert status in "".join(root.itertext())
-    assert root.findall(".//{http://www.w3.org/2000/svg}svg")
+    drawn = root.findall(".//{http://www.w3.org/2000/svg}svg")
+    assert bool(drawn) == (kind not in ("banks", "infeasible", "infeasible banks"))
 
 
 def test_a_summary_holds_values_bounds_and_distances(plan):
@@ -143,13 +144,9 @@ def test_an_allocation_is_drawn_as_a_map_of_its_memory():
     assert heights[1] == pytest.approx(2 * heights[0], abs=0.2)
     assert "peak 192 B" in page
     many = np.arange(5_000)
-    assert (
-        "4,850 regions of the smallest not drawn"
-        in lm.allocate((many, many + 3, many + 1))._repr_html_()
-    )
+    assert lm.allocate((many, many + 3, many + 1))._repr_html_().count("z") <= 150
     ordered = lm.allocate(([0, 0], [1, 1], [5, 7]), conflicts=[(0, 1)])
-    bars = re.findall(r"<text[^>]*>([^<]*)</text>", ordered._repr_html_())
-    assert bars == ["Peak 12 B", "Lower bound 12 B"]
+    assert "svg" not in ordered._repr_html_()
 
 
 def test_without_pandas_a_table_says_what_to_install(plan, monkeypatch):

@@ -168,7 +168,8 @@ def test_the_page_of_a_sweep_draws_its_charts_and_asks_for_nothing(driver, tmp_p
     drawn = (
         CHARTS + "return charts.map(v => v.model.renderers.map(r => r.data_source.data.x.length))"
     )
-    assert driver.execute_script(drawn) == [[1] * 8, [1, 1]]
+    # A line of each front, bars and points of both plans, and the limit.
+    assert driver.execute_script(drawn) == [[2, 2, 2, 2, 1], [2, 2]]
     assert driver.execute_script("return window.hacked") is None
     assert console_errors(driver) == []
     assert outside_requests(driver) == []

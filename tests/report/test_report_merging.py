@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from loadmaster.report.merging import near, neighbours
+from loadmaster.report.merging import around, band_of, neighbours
 from loadmaster.report.text import clipped, percent, shortened
 from loadmaster.report.timeline import largest, outline, time_unit, total_over_time
-from loadmaster.report.view import Shape
+from loadmaster.report.view import MemoryMap, Shape
 
 
 def test_the_shortest_pair_goes_first():
@@ -33,13 +33,16 @@ def test_groups_cover_everything_once(limit):
     assert all(len({shape.low for shape in group}) == 1 for group in groups)
 
 
-def test_the_largest_shapes_stay_alone_and_none_is_lost():
-    shapes = [Shape(at, at + 1, at % 7, at % 7 + 1 + at) for at in range(6_000)]
-    groups = near(shapes, 5_000)
-    assert len(groups) <= 5_000
+def test_regions_that_live_long_stay_alone_and_none_is_lost():
+    """Regions overlap in time; those that are joined are in one band of addresses."""
+    shapes = [Shape(at, at + (9_000 if at % 100 == 0 else 2), at, at + 7) for at in range(6_000)]
+    groups = neighbours(shapes, 500, band_of(MemoryMap("", shapes, 6_007)))
+    assert len(groups) <= 500
     assert sorted(shape.start for group in groups for shape in group) == list(range(6_000))
-    alone = {group[0].start for group in groups[-904:]}
-    assert alone == set(range(6_000 - 904, 6_000))
+    assert sum(len(group) == 1 and group[0].start % 100 == 0 for group in groups) == 60
+    outline = around(groups[0])
+    assert all(outline.low <= each.low and each.high <= outline.high for each in groups[0])
+    assert max(around(group).high - around(group).low for group in groups) <= 6_007 / 64 + 8
 
 
 def test_time_unit_fits_the_makespan():

@@ -37,7 +37,7 @@ def test_says_it_all_on_one_screen(plan):
         assert said in text
     assert f"{len(plan.jobs)} jobs, seed 7, {plan.producer}." in text
     assert "Planned in 1.50 s (2.25 s of processor time)." in text
-    assert "Note: " in text
+    assert "the search stopped at its time limit" in text
     assert "estimates of an analytical model" in text
 
 

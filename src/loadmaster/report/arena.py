@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from loadmaster.report.text import exact_bytes, shortened
-from loadmaster.report.view import Table
+from loadmaster.report.view import Json, Table
 
 _SOURCES = {
     "probed": "probed with TFLM's interpreter: its reference kernels",
@@ -26,7 +25,7 @@ _REQUIREMENTS = (
 """What a network in bands needs of its target."""
 
 
-def arena_rows(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def arena_rows(figures: Json) -> Iterator[tuple[str, str]]:
     """Iterate over what is planned, what it takes with and without the plan, and what was
     measured; ``figures`` as in ``--json``."""
     before = figures["head_before"]
@@ -55,7 +54,7 @@ def arena_rows(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Arena", f"{least}: the least that runs"
 
 
-def reason_rows(figures: Mapping[str, Any], head: int) -> Iterator[tuple[str, str]]:
+def reason_rows(figures: Json, head: int) -> Iterator[tuple[str, str]]:
     """Iterate over what makes the peak of an arena, and what was tried against it; ``head`` is what
     the plan takes."""
     for number, peak in enumerate(figures["peaks"]):
@@ -76,7 +75,7 @@ def reason_rows(figures: Mapping[str, Any], head: int) -> Iterator[tuple[str, st
         yield "In bands", f"not possible: {figures['no_bands']}"
 
 
-def front_table(front: Sequence[Mapping[str, Any]]) -> Table:
+def front_table(front: Sequence[Json]) -> Table:
     """Make a table of all heads that bands reach."""
     return Table(
         [
@@ -91,7 +90,7 @@ def front_table(front: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def arena_notes(figures: Mapping[str, Any]) -> Iterator[str]:
+def arena_notes(figures: Json) -> Iterator[str]:
     """Iterate over remarks."""
     measured = figures["measured"] is not None
     if figures["bands"]:
@@ -115,13 +114,13 @@ def arena_notes(figures: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _count(figures: Mapping[str, Any]) -> str:
+def _count(figures: Json) -> str:
     shared = f", {figures['in_place']} in the place of an operand" if figures["in_place"] else ""
     fixed = f", {figures['fixed']} where the file has them" if figures["fixed"] else ""
     return f"{figures['tensors']} tensors{shared}{fixed}"
 
 
-def _scratch(figures: Mapping[str, Any]) -> str:
+def _scratch(figures: Json) -> str:
     sizes = [each["bytes"] for each in figures["scratch_buffers"]]
     source = figures["scratch"]
     if sizes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from loadmaster.core.units import format_bandwidth, format_seconds
 from loadmaster.cost.calibration.answer import Calibration, Figure, Standing
 from loadmaster.report.text import NOTHING, percent, signed
-from loadmaster.report.view import Line, Notes, Part, Row, Table
+from loadmaster.report.view import Line, Notes, Part, Table
 
 _MEANING = {
     Standing.FITTED: "calibrated",
@@ -25,7 +25,7 @@ _LEGEND = (
 
 def calibration_summary(found: Calibration) -> list[Part]:
     """Make tables of errors and of figures."""
-    errors: list[Row] = []
+    errors = []
     for kind in found.kinds:
         unseen = NOTHING if kind.held_out is None else percent(kind.held_out.mean)
         errors.append(
@@ -39,7 +39,7 @@ def calibration_summary(found: Calibration) -> list[Part]:
                 ">sum after": signed(kind.after.total),
             }
         )
-    figures: list[Row] = [
+    figures = [
         {
             "~figure": figure.field,
             ">before": _shown(figure, figure.before),

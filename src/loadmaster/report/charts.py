@@ -14,21 +14,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from operator import attrgetter
 from typing import Any
 
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.report.colours import MERGED, colour, shade
-from loadmaster.report.merging import MAX_SHAPES, near, neighbours
+from loadmaster.report.merging import around, band_of, neighbours
 from loadmaster.report.text import (
     SIZES,
+    Units,
     chart_text,
     clipped,
     largest_unit,
     plural,
     printable,
 )
-from loadmaster.report.timeline import TimeUnit, first_free_lines, outline, time_unit
+from loadmaster.report.timeline import TimeUnit, outline, time_unit
 from loadmaster.report.view import (
     Axis,
     Chart,
@@ -45,12 +45,15 @@ PAPER = "#ffffff"
 CURVE = "#334e68"
 CAPACITY = "#b42318"
 _LEVELS = {
-    "peak": (INK, "dashed"),
-    "lower bound": ("#067647", "dotted"),
-    "capacity": (CAPACITY, "solid"),
+    "peak": (INK, "dashed", 6),
+    "lower bound": ("#067647", "dotted", 110),
+    "capacity": (CAPACITY, "solid", 250),
 }
-"""Colour and dash of the lines across a memory map."""
+"""Colour and dash of the lines across a memory map, and where their names begin: beside one another
+if lines lie on one another."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
+MAX_SHAPES = 3_000
+"""The most rectangles in one chart; a screen has only a few thousand columns."""
 LANE_MARGIN = 0.12
 OUTLINED = 0.015
 """Least height of a buffer with an outline, as a share of the map's; on a thinner one the outline
@@ -98,7 +101,9 @@ def canvas(axis: Axis) -> Canvas:
     ends = start - margin, end + margin
     least = (end - start) / 1e7
     x_range = Model("Range1d", start=ends[0], end=ends[1], bounds=ends, min_interval=least)
-    return Canvas(axis, unit, x_range, _rule("height", FAINT, "dotted", 1))
+    return Canvas(
+        axis, unit, x_range, Model("Span", dimension="height", line_color=FAINT, line_dash="dotted")
+    )
 
 
 def legend_name(group: int) -> str:
@@ -107,181 +112,173 @@ def legend_name(group: int) -> str:
 
 
 def draw(chart: Chart, on: Canvas) -> tuple[Model, str]:
-    """Draw a chart; also return a sentence on what the chart leaves out, empty if nothing."""
+    """Draw a chart; also return its remark, and a sentence on what the chart leaves out, if it
+    does."""
+    on = canvas(chart.axis) if chart.axis else on
+    said = ""
     match chart:
         case Timeline():
-            return _timeline(chart, on)
+            plot, said = _timeline(chart, on)
         case MemoryMap():
-            return _map(chart, on)
+            plot, said = _map(chart, on)
         case Curve():
-            return _curve(chart, on)
+            plot, said = _curve(chart, on)
         case Scatter():
-            return _scatter(chart)
-    raise TypeError(chart)
+            plot = _scatter(chart)
+        case _:
+            raise TypeError(chart)
+    return plot, " ".join(filter(None, (chart.remark, said)))
 
 
 def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
     """Draw a lane for each name; the shortest neighbours are merged if there are too many."""
-    shapes = sorted(chart.shapes, key=attrgetter("low", "start"))
-    if chart.stacked and shapes:
-        start = min(shape.start for shape in shapes)
-        end = max(shape.end for shape in shapes)
-        on = replace(on, x_range=canvas(Axis(end, on.axis.scale, start)).x_range)
-        lines, count_of = first_free_lines((int(s.low), s.start, s.end) for s in shapes)
-        for at, (shape, line) in enumerate(zip(shapes, lines, strict=True)):
-            height = 1 / count_of[int(shape.low)]
-            low = shape.low + line * height
-            shapes[at] = replace(shape, low=low, high=low + height)
-        shapes.sort(key=attrgetter("low", "start"))
-    groups = neighbours(shapes, MAX_SHAPES)
     count = len(chart.lanes)
     height = 92 + count * max(16, min(40, 640 // max(1, count)))
     plot = _over_time(chart.title, height, on, _range(count, 0), "")
     plot["left"][0].update(
+        _THEME["Lanes"],
         ticker=Model("FixedTicker", ticks=[lane + 0.5 for lane in range(count)]),
         major_label_overrides={
             lane + 0.5: chart_text(clipped(name, 19)) for lane, name in enumerate(chart.lanes)
         },
-        major_tick_line_color=None,
-        axis_line_color=None,
     )
     plot["center"][1]["grid_line_color"] = None
 
-    def columns(group: Sequence[Shape]) -> Row:
-        margin = LANE_MARGIN * (group[0].high - group[0].low)
-        place = {"bottom": group[0].low + margin, "top": group[0].high - margin}
+    def columns(shape: Shape, group: Sequence[Shape]) -> Row:
+        margin = LANE_MARGIN * (shape.high - shape.low)
+        place = {"bottom": shape.low + margin, "top": shape.high - margin}
         if len(group) == 1:
             return place
         return place | {"busy": format_seconds(sum(shape.end - shape.start for shape in group))}
 
-    _rectangles(plot, on, groups, chart.noun, columns)
-    return plot, _merged(groups, f"shortest {chart.noun}")
+    return plot, _rectangles(plot, on, neighbours(chart.shapes, MAX_SHAPES), columns)
 
 
 def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
-    """Draw address against time; the smallest buffers are merged if there are too many."""
+    """Draw address against time; buffers of the shortest life are merged with those near them if
+    there are too many."""
     most = 1.08 * chart.top
     size, unit = largest_unit(most / 2.16, SIZES)
-    levels = {f"{name} {format_bytes(n)}": (name, n) for name, n in chart.levels.items()}
-    y_range = _range(0, most / size)
-    title = f"{chart.title}: {', '.join(levels)}"
+    title, y_range = f"{chart.title}: {chart.sizes}", _range(0, most / size)
     plot = _over_time(title, 380, on, y_range, f"address ({unit})", box="both")
-    groups = near(chart.shapes, MAX_SHAPES)
 
-    def columns(group: Sequence[Shape]) -> Row:
-        low = min(shape.low for shape in group)
-        high = max(shape.high for shape in group)
+    def columns(shape: Shape, group: Sequence[Shape]) -> Row:
         return {
-            "bottom": low / size,
-            "top": high / size,
-            "edge": float(high - low >= OUTLINED * most),
+            "bottom": shape.low / size,
+            "top": shape.high / size,
+            "edge": float(shape.high - shape.low >= OUTLINED * most),
             "size": format_bytes(sum(shape.high - shape.low for shape in group)),
-            "address": f"{low:,} to {high:,}",
+            "address": f"{shape.low:,} to {shape.high:,}",
         }
 
-    _rectangles(plot, on, groups, "buffers", columns)
-    for text, (name, n) in levels.items():
-        if n <= chart.top and (name == "peak" or n != chart.peak):
-            below = name == "lower bound" or n > 0.88 * most
-            crowded = any(0 < abs(n - other) < 0.05 * most for _, other in levels.values())
-            # Where names would lie on one another the peak's is left out: the title has it.
-            text = "" if name == "peak" and crowded else text
-            _level(plot, n / size, text, *_LEVELS[name], below=below)
-    return plot, _merged(groups, "smallest buffers (bytes x time)")
+    groups = neighbours(chart.shapes, MAX_SHAPES, band_of(chart))
+    said = _rectangles(plot, on, groups, columns)
+    for name, n in reversed(chart.levels.items()):
+        if n <= chart.top:
+            _level(plot, n / size, f"{name} {format_bytes(n)}", *_LEVELS[name])
+    return plot, said
 
 
 def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     """Draw an amount and its limit; the shortest steps are averaged if there are too many."""
-    if chart.along:
-        on = canvas(Axis(chart.shapes[-1].end, label=chart.along))
     shown = list(map(_mean, neighbours(chart.shapes, MAX_SHAPES)))
-    top = 1.22 * max([chart.limit or 0.0, *(step.high for step in shown)]) or 1.0
-    plot = _over_time(chart.title, 176, on, _range(0, top), chart.label)
-    plot["left"][0]["ticker"] = Model("BasicTicker", desired_num_ticks=3)
+    limit, name = chart.limit or (0.0, "")
+    most = max([limit, *(step.high for step in shown)])
+    size, unit = _unit(most, chart.units)
+    y_range = _range(0, 1.22 * most / size or 1.0)
+    plot = _over_time(chart.title, 176, on, y_range, f"{chart.label}{unit and f' ({unit})'}")
+    plot["left"][0]["ticker"] = Model("BasicTicker")
 
-    def columns(group: Sequence[Shape]) -> Row:
-        name = f"{group[0].high:.4g}"
-        return {"colour": CURVE, "alpha": 0.18, "edge": 0.0, "name": name}
+    def columns(step: Shape, _: Sequence[Shape]) -> Row:
+        name = f"{step.high / size:.4g} {unit}".rstrip()
+        return {
+            "colour": CURVE,
+            "alpha": 0.18,
+            "edge": 0.0,
+            "top": step.high / size,
+            "name": name,
+        }
 
-    _rectangles(plot, on, [[step] for step in shown], "steps", columns, mode="vline")
+    _rectangles(plot, on, [[step] for step in shown], columns, mode="vline")
     if shown:
-        points = outline([(step.start, step.end, step.high) for step in shown])
-        _glyph(plot, _points((on.unit.of(x), y) for x, y in points), "Step", line_color=CURVE)
-    if chart.limit is not None:
-        _level(plot, chart.limit, chart.limit_name, CAPACITY, "dashed")
+        points = outline([(step.start, step.end, step.high / size) for step in shown])
+        _glyph(plot, _points((on.unit.of(x), y) for x, y in points), "Step")
+    if chart.limit:
+        _level(plot, limit / size, name, CAPACITY, "dashed")
     if len(shown) == len(chart.shapes):
-        return plot, chart.remark
+        return plot, ""
     count = plural(len(chart.shapes), "step")
     return plot, f"The curve has {count}; the shortest are averaged to {len(shown):,}."
 
 
+def _unit(most: float, units: Units) -> tuple[float, str]:
+    """Choose the unit of an axis, if it has any."""
+    return largest_unit(most, units) if units else (1.0, "")
+
+
 def _mean(group: Sequence[Shape]) -> Shape:
-    """Make one step of several, with their mean amount and the tooltip of the highest."""
-    if len(group) == 1:
-        return group[0]
-    highest = max(group, key=attrgetter("high"))
-    start, end = group[0].start, group[-1].end
-    if end > start:
-        mean = sum(step.high * (step.end - step.start) for step in group) / (end - start)
-        highest = replace(highest, high=mean)
-    return replace(highest, start=start, end=end)
+    """Make one step of several, with their mean amount and the tooltip of the longest."""
+    step = around(group)
+    if step.end <= step.start:
+        return step
+    total = sum(each.high * (each.end - each.start) for each in group)
+    return replace(step, high=total / (step.end - step.start))
 
 
-def _scatter(chart: Scatter) -> tuple[Model, str]:
+def _scatter(chart: Scatter) -> Model:
+    """Draw points, lines and the limit; a point with a bound has a bar down to it."""
     marks = chart.marks
-    points = [(m.x, m.y) for m in marks] + [point for path in chart.paths for point in path.points]
-    points += [(points[0][0], chart.limit[0])] if chart.limit and points else []
-    across = [x for x, _ in points] or [1.0]
-    up = [y for _, y in points] or [1.0]
-    if chart.logarithmic:
-        x_range, y_range = (_range(min(at) / 1.5, 1.5 * max(at)) for at in (across, up))
-    else:
-        margin = 0.06 * (max(across) - min(across)) or 0.5 * abs(max(across)) or 1.0
-        x_range = _range(max(0.0, min(across) - margin), max(across) + margin)
-        y_range = _range(0, 1.08 * max(up))
+    labels, sizes = [], []
+    for label, units, side in zip((chart.x, chart.y), chart.units, ("x", "y"), strict=True):
+        size, unit = _unit(max((getattr(mark, side) for mark in marks), default=1.0), units)
+        labels.append(f"{label}{unit and f' ({unit})'}")
+        sizes.append(size)
+    x_size, y_size = sizes
+    ranges = Model("DataRange1d"), Model("DataRange1d")
+    if not chart.logarithmic:
+        ranges[1]["start"] = 0
     scale = "Log" if chart.logarithmic else "Linear"
-    plot = _framed(chart.title, chart.height, (x_range, y_range), (chart.x, chart.y), scale)
+    plot = _framed(chart.title, 360, ranges, labels, scale)
     plot["min_width"] = NARROWEST
     for path in chart.paths:
         paint = INK if path.colour < 0 else colour(path.colour)
-        _glyph(plot, _points(path.points), "Line", line_color=paint, line_dash=path.dash)
-    legend = []
-    for number in sorted({mark.colour for mark in marks}):
-        paint = colour(number)
-        mine = [mark for mark in marks if mark.colour == number]
-        rows = [
-            {
-                "x": mark.x,
-                "y": mark.y,
-                "size": mark.size,
-                "bound": mark.y if mark.bound is None else mark.bound,
-                "fill": PAPER if mark.hollow else paint,
-                "name": mark.name,
-                **mark.facts,
-            }
-            for mark in mine
-        ]
+        line = _points((x / x_size, y / y_size) for x, y in path.points)
+        _glyph(plot, line, "Line", line_color=paint, line_dash=path.dash)
+    rows = [
+        {
+            "x": mark.x / x_size,
+            "y": mark.y / y_size,
+            "size": mark.size,
+            "bound": (mark.y if mark.bound is None else mark.bound) / y_size,
+            "colour": colour(mark.colour),
+            "fill": PAPER if mark.hollow else colour(mark.colour),
+            "group": chart_text(chart.groups[mark.colour]) if chart.groups else "",
+            "name": mark.name,
+            **mark.facts,
+        }
+        for mark in marks
+    ]
+    if rows:
         source = _source(rows)
-        if any(mark.bound is not None for mark in mine):
-            _glyph(plot, source, "Segment", line_color=paint)
-            _glyph(plot, source, "Scatter", line_color=paint, **_THEME["Bound"])
-        drawn = _glyph(plot, source, "Scatter", line_color=paint)
+        _glyph(plot, source, "Segment")
+        drawn = _glyph(plot, source, "Scatter")
+        _hover(plot, drawn, list(marks[0].facts))
         if 0 < len(chart.groups) <= MOST_GROUPS:
-            label = chart_text(chart.groups[number])
-            legend.append(Model("LegendItem", label=label, renderers=[drawn]))
-        _hover(plot, drawn, list(mine[0].facts))
-    if chart.limit:
-        _level(plot, *chart.limit, INK, "dashed")
-    if legend:
-        plot["below"].append(Model("Legend", items=legend))
-    return plot, chart.remark
+            item = Model("LegendItem", renderers=[drawn])
+            plot["below"].append(Model("Legend", items=[item]))
+    if chart.limit and marks:
+        level = chart.limit[0] / y_size
+        _level(plot, level, chart.limit[1], INK, "dashed")
+        # The range is that of what is drawn from data, which a level is not.
+        _glyph(plot, _points([(marks[0].x / x_size, 1.1 * level)]), "Line")
+    return plot
 
 
 def _framed(
     title: str,
     height: int,
-    ranges: tuple[Model, Model],
-    labels: tuple[str, str],
+    ranges: Sequence[Model],
+    labels: Sequence[str],
     scale: str = "Linear",
 ) -> Model:
     """Make an empty chart over any two axes, x first."""
@@ -309,13 +306,6 @@ def _range(start: float, end: float) -> Model:
     return Model("Range1d", start=start, end=end)
 
 
-def _rule(dimension: str, paint: str, dash: str, width: float, **more: Any) -> Model:
-    """Make a straight line across a chart."""
-    return Model(
-        "Span", dimension=dimension, line_color=paint, line_dash=dash, line_width=width, **more
-    )
-
-
 def _over_time(
     title: str, height: int, on: Canvas, y_range: Model, y_label: str, box: str = "width"
 ) -> Model:
@@ -325,11 +315,11 @@ def _over_time(
     plot = _framed(title, height, (on.x_range, y_range), (label, y_label))
     plot["toolbar_location"] = "above"
     plot["toolbar"]["tools"] += (
-        Model("PanTool", dimensions="width"),
+        Model("PanTool"),
         Model("ResetTool"),
         Model("BoxZoomTool", dimensions=box),
-        Model("WheelZoomTool", dimensions="width", modifiers={"ctrl": True}),
-        Model("CrosshairTool", overlay=on.cursor, visible=False),
+        Model("WheelZoomTool"),
+        Model("CrosshairTool", overlay=on.cursor),
     )
     return plot
 
@@ -358,49 +348,43 @@ def _rectangles(
     plot: Model,
     on: Canvas,
     groups: Iterable[Sequence[Shape]],
-    noun: str,
-    more: Callable[[Sequence[Shape]], Row],
+    more: Callable[[Shape, Sequence[Shape]], Row],
     mode: str = "mouse",
-) -> None:
+) -> str:
     """Draw a rectangle for each group of shapes, grey where there are several, with ``more``
-    columns; on a page with a legend, those of each network can be hidden."""
+    columns; on a page with a legend, those of each network can be hidden. Say how many shapes are
+    drawn together, if any."""
     networks = len(on.axis.groups) if mode == "mouse" else 0
     rows: dict[int, list[Row]] = defaultdict(list)
+    merged = 0
     for group in groups:
-        first, alone = group[0], len(group) == 1
-        start = min(shape.start for shape in group)
-        end = max(shape.end for shape in group)
-        number = first.colour if networks else min(first.colour, 0)
+        shape, alone = around(group), len(group) == 1
+        merged += 0 if alone else len(group)
+        number = shape.colour if networks else min(shape.colour, 0)
         row = {
-            "left": on.unit.of(start),
-            "right": on.unit.of(end),
-            "colour": shade(colour(first.colour), first.tint) if alone else MERGED,
-            "alpha": first.alpha,
-            "edge": first.alpha,
-            "bottom": first.low,
-            "top": first.high,
-            on.axis.label or "time": on.unit.span(start, end),
-            "name": f"{len(group):,} {noun} merged",
+            "left": on.unit.of(shape.start),
+            "right": on.unit.of(shape.end),
+            "colour": shade(colour(shape.colour), shape.tint) if alone else MERGED,
+            "alpha": shape.alpha,
+            "edge": shape.alpha,
+            "bottom": shape.low,
+            "top": shape.high,
+            on.axis.label or "time": on.unit.span(shape.start, shape.end),
+            "name": f"{len(group):,} merged",
         }
-        tip = first.tip() if alone else {}
-        rows[number if alone else _MERGED_GROUP].append({**row, **more(group), **tip})
-    for number in sorted(rows, key=lambda each: (each != _MERGED_GROUP, each < 0, each)):
+        tip = shape.tip() if alone else {}
+        rows[number if alone else _MERGED_GROUP].append({**row, **more(shape, group), **tip})
+    for number in sorted(rows):
         mine = rows[number]
         drawn = _glyph(plot, _source(mine), "Quad")
         if 0 <= number < networks:
             drawn["name"] = legend_name(number)
         _hover(plot, drawn, [name for name in mine[0] if name not in _SIDES], mode)
-
-
-def _merged(groups: Sequence[Sequence[Shape]], what: str) -> str:
-    """Say how many shapes are drawn together."""
-    several = [group for group in groups if len(group) > 1]
-    if not several:
+    if not merged:
         return ""
     return (
-        f"More than {MAX_SHAPES:,} rectangles would make this chart unusable: the"
-        f" {sum(map(len, several)):,} {what} are drawn as"
-        f" {plural(len(several), 'grey rectangle')}."
+        f"More than {MAX_SHAPES:,} rectangles would make this chart unusable: the {merged:,}"
+        f" shortest are drawn as {plural(len(rows[_MERGED_GROUP]), 'grey rectangle')}."
     )
 
 
@@ -417,14 +401,7 @@ def _hover(plot: Model, drawn: Model, labels: Sequence[str], mode: str = "mouse"
     plot["toolbar"]["tools"].append(tool)
 
 
-def _level(plot: Model, at: float, text: str, paint: str, dash: str, below: bool = False) -> None:
-    """Draw a horizontal line with its name at the left end of the frame."""
-    name = Model(
-        "Label",
-        y=at,
-        y_offset=-3 if below else 3,
-        text=chart_text(text),
-        text_color=paint,
-        text_baseline="top" if below else "bottom",
-    )
-    plot["center"] += _rule("width", paint, dash, 1.25, location=at), name
+def _level(plot: Model, at: float, text: str, paint: str, dash: str, x: int = 6) -> None:
+    """Draw a horizontal line with its name above it, ``x`` pixels from the left."""
+    line = Model("Span", location=at, line_color=paint, line_dash=dash)
+    plot["center"] += line, Model("Label", x=x, y=at, text=chart_text(text), text_color=paint)

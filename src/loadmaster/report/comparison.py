@@ -18,8 +18,7 @@ from loadmaster.report.text import NOTHING, signed
 from loadmaster.report.view import (
     BOTH,
     Chart,
-    Figure,
-    Figures,
+    Facts,
     Legend,
     Line,
     Notes,
@@ -95,7 +94,7 @@ class Row:
         """How much more the second is, as a share of the first; None where that has no meaning."""
         return self.second / self.first - 1 if self.first and self.second is not None else None
 
-    def cells(self) -> dict[str, str]:
+    def cells(self) -> Facts:
         """The row as text."""
         first, second = (
             NOTHING if value is None else self.text(value) for value in (self.first, self.second)
@@ -104,37 +103,34 @@ class Row:
         return {"": self.name, ">first": first, ">second": second, ">change": change}
 
 
-_FIGURES: tuple[tuple[str, str, Callable[[PlanRecord], float], Callable[[float], str]], ...] = (
-    ("makespan", "Makespan", lambda plan: plan.metrics.makespan.value, format_seconds),
-    ("lower_bound", "Lower bound", lambda plan: plan.metrics.makespan.lower_bound, format_seconds),
-    (
-        "inferences_per_second",
-        "Inferences per second",
-        lambda plan: plan.metrics.inferences_per_second.value,
-        format_count,
-    ),
-    ("energy", "Energy", lambda plan: plan.metrics.energy.value, format_joules),
-    ("missed", "Missed deadlines", lambda plan: plan.missed, format_count),
-    ("jobs", "Jobs", lambda plan: len(plan.jobs), "{:,.0f}".format),
-)
+_Value = tuple[str, Callable[[float], str], float | None]
+"""The name of a figure, what formats it, and the figure."""
 
 
 def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
     """Iterate over the figures of two plans: times, rates, energy, and bytes and peaks of every
     memory."""
-    for key, name, of, text in _FIGURES:
-        yield Row(key, name, text, of(first), of(second))
-    for memory in _memories(first, second):
-        traffic = [plan.metrics.traffic.get(memory) for plan in (first, second)]
-        ends = [None if cost is None else cost.value for cost in traffic]
-        yield Row(f"traffic.{memory}", f"Traffic of {memory}", format_bytes, *ends)
-        uses = [plan.metrics.memory.get(memory) for plan in (first, second)]
-        peaks = [None if use is None else use.peak for use in uses]
-        yield Row(f"peak.{memory}", f"Peak of {memory}", format_bytes, *peaks)
+    both = _values(first), _values(second)
+    for key, (name, text, _) in (both[0] | both[1]).items():
+        yield Row(key, name, text, *(values[key][2] if key in values else None for values in both))
 
 
-def _memories(*plans: PlanRecord) -> list[str]:
-    return list(dict.fromkeys(m.name for plan in plans for m in plan.target.memories))
+def _values(plan: PlanRecord) -> dict[str, _Value]:
+    metrics = plan.metrics
+    makespan, rate = metrics.makespan, metrics.inferences_per_second
+    found: dict[str, _Value] = {
+        "makespan": ("Makespan", format_seconds, makespan.value),
+        "lower_bound": ("Lower bound", format_seconds, makespan.lower_bound),
+        "inferences_per_second": ("Inferences per second", format_count, rate.value),
+        "energy": ("Energy", format_joules, metrics.energy.value),
+        "missed": ("Missed deadlines", format_count, plan.missed),
+        "jobs": ("Jobs", "{:,.0f}".format, len(plan.jobs)),
+    }
+    for name in (memory.name for memory in plan.target.memories):
+        cost, use = metrics.traffic.get(name), metrics.memory.get(name)
+        found[f"traffic.{name}"] = f"Traffic of {name}", format_bytes, getattr(cost, "value", None)
+        found[f"peak.{name}"] = f"Peak of {name}", format_bytes, getattr(use, "peak", None)
+    return found
 
 
 def kinds(first: PlanRecord, second: PlanRecord) -> list[Row]:
@@ -165,12 +161,6 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
     plans = first, second
     axis, spent = time_axis(*plans), "Time of cores by kind of operator"
     compared = list(rows(*plans))
-    cards = []
-    for row in compared:
-        if row.key in ("makespan", "inferences_per_second", "energy"):
-            cells = row.cells()
-            beside = f"first {cells['>first']}, second {cells['>second']}"
-            cards.append(Figure(row.name, cells[">change"], distance=beside))
     about = [
         f"{which}: {figures.title(plan)}; {figures.verdict(plan)}"
         for which, plan in zip(("First", "Second"), plans, strict=True)
@@ -178,16 +168,15 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
     charts = [_titled(plan, schedule(plan, axis)) for plan in plans]
     costs = Line(figures.figures_rest_on(first.costs), "strong")
     sections = [
-        Section("", [Figures(cards)]),
         Section("", [Notes(about)], BOTH),
         Section("Figures", [Table([row.cells() for row in compared]), costs], BOTH),
-        Section("Schedules", [Line(_HINT, "hint"), Legend(), *charts]),
+        Section("Schedules", [Legend(), *charts], hint=_HINT),
     ]
-    for name in _memories(*plans):
+    for name in dict.fromkeys(m.name for plan in plans for m in plan.target.memories):
         having = [(plan, m) for plan in plans for m in plan.target.memories if m.name == name]
-        links = [_titled(plan, link(plan, memory)) for plan, memory in having]
-        maps = [_titled(plan, memory_map(plan, memory, axis)) for plan, memory in having]
-        sections.append(Section(f"Memory {name}", [*links, *maps]))
+        drawn = [_titled(plan, link(plan, memory)) for plan, memory in having]
+        drawn += [_titled(plan, memory_map(plan, memory, axis)) for plan, memory in having]
+        sections.append(Section(f"Memory {name}", drawn))
     sections.append(Section(spent, [Table([row.cells() for row in kinds(*plans)[:_KINDS]])]))
     return Page("Two plans", " and ".join(map(figures.title, plans)), lambda: sections, axis)
 

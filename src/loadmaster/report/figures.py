@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from loadmaster.core.provenance import Label, Provenance, described, weakest
 from loadmaster.core.units import (
@@ -16,10 +17,13 @@ from loadmaster.core.units import (
     rate_unit,
 )
 from loadmaster.planning.plan_records import (
+    Cost,
     MemoryUse,
+    Objective,
     PlannedAllocation,
     PlannedTransfer,
     PlanRecord,
+    Rate,
 )
 from loadmaster.report.text import (
     ENERGIES,
@@ -29,7 +33,6 @@ from loadmaster.report.text import (
     clipped,
     largest_unit,
     shortened,
-    shortfall,
 )
 from loadmaster.report.timeline import Steps, total_over_time
 from loadmaster.report.view import Figure, bounded
@@ -91,53 +94,44 @@ def objective_name(plan: PlanRecord) -> str:
     return words.get(plan.objective.name, plan.objective.name)
 
 
-def objective_unit(plan: PlanRecord, value: float) -> tuple[float, str]:
-    """Choose the largest unit of the objective in which a value is at least one: its size in SI
-    units, and its name."""
+def objective_units(plan: PlanRecord) -> Units:
+    """Return the units of the objective."""
     joule_seconds: Units = [(size, f"{name} s") for size, name in ENERGIES[:4]]
-    units = {"energy": ENERGIES, "edp": joule_seconds}.get(plan.objective.name, TIMES)
-    return largest_unit(value, units)
+    return {"energy": ENERGIES, "edp": joule_seconds}.get(plan.objective.name, TIMES)
 
 
 def objective_text(plan: PlanRecord, value: float) -> str:
     """Format a value of the objective with its unit."""
-    scale, name = objective_unit(plan, value)
+    scale, name = largest_unit(value, objective_units(plan))
     return f"{value / scale:.3g} {name}" if value < 999.5 * scale else f"{value / scale:.0f} {name}"
 
 
 def figures(plan: PlanRecord) -> list[Figure]:
     """List the plan's figures with their bounds."""
     metrics, objective = plan.metrics, plan.objective
-    span, energy = metrics.makespan, metrics.energy
-    rows = [bounded("Makespan", span.value, span.lower_bound, format_seconds)]
+
+    def cost(name: str, of: Cost | Objective, shown: Callable[[float], str]) -> Figure:
+        return bounded(name, of.value, of.lower_bound, shown)
+
+    def rate(name: str, of: Rate, shown: Callable[[float], str]) -> Figure:
+        return bounded(name, of.value, of.upper_bound, shown, upper=True)
+
+    rows = [cost("Makespan", metrics.makespan, format_seconds)]
     if objective.name == "edp":
-        rows.append(
-            bounded(
-                "Energy x makespan",
-                objective.value,
-                objective.lower_bound,
-                lambda value: objective_text(plan, value),
-            )
-        )
+        rows.append(cost("Energy x makespan", objective, partial(objective_text, plan)))
     timed = {timing.network for timing in plan.timings} | {objective.network}
-    for name, cost in metrics.latency.items():
+    for name, latency in metrics.latency.items():
         if name in timed:
-            named = f"Latency {clipped(name, 24)}"
-            rows.append(bounded(named, cost.value, cost.lower_bound, format_seconds))
-    rows.append(bounded("Energy", energy.value, energy.lower_bound, format_joules))
+            rows.append(cost(f"Latency {clipped(name, 24)}", latency, format_seconds))
     unit = rate_unit(network.precision for network in plan.networks)
-    rates = (
-        ("Throughput", metrics.throughput, lambda value: format_rate(value, unit)),
-        ("Inferences per second", metrics.inferences_per_second, format_count),
-    )
-    for name, rate, shown in rates:
-        bound = shown(rate.upper_bound)
-        far = shortfall(rate.value, rate.upper_bound)
-        rows.append(Figure(name, shown(rate.value), bound, far, upper=True))
-    return rows + [
-        bounded(f"Traffic {clipped(name, 24)}", cost.value, cost.lower_bound, format_bytes)
-        for name, cost in metrics.traffic.items()
+    rows += [
+        cost("Energy", metrics.energy, format_joules),
+        rate("Throughput", metrics.throughput, partial(format_rate, unit=unit)),
+        rate("Inferences per second", metrics.inferences_per_second, format_count),
     ]
+    for name, traffic in metrics.traffic.items():
+        rows.append(cost(f"Traffic {clipped(name, 24)}", traffic, format_bytes))
+    return rows
 
 
 def allocations_of(plan: PlanRecord, memory: str) -> list[PlannedAllocation]:
@@ -156,8 +150,8 @@ def memory_use(plan: PlanRecord, memory: str, capacity: int) -> MemoryUse:
 
 
 def copies(plan: PlanRecord) -> list[PlannedTransfer]:
-    """Return the copies between memories, by start."""
-    return sorted((t for t in plan.transfers if not t.job), key=lambda t: (t.start, t.end, t.name))
+    """Return the copies between memories."""
+    return [transfer for transfer in plan.transfers if not transfer.job]
 
 
 def link_text(memory: Memory) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from loadmaster.report.view import Notes, Part, Table
+from loadmaster.report.view import Json, Notes, Part, Table
 
 
-def floor_table(arenas: Sequence[Mapping[str, Any]]) -> list[Part]:
+def floor_table(arenas: Sequence[Json]) -> list[Part]:
     """Make a row of each arena, and lines for what is wrong with a plan; ``arenas`` as in
     ``--json``, figures in bytes."""
     heads = {
@@ -24,7 +23,7 @@ def floor_table(arenas: Sequence[Mapping[str, Any]]) -> list[Part]:
     return [_table(heads, arenas), Notes(notes)]
 
 
-def _notes(arena: Mapping[str, Any]) -> Iterable[str]:
+def _notes(arena: Json) -> Iterable[str]:
     stated = arena["theirs_stated"]
     recomputed = arena["theirs"]
     reason = arena.get("reason")
@@ -41,7 +40,7 @@ def _notes(arena: Mapping[str, Any]) -> Iterable[str]:
         yield f"{reason['kind']}: {needed} bytes required, {available} available."
 
 
-def transients_table(packs: Sequence[Mapping[str, Any]]) -> Table:
+def transients_table(packs: Sequence[Json]) -> Table:
     """Make a row of each transient resource of an IREE program; ``packs`` as in ``--json``, figures
     in bytes."""
     heads = {
@@ -55,7 +54,7 @@ def transients_table(packs: Sequence[Mapping[str, Any]]) -> Table:
     return _table(heads, packs)
 
 
-def _table(heads: Mapping[str, str], found: Iterable[Mapping[str, Any]]) -> Table:
+def _table(heads: Mapping[str, str], found: Iterable[Json]) -> Table:
     return Table([{head: _figure(each[key]) for head, key in heads.items()} for each in found])
 
 

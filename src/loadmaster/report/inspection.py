@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from loadmaster.core.json_object import json_of
@@ -18,24 +18,27 @@ from loadmaster.core.units import (
     rate_unit,
 )
 from loadmaster.report.colours import PALETTE
-from loadmaster.report.text import clipped, plural, printable, shortened
-from loadmaster.report.timeline import Steps, curve_of_bytes, largest, total_over_time
+from loadmaster.report.text import SIZES, clipped, plural, printable, shortened
+from loadmaster.report.timeline import Steps, largest, total_over_time
 from loadmaster.report.view import (
     ALL,
     BOTH,
     DRAWN,
     TERMINAL,
+    Axis,
     Curve,
+    Facts,
     Figure,
     Figures,
+    Json,
     Line,
     Mark,
     Notes,
     Page,
     Path,
-    Row,
     Scatter,
     Section,
+    Shape,
     Share,
     Table,
     first_rows,
@@ -64,27 +67,21 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     inside = [f"Inside control flow, counted and not planned: {names}"] if names else []
 
     def sections() -> list[Section]:
-        ranked = sorted(
-            (op for op in graph.ops if op.op_class not in _FREE),
-            key=lambda op: (-work_of(op), -bytes_of(op), op.name),
-        )
-        points = _points(graph, ranked, machine)
-        roofline = [_roofline(points, machine, rate_unit([graph.precision]))] if points else []
-        inputs = _ends(graph, graph.inputs)
-        outputs = _ends(graph, graph.outputs)
-        ends = pairs([("inputs", inputs), ("outputs", outputs)])
+        points = _points(graph, machine)
+        known = [point for point in points if point.work and point.bytes]
+        roofline = [_roofline(known, machine, rate_unit([graph.precision]))] if known else []
+        ends = pairs((end, _ends(graph, getattr(graph, end))) for end in ("inputs", "outputs"))
         return [
             Section("", [Line(warning, "strong")], BOTH),
             Section("", [Line(f"{graph.name} ({graph.source})"), ends], (TERMINAL,)),
             Section("", [Figures(_figures(graph, alive)), Notes([*inside, *graph.notes])], ALL),
             Section("Memory over the operators", [alive.chart()] if alive.steps else [], DRAWN),
             Section("Roofline", roofline),
-            Section("Operators by time", [_by_time(points)] if machine is not None else []),
             Section("Operators by kind", [_kinds(graph)], BOTH),
-            Section("Operators by cost", [_operators(graph, ranked)]),
+            Section(f"Operators by {'cost' if machine is None else 'time'}", [_operators(points)]),
         ]
 
-    def rows() -> Iterable[Mapping[str, Any]]:
+    def rows() -> Iterable[Json]:
         for op in graph.ops:
             yield {
                 "name": op.name,
@@ -115,14 +112,21 @@ class Point:
 
     ``work`` counts operations, two for a multiply-accumulate, and ``bytes`` those of all operands,
     each once. ``seconds`` is the longer of its arithmetic and its operands' way over the link of
-    main memory, on the core that is fastest for it; 1 without a machine.
+    main memory, on the core that is fastest for it; None without a machine. ``result`` is the shape
+    of what is written.
     """
 
     name: str
     kind: str
     work: int
     bytes: int
-    seconds: float = 1.0
+    result: str
+    seconds: float | None
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte."""
+        return self.work / self.bytes if self.bytes else 0.0
 
 
 def work_of(op: Op | Job) -> int:
@@ -135,47 +139,48 @@ def bytes_of(op: Op | Job) -> int:
     return sum(access.bytes for access in (*op.reads, *op.writes))
 
 
-def _points(graph: Graph, ops: Sequence[Op], machine: Target | None) -> list[Point]:
-    """Make a point of each operator; with a machine, of each job, and estimate how fast one core
-    runs it."""
-    items: Sequence[Op | Job] = ops
-    seconds = [1.0] * len(ops)
+def _points(graph: Graph, machine: Target | None) -> list[Point]:
+    """Make a point of each operator that costs something; with a machine, of each job, and estimate
+    how fast one core runs it; the most time comes first, or else the most work."""
+    items: Sequence[Op | Job] = [op for op in graph.ops if op.op_class not in _FREE]
+    seconds, prefix = [None] * len(items), ""
     if machine is not None:
         from loadmaster.cost.analytical.job_costs import job_table
         from loadmaster.workloads.lowering.instantiate import lower
 
         work = lower([graph], machine)
-        items = work.jobs
+        items, prefix = work.jobs, f"{graph.name}/"
         seconds = job_table(work, machine).compute.min(axis=1).tolist()
         for at, job in enumerate(work.jobs):
             read, written = (sum(o.bytes for o in ends) for ends in (job.reads, job.writes))
             seconds[at] = max(seconds[at], machine.main.link_seconds(read, written), 1e-12)
-    points = [
-        Point(item.name, item.kind, work_of(item), bytes_of(item), time)
-        for item, time in zip(items, seconds, strict=True)
-    ]
-    known = [point for point in points if point.work and point.bytes]
-    return sorted(known, key=lambda point: (-point.work, point.name))
+    points = []
+    for item, time in zip(items, seconds, strict=True):
+        shapes = (_shape(graph, access.tensor.removeprefix(prefix)) for access in item.writes)
+        result = ", ".join(filter(None, shapes))
+        points.append(Point(item.name, item.kind, work_of(item), bytes_of(item), result, time))
+    return sorted(points, key=lambda p: (-(p.seconds or 0.0), -p.work, -p.bytes, p.name))
 
 
 def _figures(graph: Graph, alive: Alive) -> list[Figure]:
     """List operators, multiply-accumulates, and bytes by kind of tensor."""
     how = f"{graph.precision}, batch {graph.batch}"
     figures = [
-        Figure("Operators", f"{len(graph.ops):,}", distance=how),
+        Figure("Operators", f"{len(graph.ops):,}", how),
         Figure("Multiply-accumulates", format_count(graph.macs)),
     ]
     for kind in TensorKind:
         most = alive.at_peak if kind is TensorKind.ACTIVATION else ""
         size = format_bytes(graph.bytes_of(kind))
-        figures.append(Figure(f"Bytes of {kind}s", size, distance=most and f"at most {most}"))
+        figures.append(Figure(f"Bytes of {kind}s", size, most and f"at most {most}"))
     return figures
 
 
 def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Scatter:
     """Draw points by operations per byte and operations; with a machine, by their rates, under the
     roof of its fastest core."""
-    shown, label, about, paths = points[:_DRAWN], "operations", "", []
+    shown = sorted(points, key=lambda point: (-point.work, point.name))[:_DRAWN]
+    label, about, paths = "operations", "", []
     if machine is not None:
         bandwidth = machine.main.read_bandwidth
         # A multiply-accumulate is two operations.
@@ -185,7 +190,7 @@ def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Sca
             for rate in core.macs_per_cycle.values()
         )
         knee = top / bandwidth
-        intensities = [point.work / point.bytes for point in shown]
+        intensities = [point.intensity for point in shown]
         low, high = min(*intensities, knee / 4), max(*intensities, knee * 4)
         paths = [Path([(low, low * bandwidth), (knee, top), (high, top)])]
         label = f"{unit} on one core, estimated"
@@ -198,28 +203,24 @@ def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Sca
     work: Counter[str] = Counter()
     for point in shown:
         work[point.kind] += point.work
-    named = sorted(work, key=lambda kind: (-work[kind], kind))[:_KINDS]
-    most = max(point.work for point in shown)
+    named = [kind for kind, _ in work.most_common(_KINDS)]
     marks = []
     for point in shown:
-        rate = point.work / point.seconds
         facts = {
             "kind": point.kind,
             "operations": format_count(point.work),
             "bytes": format_bytes(point.bytes),
         }
-        marks.append(
-            Mark(
-                point.work / point.bytes,
-                rate,
-                point.name,
-                facts if machine is None else facts | {"rate": format_rate(rate, unit)},
-                named.index(point.kind) if point.kind in named else len(named),
-                5 + 15 * (point.work / most) ** 0.5,
-            )
-        )
+        rate = float(point.work)
+        if point.seconds is not None:
+            rate /= point.seconds
+            facts["rate"] = format_rate(rate, unit)
+        number = named.index(point.kind) if point.kind in named else len(named)
+        size = 5 + 15 * (point.work / shown[0].work) ** 0.5
+        marks.append(Mark(point.intensity, rate, point.name, facts, number, size))
     left_out = len(points) - len(shown)
     more = f" The {plural(left_out, 'smallest operator')} are not drawn." if left_out else ""
+    about = f"A point is an operator with what is fused into it, the larger the more work.{about}"
     return Scatter(
         "",
         "operations for each byte of operands",
@@ -228,66 +229,51 @@ def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Sca
         paths,
         [*named, "others"],
         logarithmic=True,
-        remark=(
-            f"A point is an operator with what is fused into it, the larger the more work.{about}"
-            f"{more}"
-        ),
+        remark=f"{about}{more}",
     )
 
 
 def _kinds(graph: Graph) -> Table:
     total = sum(map(work_of, graph.ops)) or 1
-    rows: list[Row] = []
-    for (kind, op_class), row in _totals_by_kind(graph).items():
-        free = op_class in _FREE
-        rows.append(
+    return Table(
+        [
             {
                 "~Operator": kind,
-                "Planned as": f"{op_class} (free)" if free else str(op_class),
+                "Planned as": f"{op_class}{' (free)' * (op_class in _FREE)}",
                 ">Count": f"{row['count']:,}",
                 ">MACs": format_count(row["macs"]) if row["macs"] else "",
                 ">Scalar ops": format_count(row["elements"]) if row["elements"] else "",
-                ">Bytes": format_bytes(row["bytes"]) if row["bytes"] and not free else "",
+                ">Bytes": "" if op_class in _FREE else format_bytes(row["bytes"]),
                 ">Of arithmetic": Share((2 * row["macs"] + row["elements"]) / total),
             }
-        )
-    return Table(rows)
+            for (kind, op_class), row in _totals_by_kind(graph).items()
+        ]
+    )
 
 
-def _by_time(points: Sequence[Point]) -> Table:
-    """List jobs by their time on the core that is fastest for each, if it has the link alone."""
-    rows: list[Row] = [
-        {
+def _operators(points: Sequence[Point]) -> Table:
+    """List operators; times are those on the core that is fastest for each, if it has the link
+    alone."""
+    rows = []
+    for p in points:
+        row = {
             "Operator": p.name,
             "Kind": p.kind,
             ">Operations": format_count(p.work),
             ">Bytes": format_bytes(p.bytes),
-            ">Time on its fastest core": format_seconds(p.seconds),
+            ">Operations for each byte": f"{p.intensity:.3g}",
+            "Result": p.result,
         }
-        for p in sorted(points, key=lambda point: (-point.seconds, point.name))
-    ]
-    return first_rows(rows, _LISTED, "faster operator")
-
-
-def _operators(graph: Graph, ranked: Sequence[Op]) -> Table:
-    rows: list[Row] = [
-        {
-            "Operator": op.name,
-            "Kind": op.kind,
-            ">MACs": format_count(op.macs),
-            ">Bytes": format_bytes(bytes_of(op)),
-            ">Operations for each byte": (
-                f"{work_of(op) / bytes_of(op):.3g}" if bytes_of(op) else ""
-            ),
-            "Result": ", ".join(_shape(graph, access.tensor) for access in op.writes),
-        }
-        for op in ranked
-    ]
-    return first_rows(rows, _LISTED, "smaller operator")
+        if p.seconds is not None:
+            row[">Time on its fastest core"] = format_seconds(p.seconds)
+        rows.append(row)
+    return first_rows(rows, _LISTED, "operator")
 
 
 def _shape(graph: Graph, name: str) -> str:
-    return "x".join(map(str, graph.tensors[name].shape)) or "scalar"
+    """Format the shape of a tensor, if the network has it."""
+    found = graph.tensors.get(name)
+    return "x".join(map(str, found.shape)) or "scalar" if found else ""
 
 
 def _ends(graph: Graph, names: Sequence[str]) -> str:
@@ -445,10 +431,10 @@ class Alive:
 
     def chart(self) -> Curve:
         """Draw the bytes over the operators."""
-        return curve_of_bytes(
-            "activations",
-            self.steps,
-            lambda step: {"operator": self._of(self._during(self.steps[step]))},
-            "operator, in the order of the file",
-            remark=f"At most {self.at_peak}. Another order, or operators in bands, may need less.",
-        )
+        shapes = [Shape(*step[:2], 0, step[2], partial(self._tip, step)) for step in self.steps]
+        axis = Axis(len(self.graph.ops), label="operator, in the order of the file")
+        remark = f"At most {self.at_peak}. Another order, or operators in bands, may need less."
+        return Curve("", "activations", shapes, SIZES, remark=remark, axis=axis)
+
+    def _tip(self, step: tuple[float, float, float]) -> Facts:
+        return {"operator": self._of(self._during(step))}

@@ -20,24 +20,24 @@ from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.planning.plan_records import LinkSegment
 from loadmaster.report.figures import figures_rest_on
+from loadmaster.report.plan import mini_batches
 from loadmaster.report.plan_charts import link_curve
-from loadmaster.report.plan_tables import mini_batches
-from loadmaster.report.text import TIMES, largest_unit, plural, reached, search_rows, shortened
+from loadmaster.report.text import ENERGIES, TIMES, plural, reached, search_rows, shortened
 from loadmaster.report.timeline import total_over_time
 from loadmaster.report.view import (
     ALL,
     BOTH,
     DRAWN,
     Axis,
-    Curve,
+    Facts,
     Figure,
     Figures,
     Legend,
     Line,
     Mark,
     Page,
+    Part,
     Path,
-    Row,
     Scatter,
     Section,
     Shape,
@@ -46,6 +46,7 @@ from loadmaster.report.view import (
     Timeline,
     bounded,
     pairs,
+    table,
 )
 from loadmaster.workloads.job import MiniBatch, NetworkTiming
 
@@ -93,18 +94,21 @@ def mapping_page(
         # Of a front, terminals show the table of all its mappings.
         both, everywhere = (DRAWN, DRAWN) if several else (BOTH, ALL)
         figures = Figures(_figures(first, unit), weakest(first.costs).capitalize())
-        fronts = [_front_chart(front), _front_table(front, unit)] if several else []
-        schedule = [Line(_HINT, "hint"), Legend(), _schedule(first, pool, axis)]
+        fronts = _front(front, unit) if several else []
+        schedule = [Legend(), _schedule(first, pool, axis)]
         missed = f"{sum(each.missed for each in served)} of {len(served)} deadlines missed"
         batches = replace(mini_batches(served, (timings or {}).values()), rest=missed, limit=40)
-        link = [_link(first, pool, bandwidth, allocator)] if pool else []
+        link = []
+        if pool:
+            rates = shared_bandwidth(first, pool, bandwidth, allocator)
+            link.append(link_curve("Bandwidth that the cores share", rates, bandwidth))
         return [
             Section("", [figures], everywhere),
             Section("", [Line(first.limit and f"What limits: {first.limit}.")], DRAWN),
             Section("", [Line(_AGAINST_PLANS)], both),
             Section("", [Line(figures_rest_on(first.costs), "strong")]),
             Section("Pareto front", fronts, BOTH),
-            Section("Schedule and bandwidth", schedule, DRAWN),
+            Section("Schedule and bandwidth", schedule, DRAWN, _HINT),
             Section("", link),
             Section("Cores", [_cores(first)], both),
             Section("How it was found", [_totals(first)], both),
@@ -114,14 +118,12 @@ def mapping_page(
     jobs = plural(len(first.jobs), "job")
     cores = plural(len(first.cores), "core")
     far = reached(first.status, first.value, first.lower_bound)
-    time = format_seconds(first.makespan)
-    shared = format_bandwidth(bandwidth)
     return Page(
         f"Mapping of {shortened(networks) or jobs} to {cores}",
-        f"Which core runs each job, and in which order, when all share {shared}",
+        f"Which core runs each job, and in which order; all share {format_bandwidth(bandwidth)}",
         sections,
         axis,
-        f"{first.status}, makespan {time}, {first.objective} {far}",
+        f"{first.status}, makespan {format_seconds(first.makespan)}, {first.objective} {far}",
         lambda: first.as_json()["jobs"],
     )
 
@@ -136,11 +138,11 @@ def _figures(mapping: JobMapping, unit: str) -> list[Figure]:
     cycles = "" if mapping.cycles is None else f"{mapping.cycles:,} cycles"
     found = [
         bounded(f"Objective ({mapping.objective})", mapping.value, mapping.lower_bound, shown),
-        Figure("Makespan", format_seconds(mapping.makespan), "", cycles),
+        Figure("Makespan", format_seconds(mapping.makespan), cycles),
     ]
     if mapping.throughput is not None:
         rate = format_rate(mapping.throughput, unit)
-        found.append(Figure("Throughput", rate, distance=plural(len(mapping.jobs), "job")))
+        found.append(Figure("Throughput", rate, plural(len(mapping.jobs), "job")))
     if mapping.energy is not None:
         found.append(Figure("Energy", format_joules(mapping.energy)))
     return found
@@ -153,28 +155,22 @@ def _schedule(mapping: JobMapping, pool: JobPool | None, axis: Axis) -> Timeline
     if pool is not None:
         colours = list(map(axis.groups.index, pool.network))
 
-    def tip(job: int) -> dict[str, str]:
-        if pool is None:
-            return {"name": mapping.jobs[job]}
-        alone = float(pool.analysis.latency[job, mapping.core[job]])
-        return {
+    def tip(job: int, core: int, seconds: float) -> Facts:
+        facts = {
             "name": mapping.jobs[job],
-            "network": pool.network[job],
-            "core": mapping.cores[mapping.core[job]],
-            "duration": format_seconds(float(mapping.end[job] - mapping.start[job])),
-            "alone": f"{format_seconds(alone)} with enough bandwidth",
+            "core": mapping.cores[core],
+            "duration": format_seconds(seconds),
         }
+        if pool is None:
+            return facts
+        alone = format_seconds(float(pool.analysis.latency[job, core]))
+        return facts | {"network": pool.network[job], "alone": f"{alone} with enough bandwidth"}
 
     shapes = [
-        Shape(start, end, core, core + 1, partial(tip, job), colours[job])
+        Shape(start, end, core, core + 1, partial(tip, job, core, end - start), colours[job])
         for job, (core, start, end) in enumerate(zip(*columns, strict=True))
     ]
     return Timeline("Schedule", mapping.cores, shapes)
-
-
-def _link(mapping: JobMapping, pool: JobPool, bandwidth: float, allocator: str) -> Curve:
-    segments = shared_bandwidth(mapping, pool, bandwidth, allocator)
-    return link_curve("Bandwidth that the cores share", segments, bandwidth)
 
 
 def shared_bandwidth(
@@ -193,58 +189,39 @@ def shared_bandwidth(
     return segments
 
 
-def _front_chart(front: Sequence[JobMapping]) -> Scatter:
-    scale, unit = largest_unit(max(mapping.makespan for mapping in front), TIMES)
-    marks = [
-        Mark(
-            mapping.makespan / scale,
-            mapping.energy,
-            f"mapping {number}",
-            {"makespan": format_seconds(mapping.makespan), "energy": f"{mapping.energy:.4g} J"},
-        )
-        for number, mapping in enumerate(front)
-        if mapping.energy is not None
-    ]
+def _front(front: Sequence[JobMapping], unit: str) -> list[Part]:
+    """Draw and list makespan and energy of every mapping."""
+    rows, marks = [], []
+    for number, mapping in enumerate(front):
+        makespan, energy, rate = format_seconds(mapping.makespan), "", ""
+        if mapping.energy is not None:
+            energy = format_joules(mapping.energy)
+            facts = {"makespan": makespan, "energy": energy}
+            marks.append(Mark(mapping.makespan, mapping.energy, f"mapping {number}", facts))
+        if mapping.throughput is not None:
+            rate = format_rate(mapping.throughput, unit)
+        costs = str(weakest(mapping.costs))
+        rows.append((str(number), makespan, energy, rate, mapping.status, costs))
     path = Path([(mark.x, mark.y) for mark in marks])
     remark = "The schedule below is that of the first mapping."
-    return Scatter("", f"makespan ({unit})", "energy (J)", marks, [path], remark=remark)
-
-
-def _front_table(front: Sequence[JobMapping], unit: str) -> Table:
-    rows: list[Row] = [
-        {
-            "Mapping": str(number),
-            ">Makespan": format_seconds(mapping.makespan),
-            ">Energy": "" if mapping.energy is None else f"{mapping.energy:.4g} J",
-            ">Throughput": ""
-            if mapping.throughput is None
-            else format_rate(mapping.throughput, unit),
-            "Status": mapping.status,
-            "Costs": str(weakest(mapping.costs)),
-        }
-        for number, mapping in enumerate(front)
-    ]
-    return Table(rows)
+    units = TIMES, ENERGIES
+    chart = Scatter("", "makespan", "energy", marks, [path], units=units, remark=remark)
+    heads = "Mapping", ">Makespan", ">Energy", ">Throughput", "Status", "Costs"
+    return [chart, table(heads, rows)]
 
 
 def _cores(mapping: JobMapping) -> Table:
     whole = mapping.makespan or 1.0
-    rows: list[Row] = []
+    rows = []
     for core, name in enumerate(mapping.cores):
         mine = np.flatnonzero(mapping.core == core)
         busy = float((mapping.end[mine] - mapping.start[mine]).sum() / whole)
         mine = mine[np.argsort(mapping.start[mine], kind="stable")]
         first = ", ".join(mapping.jobs[job] for job in mine[:_JOBS_SHOWN].tolist())
         more = ", ..." * (len(mine) > _JOBS_SHOWN)
-        rows.append(
-            {
-                "Core": name,
-                ">Jobs": f"{len(mine):,}",
-                ">Busy": Share(busy),
-                "~First jobs": first + more,
-            }
-        )
-    return Table(rows, limit=_CORES_SHOWN, width=24)
+        rows.append((name, f"{len(mine):,}", Share(busy), first + more))
+    found = table(("Core", ">Jobs", ">Busy", "~First jobs"), rows)
+    return replace(found, limit=_CORES_SHOWN, width=24)
 
 
 def _totals(mapping: JobMapping) -> Table:

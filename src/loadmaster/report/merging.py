@@ -1,67 +1,66 @@
-"""Groups shapes of charts, so that browsers can redraw them fast enough while panning."""
+"""Joins shapes of charts, so that browsers can redraw them fast enough while panning."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from operator import attrgetter
 
-import numpy as np
+from loadmaster.report.view import MemoryMap, Shape
 
-from loadmaster.report.view import Shape
-
-MAX_SHAPES = 3_000
-"""The most rectangles in one chart; a screen has only a few thousand columns."""
-_CELLS = 64
-"""Columns, and rows, of the grid in which small shapes are grouped."""
 _BISECTIONS = 32
 """Halvings of the time axis: 1 / 2^32 of it."""
+_BANDS = 64
+"""Bands of addresses, in which regions of a memory are joined."""
+Lane = Callable[[Shape], float]
+lane_of: Lane = attrgetter("low")
+"""The lane of a shape: its lower end."""
 
 
-def neighbours(shapes: Sequence[Shape], limit: int) -> list[Sequence[Shape]]:
-    """Join neighbours on a lane into at most ``limit`` groups.
+def neighbours(shapes: Sequence[Shape], limit: int, lane: Lane = lane_of) -> list[Sequence[Shape]]:
+    """Sort shapes by lane and start, and join neighbours on a lane into at most ``limit`` groups.
 
     The longest group that had to be joined is as short as possible, found by bisection: O(shapes x
-    32). The shapes are sorted by lane, which is their lower end, and start. Lanes are never joined:
-    with more lanes than ``limit`` as many groups as lanes remain.
+    32). Lanes are never joined: with more lanes than ``limit`` as many groups as lanes remain.
     """
+    shapes = sorted(shapes, key=lambda shape: (lane(shape), shape.start))
     if len(shapes) <= limit:
         return [[shape] for shape in shapes]
+    lanes = list(map(lane, shapes))
     low = 0.0
     high = max(shape.end for shape in shapes) - min(shape.start for shape in shapes)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        if len(_joined(shapes, middle)) <= limit:
+        if len(_firsts(shapes, lanes, middle)) <= limit:
             high = middle
         else:
             low = middle
-    firsts = _joined(shapes, high)
+    firsts = _firsts(shapes, lanes, high)
     return [shapes[first:last] for first, last in pairwise([*firsts, len(shapes)])]
 
 
-def _joined(shapes: Sequence[Shape], longest: float) -> list[int]:
+def _firsts(shapes: Sequence[Shape], lanes: Sequence[float], longest: float) -> list[int]:
     """Return the first shape of each group where groups of several last at most ``longest``.
     O(shapes)."""
-    firsts, lane, latest = [], -1.0, 0.0
-    for at, shape in enumerate(shapes):
-        if shape.low != lane or shape.end - latest > longest:
+    firsts, current, start, end = list[int](), -1.0, 0.0, 0.0
+    for at, (lane, shape) in enumerate(zip(lanes, shapes, strict=True)):
+        end = max(end, shape.end)
+        if lane != current or end - start > longest:
             firsts.append(at)
-            lane, latest = shape.low, shape.start
+            current, start, end = lane, shape.start, shape.end
     return firsts
 
 
-def near(shapes: Sequence[Shape], limit: int) -> list[Sequence[Shape]]:
-    """Leave the shapes with the largest areas alone, and group the others with near ones, in a
-    grid; return at most ``limit`` groups, the largest shapes last."""
-    if len(shapes) <= limit:
-        return [[shape] for shape in shapes]
-    start, end, low, high = np.array([(s.start, s.end, s.low, s.high) for s in shapes]).T
-    ranked = np.argsort((start - end) * (high - low), kind="stable").tolist()
-    keep = max(0, limit - _CELLS**2)
-    first, top = start.min(), high.max() or 1
-    across = ((start + end) / 2 - first) / (end.max() - first or 1)
-    cells = (_CELLS * np.array((across, (low + high) / (2 * top)))).astype(int).T.tolist()
-    groups: dict[tuple[int, int], list[Shape]] = defaultdict(list)
-    for i in ranked[keep:]:
-        groups[tuple(cells[i])].append(shapes[i])
-    return [*(groups[cell] for cell in sorted(groups)), *([shapes[i]] for i in ranked[:keep])]
+def band_of(chart: MemoryMap) -> Lane:
+    """Return the band of a map in which a region begins."""
+    return lambda shape: _BANDS * shape.low // max(1, chart.top)
+
+
+def around(group: Sequence[Shape]) -> Shape:
+    """Make one shape of several: their outline, with the colour and the tooltip of the longest."""
+    longest = max(group, key=lambda shape: shape.end - shape.start)
+    start = min(shape.start for shape in group)
+    end = max(shape.end for shape in group)
+    low = min(shape.low for shape in group)
+    return replace(longest, start=start, end=end, low=low, high=max(shape.high for shape in group))

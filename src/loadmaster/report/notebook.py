@@ -12,7 +12,7 @@ from loadmaster.core.errors import package
 from loadmaster.report.picture import draw
 from loadmaster.report.terminal import printed
 from loadmaster.report.text import NOTHING, printable, to_html
-from loadmaster.report.view import NOTEBOOK, Chart, Figures, Line, Notes, Page, Part, Table, text_of
+from loadmaster.report.view import NOTEBOOK, Chart, Figures, Line, Notes, Page, Part, Table
 
 _BUILDERS = {
     "PlanRecord": ("plan", "plan_page"),
@@ -72,7 +72,7 @@ def _html(part: Part) -> str:
     match part:
         case Chart():
             return draw(part)
-        case Line(text, style) if style != "hint":
+        case Line(text):
             return f"<div><small>{to_html(text)}</small></div>"
         case Notes():
             return "".join(_html(Line(line)) for line in part.lines)
@@ -80,10 +80,10 @@ def _html(part: Part) -> str:
             return _html(part.table())
         case Table():
             heads = [head.lstrip("+>~") for head in part.rows[0]]
-            cells = [[text_of(cell) for cell in row.values()] for row in part.rows]
+            rows = [heads, *(row.values() for row in part.rows)]
             body = "".join(
                 f"<tr>{''.join(f'<td>{to_html(cell) or NOTHING}</td>' for cell in row)}</tr>"
-                for row in [heads, *cells]
+                for row in rows
             )
             return f"<table>{body}</table>"
     return ""

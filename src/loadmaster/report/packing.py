@@ -1,11 +1,10 @@
-"""What is shown of a packing."""
+"""What is shown of a packing, and of a plan of TFLM's arena."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,13 @@ from loadmaster.allocation.peaks import peaks
 from loadmaster.allocation.problem import Allocation, Infeasibility, Load, Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes
-from loadmaster.report.arena import NOTHING_GAINED, reason_rows
+from loadmaster.report.arena import (
+    NOTHING_GAINED,
+    arena_notes,
+    arena_rows,
+    front_table,
+    reason_rows,
+)
 from loadmaster.report.text import (
     NOTHING,
     clipped,
@@ -29,17 +34,17 @@ from loadmaster.report.view import (
     BOTH,
     DRAWN,
     Axis,
-    Chart,
+    Facts,
     Figure,
     Figures,
+    Json,
     Line,
     MemoryMap,
+    Notes,
     Page,
     Part,
-    Row,
     Section,
     Shape,
-    Timeline,
     bounded,
     first_rows,
     pairs,
@@ -50,24 +55,17 @@ _HINT = (
     " over a rectangle for its buffer. Colours only tell neighbours apart."
 )
 _LISTED = 30
-
-
-@dataclass(frozen=True)
-class Memory:
-    """One memory with the buffers in it; sizes in bytes."""
-
-    name: str
-    members: Ints
-    peak: int
-    bound: int | None
-    capacity: int | None
+_TIME = (
+    "Work counts multiply-accumulates. Time is estimated for TFLM's reference kernels, in which"
+    " those of depthwise layers take longer than others, and slices copy. Measure it on the target."
+)
 
 
 def packing_page(
     answer: Allocation | BankAllocation,
     problem: Problem | None = None,
     beyond: Allocation | None = None,
-    arena: Mapping[str, Any] | None = None,
+    arena: Json | None = None,
 ) -> Page:
     """Make the page of a packing in one memory or in several.
 
@@ -80,17 +78,16 @@ def packing_page(
     arena
         Of a file of TFLM's, what makes its peak.
     """
-    shown, proof, banks = answer, _proof(answer), None
+    shown, proof = answer, _proof(answer)
     if isinstance(answer, Allocation):
-        value, found = answer.peak, f"peak {format_bytes(answer.peak or 0)}"
+        value, found, among = answer.peak, f"peak {format_bytes(answer.peak or 0)}", ""
         problem = answer.problem if problem is None else problem
         if beyond is not None:
             shown = replace(beyond, capacity=answer.capacity)
             proof += ". Drawn is a packing that exceeds the capacity"
     else:
-        value = answer.cost
-        found = f"cost {answer.cost or 0:,}"
-        banks = answer.banks
+        value, found = answer.cost, f"cost {answer.cost or 0:,}"
+        among = f" in {', '.join(bank.name for bank in answer.banks)}"
     offsets, homes = shown.offsets, getattr(answer, "memory", None)
     count = 0 if offsets is None else len(offsets)
     count = count if problem is None else len(problem)
@@ -98,28 +95,24 @@ def packing_page(
     def sections() -> list[Section]:
         rows = search_rows(answer, answer.seconds)
         rows |= {"Buffers": f"{count}", "Proof": proof or NOTHING}
-        maps: list[Chart] = [_bars(shown)]
-        fullest = []
+        maps, fullest = list[MemoryMap](), []
         if problem is not None and problem.conflicts is None and offsets is not None:
-            memories = _memories(problem, shown)
-            maps = [memory_map(problem, offsets, each) for each in memories]
-            fullest = [_fullest(problem, offsets, each) for each in memories]
+            for drawn, members in _memories(shown, offsets):
+                maps.append(replace(drawn, shapes=regions(problem, offsets, members)))
+                fullest.append(_fullest(problem, offsets, drawn.title, members))
         return [
             Section("", [Figures(_figures(shown))], ALL),
             Section("How it was found", [pairs(rows.items())], BOTH),
-            Section("Memory over time", [Line(_HINT, "hint"), *maps], DRAWN),
+            Section("Memory over time", maps, DRAWN, _HINT),
             *fullest,
             Section("What makes the peak", _reasons(answer, arena or {}), BOTH),
         ]
 
-    def rows() -> Iterable[Mapping[str, Any]]:
+    def rows() -> Iterable[Json]:
         for at, offset in enumerate([] if answer.offsets is None else answer.offsets.tolist()):
             home = {} if homes is None else {"memory": homes[at]}
             yield {"buffer": at, **home, "offset": offset}
 
-    title = f"Allocation of {plural(count, 'buffer')}"
-    if banks is not None:
-        title += f" in {', '.join(bank.name for bank in banks)}"
     far = "" if value is None else f", {reached(answer.status, value, answer.lower_bound)}"
     axis = Axis(1.0)
     if problem is not None:
@@ -127,7 +120,7 @@ def packing_page(
         last = int(problem.upper.max(initial=1))
         axis = Axis(last, start=first, label="time (as in the file)")
     return Page(
-        clipped(printable(title), 60),
+        clipped(printable(f"Allocation of {plural(count, 'buffer')}{among}"), 60),
         "Where each buffer lies in memory while it is alive",
         sections,
         axis,
@@ -136,63 +129,40 @@ def packing_page(
     )
 
 
-def _memories(problem: Problem, answer: Allocation | BankAllocation) -> list[Memory]:
+def _memories(
+    answer: Allocation | BankAllocation, offsets: Ints
+) -> Iterator[tuple[MemoryMap, Ints]]:
+    """Iterate over an empty map of each memory, and the buffers in it."""
     if isinstance(answer, Allocation):
-        every, bound = np.arange(len(problem)), answer.lower_bound
-        return [Memory("memory", every, answer.peak or 0, bound, answer.capacity)]
-    homes, packed = np.array(answer.memory), answer.packings
-    return [
-        Memory(
-            bank.name,
-            np.flatnonzero(homes == bank.name),
-            packed[bank.name].peak or 0,
-            None,
-            bank.capacity,
-        )
-        for bank in answer.banks
-    ]
-
-
-def _sizes(answer: Allocation | BankAllocation) -> dict[str, int]:
-    """Return peaks and, of one memory, the lower bound and the capacity, by name."""
-    if isinstance(answer, BankAllocation):
-        return {f"Peak of {name}": each.peak or 0 for name, each in answer.packings.items()}
-    bound, capacity = answer.lower_bound, answer.capacity
-    sizes = {"Peak": answer.peak, "Lower bound": bound, "Capacity": capacity}
-    return {name: size for name, size in sizes.items() if size is not None}
+        sizes = answer.peak or 0, answer.lower_bound, answer.capacity
+        yield MemoryMap("memory", (), *sizes), np.arange(len(offsets))
+        return
+    for bank in answer.banks:
+        peak = answer.packings[bank.name].peak or 0
+        members = np.flatnonzero(np.array(answer.memory) == bank.name)
+        yield MemoryMap(bank.name, (), peak, None, bank.capacity), members
 
 
 def _figures(answer: Allocation | BankAllocation) -> list[Figure]:
-    """List peaks, bounds and capacities."""
-    figures = {name: Figure(name, exact_bytes(size)) for name, size in _sizes(answer).items()}
-    if isinstance(answer, Allocation):
-        if answer.peak is not None:
-            figures["Peak"] = bounded("Peak", answer.peak, answer.lower_bound, exact_bytes)
-        return list(figures.values())
-    for bank in answer.banks:
-        if figure := figures.get(f"Peak of {bank.name}"):
-            packed = answer.packings[bank.name].offsets
-            room = "" if bank.capacity is None else f"of {format_bytes(bank.capacity)}, "
-            holds = room + plural(0 if packed is None else len(packed), "buffer")
-            figures[figure.name] = replace(figure, distance=holds)
-    name = "Cost of spilling"
+    """List cost, bound, and peaks and capacities."""
     bound = answer.lower_bound
-    digits = "{:,.0f}".format
-    cost = Figure(name, NOTHING, digits(bound))
-    if answer.cost is not None:
-        cost = bounded(name, answer.cost, bound, digits)
-    return [cost, *figures.values()]
+    if isinstance(answer, Allocation):
+        figures = [bounded("Peak", answer.peak, bound, exact_bytes)]
+        if answer.capacity is not None:
+            figures.append(Figure("Capacity", exact_bytes(answer.capacity)))
+        return figures
+    figures = [bounded("Cost of spilling", answer.cost, bound, "{:,.0f}".format)]
+    for bank in answer.banks:
+        if bank.name in answer.packings:
+            packed = answer.packings[bank.name]
+            room = "" if bank.capacity is None else f"of {format_bytes(bank.capacity)}, "
+            holds = room + plural(0 if packed.offsets is None else len(packed.offsets), "buffer")
+            peak = exact_bytes(packed.peak or 0)
+            figures.append(Figure(f"Peak of {bank.name}", peak, holds))
+    return figures
 
 
-def _bars(answer: Allocation | BankAllocation) -> Timeline:
-    """Make a bar for each size: nothing was packed, or there is no time to draw it over."""
-    sizes = _sizes(answer)
-    names = [f"{name.removeprefix('Peak of ')} {format_bytes(n)}" for name, n in sizes.items()]
-    shapes = [Shape(0, size, lane, lane + 1) for lane, size in enumerate(sizes.values())]
-    return Timeline("", names, shapes)
-
-
-def _reasons(answer: Allocation | BankAllocation, arena: Mapping[str, Any]) -> list[Part]:
+def _reasons(answer: Allocation | BankAllocation, arena: Json) -> list[Part]:
     """Say what makes the peak of an arena of TFLM's."""
     if isinstance(answer, BankAllocation) or "peaks" not in arena:
         return []
@@ -212,34 +182,31 @@ def _proof(answer: Allocation | BankAllocation) -> str:
     return proof or ""
 
 
-def memory_map(problem: Problem, offsets: Ints, memory: Memory) -> MemoryMap:
-    """Make the map of a memory: a rectangle for each part of a buffer."""
+def regions(problem: Problem, offsets: Ints, members: Ints) -> list[Shape]:
+    """Make the regions of a memory's map: a rectangle for each part of the buffers in it."""
     parts = problem.parts
-    mine = np.flatnonzero(np.isin(parts.owner, memory.members))
+    mine = np.flatnonzero(np.isin(parts.owner, members))
     owners = parts.owner[mine]
-    low = offsets[owners] + parts.low[mine]
-    high = offsets[owners] + parts.high[mine]
+    low, high = (offsets[owners] + end[mine] for end in (parts.low, parts.high))
     columns = (parts.lower[mine], parts.upper[mine], low, high, owners)
 
-    def tip(buffer: int) -> dict[str, str]:
+    def tip(buffer: int) -> Facts:
         return {"name": problem.name(buffer)}
 
-    shapes = [
+    return [
         Shape(start, end, bottom, top, partial(tip, buffer), buffer)
         for start, end, bottom, top, buffer in zip(*map(np.ndarray.tolist, columns), strict=True)
     ]
-    return MemoryMap(memory.name, shapes, memory.peak, memory.bound, memory.capacity)
 
 
-def _fullest(problem: Problem, offsets: Ints, memory: Memory) -> Section:
+def _fullest(problem: Problem, offsets: Ints, memory: str, members: Ints) -> Section:
     """List the largest buffers that are alive when the most bytes of the memory are. O(buffers log
     buffers)."""
-    heading = f"When the most of {memory.name} is in use"
-    mine = memory.members
-    if not len(mine):
-        return Section(heading, [Line(f"Nothing is in {memory.name}.")])
-    (peak,) = peaks(problem, mine)
-    rows: list[Row] = [
+    heading = f"When the most of {memory} is in use"
+    if not len(members):
+        return Section(heading, [Line(f"Nothing is in {memory}.")])
+    (peak,) = peaks(problem, members)
+    rows = [
         {
             "Buffer": problem.name(b),
             ">Size": format_bytes(int(problem.size[b])),
@@ -252,4 +219,32 @@ def _fullest(problem: Problem, offsets: Ints, memory: Memory) -> Section:
         f"At instant {peak.instant}: {plural(len(peak.buffers), 'buffer')} with"
         f" {format_bytes(peak.bytes)}, gaps in them included."
     )
-    return Section(heading, [Line(said, "hint"), first_rows(rows, _LISTED, "smaller buffer")])
+    return Section(heading, [first_rows(rows, _LISTED, "smaller buffer")], hint=said)
+
+
+def arena_page(figures: Json, *placed: tuple[Problem, Ints]) -> Page:
+    """Make the page of a plan of TFLM's arena.
+
+    Parameters
+    ----------
+    figures
+        As in ``--json``.
+    placed
+        Buffers before and with the plan, and their addresses, which are drawn.
+    """
+    peaks = (("before", figures["head_before"]), ("with the plan", figures["head"]))
+    maps = [
+        MemoryMap(name, regions(problem, addresses, np.arange(len(problem))), peak)
+        for (problem, addresses), (name, peak) in zip(placed, peaks, strict=False)
+    ]
+    halves = " With bands two instants are an operator." if figures["bands"] else ""
+    instants = f"An instant is an operator, those of a subgraph each time that it runs.{halves}"
+    sections = [
+        Section("Memory over the operators", maps, hint=instants),
+        Section("The plan", [pairs(arena_rows(figures)), Notes(list(arena_notes(figures)))], BOTH),
+        Section("In bands", [front_table(figures["front"])], BOTH, _TIME),
+    ]
+    last = max((int(problem.upper.max(initial=1)) for problem, _ in placed), default=1)
+    title = f"The arena of {figures['model']}"
+    axis = Axis(last, label="instant")
+    return Page(title, "What lies where while each operator runs", lambda: sections, axis)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadmaster.report.charts import Model, canvas, draw, legend_name
 from loadmaster.report.colours import colour
-from loadmaster.report.text import NOTHING, clipped, to_html
+from loadmaster.report.text import clipped, to_html
 from loadmaster.report.view import PAGE, Chart, Page, Part
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ def _template() -> Template:
         clipped=clipped,
         colour=colour,
         legend_name=legend_name,
-        nothing=NOTHING,
         script=_file("page.js"),
         style=_file("page.css"),
     )

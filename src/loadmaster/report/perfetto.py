@@ -6,8 +6,8 @@ Perfetto counts in whole nanoseconds: times are rounded to the nearest one, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     CounterDescriptor,
@@ -30,7 +30,8 @@ MACHINE = 1
 _ANNOTATIONS = {str: "string_value", int: "int_value", float: "double_value"}
 """The field of an annotation that holds a value, by type."""
 
-Item = TypeVar("Item", PlannedJob, PlannedTransfer)
+Slice = tuple[float, float, str, dict[str, Any]]
+"""Start and end in seconds, name and details of a job or a copy."""
 
 
 def render_trace(plan: PlanRecord) -> bytes:
@@ -44,9 +45,13 @@ def render_trace(plan: PlanRecord) -> bytes:
     _packet(trace, track_descriptor=machine)
     for core in plan.target.cores:
         jobs = (job for job in plan.jobs if job.core == core.name)
-        _slices(trace, core.name, jobs, family, _job_facts)
-    if moves := figures.copies(plan):
-        _slices(trace, "copies", moves, _copy_name, _copy_facts)
+        _slices(trace, core.name, [(j.start, j.end, family(j), _job_facts(j)) for j in jobs])
+    copies = [
+        (m.start, m.end, f"{m.source} to {m.destination}: {m.tensor}", _copy_facts(m))
+        for m in figures.copies(plan)
+    ]
+    if copies:
+        _slices(trace, "copies", copies)
     for memory in plan.target.memories:
         segments = plan.links.get(memory.name, ())
         rates = [(s.start, s.end, s.bytes_per_second / 1e9) for s in segments]
@@ -71,31 +76,22 @@ def _track(trace: Trace, name: str, **fields: Any) -> int:
     return number
 
 
-def _slices(
-    trace: Trace,
-    name: str,
-    items: Iterable[Item],
-    name_of: Callable[[Item], str],
-    facts_of: Callable[[Item], dict[str, Any]],
-) -> None:
-    """Add a track of jobs or copies, with details; those that would overlap get further tracks of
-    the same name."""
-    ordered = sorted(items, key=lambda item: (item.start, item.end))
-    spans = ((0, _nanoseconds(item.start), _nanoseconds(item.end)) for item in ordered)
+def _slices(trace: Trace, name: str, slices: Iterable[Slice]) -> None:
+    """Add a track of slices; those that would overlap get further tracks of the same name."""
+    ordered = sorted(slices, key=lambda each: each[:2])
+    spans = ((0, _nanoseconds(start), _nanoseconds(end)) for start, end, *_ in ordered)
     lines, count_of = first_free_lines(spans)
     for number in range(count_of.get(0, 1)):
         track = _track(trace, name if number == 0 else f"{name} ({number + 1})")
-        for item, line in zip(ordered, lines, strict=True):
+        for (start, end, title, details), line in zip(ordered, lines, strict=True):
             if line == number:
                 facts = [
                     DebugAnnotation(name=fact, **{_ANNOTATIONS[type(value)]: value})
-                    for fact, value in facts_of(item).items()
+                    for fact, value in details.items()
                 ]
                 begin = TrackEvent.TYPE_SLICE_BEGIN
-                end = TrackEvent.TYPE_SLICE_END
-                named = {"name": name_of(item), "debug_annotations": facts}
-                _event(trace, track, item.start, begin, **named)
-                _event(trace, track, item.end, end)
+                _event(trace, track, start, begin, name=title, debug_annotations=facts)
+                _event(trace, track, end, TrackEvent.TYPE_SLICE_END)
 
 
 def _counter(trace: Trace, name: str, unit: str, steps: Steps) -> None:
@@ -128,10 +124,6 @@ def _job_facts(job: PlannedJob) -> dict[str, Any]:
         "read_bytes": sum(operand.bytes for operand in job.reads),
         "written_bytes": sum(operand.bytes for operand in job.writes),
     }
-
-
-def _copy_name(move: PlannedTransfer) -> str:
-    return f"{move.source} to {move.destination}: {move.tensor}"
 
 
 def _copy_facts(move: PlannedTransfer) -> dict[str, Any]:

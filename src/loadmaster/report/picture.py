@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import attrgetter
 
-from loadmaster.core.units import format_bytes
 from loadmaster.report.colours import colour
-from loadmaster.report.merging import neighbours
+from loadmaster.report.merging import around, band_of, neighbours
 from loadmaster.report.text import clipped, plural, to_html
 from loadmaster.report.view import Chart, Curve, MemoryMap, Shape, Timeline
 
@@ -40,63 +38,46 @@ def draw(chart: Chart) -> str:
 def _lanes(chart: Timeline) -> str:
     """Draw lanes; neighbours in a lane that are joined have the colour of the longest."""
     names = chart.lanes[:_LANES]
-    shapes = [shape for shape in chart.shapes if shape.low < len(names)]
-    joined = []
-    for group in neighbours(sorted(shapes, key=attrgetter("low", "start")), _JOBS):
-        longest = max(group, key=lambda shape: shape.end - shape.start)
-        start, end = group[0].start, max(shape.end for shape in group)
-        # Here heights are counted from below.
-        low = len(names) - longest.low - 0.9
-        joined.append(replace(longest, start=start, end=end, low=low, high=low + 0.8))
+    # Here heights are counted from below.
+    shapes = [
+        replace(shape, low=low, high=low + 0.8)
+        for shape in chart.shapes
+        if (low := len(names) - shape.low - 0.9) > 0
+    ]
     texts = [(_LANE * at + 13.0, clipped(name, 20)) for at, name in enumerate(names)]
     more = len(chart.lanes) - len(names)
-    return _picture(
-        joined, len(names), _LANE * len(names), texts, f"{plural(more, 'lane')} more" * (more > 0)
-    )
+    below = f"{plural(more, 'lane')} more" * (more > 0)
+    return _picture(neighbours(shapes, _JOBS), len(names), _LANE * len(names), texts, below)
 
 
 def _amounts(chart: Curve) -> str:
     """Draw the largest amount of steps that are joined, below a dashed line at the limit."""
-    shapes = [
-        replace(max(group, key=attrgetter("high")), start=group[0].start, end=group[-1].end)
-        for group in neighbours(chart.shapes, _STEPS)
-    ]
-    limit = chart.limit or 0.0
-    top = max([limit, *(shape.high for shape in shapes)])
-    return _picture(
-        shapes,
-        top,
-        60,
-        [(13.0, clipped(chart.title or chart.label, 20))],
-        levels=[limit][: limit > 0],
-    )
+    levels = [chart.limit[0]] if chart.limit else []
+    top = max([0.0, *levels, *(shape.high for shape in chart.shapes)])
+    texts = [(13.0, clipped(chart.title or chart.label, 20))]
+    return _picture(neighbours(chart.shapes, _STEPS), top, 60, texts, levels=levels)
 
 
 def _regions(chart: MemoryMap) -> str:
-    """Draw the largest regions of a memory map, with dashed lines at its peak, its lower bound and
-    its capacity. O(regions log regions)."""
-    largest = sorted(chart.shapes, key=lambda s: (s.start - s.end) * (s.high - s.low))
-    texts = {135.0: clipped(chart.title, 20)}
+    """Draw the regions of a memory map, those of the shortest life joined with others near them,
+    with dashed lines at its peak, its lower bound and its capacity."""
     levels = [size for size in chart.levels.values() if size <= chart.top]
-    for name, size in chart.levels.items():
-        height = 140 * (1 - size / chart.top) + 10
-        if size <= chart.top and all(abs(height - other) >= 12 for other in texts):
-            texts[height] = f"{name} {format_bytes(size)}"
-    left_out = len(largest) - _REGIONS
-    below = f"{plural(left_out, 'region')} of the smallest not drawn" * (left_out > 0)
-    return _picture(largest[:_REGIONS], chart.top, 140, list(texts.items()), below, levels)
+    regions = neighbours(chart.shapes, _REGIONS, band_of(chart))
+    texts = [(135.0, clipped(chart.title, 20))]
+    return _picture(regions, chart.top, 140, texts, chart.sizes, levels)
 
 
 def _picture(
-    shapes: Sequence[Shape],
+    groups: Sequence[Sequence[Shape]],
     top: float,
     height: int,
     texts: Sequence[tuple[float, str]],
     below: str = "",
     levels: Sequence[float] = (),
 ) -> str:
-    """Draw shapes up to ``top`` over ``height`` pixels, with texts on the left, a line of text
-    below, and dashed lines at some levels."""
+    """Draw groups of shapes up to ``top`` over ``height`` pixels, with texts on the left, a line of
+    text below, and dashed lines at some levels."""
+    shapes = list(map(around, groups))
     first = min((shape.start for shape in shapes), default=0.0)
     last = max((shape.end for shape in shapes), default=1.0)
     across = (_WIDTH - _NAMES) / ((last - first) or 1)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from loadmaster.core.provenance import described, weakest
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.placement.answer import MemoryPlan, Rival
-from loadmaster.placement.decisions import Stay
+from loadmaster.placement.decisions import Move, Stay
 from loadmaster.placement.explain import Stretch
 from loadmaster.placement.sequence import StoredKind, StoredTensor
 from loadmaster.report.figures import figures_rest_on
@@ -22,7 +21,6 @@ from loadmaster.report.text import (
     NOTHING,
     SIZES,
     clipped,
-    largest_unit,
     plural,
     printable,
     reached,
@@ -32,11 +30,12 @@ from loadmaster.report.view import (
     ALL,
     BOTH,
     DRAWN,
-    TERMINAL,
     Axis,
     Curve,
+    Facts,
     Figure,
     Figures,
+    Json,
     Legend,
     Line,
     Mark,
@@ -45,7 +44,6 @@ from loadmaster.report.view import (
     Page,
     Part,
     Path,
-    Row,
     Scatter,
     Section,
     Shape,
@@ -54,13 +52,13 @@ from loadmaster.report.view import (
     bounded,
     first_rows,
     pairs,
+    table,
 )
 
 KINDS = (StoredKind.INPUT, StoredKind.WEIGHT, StoredKind.INTERMEDIATE, StoredKind.OUTPUT)
 """Kinds of tensors, in the order of their colours."""
 _LANES = ("to slow, waiting", "to slow, overlapped", "to fast, waiting", "to fast, overlapped")
 _MOVERS, _MOVERS_ON_PAGE = 8, 50
-_BAR = 40
 _HINT = (
     "Drag to pan, hold Ctrl and scroll to zoom in time: all charts move together. Hover over a"
     " rectangle for its tensor."
@@ -69,7 +67,7 @@ _HINT = (
 
 def placement_page(
     plan: MemoryPlan,
-    shown: Mapping[str, Any] = MappingProxyType({}),
+    shown: Json = MappingProxyType({}),
     explained: Mapping[str, Sequence[Stretch]] = MappingProxyType({}),
 ) -> Page:
     """Make the page of a placement.
@@ -93,26 +91,21 @@ def placement_page(
             for tensor in sequence.tensors
             for part in _explanation(tensor, explained.get(tensor.name, ()))
         ]
-        curve = shown.get("curve", ())
-        slowdowns = [_slowdowns(plan, curve)] if curve else []
         nothing = Line("" if plan.placement.moves else "Nothing moves.")
         return [
             Section("", [Notes(sequence.notes), figures], ALL),
             Section("", [Line(figures_rest_on(costs), "strong")]),
-            Section(
-                "Fast memory over time", [Line(_HINT, "hint"), Legend(), _memory_map(plan)], DRAWN
-            ),
+            Section("Fast memory over time", [Legend(), _memory_map(plan)], DRAWN, _HINT),
             Section("", [_prices(plan), _copies(plan)]),
             Section("Simpler strategies, same kernels and limit", [_rivals(plan)], BOTH),
             Section("Moves", [_movers(plan), nothing], BOTH),
             Section("How it was found", [totals(plan)], BOTH),
             Section("Why tensors are where they are", why, BOTH),
             Section("", [_sizing(plan, shown)], BOTH),
-            Section("Slowdown over fast memory", slowdowns),
-            Section("", [_curve_table(curve)], (TERMINAL,)),
+            Section("Slowdown over fast memory", _slowdowns(plan, shown.get("curve", ())), BOTH),
         ]
 
-    def rows() -> Iterable[Mapping[str, Any]]:
+    def rows() -> Iterable[Json]:
         for tensor in plan.as_json()["tensors"]:
             named = {key: tensor[key] for key in ("name", "kind", "bytes")}
             for stay in tensor["fast"] or [{"start": None, "end": None, "offset": None}]:
@@ -137,15 +130,14 @@ def _figures(plan: MemoryPlan) -> list[Figure]:
     # Both memories are read at once, so that a placement can beat everything fast.
     faster = ", as both memories are read at once" if plan.slowdown < 1 else ""
     most = f"in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)"
-    rest = (
-        ("Slowdown", f"{plan.slowdown:.3f} x", f"over everything fast{faster}"),
-        ("All fast", format_seconds(fast), f"takes {format_bytes(plan.sequence.peak_bytes)}"),
-        ("All slow", format_seconds(slow) if np.isfinite(slow) else "not possible", ""),
-        ("Fast memory", format_bytes(plan.peak_fast), most),
-        ("Moved", format_bytes(plan.moved_bytes), plural(len(moves), "move")),
-    )
-    figures = [Figure(name, value, distance=said) for name, value, said in rest]
-    return [bounded("Time", plan.seconds, plan.lower_bound, format_seconds), *figures]
+    return [
+        bounded("Time", plan.seconds, plan.lower_bound, format_seconds),
+        Figure("Slowdown", f"{plan.slowdown:.3f} x", f"over everything fast{faster}"),
+        Figure("All fast", format_seconds(fast), f"takes {format_bytes(plan.sequence.peak_bytes)}"),
+        Figure("All slow", format_seconds(slow) if np.isfinite(slow) else "not possible"),
+        Figure("Fast memory", format_bytes(plan.peak_fast), most),
+        Figure("Moved", format_bytes(plan.moved_bytes), plural(len(moves), "move")),
+    ]
 
 
 def totals(plan: MemoryPlan) -> Table:
@@ -176,55 +168,64 @@ def _rivals(plan: MemoryPlan) -> Table:
     own = Rival(f"this ({plan.strategy})", plan.seconds, plan.moved_bytes)
     rows = []
     for rival in (own, *plan.rivals):
-        time, relative, moved = "does not fit", NOTHING, NOTHING
-        if rival.makespan is not None:
-            share = rival.makespan / plan.all_fast_seconds if plan.all_fast_seconds > 0 else 1.0
-            time = format_seconds(rival.makespan)
-            relative = f"{share:.3f} x"
-            moved = format_bytes(rival.moved_bytes)
-        rows.append(
-            {"strategy": rival.name, ">time": time, ">of all fast": relative, ">moved": moved}
-        )
-    return Table(rows)
+        moved = NOTHING if rival.makespan is None else format_bytes(rival.moved_bytes)
+        rows.append((rival.name, *_relative(plan, rival.makespan), moved))
+    return table(("strategy", ">time", ">of all fast", ">moved"), rows)
+
+
+def _relative(plan: MemoryPlan, seconds: float | None) -> tuple[str, str]:
+    """Format a time, and how it compares with that of everything fast; None does not fit."""
+    if seconds is None:
+        return "does not fit", NOTHING
+    fast = plan.all_fast_seconds
+    return format_seconds(seconds), f"{seconds / fast if fast > 0 else 1.0:.3f} x"
 
 
 def _movers(plan: MemoryPlan) -> Table:
     """List the tensors of which most bytes are copied, the pieces of each together."""
-    moves, division = plan.placement.moves, plan.division
+    division, sizes = plan.division, plan.sequence.sizes
     whole = (plan.sequence if division is None else division.whole).tensors
-    copied: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    copying: dict[int, list[float]] = defaultdict(list)
-    spans = zip(plan.timeline.move_start.tolist(), plan.timeline.move_end.tolist(), strict=True)
-    for move, span in zip(moves, spans, strict=True):
+    copies: dict[int, list[tuple[int, int, float, float]]] = defaultdict(list)
+    for move, start, end in _timed_moves(plan):
         tensor = move.tensor if division is None else division.of[move.tensor]
-        copied[tensor][move.to_fast] += plan.sequence.sizes[move.tensor]
-        copying[tensor] += span
-    rows: list[Row] = []
-    for t, both in sorted(copied.items(), key=lambda item: (-sum(item[1]), item[0])):
-        slow, fast = (format_bytes(size) if size else NOTHING for size in both)
+        size = sizes[move.tensor]
+        fast = size * move.to_fast
+        copies[tensor].append((size - fast, fast, start, end))
+    rows = []
+    for t, mine in sorted(copies.items(), key=lambda item: -sum(sum(c[:2]) for c in item[1])):
+        to_slow, to_fast, starts, ends = zip(*mine, strict=True)
         rows.append(
             {
                 "moves most": whole[t].name,
                 "kind": whole[t].kind.value,
                 ">size": format_bytes(whole[t].bytes),
-                ">to slow": slow,
-                ">to fast": fast,
-                ">first copy": format_seconds(min(copying[t])),
-                ">all done": format_seconds(max(copying[t])),
+                ">to slow": format_bytes(sum(to_slow)),
+                ">to fast": format_bytes(sum(to_fast)),
+                ">first copy": format_seconds(min(starts)),
+                ">all done": format_seconds(max(ends)),
             }
         )
     return replace(first_rows(rows, _MOVERS_ON_PAGE, "tensor"), limit=_MOVERS, width=44)
 
 
+def _timed_moves(plan: MemoryPlan) -> Iterator[tuple[Move, float, float]]:
+    """Iterate over moves with their starts and ends."""
+    times = plan.timeline.move_start.tolist(), plan.timeline.move_end.tolist()
+    return zip(plan.placement.moves, *times, strict=True)
+
+
+def _starts(plan: MemoryPlan) -> list[float]:
+    """Return the starts of kernels, and the end of the last."""
+    return [*plan.timeline.kernel_start.tolist(), plan.seconds]
+
+
 def _memory_map(plan: MemoryPlan) -> MemoryMap:
     """Make the map of the fast memory, with a colour for each kind of tensor."""
-    at = [*plan.timeline.kernel_start.tolist(), plan.seconds]
-    tensors = plan.sequence.tensors
+    at, tensors = _starts(plan), plan.sequence.tensors
 
-    def tip(stay: Stay) -> dict[str, str]:
-        tensor = tensors[stay.tensor]
+    def tip(stay: Stay) -> Facts:
         kernels = f"{stay.start} to {stay.end - 1}"
-        return {"name": tensor.name, "kind": tensor.kind.value, "kernels": kernels}
+        return _tip(tensors[stay.tensor]) | {"kernels": kernels}
 
     shapes = [
         Shape(
@@ -240,17 +241,17 @@ def _memory_map(plan: MemoryPlan) -> MemoryMap:
     return MemoryMap("fast memory", shapes, plan.peak_fast, None, plan.limit)
 
 
+def _tip(tensor: StoredTensor) -> Facts:
+    return {"name": tensor.name, "kind": tensor.kind.value, "bytes": format_bytes(tensor.bytes)}
+
+
 def _prices(plan: MemoryPlan) -> Curve:
     """Make the curve of seconds that a GiB more of fast memory would save, per second of each
     kernel."""
-    at = [*plan.timeline.kernel_start.tolist(), plan.seconds]
-
-    def tip(kernel: str, price: float) -> dict[str, str]:
-        return {"name": kernel, "a GiB saves": format_seconds(price)}
-
+    at, prices = _starts(plan), (plan.prices * 2**30).tolist()
     shapes = [
-        Shape(at[k], at[k + 1], 0, price, partial(tip, plan.sequence.kernels[k].name, price))
-        for k, price in enumerate((plan.prices * 2**30).tolist())
+        Shape(at[k], at[k + 1], 0, price, partial(dict, kernel=plan.sequence.kernels[k].name))
+        for k, price in enumerate(prices)
         if price > 0
     ]
     remark = "" if shapes else "Fast memory is nowhere scarce."
@@ -260,95 +261,61 @@ def _prices(plan: MemoryPlan) -> Curve:
 
 def _copies(plan: MemoryPlan) -> Timeline:
     """Make a lane of copies for each direction, blocking or overlapped."""
-    moves, shapes = plan.placement.moves, []
-    columns = moves, plan.timeline.move_start.tolist(), plan.timeline.move_end.tolist()
-
-    def tip(tensor: StoredTensor) -> dict[str, str]:
-        return {"name": tensor.name, "bytes": format_bytes(tensor.bytes)}
-
-    for move, start, end in zip(*columns, strict=True):
-        tensor, lane = plan.sequence.tensors[move.tensor], 2 * move.to_fast
-        lane += move.start != move.end
+    shapes = []
+    for move, start, end in _timed_moves(plan):
+        tensor = plan.sequence.tensors[move.tensor]
+        lane = 2 * move.to_fast + (move.start != move.end)
         colour = KINDS.index(tensor.kind)
-        shapes.append(Shape(start, end, lane, lane + 1, partial(tip, tensor), colour, alpha=1.0))
-    return Timeline("Copies" if moves else "No copies", _LANES, shapes, "copies")
+        shapes.append(Shape(start, end, lane, lane + 1, partial(_tip, tensor), colour, alpha=1.0))
+    return Timeline("Copies" if shapes else "No copies", _LANES, shapes)
 
 
-def _slowdowns(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]]) -> Scatter:
-    """Draw time relative to everything fast against the limit, with the lower bound."""
-    scale, unit = largest_unit(max(point["capacity"] for point in curve) / 2, SIZES)
-    fast = plan.all_fast_seconds
-    marks, bounds = [], []
+def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[Part]:
+    """Draw and list time relative to everything fast over the limit, with the lower bound."""
+    rows, marks, fast = [], [], plan.all_fast_seconds
     for point in curve:
+        size, least = format_bytes(point["capacity"]), NOTHING
+        time, slowdown = _relative(plan, point["makespan"])
         if point["makespan"] is not None:
-            x, slowdown = point["capacity"] / scale, point["slowdown"]
-            time = format_seconds(point["makespan"])
-            facts = {"time": time, "of all fast": f"{slowdown:.3f} x"}
-            marks.append(Mark(x, slowdown, format_bytes(point["capacity"]), facts, 2))
-            bounds.append((x, point["lower_bound"] / fast if fast > 0 else 1.0))
-    paths = [Path([(mark.x, mark.y) for mark in marks], 2), Path(bounds, dash="dotted")]
-    missing = len(curve) - len(marks)
-    more = f" At {plural(missing, 'limit')} nothing fits." if missing else ""
-    label = f"fast memory ({unit})"
-    remark = f"Dotted: the lower bound.{more}"
-    return Scatter("Time of all fast", label, "slowdown", marks, paths, remark=remark)
-
-
-def _curve_table(points: Sequence[Mapping[str, Any]]) -> Table:
-    """Make a table of slowdown over fast memory, with a bar for each limit."""
-    most = max((point["slowdown"] or 0.0 for point in points), default=0.0)
-    rows = []
-    for point in points:
-        time, slowdown, bound, bar = "does not fit", NOTHING, NOTHING, ""
-        if point["makespan"] is not None:
-            time, bound = map(format_seconds, (point["makespan"], point["lower_bound"]))
-            slowdown = f"{point['slowdown']:.3f} x"
-            bar = "#" * max(1, round(_BAR * point["slowdown"] / most))
-        rows.append(
-            {
-                ">fast memory": format_bytes(point["capacity"]),
-                ">time": time,
-                ">of all fast": slowdown,
-                ">lower bound": bound,
-                "": bar,
-            }
-        )
-    return Table(rows)
+            least = format_seconds(point["lower_bound"])
+            bound = point["lower_bound"] / fast if fast > 0 else 1.0
+            facts = {"time": time, "of all fast": slowdown, "lower bound": least}
+            marks.append(Mark(point["capacity"], point["slowdown"], size, facts, 2, bound=bound))
+        rows.append((size, time, slowdown, least))
+    heads = ">fast memory", ">time", ">of all fast", ">lower bound"
+    remark = "The bar below a point ends at its lower bound."
+    line = Path([(mark.x, mark.y) for mark in marks], 2)
+    chart = Scatter(
+        "", "fast memory", "time of all fast", marks, [line], units=(SIZES, ()), remark=remark
+    )
+    return [chart, table(heads, rows)] if rows else []
 
 
 def _explanation(stored: StoredTensor, stretches: Iterable[Stretch]) -> list[Part]:
     """Explain in a table why a tensor is where it is, by stretches of its lifetime."""
-    rows: list[Row] = []
+    rows = []
     for s in stretches:
         saved = s.rent - s.copies - s.slower
         saves = (
             f"{'saves' if saved > 0 else 'costs'} {format_seconds(abs(saved))} against staying in"
             " the fast memory"
         )
-        rent, copies, slower = (
+        times = (
             f"{'-' * (seconds < 0)}{format_seconds(abs(seconds))}" if seconds else NOTHING
             for seconds in (s.rent, s.copies, s.slower)
         )
-        rows.append(
-            {
-                "memory": s.where,
-                "kernels": f"{s.start} to {s.end - 1}",
-                ">uses": str(s.uses),
-                ">rent": rent,
-                ">copies": copies,
-                ">slower kernels": slower,
-                "~": saves if s.where == "slow" else "",
-            }
-        )
+        kernels = f"{s.start} to {s.end - 1}"
+        rows.append((s.where, kernels, str(s.uses), *times, saves * (s.where == "slow")))
+    heads = ("memory", "kernels", ">uses", ">rent", ">copies", ">slower kernels", "~")
     rent = (
         "Rent is what its bytes are worth in the fast memory meanwhile, by the multipliers of the"
         " lower bound: paid there, saved elsewhere."
     )
     name = f"{stored.name}: {stored.kind}, {format_bytes(stored.bytes)}"
-    return [Line(name), Table(rows, rent)] if rows else []
+    return [Line(name), replace(table(heads, rows), rest=rent)] if rows else []
 
 
-def _sizing(plan: MemoryPlan, shown: Mapping[str, Any]) -> Line:
+def _sizing(plan: MemoryPlan, shown: Json) -> Line:
     """Describe the smallest fast memory that is enough, and the size that is proven too small."""
     if "max_slowdown" not in shown:
         return Line("")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
+from operator import attrgetter
 
 from loadmaster.core.units import format_bandwidth, format_bytes, format_seconds
 from loadmaster.planning.plan_records import (
@@ -20,10 +23,11 @@ from loadmaster.report.figures import (
     copies,
     memory_use,
     objective_name,
-    objective_unit,
+    objective_units,
 )
-from loadmaster.report.text import BANDWIDTHS, TIMES, comma, largest_unit, percent, shortened
-from loadmaster.report.view import Axis, Curve, MemoryMap, Shape, Timeline, steps
+from loadmaster.report.text import BANDWIDTHS, TIMES, comma, shortened
+from loadmaster.report.timeline import first_free_lines
+from loadmaster.report.view import Axis, Curve, Facts, MemoryMap, Shape, Timeline, steps
 from loadmaster.targets.hardware import Memory
 
 
@@ -66,10 +70,10 @@ def schedule(plan: PlanRecord, axis: Axis) -> Timeline:
         tip = partial(_copy_tip, move)
         shapes.append(Shape(move.start, move.end, lane, lane + 1, tip, colour=-1))
     names = [*cores, *(f"copy to {to}" for _, to in ways)]
-    return Timeline("Schedule", names, shapes, "jobs and copies")
+    return Timeline("Schedule", names, shapes)
 
 
-def _copy_tip(move: PlannedTransfer) -> dict[str, str]:
+def _copy_tip(move: PlannedTransfer) -> Facts:
     return {
         "name": move.tensor,
         "copy": f"{move.source} to {move.destination}",
@@ -78,7 +82,7 @@ def _copy_tip(move: PlannedTransfer) -> dict[str, str]:
     }
 
 
-def _job_tip(job: PlannedJob) -> dict[str, str]:
+def _job_tip(job: PlannedJob) -> Facts:
     length = job.end - job.start
     computing, stalled = job.compute, max(0.0, length - job.compute)
     return {
@@ -114,20 +118,11 @@ def link(plan: PlanRecord, memory: Memory) -> Curve:
 def link_curve(title: str, segments: Sequence[LinkSegment], limit: float | None) -> Curve:
     """Make the curve of a rate and its limit in bytes/s, or of the load where reading and writing
     have limits of their own."""
-
-    def tip(segment: LinkSegment) -> dict[str, str]:
-        rate = format_bandwidth(segment.bytes_per_second)
-        return {"name": rate, "load": percent(segment.load)}
-
     if limit is None:
-        shapes = [Shape(s.start, s.end, 0, 100 * s.load, partial(tip, s)) for s in segments]
-        return Curve(title, "load (%)", shapes, 100.0, "all of the link's time")
-    scale, unit = largest_unit(limit, BANDWIDTHS)
-    shapes = [
-        Shape(s.start, s.end, 0, s.bytes_per_second / scale, partial(tip, s)) for s in segments
-    ]
-    name = f"limit {format_bandwidth(limit)}"
-    return Curve(title, f"traffic ({unit})", shapes, limit / scale, name)
+        loads = steps((s.start, s.end, 100 * s.load) for s in segments)
+        return Curve(title, "load (%)", loads, limit=(100.0, "all of the link's time"))
+    rates = steps((s.start, s.end, s.bytes_per_second) for s in segments)
+    return Curve(title, "traffic", rates, BANDWIDTHS, (limit, f"limit {format_bandwidth(limit)}"))
 
 
 def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:
@@ -136,7 +131,7 @@ def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:
     use = memory_use(plan, memory.name, memory.capacity)
     tensors = {tensor.name: tensor for tensor in plan.tensors}
 
-    def tip(name: str) -> dict[str, str]:
+    def tip(name: str) -> Facts:
         tensor = tensors[name]
         return {
             "name": tensor.name,
@@ -162,9 +157,9 @@ def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:
 
 def stack_chart(stack: Stack, axis: Axis) -> Timeline:
     """Make a lane for each operator of a stack, and in it every band from when it is written to
-    when it is last read."""
+    when it is last read: those that overlap lie one above the other."""
 
-    def tip(band: Band) -> dict[str, str]:
+    def tip(band: Band) -> Facts:
         return {
             "name": band.tensor.name,
             "piece": piece(band.job),
@@ -172,21 +167,21 @@ def stack_chart(stack: Stack, axis: Axis) -> Timeline:
             "core": band.job.core,
         }
 
-    shapes = [
-        Shape(
-            band.start,
-            band.end,
-            lane,
-            lane + 1,
-            partial(tip, band),
-            axis.groups.index(band.job.network),
-            band.job.tile,
-        )
-        for lane, operator in enumerate(stack.operators)
-        for band in operator.bands
-    ]
+    shapes, bands = [], []
+    for lane, operator in enumerate(stack.operators):
+        mine = sorted(operator.bands, key=attrgetter("start"))
+        lines, count = first_free_lines((0, band.start, band.end) for band in mine)
+        bands += mine
+        for band, line in zip(mine, lines, strict=True):
+            low, high = (lane + at / count[0] for at in (line, line + 1))
+            colour = axis.groups.index(band.job.network)
+            tipped = partial(tip, band)
+            shapes.append(Shape(band.start, band.end, low, high, tipped, colour, band.job.tile))
+    own = replace(
+        axis, start=min(band.start for band in bands), end=max(band.end for band in bands)
+    )
     names = [operator.operator for operator in stack.operators]
-    return Timeline(stack.title, names, shapes, "bands", stacked=True)
+    return Timeline(stack.title, names, shapes, axis=own)
 
 
 def search_charts(plan: PlanRecord) -> list[Curve]:
@@ -194,17 +189,15 @@ def search_charts(plan: PlanRecord) -> list[Curve]:
     if len(plan.search) < 2:
         return []
     starts = [float(step.evaluations) for step in plan.search]
-    ends = [*starts[1:], max(1.0, 1.02 * starts[-1])]
-    what, along = objective_name(plan), "orders evaluated"
-    values, late = ([getattr(step, of) for step in plan.search] for of in ("value", "lateness"))
-    scale, unit = objective_unit(plan, max(values))
-    bound = plan.objective.lower_bound / scale
+    spans = list(pairwise([*starts, max(1.0, 1.02 * starts[-1])]))
+    axis = Axis(spans[-1][1], label="orders evaluated")
+    what = objective_name(plan)
+    best = steps((*span, step.value) for span, step in zip(spans, plan.search, strict=True))
+    limit = plan.objective.lower_bound, "lower bound"
     remark = f"Lower bound: no plan of these jobs on this machine has a smaller {what}."
-    best = steps(zip(starts, ends, (value / scale for value in values), strict=True))
-    drawn = [Curve("", f"{what} ({unit})", best, bound, "lower bound", along, remark)]
-    if any(late):
-        scale, unit = largest_unit(max(late), TIMES)
+    drawn = [Curve("", what, best, objective_units(plan), limit, remark=remark, axis=axis)]
+    late = steps((*span, step.lateness) for span, step in zip(spans, plan.search, strict=True))
+    if any(shape.high for shape in late):
         remark = "How late mini-batches are comes before everything else."
-        lateness = steps(zip(starts, ends, (value / scale for value in late), strict=True))
-        drawn.append(Curve("", f"lateness ({unit})", lateness, along=along, remark=remark))
+        drawn.append(Curve("", "lateness", late, TIMES, remark=remark, axis=axis))
     return drawn

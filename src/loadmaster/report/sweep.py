@@ -1,8 +1,10 @@
-"""What is shown of a sweep."""
+"""What is shown of a sweep, and of the least machine that suffices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import Any
 
 from loadmaster.core.units import (
     format_bandwidth,
@@ -17,24 +19,26 @@ from loadmaster.cost.analytical.energy import area, energy_rates
 from loadmaster.planning.sweep.axes import Axis
 from loadmaster.planning.sweep.design_space import Sweep
 from loadmaster.planning.sweep.points import DesignPoint
+from loadmaster.planning.sweep.size import Sizing, Verdict
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.text import ENERGIES, NOTHING, TIMES, largest_unit, percent, plural
+from loadmaster.report.text import ENERGIES, NOTHING, TIMES, percent, plural
 from loadmaster.report.view import (
     BOTH,
     TERMINAL,
-    Cell,
+    Facts,
     Figure,
     Figures,
     Line,
     Mark,
     Notes,
     Page,
+    Part,
     Path,
-    Row,
     Scatter,
     Section,
-    Shaded,
     Table,
+    pairs,
+    table,
 )
 from loadmaster.targets.hardware import Style, Target
 
@@ -65,36 +69,33 @@ _FRONT_HINT = (
 def sweep_page(sweep: Sweep) -> Page:
     """Make the page of a sweep: what to build, Pareto fronts, throughput over the axes, and what it
     all rests on."""
-    networks: list[Row] = [
-        {
-            "Network": n.name,
-            "Precision": n.precision,
-            ">Batch": str(n.batch),
-            ">MACs": format_count(n.macs),
-            ">Weights": format_bytes(n.weight_bytes),
-        }
-        for n in sweep.networks
-    ]
-    options: list[Row] = [
-        {"Option": name, ">Value": str(sweep.options[key])}
+    heads = "Network", "Precision", ">Batch", ">MACs", ">Weights"
+    networks = table(
+        heads,
+        (
+            (n.name, n.precision, str(n.batch), format_count(n.macs), format_bytes(n.weight_bytes))
+            for n in sweep.networks
+        ),
+    )
+    options = pairs(
+        (name, str(sweep.options[key]))
         for key, name in _OPTIONS.items()
         if sweep.options.get(key) not in (None, {})
-    ]
+    )
     varied = f"Varied: {', '.join(map(axis_title, sweep.axes))}; all else as below."
-    machine = Line(f"{sweep.target.description}. {varied}", "hint")
+    about = f"{sweep.target.description}. {varied}"
     name = f"{', '.join(network.name for network in sweep.networks)} on {sweep.target.name}"
     notes = Notes(list(remarks(sweep)))
     costs = figures_rest_on(sweep.costs)
     sections = [
         Section("", [Line(name)], (TERMINAL,)),
         Section("", [Figures(_chosen(sweep)), Line(costs, "strong"), notes]),
-        Section("Time over area", [Line(_FRONT_HINT, "hint"), _front_chart(sweep)]),
-        Section("Energy over time", [_energy_chart(sweep)]),
-        Section("Throughput over the axes", [_throughput(sweep)]),
+        Section("Time over area", [_front_chart(sweep)], hint=_FRONT_HINT),
+        Section("Energy over time", [_scatter(sweep, "makespan", "energy")]),
         Section("Points", [points(sweep)], BOTH),
-        Section("Networks", [Table(networks)]),
-        Section("The machine that was varied", [machine, *machine_tables(sweep.target)]),
-        Section("How points were planned", [Table(options)]),
+        Section("Networks", [networks]),
+        Section("The machine that was varied", machine_tables(sweep.target), hint=about),
+        Section("How points were planned", [options]),
         Section("", [notes, Line(costs)], (TERMINAL,)),
     ]
     return Page(name, "What other machines would be worth", lambda: sections)
@@ -106,137 +107,99 @@ def _chosen(sweep: Sweep) -> list[Figure]:
     if not planned:
         return []
     best = sweep.smallest()
-    chosen = {
-        **({} if best is None else {"Least area within the limits": best}),
-        "Fastest": min(planned, key=lambda p: (p.makespan, p.area)),
-        "Least area": min(planned, key=lambda p: (p.area, p.makespan)),
-        "Least energy": min(planned, key=lambda p: (p.energy, p.area)),
-    }
+    best, orders = sweep.smallest(), {"Fastest": ("makespan", "area")}
+    orders |= {"Least area": ("area", "makespan"), "Least energy": ("energy", "area")}
+    chosen = {} if best is None else {"Least area within the limits": best}
+    for name, fields in orders.items():
+        chosen[name] = min(planned, key=attrgetter(*fields))
     figures = []
     for name, point in chosen.items():
         shown = _figures(sweep, point)
         value = ", ".join(shown[key] for key in (">makespan", ">energy", ">area"))
-        figures.append(Figure(name, value, distance=where(sweep, point)))
+        figures.append(Figure(name, value, where(sweep, point)))
     return figures
 
 
-def _marks(sweep: Sweep, x: str, y: str, scales: tuple[float, float]) -> list[Mark]:
-    """Make a point for each plan, of two of its fields; those of no front are hollow."""
-    fronts = sweep.fronts()
-    marks = []
-    for number, (group, front) in enumerate(fronts.items()):
+def _scatter(sweep: Sweep, x: str, y: str, **more: Any) -> Scatter:
+    """Draw two fields of every plan; those of no front are hollow, and makespans have their
+    bounds."""
+    marks, names = [], []
+    for number, front in enumerate(sweep.fronts().values()):
+        at = labels(sweep, front[0])
+        names.append(", ".join(at[axis_title(a)] for a in sweep.axes if a.name in sweep.free))
         for point in sweep.points:
-            if point.planned and sweep.group(point) == group:
+            if point.planned and sweep.group(point) == sweep.group(front[0]):
                 shown = _figures(sweep, point)
-                facts = {key.lstrip("+>"): shown[key] for key in _TOLD}
-                optimal = point.status == "optimal"
                 gap = shown[">gap"]
+                facts = {key.lstrip("+>"): shown[key] for key in _TOLD}
                 marks.append(
                     Mark(
-                        (getattr(point, x) or 0.0) / scales[0],
-                        (getattr(point, y) or 0.0) / scales[1],
-                        ", ".join(labels(sweep, point).values()),
-                        facts | {"distance": gap if optimal else f"{gap} above the bound"},
+                        getattr(point, x) or 0.0,
+                        getattr(point, y) or 0.0,
+                        where(sweep, point),
+                        facts | {"above the bound": gap},
                         number,
                         hollow=point not in front,
-                        bound=(point.lower_bound or 0.0) / scales[1] if y == "makespan" else None,
+                        bound=point.lower_bound if y == "makespan" else None,
                     )
                 )
-    return marks
-
-
-def _most(sweep: Sweep, field: str) -> float:
-    return max((getattr(p, field) or 0.0 for p in sweep.points if p.planned), default=1.0)
-
-
-def _group_names(sweep: Sweep) -> list[str]:
-    """Name the fronts, if there are several."""
-    free = [axis_title(axis) for axis in sweep.axes if axis.name in sweep.free]
-    found = [labels(sweep, front[0]) for front in sweep.fronts().values()]
-    return [", ".join(at[title] for title in free) for at in found if len(found) > 1]
+    titles = {"area": "area (mm2, estimated)"}
+    units = {"makespan": TIMES, "energy": ENERGIES}
+    return Scatter(
+        "",
+        titles.get(x, x),
+        y,
+        marks,
+        groups=names if len(names) > 1 else (),
+        units=(units.get(x, ()), units[y]),
+        **more,
+    )
 
 
 def _front_chart(sweep: Sweep) -> Scatter:
     """Draw makespan over area with its bound, a line for each front, and the limit."""
     planned = [point for point in sweep.points if point.planned]
-    most = _most(sweep, "makespan")
-    scale, unit = largest_unit(most, TIMES)
+    most = max((point.makespan or 0.0 for point in planned), default=1.0)
     longest = sweep.limits.seconds(min((p.frames for p in planned), default=1))
-    paths = []
-    for number, front in enumerate(sweep.fronts().values()):
-        best = staircase([(p.area, (p.makespan or 0.0) / scale) for p in front])
-        paths.append(Path(best, number))
     limit = None
     if longest is not None and longest < _FAR * most:
-        limit = longest / scale, f"limit {format_seconds(longest)}"
-    return Scatter(
-        "",
-        "area (mm2, estimated)",
-        f"makespan ({unit})",
-        _marks(sweep, "area", "makespan", (1.0, scale)),
-        paths,
-        _group_names(sweep),
-        limit=limit,
-        remark=(
-            "Filled: on the front of area, makespan and energy. Hollow: another point has less of"
-            " one and no more of the others."
-        ),
-        height=400,
+        limit = longest, f"limit {format_seconds(longest)}"
+    remark = (
+        "Filled: on the front of area, makespan and energy. Hollow: another point has less of one"
+        " and no more of the others."
     )
+    paths = [
+        Path(staircase([(p.area, p.makespan or 0.0) for p in front]), number)
+        for number, front in enumerate(sweep.fronts().values())
+    ]
+    return _scatter(sweep, "area", "makespan", paths=paths, limit=limit, remark=remark)
 
 
-def _energy_chart(sweep: Sweep) -> Scatter:
-    """Draw energy over makespan, of the same points."""
-    seconds, time = largest_unit(_most(sweep, "makespan"), TIMES)
-    joules, energy = largest_unit(_most(sweep, "energy"), ENERGIES)
-    marks = _marks(sweep, "makespan", "energy", (seconds, joules))
-    names = f"makespan ({time})", f"energy ({energy})"
-    return Scatter("", *names, marks, groups=_group_names(sweep))
-
-
-def _throughput(sweep: Sweep) -> Table:
-    """Make a table of throughput over the axes, darker with more: the first axis across, the others
-    down."""
-    across, top = sweep.axes[0], _most(sweep, "throughput") or 1.0
-    heads = [f">{axis_title(across)} {label}" for label in across.labels()]
-    found: dict[tuple[str, ...], dict[str, Cell]] = {}
-    for point in sweep.points:
-        at = labels(sweep, point)
-        head = f">{axis_title(across)} {at.pop(axis_title(across))}"
-        row = found.setdefault(tuple(at.values()), {**at, **dict.fromkeys(heads, NOTHING)})
-        rate = point.throughput or 0.0
-        shown = _figures(sweep, point)[">throughput"]
-        row[head] = Shaded(shown, rate / top) if point.planned else "no plan"
-    return Table(list(found.values()))
-
-
-def staircase(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points that are lower than all to their left, with steps between them."""
+def staircase(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return a line that falls in steps: what is least up to each point."""
     steps: list[tuple[float, float]] = []
     for x, y in sorted(points):
-        if not steps or y < steps[-1][1]:
-            steps += [(x, steps[-1][1])] if steps else []
-            steps.append((x, y))
+        before = steps[-1][1] if steps else y
+        steps += [(x, before), (x, min(before, y))]
     return steps
 
 
 def points(sweep: Sweep) -> Table:
     """Make a table of the figures of every point, with a mark at those of the Pareto fronts of
     area, makespan and energy."""
-    fronts = sweep.fronts()
-    rows: list[Row] = []
-    for point in sweep.points:
-        met = "yes" if sweep.limits.met_by(point) else "no"
-        mark = "*" if point.planned and point in fronts[sweep.group(point)] else ""
-        rows.append(
+    met = sweep.limits.met_by
+    on_fronts = [point for front in sweep.fronts().values() for point in front]
+    return Table(
+        [
             {
                 **{f">{title}": label for title, label in labels(sweep, point).items()},
                 **_figures(sweep, point),
-                **({"within limits": met} if sweep.limits else {}),
-                "front": mark,
+                **({"within limits": "yes" if met(point) else "no"} if sweep.limits else {}),
+                "front": "*" * (point in on_fronts),
             }
-        )
-    return Table(rows)
+            for point in sweep.points
+        ]
+    )
 
 
 def axis_title(axis: Axis) -> str:
@@ -244,7 +207,7 @@ def axis_title(axis: Axis) -> str:
     return axis.name if axis.is_machine else axis.name.replace("_", "-")
 
 
-def labels(sweep: Sweep, point: DesignPoint) -> dict[str, str]:
+def labels(sweep: Sweep, point: DesignPoint) -> Facts:
     """Say where a point is on every axis, by the axis's title."""
     return {axis_title(axis): axis.labels()[axis.index(point.at[axis.name])] for axis in sweep.axes}
 
@@ -261,23 +224,18 @@ def format_area(square_millimetres: float) -> str:
     return f"{square_millimetres:#.3g}".rstrip(".") + " mm2"
 
 
-def _figures(sweep: Sweep, point: DesignPoint) -> dict[str, str]:
+def _figures(sweep: Sweep, point: DesignPoint) -> Facts:
     """The figures of a point by the heads of their columns."""
     shown = dict.fromkeys(_FIGURES, NOTHING)
     shown |= {">area": format_area(point.area), ">makespan": point.status}
-    if (
-        point.makespan is not None
-        and point.lower_bound is not None
-        and point.throughput is not None
-        and point.traffic_bytes is not None
-    ):
+    if point.planned:
         optimal = point.status == "optimal"
         shown |= {
-            ">makespan": format_seconds(point.makespan),
-            "+>lower bound": format_seconds(point.lower_bound),
+            ">makespan": format_seconds(point.makespan or 0.0),
+            "+>lower bound": format_seconds(point.lower_bound or 0.0),
             ">gap": "optimal" if optimal else percent(point.gap or 0.0),
-            ">throughput": format_rate(point.throughput, rate_unit(sweep.precisions)),
-            "+>traffic": format_bytes(point.traffic_bytes),
+            ">throughput": format_rate(point.throughput or 0.0, rate_unit(sweep.precisions)),
+            "+>traffic": format_bytes(point.traffic_bytes or 0),
             ">energy": format_joules(point.energy or 0.0),
         }
     return shown
@@ -324,7 +282,7 @@ def machine_tables(target: Target) -> list[Table]:
     """Make the tables of a target's memories and cores, with what the cost model takes them to
     cost."""
     rates = energy_rates(target)
-    memories: list[Row] = [
+    memories = [
         {
             "Memory": m.name,
             ">Capacity": format_bytes(m.capacity),
@@ -334,7 +292,7 @@ def machine_tables(target: Target) -> list[Table]:
         }
         for m, price in zip(target.memories, rates.memories, strict=False)
     ]
-    cores: list[Row] = [
+    cores = [
         {
             "Core": core.name,
             "Dataflow": str(core.style),
@@ -348,3 +306,57 @@ def machine_tables(target: Target) -> list[Table]:
         for core in target.cores
     ]
     return [Table(memories), Table(cores)]
+
+
+def size_summary(found: Sizing, effort: str = "normal") -> list[Part]:
+    """Make the answer, what was tried, and what figures rest on; with less than normal ``effort``,
+    what was not found is marked so."""
+    less = " with --effort quick" if effort == "quick" else ""
+    rows = []
+    for trial in found.trials:
+        point = trial.point
+        verdict = f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}"
+        times, energy = (NOTHING, NOTHING), NOTHING
+        if point is not None and point.makespan is not None:
+            times = format_seconds(point.makespan), format_seconds(point.lower_bound or 0.0)
+            energy = format_joules(point.energy or 0.0)
+        row = {f">{found.axis}": str(trial.value), "": verdict}
+        rows.append({**row, ">makespan": times[0], ">lower bound": times[1], ">energy": energy})
+    heading = f"{', '.join(found.networks)} on {found.target.name}, {found.limits}"
+    return [
+        Notes([heading, *size_answer(found, less)]),
+        Table(rows),
+        Line(figures_rest_on(found.costs)),
+    ]
+
+
+def size_answer(found: Sizing, less: str = "") -> Iterator[str]:
+    """Iterate over what is known, in sentences; ``less`` says with what it was not found."""
+    least, excluded, between = found.least, found.excluded, found.open
+    first, last = found.values[0], found.values[-1]
+    if least is not None:
+        assert least.point is not None
+        yield (
+            f"{found.axis} {least.value} suffices: a plan that was checked takes"
+            f" {format_seconds(least.point.makespan or 0.0)} and"
+            f" {format_joules(least.point.energy or 0.0)}."
+        )
+    elif found.status == "infeasible":
+        yield f"No value from {first} to {last} suffices; that is proven."
+    else:
+        yield f"No value from {first} to {last} was found to suffice{less}."
+    if excluded is not None:
+        worse = " or less" if first.value <= last.value else " or more"
+        yield f"With {excluded.value}{worse * found.ordered} none can: {excluded.reason}."
+    if between and (least is not None or excluded is not None):
+        listed = str(between[0])
+        if len(between) > 1:
+            listed += f" to {between[-1]} ({plural(len(between), 'value')})"
+        yield (
+            f"Not known: {listed}: no plan was found there{less} that keeps the limits, and no"
+            " bound excludes one."
+        )
+    if not found.ordered:
+        yield f"Every value was tried by itself, as more of {found.axis} need not be better."
+    if found.interrupted:
+        yield "Stopped early: what is said holds, and more may be found."

@@ -20,7 +20,6 @@ from loadmaster.report.view import (
     Page,
     Part,
     Table,
-    text_of,
 )
 
 _NARROW = 80
@@ -48,7 +47,7 @@ def printed(shown: Page | Iterable[Part]) -> Group:
 
 def _shown(part: Part) -> list[RenderableType]:
     match part:
-        case Line(text, style) if style != "hint":
+        case Line(text, style):
             return [_text(text, "bold" if style == "strong" else "")]
         case Notes(lines):
             return [_text(line) for line in lines]
@@ -70,9 +69,7 @@ def _text(text: str, style: str = "") -> Text:
 def _table(table: Table) -> RichTable:
     """Make a table without lines; without heads if all are empty."""
     columns = [column for column in table.rows[0] if not column.startswith("+")]
-    rows = [
-        [_text(text_of(row[column])) for column in columns] for row in table.rows[: table.limit]
-    ]
+    rows = [[_text(row[column]) for column in columns] for row in table.rows[: table.limit]]
     for row in rows:
         row[0] = Text(clipped(row[0].plain, table.width))
     left_out = len(table.rows) - len(rows)

@@ -73,27 +73,19 @@ def signed(change: float) -> str:
     return "the same" if not change else f"{'+' if change > 0 else '-'}{percent(abs(change))}"
 
 
-def excess(value: float, lower_bound: float) -> str:
-    """Format how far a cost is above its lower bound."""
-    if lower_bound <= 0:
-        return "at the bound" if value <= 0 else "no bound"
-    share = value / lower_bound - 1
-    return "at the bound" if share <= 0 else f"{percent(share)} above"
+def distance(value: float, bound: float, upper: bool = False) -> str:
+    """Format how far a cost is above its lower bound, or a rate below its ``upper`` one."""
+    if bound <= 0 or not math.isfinite(bound):
+        return "at the bound" if value <= 0 and not upper else "no bound"
+    share = 1 - value / bound if upper else value / bound - 1
+    return "at the bound" if share <= 0 else f"{percent(share)} {'below' if upper else 'above'}"
 
 
 def reached(status: str, value: float, lower_bound: float) -> str:
     """Say how far a cost is above its lower bound; what is proven optimal is at it, although
     floats may differ in their last digits."""
-    far = "at the bound" if status == "optimal" else excess(value, lower_bound)
+    far = "at the bound" if status == "optimal" else distance(value, lower_bound)
     return far.replace("above", "above the bound")
-
-
-def shortfall(value: float, upper_bound: float) -> str:
-    """Format how far a rate is below its upper bound."""
-    if upper_bound <= 0 or not math.isfinite(upper_bound):
-        return "no bound"
-    share = 1 - value / upper_bound
-    return "at the bound" if share <= 0 else f"{percent(share)} below"
 
 
 def plural(count: int, noun: str) -> str:

@@ -6,15 +6,12 @@ Steps are ``(start, end, amount)``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, pairwise
 from math import floor, log10
 
-from loadmaster.core.units import format_bytes
-from loadmaster.report.text import SIZES, TIMES, largest_unit
-from loadmaster.report.view import Curve, Shape
+from loadmaster.report.text import TIMES, largest_unit
 
 Steps = Sequence[tuple[float, float, float]]
 
@@ -88,27 +85,3 @@ def first_free_lines(
         mine[line : line + 1] = [end]
         found.append(line)
     return found, {lane: len(lines) for lane, lines in ends.items()}
-
-
-def curve_of_bytes(
-    what: str,
-    steps: Steps,
-    facts: Callable[[int], dict[str, str]],
-    along: str,
-    limit: int | None = None,
-    remark: str = "",
-) -> Curve:
-    """Draw bytes over a sequence, in the unit that suits them; ``facts`` are the rows of the
-    tooltip of a step, and ``limit`` is the budget."""
-    scale, unit = largest_unit(largest(steps)[2], SIZES)
-
-    def tip(step: int) -> dict[str, str]:
-        return {"name": format_bytes(int(steps[step][2]))} | facts(step)
-
-    shapes = [
-        Shape(start, end, 0, size / scale, partial(tip, step))
-        for step, (start, end, size) in enumerate(steps)
-    ]
-    name = "" if limit is None else f"budget {format_bytes(limit)}"
-    top = None if limit is None else limit / scale
-    return Curve("", f"{what} ({unit})", shapes, top, name, along, remark)

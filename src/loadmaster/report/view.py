@@ -8,10 +8,11 @@ Names in records are as they were read from files; the printers escape them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadmaster.report.text import excess, percent, plural
+from loadmaster.core.units import format_bytes
+from loadmaster.report.text import NOTHING, Units, distance, percent, plural
 
 _TALL = 1.6
 """Ratio to the peak up to which a capacity is drawn."""
@@ -23,9 +24,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Chart(Part):
-    """A part that only pages and notebooks draw."""
+    """A part that only pages and notebooks draw, with a remark below it; over an axis of its own,
+    if it does not share that of the page."""
 
     title: str
+    remark: str = field(default="", kw_only=True)
+    axis: Axis | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -35,47 +39,43 @@ class Figure:
 
     name: str
     value: str
-    bound: str = ""
     distance: str = ""
+    bound: str = ""
     upper: bool = False
 
 
-def bounded(name: str, value: float, bound: float, shown: Callable[[float], str]) -> Figure:
-    """Make a figure of a cost and its lower bound."""
-    return Figure(name, shown(value), shown(bound), excess(value, bound))
+def bounded(
+    name: str,
+    value: float | None,
+    bound: float,
+    shown: Callable[[float], str],
+    upper: bool = False,
+) -> Figure:
+    """Make a figure of a cost, if one was found, and its lower bound, or of a rate and its
+    ``upper`` one."""
+    if value is None:
+        return Figure(name, NOTHING, "", shown(bound))
+    return Figure(name, shown(value), distance(value, bound, upper), shown(bound), upper)
 
 
-@dataclass(frozen=True)
-class Share:
-    """A share in a table: a bar and its percentage."""
+class Share(str):
+    """A share in a table: its percentage, which pages show with a bar."""
 
     value: float
 
-    @property
-    def text(self) -> str:
-        """The percentage."""
-        return percent(self.value)
+    def __new__(cls, value: float) -> Share:
+        """Format the share."""
+        made = super().__new__(cls, percent(value))
+        made.value = value
+        return made
 
 
-@dataclass(frozen=True)
-class Shaded:
-    """A text in a table over a colour that is the darker the larger ``share``."""
-
-    text: str
-    share: float
-
-
-@dataclass(frozen=True)
-class Marked:
-    """A name in a table with the colour of its shapes in charts."""
-
-    text: str
-    colour: int
-
-
-Cell = str | Share | Shaded | Marked
-Row = Mapping[str, Cell]
+Row = Mapping[str, str]
 """Cells by the heads of their columns."""
+Facts = dict[str, str]
+"""Rows of a tooltip; ``name`` is its head."""
+Json = Mapping[str, Any]
+"""An object as commands print it with ``--json``."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def first_rows(rows: Sequence[Row], limit: int, noun: str) -> Table:
     return Table(rows[:limit], f"and {plural(left_out, noun)}" * (left_out > 0))
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Make a table of rows without heads."""
     return Table([dict(zip(heads, row, strict=True)) for row in rows])
 
@@ -112,15 +112,9 @@ def pairs(rows: Iterable[tuple[str, str]]) -> Table:
     return table(("", "~"), rows)
 
 
-def text_of(cell: Cell) -> str:
-    """Return what a cell says."""
-    return cell if isinstance(cell, str) else cell.text
-
-
 @dataclass(frozen=True)
 class Line(Part):
-    """A line of text: ``style`` is ``"strong"``, ``"hint"`` (small print, on pages only) or
-    empty."""
+    """A line of text: ``style`` is ``"strong"`` or empty."""
 
     text: str
     style: str = ""
@@ -177,14 +171,14 @@ class Legend(Part):
 class Shape:
     """A rectangle of a chart over time: what holds from ``start`` to ``end``, between two heights.
 
-    ``tip`` makes the tooltip: ``name``, then rows. ``tint`` numbers the shades of a colour.
+    ``tip`` makes the tooltip. ``tint`` numbers the shades of a colour.
     """
 
     start: float
     end: float
     low: float
     high: float
-    tip: Callable[[], dict[str, str]] = dict
+    tip: Callable[[], Facts] = dict
     colour: int = 0
     tint: int = 0
     alpha: float = 0.75
@@ -192,16 +186,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Timeline(Chart):
-    """Lanes with what runs on them over time: that of lane k lies between the heights k and k + 1.
-
-    ``stacked``: intervals that overlap in a lane lie one above the other, over a time axis of their
-    own.
-    """
+    """Lanes with what runs on them over time: that of lane k lies between the heights k and k +
+    1."""
 
     lanes: Sequence[str]
     shapes: Sequence[Shape]
-    noun: str = "jobs"
-    stacked: bool = False
 
 
 @dataclass(frozen=True)
@@ -221,6 +210,11 @@ class MemoryMap(Chart):
         return {name: size for name, size in levels.items() if size is not None}
 
     @property
+    def sizes(self) -> str:
+        """The levels as text."""
+        return ", ".join(f"{name} {format_bytes(size)}" for name, size in self.levels.items())
+
+    @property
     def top(self) -> int:
         """The highest level that is drawn: a capacity far above the peak would compress the map."""
         return max(size for size in (1, *self.levels.values()) if size <= _TALL * max(1, self.peak))
@@ -230,15 +224,13 @@ class MemoryMap(Chart):
 class Curve(Chart):
     """An amount that changes in steps from 0 to the height of each, zero between them.
 
-    ``limit`` is a line with a name. ``along`` names the horizontal axis where it is not time.
+    It is drawn in the one of ``units`` that suits it, and ``limit`` as a line with its name.
     """
 
     label: str
     shapes: Sequence[Shape]
-    limit: float | None = None
-    limit_name: str = ""
-    along: str = ""
-    remark: str = ""
+    units: Units = ()
+    limit: tuple[float, str] | None = None
 
 
 def steps(amounts: Iterable[tuple[float, float, float]]) -> list[Shape]:
@@ -254,7 +246,7 @@ class Mark:
     x: float
     y: float
     name: str
-    facts: dict[str, str]
+    facts: Facts
     colour: int = 0
     size: float = 8.0
     hollow: bool = False
@@ -272,18 +264,17 @@ class Path:
 
 @dataclass(frozen=True)
 class Scatter(Chart):
-    """Points over two axes; ``groups`` names the colours, and ``limit`` is a horizontal line with
-    its name."""
+    """Points over two axes, each in the one of its ``units`` that suits them; ``groups`` names the
+    colours, and ``limit`` is a horizontal line with its name."""
 
     x: str
     y: str
     marks: Sequence[Mark]
     paths: Sequence[Path] = ()
     groups: Sequence[str] = ()
-    logarithmic: bool = False
+    units: tuple[Units, Units] = ((), ())
     limit: tuple[float, str] | None = None
-    remark: str = ""
-    height: int = 320
+    logarithmic: bool = False
 
 
 PAGE, TERMINAL, NOTEBOOK = "page", "terminal", "notebook"
@@ -294,15 +285,18 @@ ALL = (PAGE, TERMINAL, NOTEBOOK)
 
 @dataclass(frozen=True)
 class Section:
-    """Parts under a heading, and the printers that show them; left out if small print is all that
-    there is to show."""
+    """Parts under a heading, and the printers that show them; left out if there is nothing in them.
+
+    Pages have a ``hint`` above them, in small print.
+    """
 
     heading: str
     parts: Sequence[Part]
     on: Sequence[str] = (PAGE,)
+    hint: str = ""
 
     def __bool__(self) -> bool:
-        return any(part and getattr(part, "style", "") != "hint" for part in self.parts)
+        return any(self.parts)
 
 
 @dataclass(frozen=True)
@@ -332,7 +326,7 @@ class Page:
     sections: Callable[[], Sequence[Section]]
     axis: Axis = Axis(1.0)
     headline: str = ""
-    rows: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    rows: Callable[[], Iterable[Json]] = tuple
 
     def on(self, printer: str) -> list[Section]:
         """Return the sections that a printer shows, with the parts in which there is anything."""

@@ -73,7 +73,7 @@ def size_command(
     """
     from loadmaster.planning.sweep.axes import parse_axis
     from loadmaster.planning.sweep.size import SizeJson, size
-    from loadmaster.report.sizing import size_summary
+    from loadmaster.report.sweep import size_summary
 
     due = times.arguments(PlanError)
     limits, axis = required.limits(due["deadlines"]), parse_axis(vary)

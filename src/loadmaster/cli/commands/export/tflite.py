@@ -112,7 +112,7 @@ def tflite_command(
     from loadmaster.core.units import parse_bytes
     from loadmaster.integrations.tflite.export import export_model, write_model
     from loadmaster.integrations.tflite.export_json import ChoiceJson, ExportJson, PartJson
-    from loadmaster.report.arena_page import arena_page
+    from loadmaster.report.packing import arena_page
 
     step, reason = parse_bytes(alignment), None
     if arena is None and extra_macs is None:
