@@ -4,7 +4,7 @@ cells."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from functools import partial
 
@@ -23,9 +23,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
 )
 from loadmaster.workloads.frontends.onnx.types import (
     Node,
-    Shape,
     Work,
-    broadcast_shapes,
     named,
     product,
 )
@@ -33,89 +31,142 @@ from loadmaster.workloads.frontends.operation_counts import GATE_STEPS
 from loadmaster.workloads.graph import LoopNest, OpClass
 from loadmaster.workloads.window import ALL, SUMMED, Window, identity
 
-
-def _shapes(node: Node, b: int) -> tuple[Shape, Shape]:
-    """Shapes of the factors, operands 0 and ``b``, after the transpositions that attributes
-    state."""
-    shapes = []
-    for index, letter in ((0, "A"), (b, "B")):
-        shape = node.shape(index)
-        if node.attrs.get(f"transBatch{letter}") and len(shape) > 2:
-            shape = (*shape[1:-1], shape[0], shape[-1])
-        if node.attrs.get(f"trans{letter}") and len(shape) > 1:
-            shape = (*shape[:-2], shape[-1], shape[-2])
-        shapes.append(shape)
-    return shapes[0], shapes[1]
+Term = tuple[str, ...]
 
 
-def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
-    """Shapes of the factors with a row or a column added where one is a vector."""
-    return (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+def _factors(node: Node, b: int = 1) -> tuple[dict[int, Term], Term]:
+    """Labels of a matrix product by numpy's rules: of its factors, operands 0 and ``b`` as
+    attributes transpose them, and of its result."""
+    terms: dict[int, Term] = {}
+    for index, letter, both in ((0, "A", ("row", "inner")), (b, "B", ("inner", "column"))):
+        rank = len(node.shape(index))
+        own: Term = both if rank > 1 else ("inner",)
+        own = own[::-1] if node.attrs.get(f"trans{letter}") else own
+        first = 1 if node.attrs.get(f"transBatch{letter}") else 0
+        terms[index] = (*own[:first], *_dots(rank - 2), *own[first:])
+    lead = _dots(max(map(len, terms.values())) - 2)
+    kept = [label for label in ("row", "column") if any(label in each for each in terms.values())]
+    return terms, (*lead, *kept)
+
+
+def _dots(count: int) -> Term:
+    """Labels of the dimensions before those that are named, counted from the right."""
+    return tuple(f".{axis}" for axis in range(count - 1, -1, -1))
+
+
+def _extents(node: Node, terms: Mapping[int, Term]) -> dict[str, int]:
+    """Extent of each label; a dimension of size 1 is broadcast, unless it is a matrix's."""
+    extents: dict[str, int] = {}
+    for index, term in terms.items():
+        for label, size in zip(term, node.shape(index), strict=True):
+            known = extents.setdefault(label, size)
+            if size != known and (label == "inner" or 1 not in (size, known)):
+                raise ModelError(
+                    f"its operands differ along a dimension that they share, {known} and {size}:"
+                    " the file is damaged, export it again"
+                )
+            extents[label] = size if known == 1 else known
+    return extents
+
+
+def _used(node: Node, index: int, term: Term) -> set[str]:
+    """Return the labels that an operand varies over; a dimension of size 1 is broadcast."""
+    return {label for label, size in zip(term, node.shape(index), strict=True) if size != 1}
+
+
+def _nests(node: Node, terms: Mapping[int, Term], target: Term) -> list[LoopNest]:
+    """Products pairwise from left to right; labels of one operand alone are summed before they
+    enter a product.
+
+    Shared labels that later operands or the result have are groups, and others are summed over.
+    Leading dimensions that the right factor lacks are more rows of the same product (``y``) if it
+    lacks them all, and otherwise runs over the same weight (``batch``).
+    """
+    extents, nests, (first, *others) = _extents(node, terms), [], terms
+    left, name = _used(node, first, terms[first]), node.label(first)
+    for place, index in enumerate(others, 1):
+        right = _used(node, index, terms[index])
+        later = set(target).union(*(terms[each] for each in others[place:]))
+        groups = {label for label in right & later if label in left or label[0] == "."}
+        rows = (left - groups) & later
+        runs = {label for label in rows if label[0] == "." and groups}
+
+        def extent(labels: Set[str]) -> int:
+            return math.prod(extents[label] for label in labels)
+
+        nests.append(
+            LoopNest(
+                k=extent((right - groups - left) & later),
+                c=extent((left & right) - later),
+                y=extent(rows - runs),
+                groups=extent(groups),
+                batch=extent(runs),
+                input=name,
+                weight=node.label(index),
+                output=node.result.name if place == len(others) else "",
+            )
+        )
+        left, name = (left | right) & later, ""
+    return nests
 
 
 def matrix_nest(node: Node, b: int = 1) -> LoopNest:
-    """Make the loop nest of a product of operands 0 and ``b`` by numpy's rules.
-
-    Leading dimensions that ``b`` lacks are more rows of the same product (``y``) if it lacks them
-    all, and otherwise runs over the same weight (``batch``); those that both have are ``groups``.
-    """
-    left, right = _matrices(*_shapes(node, b))
-    if left[-1] != right[-2]:
-        raise ModelError(
-            f"its operands' inner dimensions differ, {left[-1]} and {right[-2]}: the file is"
-            " damaged, export it again"
-        )
-    lead = broadcast_shapes(left[:-2], right[:-2])
-    shared = (1,) * (len(lead) - len(right) + 2) + right[:-2]
-    batch = math.prod(size for size, other in zip(lead, shared, strict=True) if other == 1)
-    groups = math.prod(lead) // batch
-    rows, batch = (left[-2] * batch, 1) if groups == 1 else (left[-2], batch)
-    return named(node, LoopNest(right[-1], left[-1], rows, groups=groups, batch=batch), b)
+    """Make the loop nest of a product of operands 0 and ``b`` by numpy's rules."""
+    return _nests(node, *_factors(node, b))[0]
 
 
 def _matmul(node: Node, b: int = 1, data: int = 0) -> Work:
     return product(matrix_nest(node, b), data=data)
 
 
+def _contracted(
+    node: Node, terms: Mapping[int, Term], target: Term, inner: Window = ALL
+) -> Division:
+    """Every label of the result belongs to a loop of the one product that it is; ``inner`` is the
+    window of the others."""
+    if len(target) != len(node.result.shape):
+        return WHOLE
+    extents = _extents(node, terms)
+    operands: dict[int, Windows] = {}
+    for index, term in terms.items():
+        sizes = zip(term, node.shape(index), strict=True)
+        operands[index] = tuple(
+            inner
+            if label not in target
+            else Window(target.index(label))
+            if size == extents[label]
+            else ALL
+            for label, size in sizes
+        )
+    first, last = min(terms), max(terms)
+    left, right = (_used(node, index, terms[index]) for index in (first, last))
+    groups = {label for label in right & {*target} if label in left or label[0] == "."}
+    rows = "batch" if groups else "y"
+    loops = {label: "y" if label in terms[first] else "channels" for label in target}
+    loops |= dict.fromkeys(right, "channels") | {a: rows for a in target if a[0] == "."}
+    loops |= dict.fromkeys(groups, "groups")
+    return divided(operands, tuple(loops[label] for label in target))
+
+
 def _divided(node: Node, b: int = 1, inner: Window = ALL, bias: int = 0) -> Division:
-    """Rows and columns, and every dimension before them; see :func:`matrix_nest` for the loops that
-    they are.
+    """Rows and columns, and every dimension before them.
 
     ``inner`` is the window of the dimension that both operands share: nothing but its products may
     be in the sum for it to be in parts.
     """
-    left, right = _shapes(node, b)
-    if not left or not right or node.attrs.get("transBatchA") or node.attrs.get("transBatchB"):
-        return WHOLE
-    rank = len(node.result.shape)
-    lead = node.result.shape[: rank - (len(left) > 1) - (len(right) > 1)]
-    rows = () if len(left) == 1 else (Window(len(lead)),)
-    columns = () if len(right) == 1 else (Window(rank - 1),)
-    operands: dict[int, Windows] = {}
-    for index, letter, shape, own in (
-        (0, "A", left, (*rows, inner)),
-        (b, "B", right, (inner, *columns)),
-    ):
-        swapped = node.attrs.get(f"trans{letter}")
-        operands[index] = (*aligned(shape[:-2], lead), *(own[::-1] if swapped else own))
+    found = _contracted(node, *_factors(node, b), inner)
     if bias and node.optional(bias):
-        operands[bias] = aligned(node.shape(bias), node.result.shape)
-    shared = (1,) * (len(lead) - len(right[:-2])) + right[:-2]
-    one_product = all(other == 1 for other in shared)
-    names = ["y" if one_product else "batch" if other == 1 else "groups" for other in shared]
-    return divided(operands, (*names, *("y" for _ in rows), *("channels" for _ in columns)))
+        found.operands[bias] = aligned(node.shape(bias), node.result.shape)
+    return found
 
 
 def _product_shape(dtype: Callable[[Node], str], b: int = 1) -> ShapeRule:
     """Shape of a matrix product by numpy's rules."""
 
     def shapes(node: Node) -> list[Result]:
-        a, c = _shapes(node, b)
-        left, right = _matrices(a, c)
-        lead = broadcast_shapes(left[:-2], right[:-2])
-        rows = left[-2:-1] if len(a) > 1 else ()
-        columns = right[-1:] if len(c) > 1 else ()
-        return [(dtype(node), (*lead, *rows, *columns))]
+        terms, target = _factors(node, b)
+        extents = _extents(node, terms)
+        return [(dtype(node), tuple(extents[label] for label in target))]
 
     return shapes
 
@@ -191,28 +242,24 @@ rule(
 )
 
 
-Term = tuple[str, ...]
-
-
-def parse_equation(equation: str, ranks: list[int]) -> tuple[list[Term], Term]:
-    """Return the labels of each operand and of the result; an ellipsis becomes labels ``.0``,
-    ``.1``, ... counted from the right."""
+def _equation(node: Node) -> tuple[dict[int, Term], Term]:
+    """Return the labels of each operand and of the result; those that an ellipsis stands for begin
+    with a dot."""
+    equation = node.attrs["equation"]
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
-    if len(texts) != len(ranks):
+    if len(texts) != len(node.present):
         raise ModelError(
-            f"equation {equation!r} does not fit its {len(ranks)} operands: export the network"
-            " again"
+            f"equation {equation!r} does not fit its {len(node.present)} operands: export the"
+            " network again"
         )
-    terms = [_labels(text, rank) for text, rank in zip(texts, ranks, strict=True)]
-    widest = max((sum(label[0] == "." for label in term) for term in terms), default=0)
+    terms = {i: _labels(text, len(node.shape(i))) for i, text in enumerate(texts)}
+    flat = [label for term in terms.values() for label in term]
+    dots = _dots(len({label for label in flat if label[0] == "."}))
     if arrow:
-        return terms, _labels(right, widest + len(right.replace("...", "")))
-    flat = [label for term in terms for label in term]
-    dots = tuple(f".{axis}" for axis in range(widest - 1, -1, -1))
-    return terms, dots + tuple(
-        sorted({label for label in flat if label[0] != "." and flat.count(label) == 1})
-    )
+        return terms, _labels(right, len(dots) + len(right.replace("...", "")))
+    single = {label for label in flat if label[0] != "." and flat.count(label) == 1}
+    return terms, (*dots, *sorted(single))
 
 
 def _labels(text: str, rank: int) -> Term:
@@ -223,74 +270,22 @@ def _labels(text: str, rank: int) -> Term:
             f"term {text!r} of its equation does not fit an operand with {rank} dimensions: export"
             " the network again"
         )
-    return (*before, *(f".{axis}" for axis in range(missing - 1, -1, -1)), *after)
+    return (*before, *_dots(missing), *after)
 
 
 def _einsum(node: Node) -> Work:
-    """Products pairwise from left to right; labels of one operand alone are summed before they
-    enter a product."""
-    operands = node.present
-    terms, result = parse_equation(node.attrs["equation"], [len(value.shape) for value in operands])
-    sizes: dict[str, int] = {}
-    for term, value in zip(terms, operands, strict=True):
-        for label, size in zip(term, value.shape, strict=True):
-            sizes[label] = max(size, sizes.get(label, 1))
-    if len(terms) == 1:
-        reduces = set(terms[0]) - set(result)
-        return (
-            Work(OpClass.REDUCTION, elements=operands[0].count)
-            if reduces
-            else Work(OpClass.MOVEMENT)
-        )
-
-    def extent(labels: Set[str]) -> int:
-        return math.prod(sizes[label] for label in labels)
-
-    nests = []
-    left, name = _used(terms[0], operands[0].shape), operands[0].name
-    for index in range(1, len(terms)):
-        right = _used(terms[index], operands[index].shape)
-        later = set(result).union(*terms[index + 1 :])
-        # Shared labels that later operands or the result have are groups; others are summed over.
-        nests.append(
-            LoopNest(
-                k=extent((right - left) & later),
-                c=extent((left & right) - later),
-                y=extent((left - right) & later),
-                groups=extent(left & right & later),
-                input=name,
-                weight=operands[index].name,
-                output=node.result.name if index == len(terms) - 1 else "",
-            )
-        )
-        left, name = (left | right) & later, ""
-    return product(*nests)
-
-
-def _used(term: Term, shape: tuple[int, ...]) -> set[str]:
-    """Return the labels that an operand varies over; a dimension of size 1 is broadcast."""
-    return {label for label, size in zip(term, shape, strict=True) if size > 1}
+    terms, target = _equation(node)
+    if len(terms) > 1:
+        return product(*_nests(node, terms, target))
+    if set(terms[0]) - set(target):
+        return Work(OpClass.REDUCTION, elements=node.operand(0).count)
+    return Work(OpClass.MOVEMENT)
 
 
 def _einsum_divided(node: Node) -> Division:
-    """Every index of the result belongs to a loop of the one product that it is."""
-    terms, target = parse_equation(
-        node.attrs["equation"], [len(value.shape) for value in node.present]
-    )
-    if len(terms) > 2 or any(len(set(term)) != len(term) for term in terms):
-        return WHOLE
-    operands: dict[int, Windows] = {}
-    used = [_used(term, node.shape(index)) for index, term in enumerate(terms)]
-    for index, term in enumerate(terms):
-        kept = used[index] & set(target)
-        operands[index] = tuple(
-            Window(target.index(label)) if label in kept else ALL for label in term
-        )
-    shared = used[0] & used[-1]
-    loops = tuple(
-        "groups" if label in shared else "y" if label in used[0] else "channels" for label in target
-    )
-    return Division(tuple(range(len(target))), operands, loops)
+    terms, target = _equation(node)
+    unclear = len(terms) > 2 or any(len(set(term)) != len(term) for term in terms.values())
+    return WHOLE if unclear else _contracted(node, terms, target)
 
 
 rule("Einsum", _einsum, _einsum_divided)
