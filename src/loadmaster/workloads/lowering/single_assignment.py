@@ -46,7 +46,7 @@ def _unflattened(
     views: Mapping[tuple[str, tuple[int, ...]], str],
 ) -> Op | None:
     """The product with a result of a shape, if it is one and that only takes its rows apart."""
-    *rows, columns = shape
+    *rows, columns = shape or (1,)
     flat = (math.prod(rows), columns)
     if (
         len(rows) < 2
