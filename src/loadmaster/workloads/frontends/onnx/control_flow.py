@@ -187,27 +187,41 @@ def _loop(
         return None
     shared = expansion.constants(body)
     goes_on = expansion.constant("goes on", np.array(True))
-    carried, rows = list(proto.input[2:]), []
-    formal = [item.name for item in body.input]
-    if len(formal) != 2 + len(carried) or len(body.output) < 1 + len(carried):
+    carried = list(proto.input[2:])
+    if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         return None
-    turns = _turns(count, body)
+
+    def given(turn: int, carried: list[str]) -> list[str]:
+        return [expansion.constant(f"{turn}/number", np.array(turn)), goes_on, *carried]
+
+    carried, rows, runs = _turns(body, count, carried, shared, given, expansion, 1)
+    stacked = [expansion.stacked(parts, 0, f"rows {index}") for index, parts in enumerate(rows)]
+    return carried + stacked, runs
+
+
+def _turns(
+    body: onnx.GraphProto,
+    count: int,
+    carried: list[str],
+    shared: Names,
+    given: Callable[[int, list[str]], list[str]],
+    expansion: _Expander,
+    skipped: int = 0,
+) -> tuple[list[str], list[list[str]], int]:
+    """Add ``count`` runs of a body, or the first alone if they are too many: what the last hands
+    on, the other results of each, and how many runs each of those added stands for.
+
+    ``given`` makes the operands of a run from what the one before handed on; of its results the
+    first ``skipped`` are for nobody.
+    """
+    turns = count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
+    formal, rows = [item.name for item in body.input], []
     for turn in range(turns):
-        number = expansion.constant(f"{turn}/number", np.array(turn))
-        names = shared | dict(zip(formal, (number, goes_on, *carried), strict=True))
-        _, *made = expansion.run(body, names, f"{turn}/")
+        names = shared | dict(zip(formal, given(turn, carried), strict=True))
+        made = expansion.run(body, names, f"{turn}/")[skipped:]
         carried, more = made[: len(carried)], made[len(carried) :]
         rows.append(more)
-    stacked = [
-        expansion.stacked(list(parts), 0, f"rows {index}")
-        for index, parts in enumerate(zip(*rows, strict=True))
-    ]
-    return carried + stacked, count // turns
-
-
-def _turns(count: int, body: onnx.GraphProto) -> int:
-    """How many of ``count`` runs are planned one by one: all, or the first alone."""
-    return count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
+    return carried, [list(parts) for parts in zip(*rows, strict=True)], count // turns
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:
@@ -264,10 +278,9 @@ def _scan(
     if count < 1:
         return None
     backwards = attributes.get("scan_input_directions") or [0] * scanned
-    shared, rows = expansion.constants(body), []
-    formal = [item.name for item in body.input]
-    turns = _turns(count, body)
-    for turn in range(turns):
+    shared = expansion.constants(body)
+
+    def given(turn: int, carried: list[str]) -> list[str]:
         parts = []
         for index, axis in enumerate(axes):
             at = count - 1 - turn if backwards[index] else turn
@@ -275,16 +288,13 @@ def _scan(
             source = proto.input[len(carried) + index]
             part = expansion.tensor(f"{turn}/part {index}")
             parts.append(expansion.add("Gather", [source, number], part, axis=axis))
-        names = shared | dict(zip(formal, (*carried, *parts), strict=True))
-        made = expansion.run(body, names, f"{turn}/")
-        carried, more = made[: len(carried)], made[len(carried) :]
-        rows.append(more)
+        return [*carried, *parts]
+
+    carried, rows, runs = _turns(body, count, carried, shared, given, expansion)
     ends = attributes.get("scan_output_axes") or [0] * results
     turned = attributes.get("scan_output_directions") or [0] * results
     stacked = [
-        expansion.stacked(
-            list(made)[::-1] if turned[index] else list(made), ends[index], f"rows {index}"
-        )
-        for index, made in enumerate(zip(*rows, strict=True))
+        expansion.stacked(made[::-1] if turned[index] else made, ends[index], f"rows {index}")
+        for index, made in enumerate(rows)
     ]
-    return carried + stacked, count // turns
+    return carried + stacked, runs
