@@ -6,13 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 from loadmaster.workloads.frontends.onnx.rules import (
-    MICROSOFT,
     Division,
     Windows,
     aligned,
-    broadcast,
     rule,
-    same_as,
+    variant,
 )
 from loadmaster.workloads.frontends.onnx.types import REPLANNED, Node, Value, Work
 from loadmaster.workloads.graph import OpClass
@@ -142,32 +140,14 @@ rule("BlackmanWindow", partial(_counted, 8), by_element, planning=(0,))
 rule("MelWeightMatrix", partial(_counted, 4), planning=(0, 1, 2, 3, 4))
 rule("Momentum Adagrad Adam", _update, domain="ai.onnx.preview.training")
 
-rule(
-    "BiasGelu FastGelu QuickGelu QLinearLeakyRelu QLinearSigmoid",
-    elementwise,
-    by_element,
-    shapes=same_as(0),
-    domain=MICROSOFT,
-)
-rule(
-    "QLinearAdd QLinearMul",
-    elementwise,
-    by_element,
-    shapes=broadcast(0, 3, dtype=3),
-    domain=MICROSOFT,
-)
-rule(
-    "QLinearWhere",
-    partial(elementwise, data=1),
-    by_element,
-    shapes=broadcast(0, 4, 1, dtype=1),
-    domain=MICROSOFT,
-)
+variant("BiasGelu FastGelu QuickGelu QLinearLeakyRelu QLinearSigmoid", like="Sigmoid")
+variant("QLinearAdd QLinearMul", like="Add", operands=(0, 3))
+variant("QLinearWhere", like="Where", operands=(0, 1, 4))
 for _domain in ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general"):
     # Rounding to few bits whose results stay floating-point numbers, as QONNX writes it.
     rule(
         "Quant IntQuant BipolarQuant FloatQuant Trunc",
         elementwise,
-        shapes=same_as(0),
+        like="Identity",
         domain=_domain,
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from loadmaster.workloads.frontends.onnx.elementwise import always, only_operand
 from loadmaster.workloads.frontends.onnx.rules import (
+    EVERY,
     MICROSOFT,
     NCHWC,
     WHOLE,
@@ -183,15 +184,6 @@ rule("GatherElements GatherND", _selection)
 rule("Split", _selection, view=_same_shape, planning=(1,))
 
 
-def _joined_shape(node: Node) -> list[Result]:
-    """Operands come in threes (tensor, scale, zero point) after the result's scale and zero
-    point."""
-    parts = [node.shape(index) for index in range(2, len(node.inputs), 3)]
-    axis = node.attrs["axis"] % len(parts[0])
-    total = sum(part[axis] for part in parts)
-    return [(node.operand(2).dtype, (*parts[0][:axis], total, *parts[0][axis + 1 :]))]
-
-
 def _into_blocks(node: Node) -> list[Result]:
     """Whole blocks of channels."""
     batch, *rest = node.shape(0)
@@ -212,10 +204,12 @@ def _enlarged(node: Node) -> list[Result]:
     return [(node.operand(0).dtype, tuple(size * scale for size, scale in sizes))]
 
 
+# Operands come in threes (tensor, scale, zero point) after the result's scale and zero point.
 rule(
     "QLinearConcat",
     lambda node: replace(movement(node), data=2),
-    shapes=_joined_shape,
+    like="Concat",
+    operands=range(2, EVERY.stop, 3),
     domain=MICROSOFT,
 )
 rule("ReorderInput", movement, shapes=_into_blocks, domain=NCHWC)

@@ -204,7 +204,7 @@ rule(
     "DynamicQuantizeMatMul",
     _dynamic_matmul,
     _divided,
-    shapes=_product_shape(_type_of(0)),
+    like="MatMul",
     domain=MICROSOFT,
 )
 

@@ -6,17 +6,20 @@ Each family of operators registers its rules in a module of its own; ``operators
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from loadmaster.workloads.frontends.onnx.types import Node, Shape, Value, Work, broadcast_shapes
+from loadmaster.workloads.frontends.onnx.types import Node, Shape, Value, Work
 from loadmaster.workloads.window import ALL, Window
 
 MICROSOFT = "com.microsoft"
 NCHWC = "com.microsoft.nchwc"
 """The domain of operators in files that ONNX Runtime optimised for one processor: channels are in
 padded blocks."""
+
+EVERY = range(2**31)
+"""Positions of all operands."""
 
 Windows = tuple[Window, ...]
 Result = tuple[str, Shape]
@@ -53,7 +56,8 @@ class Rule:
     ``work`` computes a node's work, ``division`` how it divides, None if it is not cut; ``view``
     tells whether a node with as many elements as its first operand only renames them. Constants
     among the operands ``planning`` are not read later. ``shapes`` are those of the first outputs;
-    without them the standard operator ``like`` it, or of its name, has the same.
+    without them the standard operator ``like`` it, or of its name, has the same with these
+    ``operands``.
     """
 
     work: WorkRule
@@ -62,6 +66,7 @@ class Rule:
     shapes: ShapeRule | None = None
     planning: tuple[int, ...] = ()
     like: str = ""
+    operands: Container[int] = EVERY
 
 
 RULES: dict[tuple[str, str], Rule] = {}
@@ -76,37 +81,27 @@ def rule(
     view: ViewTest | None = None,
     shapes: ShapeRule | None = None,
     planning: tuple[int, ...] = (),
+    like: str = "",
+    operands: Container[int] = EVERY,
     domain: str = "",
 ) -> None:
     """Register the rule of the operators ``kinds``, which spaces separate."""
-    made = Rule(work, division, view, shapes, planning)
+    made = Rule(work, division, view, shapes, planning, like, operands)
     RULES.update({(domain, kind): made for kind in kinds.split()})
 
 
 def variant(
-    kind: str, like: str, division: DivisionRule | None = None, domain: str = MICROSOFT
+    kinds: str,
+    like: str,
+    division: DivisionRule | None = None,
+    operands: Container[int] = EVERY,
+    domain: str = MICROSOFT,
 ) -> None:
-    """Register a variant of a standard operator, whose operands begin with those of that one; it
-    may divide in another way."""
-    standard = RULES["", like]
-    RULES[domain, kind] = replace(standard, like=like, division=division or standard.division)
-
-
-def same_as(index: int, dtype: int | str | None = None) -> ShapeRule:
-    """Make a rule for the shape of operand ``index``, with its type, another operand's or a named
-    one; only of the first output."""
-    return broadcast(index, dtype=index if dtype is None else dtype)
-
-
-def broadcast(*indices: int, dtype: int | str) -> ShapeRule:
-    """Make a rule for operands ``indices`` that broadcast against each other, with the type of
-    operand ``dtype``, or the one that is named."""
-
-    def shapes(node: Node) -> list[Result]:
-        shape = broadcast_shapes(*(node.shape(index) for index in indices))
-        return [(dtype if isinstance(dtype, str) else node.operand(dtype).dtype, shape)]
-
-    return shapes
+    """Register variants of a standard operator, among whose operands are those of that one, in
+    their order; they may divide in another way."""
+    made = replace(RULES["", like], like=like, operands=operands)
+    made = replace(made, division=division or made.division)
+    RULES.update({(domain, kind): made for kind in kinds.split()})
 
 
 def divided(

@@ -230,7 +230,9 @@ def _as_standard(proto: onnx.NodeProto, schema: Schema) -> onnx.NodeProto:
     standard = onnx.NodeProto()
     standard.CopyFrom(proto)
     standard.op_type, standard.domain = schema.name, schema.domain
-    del standard.input[schema.max_input :]
+    operands = rule_of(proto.domain, proto.op_type).operands
+    taken = [name for index, name in enumerate(proto.input) if index in operands]
+    standard.input[:] = taken[: schema.max_input]
     del standard.attribute[:]
     standard.attribute.extend(
         attribute for attribute in proto.attribute if attribute.name in schema.attributes
