@@ -18,8 +18,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     divided,
     rule,
 )
-from loadmaster.workloads.frontends.onnx.types import Node, Work, product
-from loadmaster.workloads.frontends.operation_counts import SOFTMAX_STEPS
+from loadmaster.workloads.frontends.onnx.types import SOFTMAX_STEPS, Node, Work, product
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.window import ALL, Window
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 from loadmaster.core.errors import ModelError
@@ -17,9 +18,14 @@ from loadmaster.workloads.frontends.onnx.rules import (
     variant,
 )
 from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work, named, product
-from loadmaster.workloads.frontends.operation_counts import folded
 from loadmaster.workloads.graph import LoopNest, OpClass
 from loadmaster.workloads.window import ALL, SUMMED, Window, identity
+
+
+def _folded(sizes: Sequence[int]) -> tuple[int, int]:
+    """Fold any number of spatial dimensions to rows and columns: depth folds into the rows, one
+    dimension is a single row."""
+    return math.prod(sizes[:-1]), sizes[-1]
 
 
 def _pair(values: list[int] | None) -> tuple[int, int]:
@@ -46,7 +52,7 @@ def convolution_nest(node: Node, weight: int = 1, transposed: bool = False) -> L
         )
     far, near = filters[0] // groups, filters[1]
     positions = data if transposed else node.result.shape
-    (y, x), (r, s) = folded(positions[2:]), folded(filters[2:])
+    (y, x), (r, s) = _folded(positions[2:]), _folded(filters[2:])
     nest = LoopNest(
         k=near if transposed else far,
         c=far if transposed else near,

@@ -12,7 +12,6 @@ from loadmaster.workloads.frontends.onnx import (  # noqa: F401
     movement,
     products,
     reductions,
-    resizing,
 )
 from loadmaster.workloads.frontends.onnx.rules import (
     MICROSOFT,

@@ -4,7 +4,7 @@ cells."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -22,12 +22,12 @@ from loadmaster.workloads.frontends.onnx.rules import (
     variant,
 )
 from loadmaster.workloads.frontends.onnx.types import (
+    GATE_STEPS,
     Node,
     Work,
     named,
     product,
 )
-from loadmaster.workloads.frontends.operation_counts import GATE_STEPS
 from loadmaster.workloads.graph import LoopNest, OpClass
 from loadmaster.workloads.window import ALL, SUMMED, Window, identity
 
@@ -291,38 +291,42 @@ def _einsum_divided(node: Node) -> Division:
 rule("Einsum", _einsum, _einsum_divided)
 
 
-def _recurrent(node: Node) -> Work:
-    """Weights are (directions, gates * hidden, width); ``layout`` 1 puts the batch before the
-    steps."""
-    first, second, _ = node.shape(0)
-    steps, batch = (second, first) if node.attrs.get("layout") else (first, second)
-    return cell(node, steps, batch, hidden=node.shape(2)[2], gates=node.shape(1)[1])
+def cell(
+    steps: int,
+    batch: int,
+    width: int,
+    hidden: int,
+    gates: int,
+    names: Sequence[str],
+    directions: int = 1,
+    elements: int = 0,
+) -> Work:
+    """Make the work of a recurrent cell with ``gates`` rows of weights: the input product of all
+    steps at once, the recurrent product step after step.
 
-
-def cell(node: Node, steps: int, batch: int, hidden: int, gates: int, elements: int = 0) -> Work:
-    """Make the work of a recurrent cell with ``gates`` rows of weights; ``elements`` are scalar
-    operations besides those of the gates."""
-    directions, width = node.shape(1)[0], node.shape(0)[2]
-    whole = LoopNest(
-        k=gates,
-        c=width,
-        y=steps * batch,
-        groups=directions,
-        input=node.label(0),
-        weight=node.label(1),
-    )
+    ``names`` are those of the input, of both weights and of the result; ``elements`` are scalar
+    operations besides those of the gates.
+    """
+    source, inner, state, output = names
+    whole = LoopNest(gates, width, steps * batch, groups=directions, input=source, weight=inner)
     stepwise = LoopNest(
-        k=gates,
-        c=hidden,
-        y=batch,
-        groups=directions,
-        repeats=steps,
-        weight=node.label(2),
-        output=node.result.name,
+        gates, hidden, batch, groups=directions, repeats=steps, weight=state, output=output
     )
-    return product(
-        whole, stepwise, elements=elements + GATE_STEPS * directions * gates * steps * batch
-    )
+    elements += GATE_STEPS * directions * gates * steps * batch
+    return product(whole, stepwise, elements=elements)
+
+
+def _cell(node: Node, layout: int, hidden: int, gates: int, elements: int = 0) -> Work:
+    """Operands (steps, batch, width), or the batch first in layout 1."""
+    (first, second, width), directions = node.shape(0), node.shape(1)[0]
+    steps, batch = (second, first) if layout else (first, second)
+    names = (*(node.label(index) for index in range(3)), node.result.name)
+    return cell(steps, batch, width, hidden, gates, names, directions, elements)
+
+
+def _recurrent(node: Node) -> Work:
+    """Weights are (directions, gates * hidden, width)."""
+    return _cell(node, node.attrs.get("layout", 0), node.shape(2)[2], node.shape(1)[1])
 
 
 def _dynamic_cell(node: Node) -> Work:
@@ -330,7 +334,7 @@ def _dynamic_cell(node: Node) -> Work:
     directions, hidden, gates = node.shape(2)
     steps, batch, _ = node.shape(0)
     quantised = node.operand(0).count + directions * hidden * steps * batch
-    return replace(cell(node, steps, batch, hidden, gates, quantised), data=1)
+    return replace(_cell(node, 0, hidden, gates, quantised), data=1)
 
 
 def _dynamic_shapes(node: Node) -> list[Result]:

@@ -19,10 +19,11 @@ from loadmaster.workloads.frontends.onnx.rules import (
     rule,
     variant,
 )
-from loadmaster.workloads.frontends.onnx.types import Node, Work
-from loadmaster.workloads.frontends.operation_counts import (
+from loadmaster.workloads.frontends.onnx.types import (
     NORMALISATION_STEPS,
     SOFTMAX_STEPS,
+    Node,
+    Work,
     fourier_steps,
 )
 from loadmaster.workloads.graph import OpClass

@@ -1,4 +1,5 @@
-"""Records of one value and one node of an ONNX file, and the bits of each element type."""
+"""Records of one value and one node of an ONNX file and of its work, the bits of each element type,
+and scalar operations per element."""
 
 from __future__ import annotations
 
@@ -247,3 +248,25 @@ def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
 def describe(kind: str, name: str) -> str:
     """Return how messages name an operator."""
     return f"operator {name!r} ({kind})" if name else f"an unnamed {kind} operator"
+
+
+SOFTMAX_STEPS = 5
+"""Operations per element of a softmax: maximum, subtract, exponential, sum, divide."""
+NORMALISATION_STEPS = 5
+"""Operations per element of a normalisation: mean, subtract, square, scale, shift."""
+NORM_STEPS = 3
+"""Operations per element of a norm or a distance: subtract or scale, power, add."""
+GATE_STEPS = 2
+"""Scalar operations per gate and step of a recurrent cell: the activation, and the gate's part in
+the new state."""
+
+
+def fourier_steps(length: int, real: bool) -> int:
+    """Return the scalar operations of one fast Fourier transform, rounded up: ``5 N log2 N`` for
+    ``N`` complex elements, half of that for real ones.
+
+    The count is the usual estimate of an algorithm of the Cooley-Tukey family (Frigo and Johnson,
+    Proceedings of the IEEE 93(2), 2005, section V); lengths with large prime factors take more.
+    """
+    steps = 5 * length * math.log2(length) if length > 1 else 1
+    return math.ceil(steps / 2 if real else steps)

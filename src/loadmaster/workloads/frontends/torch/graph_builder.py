@@ -20,17 +20,16 @@ from torch.utils import _pytree as pytree
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.onnx.types import Work
-from loadmaster.workloads.frontends.torch import products as products
-from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value
 from loadmaster.workloads.frontends.torch.ops import (
     ALLOCATIONS,
     OVERWRITING,
     RESIZING,
+    RULES,
     SHAPE_ONLY,
     SILENTLY_UPDATED,
     elementwise,
 )
-from loadmaster.workloads.frontends.torch.windows import division, in_storage
+from loadmaster.workloads.frontends.torch.windows import Call, Value, division, in_storage
 from loadmaster.workloads.graph import (
     Access,
     Graph,
