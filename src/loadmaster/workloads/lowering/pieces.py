@@ -121,12 +121,10 @@ class Pieces:
 
     def _cut_given(self, number: int, storage: str) -> None:
         tensor = self.graph.tensors[storage]
-        needed = (self._needed(number, storage, tile) for tile in range(self.cuts[number].tiles))
-        boxes = list(
-            dict.fromkeys(
-                box for box in needed if volume(box) or not isinstance(self.cuts[number], Chains)
-            )
-        )
+        needed = self._needed(number, storage)
+        if isinstance(self.cuts[number], Chains):
+            needed = [box for box in needed if volume(box)]
+        boxes = list(dict.fromkeys(needed))
         if tensor.kind is TensorKind.INPUT:
             grid = self._grids[storage] = _where_first_needed(boxes, tensor.shape)
             boxes = list(grid.boxes)
@@ -150,13 +148,17 @@ class Pieces:
             for i, (box, size) in enumerate(zip(boxes, sizes, strict=True))
         ]
 
-    def _needed(self, number: int, storage: str, tile: int) -> Box:
-        """The part of a storage that a piece needs."""
+    def _needed(self, number: int, storage: str) -> list[Box]:
+        """The part of a storage that each piece of an operator needs."""
         form, cut = self._divisible[number], self.cuts[number]
         assert form is not None
         if isinstance(cut, Grid):
-            return form.needed(self.graph, storage, cut.boxes[tile])
-        return form.needed(self.graph, storage, cut.grid.boxes[cut.part(tile)], cut.summed(tile))
+            return form.needed(self.graph, storage, cut.boxes)
+        links = [
+            form.needed(self.graph, storage, cut.grid.boxes, cut.summed(link))
+            for link in range(len(cut.ends))
+        ]
+        return list(itertools.chain.from_iterable(zip(*links, strict=True)))
 
     def made(self, group: int, tile: int) -> int | None:
         """The part of its operators' results that a piece makes; None if it only adds to sums."""
@@ -175,23 +177,26 @@ class Pieces:
     def reads(self, group: int, tile: int) -> list[Read]:
         """What a piece reads."""
         if group not in self._reads:
-            self._reads[group] = [
-                self._read(group, number) for number in range(self.cuts[group].tiles)
-            ]
+            self._reads[group] = self._read(group)
         return self._reads[group][tile]
 
-    def _read(self, number: int, tile: int) -> list[Read]:
-        group, whole_job = self.fused[number], self.cuts[number].tiles == 1
-        result: list[Read] = []
+    def _read(self, number: int) -> list[list[Read]]:
+        group, tiles = self.fused[number], self.cuts[number].tiles
+        result: list[list[Read]] = [[] for _ in range(tiles)]
         for access in group.reads:
             # What is whole reads all that it touches, whatever dimensions it might be cut along.
-            shares = self._touched(access) if whole_job else self._boxed(number, access, tile)
+            shares = (
+                [self._touched(access)]
+                if tiles == 1
+                else [self._boxed(access, box) for box in self._needed(number, access.tensor)]
+            )
             for role, nest in operand_roles(group.nests, access):
-                result += [
-                    Read(access.tensor, part, size, role, nest, ranges)
-                    for part, size, ranges in shares
-                    if size
-                ]
+                for own, found in zip(result, shares, strict=True):
+                    own += [
+                        Read(access.tensor, part, size, role, nest, ranges)
+                        for part, size, ranges in found
+                        if size
+                    ]
         return result
 
     def _touched(self, access: Access) -> list[tuple[int, int, Ranges]]:
@@ -200,10 +205,9 @@ class Pieces:
         total = max(1, sum(part.bytes for part in parts))
         return [(i, -(-access.bytes * part.bytes // total), ()) for i, part in enumerate(parts)]
 
-    def _boxed(self, number: int, access: Access, tile: int) -> list[tuple[int, int, Ranges]]:
+    def _boxed(self, access: Access, needed: Box) -> list[tuple[int, int, Ranges]]:
         """Parts of an operand that hold something of the box that a piece needs, the bytes of it,
         and the box."""
-        needed = self._needed(number, access.tensor, tile)
         if not volume(needed):
             return []
         found = list[tuple[int, int, Ranges]]()
