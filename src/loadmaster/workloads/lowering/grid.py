@@ -56,6 +56,23 @@ class Grid:
         """Number of pieces."""
         return math.prod(len(ends) for ends in self.ends)
 
+    @property
+    def grid(self) -> Grid:
+        """How the result is cut."""
+        return self
+
+    def part(self, tile: int) -> int:
+        """The part of the result that a piece works on."""
+        return tile
+
+    def summed(self, tile: int) -> tuple[int, ...]:
+        """The range of the sum that a piece takes; empty for all."""
+        return ()
+
+    def is_last(self, tile: int) -> bool:
+        """Whether a piece makes the part of the result that it works on."""
+        return True
+
     def tile(self, at: Mapping[int, int]) -> int:
         """The number of the piece that is the ``at[axis]``-th along some dimensions and the first
         along all others."""

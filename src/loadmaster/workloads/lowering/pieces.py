@@ -95,7 +95,7 @@ class Pieces:
 
     def _cut_results(self) -> None:
         for group, whole_cut in zip(self.fused, self.cuts, strict=True):
-            cut = result_cut(whole_cut)
+            cut = whole_cut.grid
             for storage in (access.tensor for access in group.writes):
                 size = self.graph.tensors[storage].bytes
                 if cut.tiles == 1:
@@ -163,8 +163,6 @@ class Pieces:
     def made(self, group: int, tile: int) -> int | None:
         """The part of its operators' results that a piece makes; None if it only adds to sums."""
         cut = self.cuts[group]
-        if not isinstance(cut, Chains):
-            return tile
         return cut.part(tile) if cut.is_last(tile) else None
 
     def parts_of(self, storage: str) -> list[Part]:
@@ -225,16 +223,11 @@ class Pieces:
         cut, nests = self.cuts[group], self.fused[group].nests
         if cut.tiles == 1:
             return nests
-        if isinstance(cut, Chains):
-            first, last = cut.summed(tile)
-            own = (piece_of(nest, cut.grid.shape, cut.grid.boxes[cut.part(tile)]) for nest in nests)
-            return tuple(replace(nest, c=last - first) for nest in own)
-        return tuple(piece_of(nest, cut.shape, cut.boxes[tile]) for nest in nests)
-
-
-def result_cut(cut: Cut) -> Grid:
-    """How the result of an operator is cut: the sums of a chain are those of a part of it."""
-    return cut.grid if isinstance(cut, Chains) else cut
+        own = (piece_of(nest, cut.grid.shape, cut.grid.boxes[cut.part(tile)]) for nest in nests)
+        if not isinstance(cut, Chains):
+            return tuple(own)
+        first, last = cut.summed(tile)
+        return tuple(replace(nest, c=last - first) for nest in own)
 
 
 def label_of(tile: int, tiles: int) -> str:

@@ -10,7 +10,6 @@ import onnx
 
 from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.frontend import Options, labelled
-from loadmaster.workloads.frontends.onnx.inputs import bind_inputs, tensor_type, values_given
 from loadmaster.workloads.frontends.onnx.operators import division_of, rule_of
 from loadmaster.workloads.frontends.onnx.order import (
     captured,
@@ -21,7 +20,12 @@ from loadmaster.workloads.frontends.onnx.order import (
     nested_nodes,
 )
 from loadmaster.workloads.frontends.onnx.rules import Division
-from loadmaster.workloads.frontends.onnx.shapes import Shapes
+from loadmaster.workloads.frontends.onnx.shapes import (
+    Shapes,
+    bind_inputs,
+    tensor_type,
+    values_given,
+)
 from loadmaster.workloads.frontends.onnx.types import (
     ELEMENT_BITS,
     Node,

@@ -7,7 +7,6 @@ from dataclasses import replace
 # Importing a family of operators registers its rules.
 from loadmaster.workloads.frontends.onnx import (  # noqa: F401
     attention,
-    convolutions,
     elementwise,
     movement,
     products,

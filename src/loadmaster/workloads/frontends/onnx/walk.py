@@ -19,7 +19,6 @@ from loadmaster.core.arrays import WHOLE_LIMIT, Array
 from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.onnx.control_flow import Expansion, expanded
-from loadmaster.workloads.frontends.onnx.inputs import Sizes
 from loadmaster.workloads.frontends.onnx.operators import is_view, work_of
 from loadmaster.workloads.frontends.onnx.order import (
     captured,
@@ -29,7 +28,7 @@ from loadmaster.workloads.frontends.onnx.order import (
     subgraphs,
 )
 from loadmaster.workloads.frontends.onnx.rules import Division
-from loadmaster.workloads.frontends.onnx.shapes import Guess, Shapes, unshaped
+from loadmaster.workloads.frontends.onnx.shapes import Guess, Shapes, Sizes, unshaped
 from loadmaster.workloads.frontends.onnx.types import (
     DTYPE_NUMBERS,
     ELEMENT_BITS,

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from loadmaster.workloads.frontends.onnx.attention import Heads
-from loadmaster.workloads.frontends.onnx.convolutions import convolution_nest
-from loadmaster.workloads.frontends.onnx.products import cell, matrix_nest
+from loadmaster.workloads.frontends.onnx.products import cell, convolution_nest, matrix_nest
 from loadmaster.workloads.frontends.onnx.types import (
     GATE_STEPS,
     NORM_STEPS,
