@@ -9,16 +9,19 @@ from functools import partial
 
 from loadmaster.workloads.frontends.onnx.rules import (
     MICROSOFT,
+    SOFTMAX_STEPS,
     WHOLE,
     Division,
+    Node,
     Result,
     ShapeRule,
     Windows,
+    Work,
     WorkRule,
     divided,
+    product,
     rule,
 )
-from loadmaster.workloads.frontends.onnx.types import SOFTMAX_STEPS, Node, Work, product
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.window import ALL, Window
 

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from loadmaster.core.arrays import Array
 from loadmaster.workloads.frontends.onnx.order import defined, subgraphs
-from loadmaster.workloads.frontends.onnx.types import Value
+from loadmaster.workloads.frontends.onnx.rules import Value
 
 MOST_OPERATORS = 1000
 """Operators that a loop may become; a longer one is one operator with the work of all runs."""

@@ -6,13 +6,16 @@ from dataclasses import replace
 from functools import partial
 
 from loadmaster.workloads.frontends.onnx.rules import (
+    REPLANNED,
     Division,
+    Node,
+    Value,
     Windows,
+    Work,
     aligned,
     rule,
     variant,
 )
-from loadmaster.workloads.frontends.onnx.types import REPLANNED, Node, Value, Work
 from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import Window, identity
 

@@ -18,7 +18,7 @@ from loadmaster.core.files import why_unreadable
 from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 from loadmaster.workloads.frontends.onnx.order import nested_nodes
-from loadmaster.workloads.frontends.onnx.types import require_precision
+from loadmaster.workloads.frontends.onnx.rules import require_precision
 from loadmaster.workloads.frontends.onnx.walk import WalkedNetwork
 from loadmaster.workloads.graph import Graph
 

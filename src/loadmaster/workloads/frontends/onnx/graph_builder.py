@@ -19,19 +19,19 @@ from loadmaster.workloads.frontends.onnx.order import (
     initialisers,
     nested_nodes,
 )
-from loadmaster.workloads.frontends.onnx.rules import Division
+from loadmaster.workloads.frontends.onnx.rules import (
+    ELEMENT_BITS,
+    Division,
+    Node,
+    Value,
+    describe,
+    dtype_name,
+)
 from loadmaster.workloads.frontends.onnx.shapes import (
     Shapes,
     bind_inputs,
     tensor_type,
     values_given,
-)
-from loadmaster.workloads.frontends.onnx.types import (
-    ELEMENT_BITS,
-    Node,
-    Value,
-    describe,
-    dtype_name,
 )
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk, WalkedNetwork
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, assembled, merged

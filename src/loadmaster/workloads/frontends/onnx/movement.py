@@ -13,13 +13,17 @@ from loadmaster.workloads.frontends.onnx.rules import (
     NCHWC,
     WHOLE,
     Division,
+    Node,
     Result,
+    Shape,
+    Value,
     Windows,
+    Work,
     along,
     divided,
     rule,
+    storage_bytes,
 )
-from loadmaster.workloads.frontends.onnx.types import Node, Shape, Value, Work, storage_bytes
 from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import ALL, Window, identity
 

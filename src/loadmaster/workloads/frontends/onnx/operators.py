@@ -18,9 +18,11 @@ from loadmaster.workloads.frontends.onnx.rules import (
     RULES,
     WHOLE,
     Division,
+    Node,
     Rule,
+    Value,
+    Work,
 )
-from loadmaster.workloads.frontends.onnx.types import Node, Value, Work
 from loadmaster.workloads.graph import OpClass
 
 _UNKNOWN = Rule(lambda _: Work(OpClass.UNKNOWN))

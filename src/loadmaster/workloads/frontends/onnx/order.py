@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 import onnx
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.types import describe
+from loadmaster.workloads.frontends.onnx.rules import describe
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:

@@ -11,19 +11,24 @@ from functools import partial
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.rules import (
+    GATE_STEPS,
     MICROSOFT,
     NCHWC,
     WHOLE,
     Division,
+    Node,
     Result,
+    Shape,
     ShapeRule,
     Windows,
+    Work,
     aligned,
     divided,
+    named,
+    product,
     rule,
     variant,
 )
-from loadmaster.workloads.frontends.onnx.types import GATE_STEPS, Node, Shape, Work, named, product
 from loadmaster.workloads.graph import LoopNest, OpClass
 from loadmaster.workloads.window import ALL, SUMMED, Window, identity
 

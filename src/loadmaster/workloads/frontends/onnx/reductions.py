@@ -10,21 +10,19 @@ from loadmaster.workloads.frontends.onnx.elementwise import elementwise
 from loadmaster.workloads.frontends.onnx.movement import part_of
 from loadmaster.workloads.frontends.onnx.rules import (
     MICROSOFT,
+    NORMALISATION_STEPS,
+    SOFTMAX_STEPS,
     WHOLE,
     Division,
+    Node,
     Result,
+    Work,
     WorkRule,
     along,
     divided,
+    fourier_steps,
     rule,
     variant,
-)
-from loadmaster.workloads.frontends.onnx.types import (
-    NORMALISATION_STEPS,
-    SOFTMAX_STEPS,
-    Node,
-    Work,
-    fourier_steps,
 )
 from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import ALL, Window, identity

@@ -20,9 +20,10 @@ from onnx import defs, shape_inference
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.operators import has_channels_last, moved_channels, rule_of
 from loadmaster.workloads.frontends.onnx.order import captured, subgraphs
-from loadmaster.workloads.frontends.onnx.rules import MICROSOFT, NCHWC
-from loadmaster.workloads.frontends.onnx.types import (
+from loadmaster.workloads.frontends.onnx.rules import (
     DTYPE_NUMBERS,
+    MICROSOFT,
+    NCHWC,
     Node,
     Shape,
     Value,

@@ -27,11 +27,10 @@ from loadmaster.workloads.frontends.onnx.order import (
     nested_nodes,
     subgraphs,
 )
-from loadmaster.workloads.frontends.onnx.rules import Division
-from loadmaster.workloads.frontends.onnx.shapes import Guess, Shapes, Sizes, unshaped
-from loadmaster.workloads.frontends.onnx.types import (
+from loadmaster.workloads.frontends.onnx.rules import (
     DTYPE_NUMBERS,
     ELEMENT_BITS,
+    Division,
     Node,
     Shape,
     Value,
@@ -40,6 +39,7 @@ from loadmaster.workloads.frontends.onnx.types import (
     dtype_name,
     stored_as,
 )
+from loadmaster.workloads.frontends.onnx.shapes import Guess, Shapes, Sizes, unshaped
 from loadmaster.workloads.graph import OpClass, TensorKind
 
 LARGEST_COMPUTED = 2**40
@@ -516,8 +516,11 @@ def tensor_data(tensor: onnx.TensorProto) -> Array | None:
 
 
 def fold(node: Node, proto: onnx.NodeProto, counts: list[int] | None) -> list[Array] | None:
-    """Compute a node's outputs if its operands are known, else return ``None``; ``counts`` are the
-    outputs' element counts."""
+    """Compute a node's outputs at planning time if its operands are known, else return ``None``:
+    the subgraphs with which exporters compute shapes.
+
+    ``counts`` are the outputs' element counts: only what is small is computed.
+    """
     if node.kind not in _FOLDED or counts is None or max(counts, default=0) > LARGEST_FOLD:
         return None
     if node.kind in _OF_SHAPES:

@@ -18,7 +18,7 @@ from loadmaster.core.names import free_name, unique_names
 from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
 from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
-from loadmaster.workloads.frontends.onnx.types import (
+from loadmaster.workloads.frontends.onnx.rules import (
     ELEMENT_BITS,
     Node,
     Shape,

@@ -17,8 +17,15 @@ from functools import partial
 from typing import Any
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division
-from loadmaster.workloads.frontends.onnx.types import GATE_STEPS, Node, Value, Work, product
+from loadmaster.workloads.frontends.onnx.rules import (
+    GATE_STEPS,
+    WHOLE,
+    Division,
+    Node,
+    Value,
+    Work,
+    product,
+)
 from loadmaster.workloads.frontends.tflite.flatbuffer import Table
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.window import Window

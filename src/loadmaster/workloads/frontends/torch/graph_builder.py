@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name
-from loadmaster.workloads.frontends.onnx.types import Work
+from loadmaster.workloads.frontends.onnx.rules import Work
 from loadmaster.workloads.frontends.torch.ops import (
     ALLOCATIONS,
     OVERWRITING,

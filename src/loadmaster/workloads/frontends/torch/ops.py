@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from loadmaster.workloads.frontends.onnx.attention import Heads
 from loadmaster.workloads.frontends.onnx.products import cell, convolution_nest, matrix_nest
-from loadmaster.workloads.frontends.onnx.types import (
+from loadmaster.workloads.frontends.onnx.rules import (
     GATE_STEPS,
     NORM_STEPS,
     NORMALISATION_STEPS,

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadmaster.workloads.frontends.onnx import types as onnx_types
+from loadmaster.workloads.frontends.onnx import rules
 from loadmaster.workloads.frontends.onnx.operators import division_of
-from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Windows
-from loadmaster.workloads.frontends.onnx.types import Work
+from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Windows, Work
 from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
 from loadmaster.workloads.window import ALL, Window
 
@@ -99,34 +98,32 @@ class Meaning:
     arguments: Sequence[str]
     attributes: dict[str, Any] = field(default_factory=dict)
 
-    def node(self, call: Call, result: Value | None = None) -> onnx_types.Node:
+    def node(self, call: Call, result: Value | None = None) -> rules.Node:
         """The node that does what a call does, with its first result or another."""
         operands = [value for name in self.arguments for value in _listed(call.arguments.get(name))]
         inputs = tuple(map(_onnx_value, operands))
         made = _onnx_value(result or call.results[0])
-        return onnx_types.Node(call.name, self.kind, "", self.attributes, inputs, (made,))
+        return rules.Node(call.name, self.kind, "", self.attributes, inputs, (made,))
 
 
-def _onnx_value(value: Value | None) -> onnx_types.Value | None:
+def _onnx_value(value: Value | None) -> rules.Value | None:
     if value is None:
         return None
-    return onnx_types.Value(
-        value.name, value.shape, value.dtype, value.dtype, TensorKind.ACTIVATION
-    )
+    return rules.Value(value.name, value.shape, value.dtype, value.dtype, TensorKind.ACTIVATION)
 
 
 def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def node_of(call: Call) -> onnx_types.Node:
+def node_of(call: Call) -> rules.Node:
     """The node that does what a call of an operator does that is always like one of ONNX."""
     meaning = _RULES[call.name](call)
     assert meaning is not None
     return meaning.node(call)
 
 
-def division(call: Call, work: onnx_types.Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
+def division(call: Call, work: rules.Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
     """How a call divides, :data:`WHOLE` if that is not known, and the windows of its arguments."""
     rule = _RULES.get(call.name)
     if not call.results or not call.results[0].shape or work.touched:
