@@ -228,20 +228,19 @@ def _goes_on(body: onnx.GraphProto) -> bool:
     """Whether the condition that a body returns is the one that it gets, or is true."""
     if len(body.input) < 2 or not body.output:
         return False
-    makers = {made: node for node in body.node for made in node.output}
     known = {item.name: item for item in body.initializer}
+    copied = {}
+    for node in body.node:
+        if node.op_type == "Identity":
+            copied[node.output[0]] = node.input[0]
+        if node.op_type == "Constant":
+            known |= ((node.output[0], item.t) for item in node.attribute if item.name == "value")
     at = body.output[0].name
-    for _ in range(len(body.node) + 1):
-        if at == body.input[1].name:
-            return True
-        maker = makers.get(at)
-        if maker is None or maker.op_type not in ("Identity", "Constant"):
-            break
-        if maker.op_type == "Constant":
-            values = [item.t for item in maker.attribute if item.name == "value"]
-            return bool(values) and bool(numpy_helper.to_array(values[0]).all())
-        at = maker.input[0]
-    return at in known and bool(numpy_helper.to_array(known[at]).all())
+    for _ in copied:
+        at = copied.get(at, at)
+    return at == body.input[1].name or (
+        at in known and bool(numpy_helper.to_array(known[at]).all())
+    )
 
 
 def _scan(

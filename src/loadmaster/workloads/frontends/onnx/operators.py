@@ -8,7 +8,6 @@ from dataclasses import replace
 from loadmaster.workloads.frontends.onnx import (  # noqa: F401
     attention,
     elementwise,
-    movement,
     products,
     reductions,
 )

@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from loadmaster.workloads.frontends.onnx.elementwise import elementwise
-from loadmaster.workloads.frontends.onnx.movement import part_of
+from loadmaster.workloads.frontends.onnx.elementwise import elementwise, part_of
 from loadmaster.workloads.frontends.onnx.rules import (
     MICROSOFT,
     NORMALISATION_STEPS,

@@ -53,7 +53,7 @@ RANDOM = (
     "Bernoulli",
     "Multinomial",
 )
-_CONSTANT_TYPES = {"value_int": 7, "value_float": 1, "value_string": 8}
+_CONSTANT_TYPES = {"value_int": np.int64, "value_float": np.float32, "value_string": np.object_}
 """Element types of constants that are attributes of a node."""
 _SHAPE_ONLY = ("Shape", "Size", "EyeLike")
 
@@ -257,13 +257,10 @@ class Walk(WalkedNetwork):
                 return self.add_constant(
                     name, attribute.sparse_tensor.values, attribute.sparse_tensor.dims
                 )
-            content = onnx.helper.get_attribute_value(attribute)
-            plain = attribute.name.removesuffix("s")
-            if plain in _CONSTANT_TYPES:
-                many = attribute.name != plain
-                items, dims = (list(content), [len(content)]) if many else ([content], [])
-                tensor = onnx.helper.make_tensor(name, _CONSTANT_TYPES[plain], dims, items)
-                return self.add_constant(name, tensor)
+            kind = _CONSTANT_TYPES.get(attribute.name.removesuffix("s"))
+            if kind is not None:
+                array: Array = np.array(onnx.helper.get_attribute_value(attribute), kind)
+                return self.add_constant(name, onnx.numpy_helper.from_array(array, name))
         raise ModelError(
             f"{describe('Constant', proto.name)} holds no value: the file is damaged, export it"
             " again"

@@ -219,8 +219,7 @@ _ALIKE = BY_ELEMENT | _table(
     """
 )
 """All operators with the same operands in the same order."""
-for _kind, _alike in _ALIKE.items():
-    _rule(_kind, partial(_like, _alike))
+_RULES |= {kind: partial(_like, alike) for kind, alike in _ALIKE.items()}
 
 _rule("RESHAPE SQUEEZE EXPAND_DIMS", lambda call: _like("Reshape", call, 0))
 # The other operands are axes and sizes.
@@ -308,8 +307,7 @@ def _pool(kind: str, call: Call) -> Call:
 
 
 POOLS = {"AVERAGE_POOL_2D": "AveragePool", "MAX_POOL_2D": "MaxPool", "L2_POOL_2D": "LpPool"}
-for _kind, _alike in POOLS.items():
-    _rule(_kind, partial(_pool, _alike))
+_RULES |= {kind: partial(_pool, alike) for kind, alike in POOLS.items()}
 
 
 def _fully_connected(call: Call) -> Call:
@@ -367,8 +365,7 @@ _REDUCTIONS = _table(
     ReduceSum SUM
     """
 )
-for _kind, _alike in _REDUCTIONS.items():
-    _rule(_kind, partial(_reduction, _alike))
+_RULES |= {kind: partial(_reduction, alike) for kind, alike in _REDUCTIONS.items()}
 _rule("ARG_MAX ARG_MIN", _position)
 
 
