@@ -420,6 +420,12 @@ def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
         small, large = large, small
     strides = _numbers(node, "strides", 1, rank)
     dilations = _numbers(node, "dilations", 1, rank)
+    extra = _numbers(node, "output_padding", 0, rank)
+    if len(extra) != rank:
+        raise ModelError(
+            f"its output_padding {extra} is not of its {rank} dimensions: the file is damaged,"
+            " export it again"
+        )
     if not len(strides) == len(dilations) == rank:
         return ()
     reaches = [(tap - 1) * dilation for tap, dilation in zip(taps, dilations, strict=True)]
@@ -429,7 +435,6 @@ def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
     elif mode == "NOTSET" and not node.integers("output_shape"):
         pads = _numbers(node, "pads", 0, rank)[:rank]
     elif mode in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
-        extra = _numbers(node, "output_padding", 0, rank)
         sizes = zip(small, large, strides, reaches, extra, strict=True)
         for count, size, stride, reach, more in sizes:
             total = max(0, (count - 1) * stride + reach + 1 + more - size)
@@ -446,21 +451,40 @@ def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
     return tuple(windows)
 
 
-def _window_divided(node: Node, weight: int = 1, bias: int = 2, channels: Window = ALL) -> Division:
-    """``channels`` is the window of the input channels of one that is not grouped."""
-    filters, result = node.shape(weight), node.result.shape
-    groups = node.attrs.get("group", 1)
-    spatial = _spatial(node, filters[2:])
+def _window_divided(
+    node: Node,
+    weight: int = 1,
+    bias: int = 2,
+    channels: Window = ALL,
+    transposed: bool = False,
+) -> Division:
+    """``channels`` is the window of the input channels of one that is not grouped.
+
+    The loops of a transposed one run over input pixels: a row of the result meets those whose taps
+    reach it, and as large a share of the work as it is.
+    """
+    filters, data, result = node.shape(weight), node.shape(0), node.result.shape
+    groups, rank = node.attrs.get("group", 1), len(filters) - 2
+    spatial = _spatial(node, filters[2:], transposed)
     if not spatial or len(result) != len(filters):
         return WHOLE
-    inputs = Window(1, 1, filters[0] // groups, unit=filters[1]) if groups > 1 else channels
+    far, near = filters[0] // groups, filters[1]
+    if transposed:
+        far, near = near, far
+    inputs, outputs = Window(1, 1, far, unit=near) if groups > 1 else channels, Window(1)
+    own = (inputs, outputs) if transposed else (outputs, inputs)
+    if groups > 1:
+        own = (own[0], ALL)
     operands: dict[int, Windows] = {
         0: (Window(0), inputs, *spatial),
-        weight: (Window(1), ALL if groups > 1 else channels, *(ALL for _ in spatial)),
+        weight: (*own, *(ALL for _ in spatial)),
     }
     if node.optional(bias):
         operands[bias] = (Window(1),)
-    return divided(operands, ("batch", "channels", *("y" for _ in result[3:]), "x"))
+    # A piece has a row of input to itself at least.
+    steps = {axis: -(-result[axis] // data[axis]) for axis in range(2, rank + 2) if transposed}
+    rows = ("" if transposed and axis < rank else "y" for axis in range(2, rank + 1))
+    return divided(operands, ("batch", "channels", *rows, "x"), steps)
 
 
 def _with_sum(node: Node) -> Division:
@@ -470,34 +494,6 @@ def _with_sum(node: Node) -> Division:
     if found.operands and node.optional(3):
         found.operands[3] = aligned(node.shape(3), node.result.shape)
     return found
-
-
-def _transposed_divided(node: Node) -> Division:
-    """Its loops run over input pixels: a row of the result meets those whose taps reach it, and as
-    large a share of the work as it is."""
-    filters, data, result = node.shape(1), node.shape(0), node.result.shape
-    groups, rank = node.attrs.get("group", 1), len(filters) - 2
-    more = _numbers(node, "output_padding", 0, rank)
-    if len(more) != rank:
-        raise ModelError(
-            f"its output_padding {more} is not of its {rank} dimensions: the file is damaged,"
-            " export it again"
-        )
-    spatial = _spatial(node, filters[2:], transposed=True)
-    if not spatial:
-        return WHOLE
-    inputs = Window(1, 1, filters[1], unit=filters[0] // groups) if groups > 1 else ALL
-    outputs = ALL if groups > 1 else Window(1)
-    operands: dict[int, Windows] = {
-        0: (Window(0), inputs, *spatial),
-        1: (inputs, outputs, *(ALL for _ in spatial)),
-    }
-    if node.optional(2):
-        operands[2] = (Window(1),)
-    # A piece has a row of input to itself at least.
-    steps = {axis: -(-result[axis] // data[axis]) for axis in range(2, len(result))}
-    loops = ("batch", "channels", *("" for _ in result[4:]), *("y" for _ in result[3:4]), "x")
-    return divided(operands, loops, steps)
 
 
 def _causal(node: Node) -> Work:
@@ -525,7 +521,11 @@ rule("Conv", _convolution, partial(_window_divided, channels=SUMMED))
 rule("ConvInteger", _convolution, partial(_window_divided, bias=3))
 rule("QLinearConv", partial(_convolution, weight=3), partial(_window_divided, weight=3, bias=8))
 rule("DeformConv", _convolution)
-rule("ConvTranspose", partial(_convolution, transposed=True), _transposed_divided)
+rule(
+    "ConvTranspose",
+    partial(_convolution, transposed=True),
+    partial(_window_divided, transposed=True),
+)
 rule("CausalConvWithState", _causal)
 rule("AveragePool MaxPool LpPool", _pool, _pooled)
 
