@@ -165,43 +165,38 @@ class _Rewriting:
         )
         notes = self.source.notes
         if self.outputs:
-            many = (
-                f"{len(self.outputs)} results grow" if len(self.outputs) > 1 else "a result grows"
-            )
-            notes = (
-                *notes,
-                (
-                    f"{many} in place: what is new is written behind the input that it continues"
-                    f" ({next(iter(self.outputs))}, ...)"
-                ),
+            first, *others = self.outputs
+            many = f"{len(self.outputs)} results grow" if others else "a result grows"
+            notes += (
+                f"{many} in place: what is new is written behind the input that it continues"
+                f" ({first}, ...)",
             )
         return replace(self.source, ops=ops, outputs=tuple(outputs), notes=notes)
 
     def _only_moves(self, op: Op) -> bool:
         """Whether every element of the result is one of an operand: their places in the result fill
         it without overlap."""
-        result = self.tensors[op.writes[0].tensor]
+        result, parts = self.tensors[op.writes[0].tensor], self.reads[op.name]
         if (
             len(op.writes) != 1
             or op.elements
             or result.alias_of is not None
             or result.kind is not TensorKind.ACTIVATION
+            or {self.tensors[part.tensor].dtype for part in parts} - {result.dtype}
         ):
             return False
-        if any(self.tensors[part.tensor].dtype != result.dtype for part in self.reads[op.name]):
-            return False
         boxes: list[Box] = []
-        for part in self.reads[op.name]:
-            shape = self.tensors[part.tensor].shape
-            if len(part.windows) != len(result.shape) or {
-                window.axis for window in part.windows
-            } != set(range(len(result.shape))):
+        axes = list(range(len(result.shape)))
+        for part in parts:
+            if sorted(window.axis for window in part.windows) != axes:
                 return False
             place = {
                 window.axis: (-window.low, extent - window.low)
-                for window, extent in zip(part.windows, shape, strict=True)
+                for window, extent in zip(
+                    part.windows, self.tensors[part.tensor].shape, strict=True
+                )
             }
-            boxes.append(tuple(place[axis] for axis in range(len(result.shape))))
+            boxes.append(tuple(place[axis] for axis in axes))
         apart = not any(
             shared(one, other) for number, one in enumerate(boxes) for other in boxes[:number]
         )
