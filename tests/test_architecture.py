@@ -391,7 +391,7 @@ LIMITS = {
     "planning": (86_564, 53, 67),
     "report": (36_763, 32, 24),
     "targets": (5_432, 6, 1),
-    "workloads": (67_107, 36, 31),
+    "workloads": (67_102, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import graphlib
 import gzip
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -38,20 +39,18 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if not model.functions:
         return model
-    bodies = {(function.domain, function.name): list(function.node) for function in model.functions}
-    calls = {
-        key: [(node.domain, node.op_type) for node in nested_nodes(nodes)]
-        for key, nodes in bodies.items()
-    }
-    total = _expanded(
-        calls, [(node.domain, node.op_type) for node in nested_nodes(model.graph.node)]
-    )
+    calls = {(each.domain, each.name): _calls(each.node) for each in model.functions}
+    total = _expanded(calls, _calls(model.graph.node))
     if total > LARGEST_EXPANSION:
         raise ModelError(
             f"its functions expand to {total} operators, more than {LARGEST_EXPANSION}: inline or"
             " simplify them first"
         )
     return inliner.inline_local_functions(model)
+
+
+def _calls(nodes: Iterable[onnx.NodeProto]) -> list[Key]:
+    return [(node.domain, node.op_type) for node in nested_nodes(nodes)]
 
 
 def _expanded(calls: dict[Key, list[Key]], top: list[Key]) -> int:
