@@ -51,3 +51,8 @@ def test_other_products_are_left_as_they_are(changed):
     graph = without_updates(changed)
     assert graph.tensors["g"].shape == (12, 16)
     assert next(op for op in graph.ops if op.name == "product").axes == (0, 1)
+
+
+def test_an_operator_whose_result_is_one_number_without_dimensions_has_no_rows():
+    graph = lm.load(model(["m = ReduceMax<keepdims=0>(x)", "y = Div(x, m)"], {"x": (4, 8)}, ["y"]))
+    assert without_updates(graph).tensors["m"].shape == ()

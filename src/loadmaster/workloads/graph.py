@@ -226,11 +226,7 @@ class Graph(DisplayMixin):
     @property
     def unknown_ops(self) -> dict[str, int]:
         """Number of unknown operators of each kind."""
-        counts: dict[str, int] = {}
-        for op in self.ops:
-            if op.op_class is OpClass.UNKNOWN:
-                counts[op.kind] = counts.get(op.kind, 0) + 1
-        return counts
+        return dict(Counter(op.kind for op in self.ops if op.op_class is OpClass.UNKNOWN))
 
     @property
     def unknown_kinds(self) -> tuple[str, ...]:

@@ -104,13 +104,6 @@ def shared(one: Box, other: Box) -> int:
     return count
 
 
-def hull(one: Box, other: Box) -> Box:
-    """The smallest box that holds two, either of which may be empty."""
-    if not volume(one) or not volume(other):
-        return other if not volume(one) else one
-    return tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(one, other, strict=True))
-
-
 def operand_box(windows: Sequence[Window], box: Box, shape: Sequence[int]) -> Box:
     """Box of an operand of a shape that a box of the result needs."""
     return tuple([window.of(box, extent) for window, extent in zip(windows, shape, strict=True)])
@@ -147,22 +140,9 @@ def hulls(one: Ints, other: Ints) -> Ints:
     return np.where((volumes(one) > 0)[:, None, None], both, other)
 
 
-def reshaped(box: Box, shape: Sequence[int], target: Sequence[int]) -> Box:
-    """The smallest box of ``target`` that holds a box of ``shape``, where both shapes name the same
-    elements in the same order."""
-    if not volume(box):
-        return tuple((0, 0) for _ in target)
-    result: list[Range] = []
-    for left, right in _groups(tuple(shape), tuple(target)):
-        sizes, ranges = [shape[i] for i in left], [box[i] for i in left]
-        first, last = _flat(sizes, ranges)
-        result += _unflat([target[i] for i in right], first, last)
-    return tuple(result)
-
-
 def reshaped_boxes(boxes: Ints, shape: Sequence[int], target: Sequence[int]) -> Ints:
-    """The smallest boxes of ``target`` that hold boxes of ``shape``, shape (boxes, dimensions, 2):
-    :func:`reshaped` of many."""
+    """The smallest boxes of ``target`` that hold boxes of ``shape``, shape (boxes, dimensions, 2);
+    both shapes name the same elements in the same order."""
     found = np.zeros((len(boxes), len(target), 2), dtype=np.int64)
     filled = volumes(boxes) > 0
     for left, right in _groups(tuple(shape), tuple(target)) if filled.any() else ():
@@ -251,28 +231,3 @@ def _groups(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[list[int
                 break
         groups.append((left, right))
     return groups
-
-
-def _flat(sizes: Sequence[int], ranges: Sequence[Range]) -> Range:
-    """The shortest range of positions that holds a box."""
-    first = last = 0
-    for size, (low, high) in zip(sizes, ranges, strict=True):
-        first, last = first * size + low, last * size + high - 1
-    return first, last + 1
-
-
-def _unflat(sizes: Sequence[int], first: int, last: int) -> list[Range]:
-    """The smallest box that holds a range of positions."""
-    ranges: list[Range] = []
-    low, high, inner = first, last - 1, math.prod(sizes)
-    for size in sizes:
-        inner //= size
-        a, b = low // inner, high // inner
-        if a != b:
-            # Every later dimension is crossed at least in part: take all of it.
-            ranges.append((a, b + 1))
-            rest = sizes[len(ranges) :]
-            return ranges + [(0, extent) for extent in rest]
-        ranges.append((a, a + 1))
-        low, high = low - a * inner, high - a * inner
-    return ranges

@@ -14,7 +14,7 @@ from loadmaster.core.arrays import Array
 from loadmaster.core.errors import PlanError
 from loadmaster.integrations.execute.model import SourceModel, element_type
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedTensor, PlanRecord
-from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS
+from loadmaster.workloads.frontends.onnx.rules import ELEMENT_BITS
 from loadmaster.workloads.frontends.onnx.walk import Step
 from loadmaster.workloads.job import Ranges
 

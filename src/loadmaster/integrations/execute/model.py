@@ -20,7 +20,7 @@ from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.frontend import Options
 from loadmaster.workloads.frontends.onnx.file import walk_onnx
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
-from loadmaster.workloads.frontends.onnx.types import DTYPE_NUMBERS, Node, Value, describe
+from loadmaster.workloads.frontends.onnx.rules import DTYPE_NUMBERS, Node, Value, describe
 from loadmaster.workloads.frontends.onnx.walk import RANDOM, Step
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import NetworkInfo, OperatorInfo

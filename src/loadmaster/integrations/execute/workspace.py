@@ -14,7 +14,7 @@ from loadmaster.core.errors import PlanError
 from loadmaster.integrations.execute.layout import Layout
 from loadmaster.integrations.execute.model import Arrays, SourceModel, element_type
 from loadmaster.workloads.frontends.onnx.operators import division_of
-from loadmaster.workloads.frontends.onnx.types import Value
+from loadmaster.workloads.frontends.onnx.rules import Value
 from loadmaster.workloads.frontends.onnx.walk import Step
 from loadmaster.workloads.job import Ranges
 from loadmaster.workloads.window import SUMMED

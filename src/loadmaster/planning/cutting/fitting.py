@@ -138,7 +138,7 @@ class _Fitting:
             sizes = {access.tensor: 1 for access in group.writes}
             summed = (form.summed - 1, form.summed) if self._sums and form.summed else None
             sizes |= {
-                storage: self._bytes(storage, form.needed(self._graph, storage, box, summed))
+                storage: self._bytes(storage, *form.needed(self._graph, storage, [box], summed))
                 for storage in form.uses
             }
             sizes |= {"": self._width(number)} if summed else {}
@@ -189,8 +189,8 @@ class _Fitting:
         summed = (form.summed * (links - 1) // links, form.summed) if links > 1 else None
         for storage in form.uses:
             found[storage] = max(
-                self._bytes(storage, form.needed(self._graph, storage, box, summed))
-                for box in boxes
+                self._bytes(storage, needed)
+                for needed in form.needed(self._graph, storage, boxes, summed)
             )
         if links > 1:
             # In the middle of a chain a piece reads sums and writes others, at its end it writes
@@ -224,7 +224,7 @@ class _Fitting:
                 or size <= needed.get(storage, size) * (1 + _SMALL)
             ):
                 continue
-            axis = self._longest(maker, form.needed(self._graph, storage, middle))
+            axis = self._longest(maker, *form.needed(self._graph, storage, [middle]))
             if axis is not None and self._halve(maker, axis):
                 changed.add(maker)
         return any(self._home.get(storage) in changed for storage in demand.reads)

@@ -62,9 +62,18 @@ def job_list_of(rows: Iterable[Row], name: str, source: str) -> Workload:
     network is called ``name``."""
     jobs: list[Job] = []
     tensors: list[TensorInstance] = []
+    kinds = (TensorKind.INPUT, TensorKind.WEIGHT, TensorKind.ACTIVATION)
     for row in rows:
-        kind, nest, sizes = layer_of(row)
-        _add_job(f"{name}/{len(jobs)}", name, kind, nest, sizes, jobs, tensors)
+        own, (kind, nest, sizes) = f"{name}/{len(jobs)}", layer_of(row)
+        operands = []
+        for role, kind_of_tensor, size in zip(Role, kinds, sizes, strict=False):
+            label, is_output = f"{own}/{role}", role is Role.OUTPUT
+            producer = len(jobs) if is_output else -1
+            made = (label, name, label, 0, size, str(kind_of_tensor), is_output, producer)
+            tensors.append(TensorInstance(*made))
+            operands.append(Operand(label, size, role, 0))
+        reads, writes = tuple(operands[:2]), tuple(operands[2:])
+        jobs.append(Job(own, name, 0, kind, (own,), (nest,), 0, 8, reads, writes, ()))
     operators = tuple(
         OperatorInfo(
             job.name, tuple(o.tensor for o in job.reads), tuple(o.tensor for o in job.writes)
@@ -108,24 +117,3 @@ def layer_of(row: Row) -> tuple[str, LoopNest, tuple[int, int, int]]:
         nest,
         (c * y * x, groups * k * per_group * r * s, groups * k * nest.y * nest.x),
     )
-
-
-def _add_job(
-    name: str,
-    network: str,
-    kind: str,
-    nest: LoopNest,
-    sizes: tuple[int, int, int],
-    jobs: list[Job],
-    tensors: list[TensorInstance],
-) -> None:
-    kinds = (TensorKind.INPUT, TensorKind.WEIGHT, TensorKind.ACTIVATION)
-    operands = []
-    for role, kind_of_tensor, size in zip(Role, kinds, sizes, strict=False):
-        label, is_output = f"{name}/{role}", role is Role.OUTPUT
-        producer = len(jobs) if is_output else -1
-        made = (label, network, label, 0, size, str(kind_of_tensor), is_output, producer)
-        tensors.append(TensorInstance(*made))
-        operands.append(Operand(label, size, role, 0))
-    reads, writes = tuple(operands[:2]), tuple(operands[2:])
-    jobs.append(Job(name, network, 0, kind, (name,), (nest,), 0, 8, reads, writes, ()))

@@ -76,10 +76,7 @@ def load(
     """
     options = Options(batch, dims or {}, precision, name, training)
     if not isinstance(source, str | PathLike):
-        held = next(
-            (each.read_held for each in map(FRONTENDS.find, FRONTENDS.names) if each.holds(source)),
-            None,
-        )
+        held = next((each.read_held for each in _frontends() if each.holds(source)), None)
         if held is None:
             raise ModelError(f"load: source is of type {type(source).__name__}: {_GIVE}")
         return held(source, options)
@@ -90,17 +87,18 @@ def load(
 def is_source(value: object) -> bool:
     """Whether :func:`load` takes a value: text, a path, or a network that a frontend can read as it
     is."""
-    return isinstance(value, str | PathLike) or any(
-        FRONTENDS.find(name).holds(value) for name in FRONTENDS.names
-    )
+    return isinstance(value, str | PathLike) or any(each.holds(value) for each in _frontends())
+
+
+def _frontends() -> list[Frontend]:
+    return [FRONTENDS.find(name) for name in FRONTENDS.names]
 
 
 def _frontend_of(source: str) -> Frontend:
     scheme, colon, _ = source.partition(":")
     if colon and scheme in FRONTENDS.names:
         return FRONTENDS.find(scheme)
-    frontends = [FRONTENDS.find(name) for name in FRONTENDS.names]
     return next(
-        (each for each in frontends if source.lower().endswith(each.suffixes)),
+        (each for each in _frontends() if source.lower().endswith(each.suffixes)),
         FRONTENDS.find(_USUAL),
     )

@@ -3,6 +3,7 @@ drops free ones."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -107,10 +108,7 @@ def _host(graph: Graph, op: Op, groups: list[FusedOp], group_of: dict[str, int])
 
 
 def _elements(graph: Graph, tensor: str) -> int:
-    count = 1
-    for extent in graph.tensors[tensor].shape:
-        count *= extent
-    return count
+    return math.prod(graph.tensors[tensor].shape)
 
 
 def _find_operands(graph: Graph, groups: list[FusedOp]) -> None:

@@ -20,12 +20,9 @@ from loadmaster.workloads.window import (
     Box,
     Range,
     Window,
-    hull,
     hulls,
     matching_axes,
-    operand_box,
     operand_boxes,
-    reshaped,
     reshaped_boxes,
     volume,
     whole,
@@ -58,6 +55,23 @@ class Grid:
     def tiles(self) -> int:
         """Number of pieces."""
         return math.prod(len(ends) for ends in self.ends)
+
+    @property
+    def grid(self) -> Grid:
+        """How the result is cut."""
+        return self
+
+    def part(self, tile: int) -> int:
+        """The part of the result that a piece works on."""
+        return tile
+
+    def summed(self, tile: int) -> tuple[int, ...]:
+        """The range of the sum that a piece takes; empty for all."""
+        return ()
+
+    def is_last(self, tile: int) -> bool:
+        """Whether a piece makes the part of the result that it works on."""
+        return True
 
     def tile(self, at: Mapping[int, int]) -> int:
         """The number of the piece that is the ``at[axis]``-th along some dimensions and the first
@@ -195,52 +209,43 @@ class Divisible:
         ends = tuple(self.summed * link // links for link in range(1, links + 1))
         return Chains(grid, ends) if links > 1 else grid
 
-    def needed(self, graph: Graph, storage: str, box: Box, summed: Range | None = None) -> Box:
-        """The part of a storage that a part of the result needs; or the piece of its chain that
-        takes the range ``summed``.
+    def needed(
+        self, graph: Graph, storage: str, boxes: Sequence[Box], summed: Range | None = None
+    ) -> list[Box]:
+        """The part of a storage that each of some parts of the result needs; or the pieces of their
+        chains that take the range ``summed``.
 
         A piece that is not the last needs nothing but what is summed. ``graph`` is always the one
         that the operator is of.
         """
-        key = (storage, box, summed)
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) == _MOST_KNOWN:
-                self._known.clear()
-            known = self._known[key] = self._worked_out(graph, storage, box, summed)
-        return known
-
-    def _worked_out(self, graph: Graph, storage: str, box: Box, summed: Range | None) -> Box:
-        tensors = graph.tensors
-        shape = tensors[storage].shape
-        result: Box = tuple((0, 0) for _ in shape)
-        for name, windows in self.uses[storage]:
-            own = tensors[name].shape
-            part = operand_box(windows, box, own) if windows else whole(own)
-            if summed is not None and SUMMED in windows:
-                part = tuple(
-                    summed if window == SUMMED else each
-                    for window, each in zip(windows, part, strict=True)
-                )
-            elif summed is not None and summed[1] < self.summed:
-                continue
-            result = hull(result, part if own == shape else reshaped(part, own, shape))
-        return result
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        known = self._known
+        new = [box for box in boxes if (storage, box, summed) not in known]
+        if new:
+            several = np.array(new, dtype=np.int64).reshape(len(new), -1, 2)
+            found = needed_boxes(self, graph, storage, several, summed).tolist()
+            for box, own in zip(new, found, strict=True):
+                known[storage, box, summed] = tuple([(first, last) for first, last in own])
+        return [known[storage, box, summed] for box in boxes]
 
 
-def needed_boxes(form: Divisible, graph: Graph, storage: str, boxes: Ints) -> Ints:
-    """The parts of a storage that many parts of the result need: :meth:`Divisible.needed` of boxes,
-    shape (boxes, dimensions, 2)."""
+def needed_boxes(
+    form: Divisible, graph: Graph, storage: str, boxes: Ints, summed: Range | None = None
+) -> Ints:
+    """What :meth:`Divisible.needed` finds, as arrays of boxes, shape (boxes, dimensions, 2)."""
     tensors = graph.tensors
     shape = tensors[storage].shape
-    result: Ints | None = None
+    result = np.zeros((len(boxes), len(shape), 2), dtype=np.int64)
     for name, windows in form.uses[storage]:
         own = tensors[name].shape
         parts = operand_boxes(windows or (ALL,) * len(own), boxes, own)
-        if own != shape:
-            parts = reshaped_boxes(parts, own, shape)
-        result = parts if result is None else hulls(result, parts)
-    return np.zeros((len(boxes), len(shape), 2), dtype=np.int64) if result is None else result
+        if summed is not None and SUMMED in windows:
+            parts[:, [window == SUMMED for window in windows]] = summed
+        elif summed is not None and summed[1] < form.summed:
+            continue
+        result = hulls(result, parts if own == shape else reshaped_boxes(parts, own, shape))
+    return result
 
 
 def divisible(graph: Graph, group: FusedOp, *, sums: bool = False) -> Divisible | None:

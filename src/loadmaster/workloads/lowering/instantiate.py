@@ -18,13 +18,11 @@ from loadmaster.workloads.job import (
     NetworkInfo,
     Operand,
     OperatorInfo,
-    Ranges,
     Role,
     TensorInstance,
     Workload,
 )
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import Chains
 from loadmaster.workloads.lowering.pieces import (
     Cuts,
     Part,
@@ -32,7 +30,6 @@ from loadmaster.workloads.lowering.pieces import (
     Read,
     label_of,
     plain_cuts,
-    result_cut,
 )
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.window import volume
@@ -228,14 +225,15 @@ class _MiniBatch:
     """The jobs and tensors of the first mini-batch of one network."""
 
     def __init__(self, builder: _Builder, pieces: Pieces, network: str, mini_batches: int) -> None:
-        self._builder, self._pieces = builder, pieces
-        self._network = network
+        self._jobs, self._tensors = builder.jobs, builder.tensors
+        self._accumulator = builder.accumulator
+        self._pieces, self._network = pieces, network
         self._prefix = network if mini_batches == 1 else prefix_of(network, 0)
 
     def add(self) -> None:
         """Make the jobs in their order, and the tensors as they are first read or written."""
         for group, tile in self._pieces.steps:
-            number = len(self._builder.jobs)
+            number = len(self._jobs)
             reads = [self._operand(read) for read in self._pieces.reads(group, tile)]
             reads += self._sums_before(group, tile)
             part = self._pieces.made(group, tile)
@@ -244,7 +242,7 @@ class _MiniBatch:
                 if part is None
                 else self._writes(group, part, number)
             )
-            self._builder.jobs.append(self._job(group, tile, reads, writes))
+            self._jobs.append(self._job(group, tile, reads, writes))
 
     def _operand(self, read: Read) -> Operand:
         pieces = self._pieces
@@ -252,7 +250,7 @@ class _MiniBatch:
         part = pieces.parts_of(read.storage)[read.part]
         weight = tensor.kind is TensorKind.WEIGHT
         name = f"{self._network if weight else self._prefix}/{read.storage}{part.label}"
-        if name not in self._builder.tensors:
+        if name not in self._tensors:
             # A weight or an input comes into being when it is first read.
             self._add_part(name, read.storage, part, tensor.kind)
         return Operand(name, read.bytes, read.role, read.nest, read.ranges)
@@ -263,7 +261,7 @@ class _MiniBatch:
         is_output = storage in self._pieces.outputs
         shape = self._pieces.graph.tensors[storage].shape
         own = (name, self._network, storage, 0, part.bytes, str(kind), is_output, producer)
-        self._builder.tensors[name] = TensorInstance(*own, shape, part.box if part.label else ())
+        self._tensors[name] = TensorInstance(*own, shape, part.box if part.label else ())
 
     def _sums_name(self, number: int, tile: int) -> str:
         label = label_of(tile, self._pieces.cuts[number].tiles)
@@ -271,22 +269,20 @@ class _MiniBatch:
 
     def _sums_before(self, number: int, tile: int) -> list[Operand]:
         """The sums that a piece adds to; none for the first of a chain."""
-        cut = self._pieces.cuts[number]
-        if not isinstance(cut, Chains) or cut.summed(tile)[0] == 0:
+        if self._pieces.cuts[number].summed(tile)[:1] in ((), (0,)):
             return []
         name = self._sums_name(number, tile - 1)
-        return [Operand(name, self._builder.tensors[name].bytes)]
+        return [Operand(name, self._tensors[name].bytes)]
 
     def _sums(self, number: int, tile: int, job: int) -> Operand:
         """The sums that a piece leaves to the next of its chain."""
         cut = self._pieces.cuts[number]
         storage = self._pieces.fused[number].main.writes[0].tensor
-        assert isinstance(cut, Chains)
         box, shape = cut.grid.boxes[cut.part(tile)], cut.grid.shape
-        width = max(self._builder.accumulator, -(-self._pieces.fused[number].main.bits // 8))
+        width = max(self._accumulator, -(-self._pieces.fused[number].main.bits // 8))
         name, size = self._sums_name(number, tile), volume(box) * width
         own = (name, self._network, storage, 0, size, str(TensorKind.ACTIVATION))
-        self._builder.tensors[name] = TensorInstance(
+        self._tensors[name] = TensorInstance(
             *own, producer=job, shape=shape, ranges=box, summed=(0, cut.summed(tile)[1])
         )
         return Operand(name, size)
@@ -310,11 +306,7 @@ class _MiniBatch:
 
     def _job(self, number: int, tile: int, reads: list[Operand], writes: list[Operand]) -> Job:
         group, cut = self._pieces.fused[number], self._pieces.cuts[number]
-        producers = {self._builder.tensors[operand.tensor].producer for operand in reads}
-        made: Ranges = ()
-        if cut.tiles > 1:
-            part = cut.part(tile) if isinstance(cut, Chains) else tile
-            made = result_cut(cut).boxes[part]
+        producers = {self._tensors[operand.tensor].producer for operand in reads}
         return Job(
             name=f"{self._prefix}/{group.main.name}{label_of(tile, cut.tiles)}",
             network=self._network,
@@ -329,6 +321,6 @@ class _MiniBatch:
             after=tuple(sorted(producers - {-1})),
             tile=tile,
             tiles=cut.tiles,
-            ranges=made,
-            summed=cut.summed(tile) if isinstance(cut, Chains) else (),
+            ranges=cut.grid.boxes[cut.part(tile)] if cut.tiles > 1 else (),
+            summed=cut.summed(tile),
         )

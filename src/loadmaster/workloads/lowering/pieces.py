@@ -95,7 +95,7 @@ class Pieces:
 
     def _cut_results(self) -> None:
         for group, whole_cut in zip(self.fused, self.cuts, strict=True):
-            cut = result_cut(whole_cut)
+            cut = whole_cut.grid
             for storage in (access.tensor for access in group.writes):
                 size = self.graph.tensors[storage].bytes
                 if cut.tiles == 1:
@@ -121,12 +121,10 @@ class Pieces:
 
     def _cut_given(self, number: int, storage: str) -> None:
         tensor = self.graph.tensors[storage]
-        needed = (self._needed(number, storage, tile) for tile in range(self.cuts[number].tiles))
-        boxes = list(
-            dict.fromkeys(
-                box for box in needed if volume(box) or not isinstance(self.cuts[number], Chains)
-            )
-        )
+        needed = self._needed(number, storage)
+        if isinstance(self.cuts[number], Chains):
+            needed = [box for box in needed if volume(box)]
+        boxes = list(dict.fromkeys(needed))
         if tensor.kind is TensorKind.INPUT:
             grid = self._grids[storage] = _where_first_needed(boxes, tensor.shape)
             boxes = list(grid.boxes)
@@ -150,19 +148,21 @@ class Pieces:
             for i, (box, size) in enumerate(zip(boxes, sizes, strict=True))
         ]
 
-    def _needed(self, number: int, storage: str, tile: int) -> Box:
-        """The part of a storage that a piece needs."""
+    def _needed(self, number: int, storage: str) -> list[Box]:
+        """The part of a storage that each piece of an operator needs."""
         form, cut = self._divisible[number], self.cuts[number]
         assert form is not None
         if isinstance(cut, Grid):
-            return form.needed(self.graph, storage, cut.boxes[tile])
-        return form.needed(self.graph, storage, cut.grid.boxes[cut.part(tile)], cut.summed(tile))
+            return form.needed(self.graph, storage, cut.boxes)
+        links = [
+            form.needed(self.graph, storage, cut.grid.boxes, cut.summed(link))
+            for link in range(len(cut.ends))
+        ]
+        return list(itertools.chain.from_iterable(zip(*links, strict=True)))
 
     def made(self, group: int, tile: int) -> int | None:
         """The part of its operators' results that a piece makes; None if it only adds to sums."""
         cut = self.cuts[group]
-        if not isinstance(cut, Chains):
-            return tile
         return cut.part(tile) if cut.is_last(tile) else None
 
     def parts_of(self, storage: str) -> list[Part]:
@@ -175,23 +175,26 @@ class Pieces:
     def reads(self, group: int, tile: int) -> list[Read]:
         """What a piece reads."""
         if group not in self._reads:
-            self._reads[group] = [
-                self._read(group, number) for number in range(self.cuts[group].tiles)
-            ]
+            self._reads[group] = self._read(group)
         return self._reads[group][tile]
 
-    def _read(self, number: int, tile: int) -> list[Read]:
-        group, whole_job = self.fused[number], self.cuts[number].tiles == 1
-        result: list[Read] = []
+    def _read(self, number: int) -> list[list[Read]]:
+        group, tiles = self.fused[number], self.cuts[number].tiles
+        result: list[list[Read]] = [[] for _ in range(tiles)]
         for access in group.reads:
             # What is whole reads all that it touches, whatever dimensions it might be cut along.
-            shares = self._touched(access) if whole_job else self._boxed(number, access, tile)
+            shares = (
+                [self._touched(access)]
+                if tiles == 1
+                else [self._boxed(access, box) for box in self._needed(number, access.tensor)]
+            )
             for role, nest in operand_roles(group.nests, access):
-                result += [
-                    Read(access.tensor, part, size, role, nest, ranges)
-                    for part, size, ranges in shares
-                    if size
-                ]
+                for own, found in zip(result, shares, strict=True):
+                    own += [
+                        Read(access.tensor, part, size, role, nest, ranges)
+                        for part, size, ranges in found
+                        if size
+                    ]
         return result
 
     def _touched(self, access: Access) -> list[tuple[int, int, Ranges]]:
@@ -200,10 +203,9 @@ class Pieces:
         total = max(1, sum(part.bytes for part in parts))
         return [(i, -(-access.bytes * part.bytes // total), ()) for i, part in enumerate(parts)]
 
-    def _boxed(self, number: int, access: Access, tile: int) -> list[tuple[int, int, Ranges]]:
+    def _boxed(self, access: Access, needed: Box) -> list[tuple[int, int, Ranges]]:
         """Parts of an operand that hold something of the box that a piece needs, the bytes of it,
         and the box."""
-        needed = self._needed(number, access.tensor, tile)
         if not volume(needed):
             return []
         found = list[tuple[int, int, Ranges]]()
@@ -221,16 +223,11 @@ class Pieces:
         cut, nests = self.cuts[group], self.fused[group].nests
         if cut.tiles == 1:
             return nests
-        if isinstance(cut, Chains):
-            first, last = cut.summed(tile)
-            own = (piece_of(nest, cut.grid.shape, cut.grid.boxes[cut.part(tile)]) for nest in nests)
-            return tuple(replace(nest, c=last - first) for nest in own)
-        return tuple(piece_of(nest, cut.shape, cut.boxes[tile]) for nest in nests)
-
-
-def result_cut(cut: Cut) -> Grid:
-    """How the result of an operator is cut: the sums of a chain are those of a part of it."""
-    return cut.grid if isinstance(cut, Chains) else cut
+        own = (piece_of(nest, cut.grid.shape, cut.grid.boxes[cut.part(tile)]) for nest in nests)
+        if not isinstance(cut, Chains):
+            return tuple(own)
+        first, last = cut.summed(tile)
+        return tuple(replace(nest, c=last - first) for nest in own)
 
 
 def label_of(tile: int, tiles: int) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.lowering.fuse import once_per_graph
@@ -46,7 +46,7 @@ def _unflattened(
     views: Mapping[tuple[str, tuple[int, ...]], str],
 ) -> Op | None:
     """The product with a result of a shape, if it is one and that only takes its rows apart."""
-    *rows, columns = shape
+    *rows, columns = shape or (1,)
     flat = (math.prod(rows), columns)
     if (
         len(rows) < 2
@@ -105,23 +105,17 @@ def without_copies(graph: Graph) -> Graph:
     return rewriting.graph()
 
 
-@dataclass
 class _Rewriting:
     """What operators read by now, and which of them go."""
 
-    source: Graph
-    reads: dict[str, list[Access]] = field(init=False)
-    readers: dict[str, list[Op]] = field(init=False)
-    gone: set[str] = field(default_factory=set)
-    outputs: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.reads = {op.name: list(op.reads) for op in self.source.ops}
-        self.readers = defaultdict(list)
-        for op in self.source.ops:
-            for tensor in dict.fromkeys(
-                self.source.tensors[read.tensor].storage for read in op.reads
-            ):
+    def __init__(self, source: Graph) -> None:
+        self.source, self.tensors = source, source.tensors
+        self.reads = {op.name: list(op.reads) for op in source.ops}
+        self.readers: dict[str, list[Op]] = defaultdict(list)
+        self.gone: set[str] = set()
+        self.outputs: dict[str, tuple[str, ...]] = {}
+        for op in source.ops:
+            for tensor in dict.fromkeys(self.tensors[read.tensor].storage for read in op.reads):
                 self.readers[tensor].append(op)
 
     def leave_out(self, op: Op) -> None:
@@ -150,7 +144,7 @@ class _Rewriting:
                 )
             self.reads[reader.name] = rewritten
             for part in parts:
-                owner = self.source.tensors[part.tensor].storage
+                owner = self.tensors[part.tensor].storage
                 if reader not in self.readers[owner]:
                     self.readers[owner].append(reader)
         if result in self.source.outputs:
@@ -171,45 +165,38 @@ class _Rewriting:
         )
         notes = self.source.notes
         if self.outputs:
-            many = (
-                f"{len(self.outputs)} results grow" if len(self.outputs) > 1 else "a result grows"
-            )
-            notes = (
-                *notes,
-                (
-                    f"{many} in place: what is new is written behind the input that it continues"
-                    f" ({next(iter(self.outputs))}, ...)"
-                ),
+            first, *others = self.outputs
+            many = f"{len(self.outputs)} results grow" if others else "a result grows"
+            notes += (
+                f"{many} in place: what is new is written behind the input that it continues"
+                f" ({first}, ...)",
             )
         return replace(self.source, ops=ops, outputs=tuple(outputs), notes=notes)
 
     def _only_moves(self, op: Op) -> bool:
         """Whether every element of the result is one of an operand: their places in the result fill
         it without overlap."""
-        result = self.source.tensors[op.writes[0].tensor]
+        result, parts = self.tensors[op.writes[0].tensor], self.reads[op.name]
         if (
             len(op.writes) != 1
             or op.elements
             or result.alias_of is not None
             or result.kind is not TensorKind.ACTIVATION
-        ):
-            return False
-        if any(
-            self.source.tensors[part.tensor].dtype != result.dtype for part in self.reads[op.name]
+            or {self.tensors[part.tensor].dtype for part in parts} - {result.dtype}
         ):
             return False
         boxes: list[Box] = []
-        for part in self.reads[op.name]:
-            shape = self.source.tensors[part.tensor].shape
-            if len(part.windows) != len(result.shape) or {
-                window.axis for window in part.windows
-            } != set(range(len(result.shape))):
+        axes = list(range(len(result.shape)))
+        for part in parts:
+            if sorted(window.axis for window in part.windows) != axes:
                 return False
             place = {
                 window.axis: (-window.low, extent - window.low)
-                for window, extent in zip(part.windows, shape, strict=True)
+                for window, extent in zip(
+                    part.windows, self.tensors[part.tensor].shape, strict=True
+                )
             }
-            boxes.append(tuple(place[axis] for axis in range(len(result.shape))))
+            boxes.append(tuple(place[axis] for axis in axes))
         apart = not any(
             shared(one, other) for number, one in enumerate(boxes) for other in boxes[:number]
         )
@@ -219,20 +206,19 @@ class _Rewriting:
 
     def _is_free(self, result: str) -> bool:
         """Whether a result is not the network's, under whatever name."""
-        return result not in {self.source.tensors[output].storage for output in self.source.outputs}
+        return result not in {self.tensors[output].storage for output in self.source.outputs}
 
     def _grows(self, result: str, parts: Sequence[Access]) -> bool:
         """Whether a result of the network is an input with something behind it that operators make,
         and has no other name."""
-        tensors = self.source.tensors
-        kinds = [tensors[tensors[part.tensor].storage].kind for part in parts]
+        kinds = [self.tensors[self.tensors[part.tensor].storage].kind for part in parts]
         fits = (
             len(kinds) > 1
             and kinds[0] is TensorKind.INPUT
             and all(kind is TensorKind.ACTIVATION for kind in kinds[1:])
         )
         return fits and [
-            output for output in self.source.outputs if tensors[output].storage == result
+            output for output in self.source.outputs if self.tensors[output].storage == result
         ] == [result]
 
     def _can_read(self, reader: Op, result: str, turned: bool) -> bool:
@@ -240,25 +226,24 @@ class _Rewriting:
         it as it lies."""
         if turned and reader.op_class not in _READ_ANY_ORDER and not reader.copies:
             return False
-        tensors = self.source.tensors
         used = [read for read in self.reads[reader.name] if self._is_of(read, result)]
         return all(
-            read.bytes == tensors[result].bytes
-            and len(read.windows) == len(tensors[read.tensor].shape)
-            and math.prod(tensors[read.tensor].shape) == math.prod(tensors[result].shape)
+            read.bytes == self.tensors[result].bytes
+            and len(read.windows) == len(self.tensors[read.tensor].shape)
+            and math.prod(self.tensors[read.tensor].shape) == math.prod(self.tensors[result].shape)
             and not read.of_storage
-            and _axes(read.windows, tensors[read.tensor].shape)
-            == _axes(self._seen(read, result), tensors[result].shape)
+            and _axes(read.windows, self.tensors[read.tensor].shape)
+            == _axes(self._seen(read, result), self.tensors[result].shape)
             for read in used
         )
 
     def _is_of(self, read: Access, storage: str) -> bool:
-        return self.source.tensors[read.tensor].storage == storage
+        return self.tensors[read.tensor].storage == storage
 
     def _seen(self, read: Access, result: str) -> tuple[Window, ...]:
         """Which part of a result is needed by what reads it, maybe under another shape."""
-        shape = self.source.tensors[read.tensor].shape
-        whole = self.source.tensors[result].shape
+        shape = self.tensors[read.tensor].shape
+        whole = self.tensors[result].shape
         return read.windows if shape == whole else through_reshape(read.windows, shape, whole)
 
     def _through(self, read: Access, part: Access, result: str) -> Access:

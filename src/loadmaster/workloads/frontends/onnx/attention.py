@@ -3,20 +3,25 @@ of the values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from loadmaster.workloads.frontends.onnx.rules import (
     MICROSOFT,
+    SOFTMAX_STEPS,
     WHOLE,
     Division,
+    Node,
     Result,
+    ShapeRule,
     Windows,
+    Work,
+    WorkRule,
     divided,
+    product,
     rule,
 )
-from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work, product
-from loadmaster.workloads.frontends.operation_counts import SOFTMAX_STEPS
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.window import ALL, Window
 
@@ -54,7 +59,10 @@ class Heads:
         return SOFTMAX_STEPS * self.batch * self.heads * self.queries * self.keys
 
 
-def _attention(node: Node) -> Work:
+HeadsRule = Callable[[Node], Heads]
+
+
+def _attention(node: Node) -> Heads:
     """Operands (batch, heads, steps, width), or (batch, steps, heads * width) with the heads in
     attributes; earlier steps in 4 and 5."""
     past = node.optional(4)
@@ -64,7 +72,7 @@ def _attention(node: Node) -> Work:
     ]
     (batch, heads, queries, width), (_, kv_heads, keys, _), (_, _, _, value_width) = sizes
     keys += past.shape[2] if past else 0
-    return _between(node, Heads(batch, heads, kv_heads, queries, keys, width, value_width))
+    return Heads(batch, heads, kv_heads, queries, keys, width, value_width)
 
 
 def _split_heads(node: Node, index: int, attribute: str) -> tuple[int, int, int, int]:
@@ -75,12 +83,30 @@ def _split_heads(node: Node, index: int, attribute: str) -> tuple[int, int, int,
     return shape[0], heads, shape[1], shape[2] // heads
 
 
-def _between(node: Node, heads: Heads) -> Work:
+def _work(of: HeadsRule) -> WorkRule:
     """Attention over operands 0, 1 and 2; packed operands leave the later ones out."""
-    query = node.label(0)
-    key = node.label(1) or query
-    value = node.label(2) or key
-    return product(*heads.nests(query, key, value, node.result.name), elements=heads.elements)
+
+    def work(node: Node) -> Work:
+        heads, query = of(node), node.label(0)
+        key = node.label(1) or query
+        value = node.label(2) or key
+        return product(*heads.nests(query, key, value, node.result.name), elements=heads.elements)
+
+    return work
+
+
+def _shapes(of: HeadsRule, dtype: int = 0) -> ShapeRule:
+    """Result, keys and values of all steps, with the type of an operand."""
+
+    def shapes(node: Node) -> list[Result]:
+        heads, kind = of(node), node.operand(dtype).dtype
+        steps = heads.batch, heads.kv_heads, heads.keys
+        result = heads.batch, heads.queries, heads.heads * heads.value_width
+        return [
+            (kind, shape) for shape in (result, (*steps, heads.width), (*steps, heads.value_width))
+        ]
+
+    return shapes
 
 
 def _divided(node: Node) -> Division:
@@ -89,22 +115,19 @@ def _divided(node: Node) -> Division:
 
     Query heads that share a key head stay together.
     """
-    query, key, value = (node.shape(index) for index in range(3))
     rank = len(node.result.shape)
-    if min(len(query), len(key), len(value)) < 3:
+    if min(len(node.shape(index)) for index in range(3)) < 3:
         return WHOLE
-    heads, kv_heads = (
-        (query[1], key[1]) if rank == 4 else (node.attrs["q_num_heads"], node.attrs["kv_num_heads"])
-    )
-    if heads % kv_heads:
+    sizes = _attention(node)
+    step, rest = divmod(sizes.heads, sizes.kv_heads)
+    if rest:
         return WHOLE
-    step = heads // kv_heads
     if rank == 4:
         head, kv_head, steps = Window(1), Window(1, 1, step), Window(2)
         operands: dict[int, Windows] = {0: (Window(0), head, steps, ALL)}
         operands |= {i: (Window(0), kv_head, ALL, ALL) for i in (1, 2)}
     else:
-        width, kv_width = query[2] // heads, value[2] // kv_heads
+        width, kv_width = sizes.width, sizes.value_width
         step *= kv_width
         head = Window(2, 1, kv_width)
         kv_head = Window(2, 1, step)
@@ -155,105 +178,69 @@ def _linear_attention(node: Node) -> Work:
     return product(*([lookup] if "delta" in how else []), update, reading, elements=decay + delta)
 
 
-def _projected(node: Node, past: int) -> Work:
+def _projected(node: Node, past: int) -> Heads:
     """Attention over operand 0 after its projections to queries, keys and values, by one matrix;
     earlier steps are in operand ``past``."""
-    batch, steps, inner = node.shape(0)
-    columns, count = node.shape(1)[1], node.attrs["num_heads"]
-    earlier = node.optional(past)
-    sizes = node.attrs.get("qkv_hidden_sizes") or [columns // 3] * 3
+    batch, steps, _ = node.shape(0)
+    count, earlier = node.attrs["num_heads"], node.optional(past)
+    sizes = node.attrs.get("qkv_hidden_sizes") or [node.shape(1)[1] // 3] * 3
     keys = steps + (earlier.shape[3] if earlier else 0)
-    heads = Heads(batch, count, count, steps, keys, sizes[0] // count, sizes[2] // count)
+    return Heads(batch, count, count, steps, keys, sizes[0] // count, sizes[2] // count)
+
+
+def _projected_work(node: Node, past: int) -> Work:
+    batch, steps, inner = node.shape(0)
+    heads = _projected(node, past)
     projection = LoopNest(
-        k=columns, c=inner, y=batch * steps, input=node.label(0), weight=node.label(1)
+        k=node.shape(1)[1], c=inner, y=batch * steps, input=node.label(0), weight=node.label(1)
     )
     nests = heads.nests("", "", "", node.result.name)
     return product(projection, *nests, elements=heads.elements)
 
 
 def _projected_shapes(node: Node, dtype: int, past: int) -> list[Result]:
-    """The result, and all keys and values if earlier steps are in ``past``."""
-    batch, steps, _ = node.shape(0)
-    sizes = node.attrs.get("qkv_hidden_sizes")
-    heads = node.attrs["num_heads"]
-    earlier = node.optional(past)
-    width = sizes[2] if sizes else node.shape(1)[1] // 3
-    keys = steps + (earlier.shape[3] if earlier else 0)
-    kind = node.operand(dtype).dtype
-    return [(kind, (batch, steps, width)), (kind, (2, batch, heads, keys, width // heads))]
+    """The result, and all keys and values together."""
+    result, _, (kind, steps) = _shapes(partial(_projected, past=past), dtype)(node)
+    return [result, (kind, (2, *steps))]
 
 
-def _keys(node: Node) -> int:
-    """Steps of the keys; they may be packed with the queries, or laid out by head, and earlier ones
-    are in operand 6."""
-    key, earlier = node.optional(1), node.optional(6)
-    own = node.shape(0)[1] if key is None else key.shape[2 if len(key.shape) == 4 else 1]
-    return own + (earlier.shape[2] if earlier else 0)
-
-
-def _multi_head(node: Node) -> Work:
-    """Separate operands, or packed ones with five dimensions."""
+def _multi_head(node: Node) -> Heads:
+    """Separate operands, or packed ones with five dimensions; keys and values may be laid out by
+    head, and earlier steps are in operand 6."""
     query, count = node.shape(0), node.attrs["num_heads"]
+    key, value, earlier = (node.optional(index) for index in (1, 2, 6))
     width = query[4] if len(query) == 5 else query[2] // count
-    heads = Heads(
-        query[0], count, count, query[1], _keys(node), width, node.result.shape[2] // count
-    )
-    return _between(node, heads)
+    value_width = width
+    if value is not None:
+        value_width = value.shape[-1] // (count if len(value.shape) == 3 else 1)
+    keys = query[1] if key is None else key.shape[2 if len(key.shape) == 4 else 1]
+    keys += earlier.shape[2] if earlier else 0
+    return Heads(query[0], count, count, query[1], keys, width, value_width)
 
 
-def _multi_head_shapes(node: Node) -> list[Result]:
-    """Result, keys and values of all steps."""
-    query = node.shape(0)
-    value = node.optional(2)
-    heads = node.attrs["num_heads"]
-    if len(query) == 5:
-        width = query[2] * query[4]
-    elif value is None:
-        width = query[2]
-    else:
-        width = value.shape[-1] if len(value.shape) == 3 else value.shape[1] * value.shape[3]
-    inner = query[4] if len(query) == 5 else query[2] // heads
-    dtype, lead = node.operand(0).dtype, (query[0], heads, _keys(node))
-    return [
-        (dtype, (*query[:2], width)),
-        (dtype, (*lead, inner)),
-        (dtype, (*lead, width // heads)),
-    ]
-
-
-def _grouped_cache(node: Node) -> Shape:
-    """Shape of the keys of all steps, whose heads several query heads share; earlier ones are in
-    operand 3."""
+def _grouped(node: Node) -> Heads:
+    """Several query heads share a key head; earlier steps are in operand 3."""
     batch, steps, width = node.shape(0)
-    heads = node.attrs["num_heads"]
-    kv_heads = node.attrs["kv_num_heads"]
+    heads, kv_heads = node.attrs["num_heads"], node.attrs["kv_num_heads"]
     past = node.optional(3)
     head = width // (heads if node.optional(1) else heads + 2 * kv_heads)
-    return batch, kv_heads, steps + (past.shape[2] if past else 0), head
+    keys = steps + (past.shape[2] if past else 0)
+    return Heads(batch, heads, kv_heads, steps, keys, head, head)
 
 
-def _grouped(node: Node) -> Work:
-    batch, kv_heads, keys, width = _grouped_cache(node)
-    heads = node.attrs["num_heads"]
-    return _between(node, Heads(batch, heads, kv_heads, node.shape(0)[1], keys, width, width))
-
-
-def _grouped_shapes(node: Node) -> list[Result]:
-    dtype, cache = node.operand(0).dtype, _grouped_cache(node)
-    result = (*node.shape(0)[:2], node.attrs["num_heads"] * cache[3])
-    return [(dtype, result), (dtype, cache), (dtype, cache)]
-
-
-rule("Attention", _attention, _divided)
+rule("Attention", _work(_attention), _divided)
 # Operators of its bodies are counted as those of other bodies are.
-rule("FlexAttention", _attention, domain="ai.onnx.preview")
+rule("FlexAttention", _work(_attention), domain="ai.onnx.preview")
 rule("LinearAttention", _linear_attention)
 for _kind, _dtype, _past in (("Attention", 0, 4), ("QAttention", 2, 8)):
     rule(
         _kind,
-        partial(_projected, past=_past),
+        partial(_projected_work, past=_past),
         shapes=partial(_projected_shapes, dtype=_dtype, past=_past),
         domain=MICROSOFT,
     )
-rule("MultiHeadAttention", _multi_head, shapes=_multi_head_shapes, domain=MICROSOFT)
-rule("GroupQueryAttention", _grouped, shapes=_grouped_shapes, planning=(5, 6), domain=MICROSOFT)
+for _kind, _heads, _planning in (
+    ("MultiHeadAttention", _multi_head, ()),
+    ("GroupQueryAttention", _grouped, (5, 6)),
+):
+    rule(_kind, _work(_heads), shapes=_shapes(_heads), planning=_planning, domain=MICROSOFT)

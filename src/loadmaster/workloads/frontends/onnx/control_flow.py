@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from loadmaster.core.arrays import Array
 from loadmaster.workloads.frontends.onnx.order import defined, subgraphs
-from loadmaster.workloads.frontends.onnx.types import Value
+from loadmaster.workloads.frontends.onnx.rules import Value
 
 MOST_OPERATORS = 1000
 """Operators that a loop may become; a longer one is one operator with the work of all runs."""
@@ -187,47 +187,60 @@ def _loop(
         return None
     shared = expansion.constants(body)
     goes_on = expansion.constant("goes on", np.array(True))
-    carried, rows = list(proto.input[2:]), []
-    formal = [item.name for item in body.input]
-    if len(formal) != 2 + len(carried) or len(body.output) < 1 + len(carried):
+    carried = list(proto.input[2:])
+    if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         return None
-    turns = _turns(count, body)
+
+    def given(turn: int, carried: list[str]) -> list[str]:
+        return [expansion.constant(f"{turn}/number", np.array(turn)), goes_on, *carried]
+
+    carried, rows, runs = _turns(body, count, carried, shared, given, expansion, 1)
+    stacked = [expansion.stacked(parts, 0, f"rows {index}") for index, parts in enumerate(rows)]
+    return carried + stacked, runs
+
+
+def _turns(
+    body: onnx.GraphProto,
+    count: int,
+    carried: list[str],
+    shared: Names,
+    given: Callable[[int, list[str]], list[str]],
+    expansion: _Expander,
+    skipped: int = 0,
+) -> tuple[list[str], list[list[str]], int]:
+    """Add ``count`` runs of a body, or the first alone if they are too many: what the last hands
+    on, the other results of each, and how many runs each of those added stands for.
+
+    ``given`` makes the operands of a run from what the one before handed on; of its results the
+    first ``skipped`` are for nobody.
+    """
+    turns = count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
+    formal, rows = [item.name for item in body.input], []
     for turn in range(turns):
-        number = expansion.constant(f"{turn}/number", np.array(turn))
-        names = shared | dict(zip(formal, (number, goes_on, *carried), strict=True))
-        _, *made = expansion.run(body, names, f"{turn}/")
+        names = shared | dict(zip(formal, given(turn, carried), strict=True))
+        made = expansion.run(body, names, f"{turn}/")[skipped:]
         carried, more = made[: len(carried)], made[len(carried) :]
         rows.append(more)
-    stacked = [
-        expansion.stacked(list(parts), 0, f"rows {index}")
-        for index, parts in enumerate(zip(*rows, strict=True))
-    ]
-    return carried + stacked, count // turns
-
-
-def _turns(count: int, body: onnx.GraphProto) -> int:
-    """How many of ``count`` runs are planned one by one: all, or the first alone."""
-    return count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
+    return carried, [list(parts) for parts in zip(*rows, strict=True)], count // turns
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:
     """Whether the condition that a body returns is the one that it gets, or is true."""
     if len(body.input) < 2 or not body.output:
         return False
-    makers = {made: node for node in body.node for made in node.output}
     known = {item.name: item for item in body.initializer}
+    copied = {}
+    for node in body.node:
+        if node.op_type == "Identity":
+            copied[node.output[0]] = node.input[0]
+        if node.op_type == "Constant":
+            known |= ((node.output[0], item.t) for item in node.attribute if item.name == "value")
     at = body.output[0].name
-    for _ in range(len(body.node) + 1):
-        if at == body.input[1].name:
-            return True
-        maker = makers.get(at)
-        if maker is None or maker.op_type not in ("Identity", "Constant"):
-            break
-        if maker.op_type == "Constant":
-            values = [item.t for item in maker.attribute if item.name == "value"]
-            return bool(values) and bool(numpy_helper.to_array(values[0]).all())
-        at = maker.input[0]
-    return at in known and bool(numpy_helper.to_array(known[at]).all())
+    for _ in copied:
+        at = copied.get(at, at)
+    return at == body.input[1].name or (
+        at in known and bool(numpy_helper.to_array(known[at]).all())
+    )
 
 
 def _scan(
@@ -264,10 +277,9 @@ def _scan(
     if count < 1:
         return None
     backwards = attributes.get("scan_input_directions") or [0] * scanned
-    shared, rows = expansion.constants(body), []
-    formal = [item.name for item in body.input]
-    turns = _turns(count, body)
-    for turn in range(turns):
+    shared = expansion.constants(body)
+
+    def given(turn: int, carried: list[str]) -> list[str]:
         parts = []
         for index, axis in enumerate(axes):
             at = count - 1 - turn if backwards[index] else turn
@@ -275,16 +287,13 @@ def _scan(
             source = proto.input[len(carried) + index]
             part = expansion.tensor(f"{turn}/part {index}")
             parts.append(expansion.add("Gather", [source, number], part, axis=axis))
-        names = shared | dict(zip(formal, (*carried, *parts), strict=True))
-        made = expansion.run(body, names, f"{turn}/")
-        carried, more = made[: len(carried)], made[len(carried) :]
-        rows.append(more)
+        return [*carried, *parts]
+
+    carried, rows, runs = _turns(body, count, carried, shared, given, expansion)
     ends = attributes.get("scan_output_axes") or [0] * results
     turned = attributes.get("scan_output_directions") or [0] * results
     stacked = [
-        expansion.stacked(
-            list(made)[::-1] if turned[index] else list(made), ends[index], f"rows {index}"
-        )
-        for index, made in enumerate(zip(*rows, strict=True))
+        expansion.stacked(made[::-1] if turned[index] else made, ends[index], f"rows {index}")
+        for index, made in enumerate(rows)
     ]
-    return carried + stacked, count // turns
+    return carried + stacked, runs

@@ -1,22 +1,35 @@
-"""Operators that make every element of their result from the matching ones of their operands."""
+"""Operators that make every element of their result from the matching ones of their operands, and
+those that only put elements elsewhere, select some of them, or resize."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 from loadmaster.workloads.frontends.onnx.rules import (
+    EVERY,
     MICROSOFT,
+    NCHWC,
+    REPLANNED,
+    WHOLE,
     Division,
+    Node,
+    Result,
+    Shape,
+    Value,
     Windows,
+    Work,
     aligned,
-    broadcast,
+    along,
+    divided,
     rule,
-    same_as,
+    storage_bytes,
+    variant,
 )
-from loadmaster.workloads.frontends.onnx.types import REPLANNED, Node, Value, Work
 from loadmaster.workloads.graph import OpClass
-from loadmaster.workloads.window import Window, identity
+from loadmaster.workloads.window import ALL, Window, identity
 
 
 def elementwise(node: Node, data: int = 0) -> Work:
@@ -142,32 +155,328 @@ rule("BlackmanWindow", partial(_counted, 8), by_element, planning=(0,))
 rule("MelWeightMatrix", partial(_counted, 4), planning=(0, 1, 2, 3, 4))
 rule("Momentum Adagrad Adam", _update, domain="ai.onnx.preview.training")
 
-rule(
-    "BiasGelu FastGelu QuickGelu QLinearLeakyRelu QLinearSigmoid",
-    elementwise,
-    by_element,
-    shapes=same_as(0),
-    domain=MICROSOFT,
-)
-rule(
-    "QLinearAdd QLinearMul",
-    elementwise,
-    by_element,
-    shapes=broadcast(0, 3, dtype=3),
-    domain=MICROSOFT,
-)
-rule(
-    "QLinearWhere",
-    partial(elementwise, data=1),
-    by_element,
-    shapes=broadcast(0, 4, 1, dtype=1),
-    domain=MICROSOFT,
-)
+variant("BiasGelu FastGelu QuickGelu QLinearLeakyRelu QLinearSigmoid", like="Sigmoid")
+variant("QLinearAdd QLinearMul", like="Add", operands=(0, 3))
+variant("QLinearWhere", like="Where", operands=(0, 1, 4))
 for _domain in ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general"):
     # Rounding to few bits whose results stay floating-point numbers, as QONNX writes it.
     rule(
         "Quant IntQuant BipolarQuant FloatQuant Trunc",
         elementwise,
-        shapes=same_as(0),
+        like="Identity",
         domain=_domain,
     )
+
+CHANNEL_BLOCK = 8
+"""Channels in a block with 256-bit vectors; a file does not say which vectors it was optimised
+for."""
+
+
+def movement(_: Node) -> Work:
+    """Copy bytes, without arithmetic."""
+    return Work(OpClass.MOVEMENT)
+
+
+def part_of(value: Value, count: int) -> int:
+    """Return the bytes of ``count`` elements of a tensor, at most of all."""
+    return min(value.bytes, storage_bytes(count, value.stored))
+
+
+def _selection(node: Node) -> Work:
+    """Count only the bytes that are selected."""
+    taken = sum(value.count for value in node.outputs if value)
+    return Work(OpClass.MOVEMENT, touched={0: part_of(node.operand(0), taken)})
+
+
+def _same_shape(node: Node, source: Value) -> bool:
+    return source.shape == node.result.shape
+
+
+def _everywhere(node: Node, windows: Windows) -> Division:
+    """Any dimension of the result can be cut, whichever of them windows of the operand follow."""
+    return Division(tuple(range(len(node.result.shape))), {0: windows})
+
+
+def _transposed(node: Node) -> Division:
+    order, _ = node.permutation(node.shape(0))
+    return divided({0: tuple(Window(order.index(axis)) for axis in range(len(order)))}, copies=True)
+
+
+def _keeps_order(node: Node, source: Value) -> bool:
+    """Only axes of size one move. Weights can be laid out either way before the first inference."""
+    return source.constant or not node.permutation(source.shape)[1]
+
+
+def _concatenated(node: Node) -> Division:
+    rank = len(node.result.shape)
+    axis = node.attrs.get("axis", 1) % rank
+    operands: dict[int, Windows] = {}
+    start = 0
+    for index, value in enumerate(node.inputs):
+        if value:
+            operands[index] = tuple(
+                Window(a, low=-start, high=-start) if a == axis else Window(a) for a in range(rank)
+            )
+            start += value.shape[axis]
+    return divided(operands, copies=len(set(node.inputs)) == len(node.inputs))
+
+
+def _repeated(node: Node) -> Division:
+    """What is repeated is needed as a whole: where in it a piece begins is no linear function."""
+    data, result = node.shape(0), node.result.shape
+    shift = len(result) - len(data)
+    if shift < 0:
+        return WHOLE
+    sizes = enumerate(zip(data, result[shift:], strict=True), shift)
+    return _everywhere(node, tuple(Window(axis) if a == b else ALL for axis, (a, b) in sizes))
+
+
+def _padded(node: Node) -> Division:
+    """What is not constant repeats elements, and is needed as a whole along the dimensions that are
+    padded."""
+    data, rank = node.shape(0), len(node.result.shape)
+    given = node.integers("pads", 1) or node.integers("paddings")
+    axes = node.integers("axes", 3) if node.optional(3) else list(range(rank))
+    if not given or axes is None or len(given) != 2 * len(axes):
+        return WHOLE
+    if node.attrs.get("mode", "constant") != "constant":
+        return along(node, [a for a in range(rank) if data[a] != node.result.shape[a]])
+    before = {axis % rank: -pad for axis, pad in zip(axes, given, strict=False)}
+    pads = [before.get(axis, 0) for axis in range(rank)]
+    return divided({0: tuple(Window(axis, low=pad, high=pad) for axis, pad in enumerate(pads))})
+
+
+def _unpadded(node: Node, source: Value) -> bool:
+    return _same_shape(node, source) and not any(
+        node.integers("pads", 1) or node.integers("paddings") or [1]
+    )
+
+
+def _sliced(node: Node) -> Division:
+    """A piece reads what steps pass over, but for what lies before its first element and behind its
+    last; backwards it needs all."""
+    rank, data = len(node.result.shape), node.shape(0)
+    starts = node.integers("starts", 1)
+    axes = node.integers("axes", 3) or list(range(len(starts or ())))
+    steps = node.integers("steps", 4) or [1] * len(axes)
+    if starts is None or not len(starts) == len(axes) == len(steps):
+        return WHOLE
+    windows = list(identity(rank))
+    for axis, start, step in zip(axes, starts, steps, strict=True):
+        extent = data[axis % rank]
+        begin = min(max(start + extent if start < 0 else start, 0), extent)
+        windows[axis % rank] = Window(axis % rank, step, 1, begin, begin) if step > 0 else ALL
+    return _everywhere(node, tuple(windows))
+
+
+def _forward(node: Node, source: Value) -> bool:
+    """A slice of everything that does not run backwards."""
+    steps = node.integers("steps", 4) if node.optional(4) else []
+    return _same_shape(node, source) and steps is not None and all(step > 0 for step in steps)
+
+
+def _gathered(node: Node) -> Division:
+    """One element of a dimension, or some that follow one another; others are known only at run
+    time."""
+    indices, data = node.operand(1), node.shape(0)
+    chosen, axis = indices.integers(), node.attrs.get("axis", 0) % len(data)
+    # Indices below 0 count from the end.
+    places = [index + data[axis] if index < 0 else index for index in chosen or ()]
+    if (
+        not places
+        or len(indices.shape) > 1
+        or places != list(range(places[0], places[0] + len(places)))
+    ):
+        return WHOLE
+    first, kept = places[0], len(indices.shape)
+    here = Window(axis if kept else 0, kept, 1, first, first)
+    later = (Window(d - 1 + kept) for d in range(axis + 1, len(data)))
+    return divided({0: (*identity(axis), here, *later)})
+
+
+def _depth_to_space(node: Node) -> Division:
+    block = node.attrs["blocksize"]
+    return divided({0: (Window(0), ALL, Window(2, 1, block), Window(3, 1, block))})
+
+
+def _space_to_depth(node: Node) -> Division:
+    block = node.attrs["blocksize"]
+    blocks = (Window(axis, block, 1, 0, block - 1) for axis in (2, 3))
+    return divided({0: (Window(0), ALL, *blocks)})
+
+
+rule("Transpose", movement, _transposed, view=_keeps_order)
+rule("Concat", movement, _concatenated, view=only_operand)
+rule("Reshape Flatten Squeeze Unsqueeze", movement, view=always, planning=(1,))
+rule("Expand Tile", movement, _repeated, view=_same_shape, planning=(1,))
+rule("Trilu", movement, lambda node: _everywhere(node, identity(len(node.result.shape))))
+rule("Pad", movement, _padded, view=_unpadded, planning=(1, 2, 3))
+rule("DepthToSpace", movement, _depth_to_space)
+rule("SpaceToDepth", movement, _space_to_depth)
+rule(
+    """
+    AffineGrid Col2Im Compress GridSample MaxUnpool NonZero ReverseSequence Scatter ScatterElements
+    ScatterND TensorScatter
+    """,
+    movement,
+)
+rule("OneHot Range", movement, planning=(1,))
+rule("CenterCropPad", movement, planning=(1, 2, 3))
+rule("ConstantOfShape EyeLike", movement, planning=(0,))
+
+rule("Slice", _selection, _sliced, view=_forward, planning=(1, 2, 3, 4))
+rule("Gather", _selection, _gathered)
+rule("GatherElements GatherND", _selection)
+rule("Split", _selection, view=_same_shape, planning=(1,))
+
+
+def _into_blocks(node: Node) -> list[Result]:
+    """Whole blocks of channels."""
+    batch, *rest = node.shape(0)
+    channels = rest.pop(-1 if node.attrs.get("channels_last") else 0)
+    padded = -(-channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
+    return [(node.operand(0).dtype, (batch, padded, *rest))]
+
+
+def _out_of_blocks(node: Node) -> list[Result]:
+    """An attribute says how many channels are real."""
+    batch, _, *shape = node.shape(0)
+    shape.insert(len(shape) if node.attrs.get("channels_last") else 0, node.attrs["channels"])
+    return [(node.operand(0).dtype, (batch, *shape))]
+
+
+def _enlarged(node: Node) -> list[Result]:
+    sizes = zip(node.shape(0), node.attrs["scales"], strict=True)
+    return [(node.operand(0).dtype, tuple(size * scale for size, scale in sizes))]
+
+
+# Operands come in threes (tensor, scale, zero point) after the result's scale and zero point.
+rule(
+    "QLinearConcat",
+    lambda node: replace(movement(node), data=2),
+    like="Concat",
+    operands=range(2, EVERY.stop, 3),
+    domain=MICROSOFT,
+)
+rule("ReorderInput", movement, shapes=_into_blocks, domain=NCHWC)
+rule("ReorderOutput", movement, shapes=_out_of_blocks, domain=NCHWC)
+rule("Upsample", movement, shapes=_enlarged, domain=NCHWC)
+
+_HALF = Fraction(1, 2)
+
+
+def _resize(node: Node) -> Division:
+    """The neighbours of every position: one, two or four along a dimension."""
+    data, result = node.shape(0), node.result.shape
+    scales, neighbours = _scales(node, data, result), _neighbours(node)
+    if (
+        scales is None
+        or neighbours is None
+        or 0 in scales
+        or node.attrs.get("antialias", 0)
+        or len(data) != len(result)
+    ):
+        return WHOLE
+    windows = []
+    for axis, (before, after, scale) in enumerate(zip(data, result, scales, strict=True)):
+        position = _position(node, before, after, scale)
+        if position is None:
+            return WHOLE
+        windows.append(
+            Window(axis)
+            if before == after and scale == 1
+            else _nearby(axis, before, after, position, neighbours)
+        )
+    return divided({0: tuple(windows)})
+
+
+def _attribute(node: Node, name: str, default: str, before_opset_11: str) -> str:
+    modern = node.kind == "Resize" and (node.opset == 0 or node.opset >= 11)
+    value: str = node.attrs.get(name, default if modern else before_opset_11)
+    return value
+
+
+def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
+    """Elements of the result for one of the operand, along every dimension; None where they are not
+    known."""
+    given = node.attrs.get("scales")
+    value = node.optional(1 if node.kind == "Upsample" or node.opset == 10 else 2)
+    if given is None and value is not None and value.count:
+        if value.data is None:
+            return None
+        given = value.data.ravel().tolist()
+    if given is None:
+        stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+        return (
+            [Fraction(after, before) for before, after in zip(data, result, strict=True)]
+            if stretched and all(data)
+            else None
+        )
+    axes = node.integers("axes") or list(range(len(data)))
+    if len(given) != len(axes):
+        return None
+    found = dict.fromkeys(range(len(data)), Fraction(1)) | {
+        a % len(data): Fraction(g) for a, g in zip(axes, given, strict=True)
+    }
+    return [found[axis] for axis in range(len(data))]
+
+
+def _position(
+    node: Node, before: int, after: int, scale: Fraction
+) -> tuple[Fraction, Fraction] | None:
+    """Slope and offset of the position in the operand as a function of the one in the result."""
+    mode = _attribute(node, "coordinate_transformation_mode", "half_pixel", "asymmetric")
+    if after == 1 and mode in ("pytorch_half_pixel", "align_corners"):
+        return Fraction(0), Fraction(0)
+    if mode == "align_corners":
+        # Implementations differ in which corner it is that they align.
+        fits = scale * before == after
+        return (Fraction(before - 1, max(1, after - 1)), Fraction(0)) if fits else None
+    centred = _HALF / scale - _HALF
+    offsets = {
+        "asymmetric": Fraction(0),
+        "half_pixel": centred,
+        "pytorch_half_pixel": centred,
+        "tf_half_pixel_for_nn": _HALF / scale,
+        "half_pixel_symmetric": centred
+        + Fraction(before, 2) * (1 - Fraction(after) / (scale * before)),
+    }
+    return (1 / scale, offsets[mode]) if mode in offsets else None
+
+
+def _neighbours(node: Node) -> tuple[Fraction, Fraction, bool] | None:
+    """What is added to a position, and whether it is rounded up then, to find the first and the
+    last neighbour."""
+    mode = node.attrs.get("mode", "nearest")
+    if mode in ("linear", "bilinear"):
+        return Fraction(0), Fraction(1), False
+    if mode == "cubic":
+        return Fraction(-1), Fraction(2), False
+    rounding = _attribute(node, "nearest_mode", "round_prefer_floor", "floor")
+    shift = {"floor": Fraction(0), "ceil": Fraction(0), "round_prefer_ceil": _HALF}.get(
+        rounding, -_HALF
+    )
+    up = rounding not in ("floor", "round_prefer_ceil")
+    return (shift, shift, up) if mode == "nearest" else None
+
+
+def _nearby(
+    axis: int,
+    before: int,
+    after: int,
+    position: tuple[Fraction, Fraction],
+    neighbours: tuple[Fraction, Fraction, bool],
+) -> Window:
+    """The neighbours of a range of positions; of those outside the operand, the nearest element
+    stands for them."""
+    (slope, offset), (first, last, up) = position, neighbours
+    whole = math.lcm(slope.denominator, (offset + first).denominator, (offset + last).denominator)
+    numerator, more = int(slope * whole), whole - 1 if up else 0
+    low = int((offset + first) * whole) + more
+    high = int((offset + last) * whole) + more
+    low = min(low, before * whole - 1 - (after - 1) * numerator)
+    return Window(axis, numerator, whole, low, max(low, high, 0))
+
+
+rule("Upsample", movement, _resize, planning=(1,))
+rule("Resize", movement, _resize, planning=(1, 2, 3))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import graphlib
 import gzip
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -18,7 +19,7 @@ from loadmaster.core.files import why_unreadable
 from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 from loadmaster.workloads.frontends.onnx.order import nested_nodes
-from loadmaster.workloads.frontends.onnx.types import require_precision
+from loadmaster.workloads.frontends.onnx.rules import require_precision
 from loadmaster.workloads.frontends.onnx.walk import WalkedNetwork
 from loadmaster.workloads.graph import Graph
 
@@ -38,20 +39,18 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if not model.functions:
         return model
-    bodies = {(function.domain, function.name): list(function.node) for function in model.functions}
-    calls = {
-        key: [(node.domain, node.op_type) for node in nested_nodes(nodes)]
-        for key, nodes in bodies.items()
-    }
-    total = _expanded(
-        calls, [(node.domain, node.op_type) for node in nested_nodes(model.graph.node)]
-    )
+    calls = {(each.domain, each.name): _calls(each.node) for each in model.functions}
+    total = _expanded(calls, _calls(model.graph.node))
     if total > LARGEST_EXPANSION:
         raise ModelError(
             f"its functions expand to {total} operators, more than {LARGEST_EXPANSION}: inline or"
             " simplify them first"
         )
     return inliner.inline_local_functions(model)
+
+
+def _calls(nodes: Iterable[onnx.NodeProto]) -> list[Key]:
+    return [(node.domain, node.op_type) for node in nested_nodes(nodes)]
 
 
 def _expanded(calls: dict[Key, list[Key]], top: list[Key]) -> int:

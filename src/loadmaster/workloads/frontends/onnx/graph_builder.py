@@ -10,7 +10,6 @@ import onnx
 
 from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.frontend import Options, labelled
-from loadmaster.workloads.frontends.onnx.inputs import bind_inputs, tensor_type, values_given
 from loadmaster.workloads.frontends.onnx.operators import division_of, rule_of
 from loadmaster.workloads.frontends.onnx.order import (
     captured,
@@ -20,14 +19,19 @@ from loadmaster.workloads.frontends.onnx.order import (
     initialisers,
     nested_nodes,
 )
-from loadmaster.workloads.frontends.onnx.rules import Division
-from loadmaster.workloads.frontends.onnx.shapes import Shapes
-from loadmaster.workloads.frontends.onnx.types import (
+from loadmaster.workloads.frontends.onnx.rules import (
     ELEMENT_BITS,
+    Division,
     Node,
     Value,
     describe,
     dtype_name,
+)
+from loadmaster.workloads.frontends.onnx.shapes import (
+    Shapes,
+    bind_inputs,
+    tensor_type,
+    values_given,
 )
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk, WalkedNetwork
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, assembled, merged

@@ -7,12 +7,9 @@ from dataclasses import replace
 # Importing a family of operators registers its rules.
 from loadmaster.workloads.frontends.onnx import (  # noqa: F401
     attention,
-    convolutions,
     elementwise,
-    movement,
     products,
     reductions,
-    resizing,
 )
 from loadmaster.workloads.frontends.onnx.rules import (
     MICROSOFT,
@@ -20,9 +17,11 @@ from loadmaster.workloads.frontends.onnx.rules import (
     RULES,
     WHOLE,
     Division,
+    Node,
     Rule,
+    Value,
+    Work,
 )
-from loadmaster.workloads.frontends.onnx.types import Node, Value, Work
 from loadmaster.workloads.graph import OpClass
 
 _UNKNOWN = Rule(lambda _: Work(OpClass.UNKNOWN))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 import onnx
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.types import describe
+from loadmaster.workloads.frontends.onnx.rules import describe
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
@@ -105,19 +106,13 @@ def _definitions(graph: onnx.GraphProto) -> set[str]:
     # A graph input with an initialiser is how old files spell a default; everything else may be
     # defined once.
     for group in (inputs, initialisers, [*made, *(set(inputs) | set(initialisers))]):
-        _check_unique(group)
+        for name, count in Counter(group).items():
+            if count > 1:
+                raise ModelError(
+                    f"tensor {name!r} is defined twice: export the network again, or rename one of"
+                    " the two"
+                )
     return set(inputs) | set(initialisers)
-
-
-def _check_unique(names: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ModelError(
-                f"tensor {name!r} is defined twice: export the network again, or rename one of"
-                " the two"
-            )
-        seen.add(name)
 
 
 def _makers_needed(node: onnx.NodeProto, makers: dict[str, int], sources: set[str]) -> set[int]:

@@ -1,121 +1,173 @@
-"""Matrix products as loop nests: of two operands, by the equation of ``Einsum``, and in recurrent
-cells."""
+"""Products as loop nests: matrix products, by numpy's rules and by the equation of ``Einsum``,
+recurrent cells, and convolutions; with these pooling, whose windows pass over the spatial
+dimensions as theirs do."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.rules import (
+    GATE_STEPS,
     MICROSOFT,
+    NCHWC,
     WHOLE,
     Division,
+    Node,
     Result,
+    Shape,
     ShapeRule,
     Windows,
+    Work,
     aligned,
     divided,
+    named,
+    product,
     rule,
     variant,
 )
-from loadmaster.workloads.frontends.onnx.types import (
-    Node,
-    Shape,
-    Work,
-    broadcast_shapes,
-    named,
-    product,
-)
-from loadmaster.workloads.frontends.operation_counts import GATE_STEPS
 from loadmaster.workloads.graph import LoopNest, OpClass
 from loadmaster.workloads.window import ALL, SUMMED, Window, identity
 
-
-def _shapes(node: Node, b: int) -> tuple[Shape, Shape]:
-    """Shapes of the factors, operands 0 and ``b``, after the transpositions that attributes
-    state."""
-    shapes = []
-    for index, letter in ((0, "A"), (b, "B")):
-        shape = node.shape(index)
-        if node.attrs.get(f"transBatch{letter}") and len(shape) > 2:
-            shape = (*shape[1:-1], shape[0], shape[-1])
-        if node.attrs.get(f"trans{letter}") and len(shape) > 1:
-            shape = (*shape[:-2], shape[-1], shape[-2])
-        shapes.append(shape)
-    return shapes[0], shapes[1]
+Term = tuple[str, ...]
 
 
-def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
-    """Shapes of the factors with a row or a column added where one is a vector."""
-    return (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+def _factors(node: Node, b: int = 1) -> tuple[dict[int, Term], Term]:
+    """Labels of a matrix product by numpy's rules: of its factors, operands 0 and ``b`` as
+    attributes transpose them, and of its result."""
+    terms: dict[int, Term] = {}
+    for index, letter, both in ((0, "A", ("row", "inner")), (b, "B", ("inner", "column"))):
+        rank = len(node.shape(index))
+        own: Term = both if rank > 1 else ("inner",)
+        own = own[::-1] if node.attrs.get(f"trans{letter}") else own
+        first = 1 if node.attrs.get(f"transBatch{letter}") else 0
+        terms[index] = (*own[:first], *_dots(rank - 2), *own[first:])
+    lead = _dots(max(map(len, terms.values())) - 2)
+    kept = [label for label in ("row", "column") if any(label in each for each in terms.values())]
+    return terms, (*lead, *kept)
+
+
+def _dots(count: int) -> Term:
+    """Labels of the dimensions before those that are named, counted from the right."""
+    return tuple(f".{axis}" for axis in range(count - 1, -1, -1))
+
+
+def _extents(node: Node, terms: Mapping[int, Term]) -> dict[str, int]:
+    """Extent of each label; a dimension of size 1 is broadcast, unless it is a matrix's."""
+    extents: dict[str, int] = {}
+    for index, term in terms.items():
+        for label, size in zip(term, node.shape(index), strict=True):
+            known = extents.setdefault(label, size)
+            if size != known and (label == "inner" or 1 not in (size, known)):
+                raise ModelError(
+                    f"its operands differ along a dimension that they share, {known} and {size}:"
+                    " the file is damaged, export it again"
+                )
+            extents[label] = size if known == 1 else known
+    return extents
+
+
+def _used(node: Node, index: int, term: Term) -> set[str]:
+    """Return the labels that an operand varies over; a dimension of size 1 is broadcast."""
+    return {label for label, size in zip(term, node.shape(index), strict=True) if size != 1}
+
+
+def _nests(node: Node, terms: Mapping[int, Term], target: Term) -> list[LoopNest]:
+    """Products pairwise from left to right; labels of one operand alone are summed before they
+    enter a product.
+
+    Shared labels that later operands or the result have are groups, and others are summed over.
+    Leading dimensions that the right factor lacks are more rows of the same product (``y``) if it
+    lacks them all, and otherwise runs over the same weight (``batch``).
+    """
+    extents, nests, (first, *others) = _extents(node, terms), [], terms
+    left, name = _used(node, first, terms[first]), node.label(first)
+    for place, index in enumerate(others, 1):
+        right = _used(node, index, terms[index])
+        later = set(target).union(*(terms[each] for each in others[place:]))
+        groups = {label for label in right & later if label in left or label[0] == "."}
+        rows = (left - groups) & later
+        runs = {label for label in rows if label[0] == "." and groups}
+
+        def extent(labels: Set[str]) -> int:
+            return math.prod(extents[label] for label in labels)
+
+        nests.append(
+            LoopNest(
+                k=extent((right - groups - left) & later),
+                c=extent((left & right) - later),
+                y=extent(rows - runs),
+                groups=extent(groups),
+                batch=extent(runs),
+                input=name,
+                weight=node.label(index),
+                output=node.result.name if place == len(others) else "",
+            )
+        )
+        left, name = (left | right) & later, ""
+    return nests
 
 
 def matrix_nest(node: Node, b: int = 1) -> LoopNest:
-    """Make the loop nest of a product of operands 0 and ``b`` by numpy's rules.
-
-    Leading dimensions that ``b`` lacks are more rows of the same product (``y``) if it lacks them
-    all, and otherwise runs over the same weight (``batch``); those that both have are ``groups``.
-    """
-    left, right = _matrices(*_shapes(node, b))
-    if left[-1] != right[-2]:
-        raise ModelError(
-            f"its operands' inner dimensions differ, {left[-1]} and {right[-2]}: the file is"
-            " damaged, export it again"
-        )
-    lead = broadcast_shapes(left[:-2], right[:-2])
-    shared = (1,) * (len(lead) - len(right) + 2) + right[:-2]
-    batch = math.prod(size for size, other in zip(lead, shared, strict=True) if other == 1)
-    groups = math.prod(lead) // batch
-    rows, batch = (left[-2] * batch, 1) if groups == 1 else (left[-2], batch)
-    return named(node, LoopNest(right[-1], left[-1], rows, groups=groups, batch=batch), b)
+    """Make the loop nest of a product of operands 0 and ``b`` by numpy's rules."""
+    return _nests(node, *_factors(node, b))[0]
 
 
 def _matmul(node: Node, b: int = 1, data: int = 0) -> Work:
     return product(matrix_nest(node, b), data=data)
 
 
+def _contracted(
+    node: Node, terms: Mapping[int, Term], target: Term, inner: Window = ALL
+) -> Division:
+    """Every label of the result belongs to a loop of the one product that it is; ``inner`` is the
+    window of the others."""
+    if len(target) != len(node.result.shape):
+        return WHOLE
+    extents = _extents(node, terms)
+    operands: dict[int, Windows] = {}
+    for index, term in terms.items():
+        sizes = zip(term, node.shape(index), strict=True)
+        operands[index] = tuple(
+            inner
+            if label not in target
+            else Window(target.index(label))
+            if size == extents[label]
+            else ALL
+            for label, size in sizes
+        )
+    first, last = min(terms), max(terms)
+    left, right = (_used(node, index, terms[index]) for index in (first, last))
+    groups = {label for label in right & {*target} if label in left or label[0] == "."}
+    rows = "batch" if groups else "y"
+    loops = {label: "y" if label in terms[first] else "channels" for label in target}
+    loops |= dict.fromkeys(right, "channels") | {a: rows for a in target if a[0] == "."}
+    loops |= dict.fromkeys(groups, "groups")
+    return divided(operands, tuple(loops[label] for label in target))
+
+
 def _divided(node: Node, b: int = 1, inner: Window = ALL, bias: int = 0) -> Division:
-    """Rows and columns, and every dimension before them; see :func:`matrix_nest` for the loops that
-    they are.
+    """Rows and columns, and every dimension before them.
 
     ``inner`` is the window of the dimension that both operands share: nothing but its products may
     be in the sum for it to be in parts.
     """
-    left, right = _shapes(node, b)
-    if not left or not right or node.attrs.get("transBatchA") or node.attrs.get("transBatchB"):
-        return WHOLE
-    rank = len(node.result.shape)
-    lead = node.result.shape[: rank - (len(left) > 1) - (len(right) > 1)]
-    rows = () if len(left) == 1 else (Window(len(lead)),)
-    columns = () if len(right) == 1 else (Window(rank - 1),)
-    operands: dict[int, Windows] = {}
-    for index, letter, shape, own in (
-        (0, "A", left, (*rows, inner)),
-        (b, "B", right, (inner, *columns)),
-    ):
-        swapped = node.attrs.get(f"trans{letter}")
-        operands[index] = (*aligned(shape[:-2], lead), *(own[::-1] if swapped else own))
+    found = _contracted(node, *_factors(node, b), inner)
     if bias and node.optional(bias):
-        operands[bias] = aligned(node.shape(bias), node.result.shape)
-    shared = (1,) * (len(lead) - len(right[:-2])) + right[:-2]
-    one_product = all(other == 1 for other in shared)
-    names = ["y" if one_product else "batch" if other == 1 else "groups" for other in shared]
-    return divided(operands, (*names, *("y" for _ in rows), *("channels" for _ in columns)))
+        found.operands[bias] = aligned(node.shape(bias), node.result.shape)
+    return found
 
 
 def _product_shape(dtype: Callable[[Node], str], b: int = 1) -> ShapeRule:
     """Shape of a matrix product by numpy's rules."""
 
     def shapes(node: Node) -> list[Result]:
-        a, c = _shapes(node, b)
-        left, right = _matrices(a, c)
-        lead = broadcast_shapes(left[:-2], right[:-2])
-        rows = left[-2:-1] if len(a) > 1 else ()
-        columns = right[-1:] if len(c) > 1 else ()
-        return [(dtype(node), (*lead, *rows, *columns))]
+        terms, target = _factors(node, b)
+        extents = _extents(node, terms)
+        return [(dtype(node), tuple(extents[label] for label in target))]
 
     return shapes
 
@@ -153,7 +205,7 @@ rule(
     "DynamicQuantizeMatMul",
     _dynamic_matmul,
     _divided,
-    shapes=_product_shape(_type_of(0)),
+    like="MatMul",
     domain=MICROSOFT,
 )
 
@@ -191,28 +243,24 @@ rule(
 )
 
 
-Term = tuple[str, ...]
-
-
-def parse_equation(equation: str, ranks: list[int]) -> tuple[list[Term], Term]:
-    """Return the labels of each operand and of the result; an ellipsis becomes labels ``.0``,
-    ``.1``, ... counted from the right."""
+def _equation(node: Node) -> tuple[dict[int, Term], Term]:
+    """Return the labels of each operand and of the result; those that an ellipsis stands for begin
+    with a dot."""
+    equation = node.attrs["equation"]
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
-    if len(texts) != len(ranks):
+    if len(texts) != len(node.present):
         raise ModelError(
-            f"equation {equation!r} does not fit its {len(ranks)} operands: export the network"
-            " again"
+            f"equation {equation!r} does not fit its {len(node.present)} operands: export the"
+            " network again"
         )
-    terms = [_labels(text, rank) for text, rank in zip(texts, ranks, strict=True)]
-    widest = max((sum(label[0] == "." for label in term) for term in terms), default=0)
+    terms = {i: _labels(text, len(node.shape(i))) for i, text in enumerate(texts)}
+    flat = [label for term in terms.values() for label in term]
+    dots = _dots(len({label for label in flat if label[0] == "."}))
     if arrow:
-        return terms, _labels(right, widest + len(right.replace("...", "")))
-    flat = [label for term in terms for label in term]
-    dots = tuple(f".{axis}" for axis in range(widest - 1, -1, -1))
-    return terms, dots + tuple(
-        sorted({label for label in flat if label[0] != "." and flat.count(label) == 1})
-    )
+        return terms, _labels(right, len(dots) + len(right.replace("...", "")))
+    single = {label for label in flat if label[0] != "." and flat.count(label) == 1}
+    return terms, (*dots, *sorted(single))
 
 
 def _labels(text: str, rank: int) -> Term:
@@ -223,111 +271,63 @@ def _labels(text: str, rank: int) -> Term:
             f"term {text!r} of its equation does not fit an operand with {rank} dimensions: export"
             " the network again"
         )
-    return (*before, *(f".{axis}" for axis in range(missing - 1, -1, -1)), *after)
+    return (*before, *_dots(missing), *after)
 
 
 def _einsum(node: Node) -> Work:
-    """Products pairwise from left to right; labels of one operand alone are summed before they
-    enter a product."""
-    operands = node.present
-    terms, result = parse_equation(node.attrs["equation"], [len(value.shape) for value in operands])
-    sizes: dict[str, int] = {}
-    for term, value in zip(terms, operands, strict=True):
-        for label, size in zip(term, value.shape, strict=True):
-            sizes[label] = max(size, sizes.get(label, 1))
-    if len(terms) == 1:
-        reduces = set(terms[0]) - set(result)
-        return (
-            Work(OpClass.REDUCTION, elements=operands[0].count)
-            if reduces
-            else Work(OpClass.MOVEMENT)
-        )
-
-    def extent(labels: Set[str]) -> int:
-        return math.prod(sizes[label] for label in labels)
-
-    nests = []
-    left, name = _used(terms[0], operands[0].shape), operands[0].name
-    for index in range(1, len(terms)):
-        right = _used(terms[index], operands[index].shape)
-        later = set(result).union(*terms[index + 1 :])
-        # Shared labels that later operands or the result have are groups; others are summed over.
-        nests.append(
-            LoopNest(
-                k=extent((right - left) & later),
-                c=extent((left & right) - later),
-                y=extent((left - right) & later),
-                groups=extent(left & right & later),
-                input=name,
-                weight=operands[index].name,
-                output=node.result.name if index == len(terms) - 1 else "",
-            )
-        )
-        left, name = (left | right) & later, ""
-    return product(*nests)
-
-
-def _used(term: Term, shape: tuple[int, ...]) -> set[str]:
-    """Return the labels that an operand varies over; a dimension of size 1 is broadcast."""
-    return {label for label, size in zip(term, shape, strict=True) if size > 1}
+    terms, target = _equation(node)
+    if len(terms) > 1:
+        return product(*_nests(node, terms, target))
+    if set(terms[0]) - set(target):
+        return Work(OpClass.REDUCTION, elements=node.operand(0).count)
+    return Work(OpClass.MOVEMENT)
 
 
 def _einsum_divided(node: Node) -> Division:
-    """Every index of the result belongs to a loop of the one product that it is."""
-    terms, target = parse_equation(
-        node.attrs["equation"], [len(value.shape) for value in node.present]
-    )
-    if len(terms) > 2 or any(len(set(term)) != len(term) for term in terms):
-        return WHOLE
-    operands: dict[int, Windows] = {}
-    used = [_used(term, node.shape(index)) for index, term in enumerate(terms)]
-    for index, term in enumerate(terms):
-        kept = used[index] & set(target)
-        operands[index] = tuple(
-            Window(target.index(label)) if label in kept else ALL for label in term
-        )
-    shared = used[0] & used[-1]
-    loops = tuple(
-        "groups" if label in shared else "y" if label in used[0] else "channels" for label in target
-    )
-    return Division(tuple(range(len(target))), operands, loops)
+    terms, target = _equation(node)
+    unclear = len(terms) > 2 or any(len(set(term)) != len(term) for term in terms.values())
+    return WHOLE if unclear else _contracted(node, terms, target)
 
 
 rule("Einsum", _einsum, _einsum_divided)
 
 
-def _recurrent(node: Node) -> Work:
-    """Weights are (directions, gates * hidden, width); ``layout`` 1 puts the batch before the
-    steps."""
-    first, second, _ = node.shape(0)
-    steps, batch = (second, first) if node.attrs.get("layout") else (first, second)
-    return cell(node, steps, batch, hidden=node.shape(2)[2], gates=node.shape(1)[1])
+def cell(
+    steps: int,
+    batch: int,
+    width: int,
+    hidden: int,
+    gates: int,
+    names: Sequence[str],
+    directions: int = 1,
+    elements: int = 0,
+) -> Work:
+    """Make the work of a recurrent cell with ``gates`` rows of weights: the input product of all
+    steps at once, the recurrent product step after step.
 
-
-def cell(node: Node, steps: int, batch: int, hidden: int, gates: int, elements: int = 0) -> Work:
-    """Make the work of a recurrent cell with ``gates`` rows of weights; ``elements`` are scalar
-    operations besides those of the gates."""
-    directions, width = node.shape(1)[0], node.shape(0)[2]
-    whole = LoopNest(
-        k=gates,
-        c=width,
-        y=steps * batch,
-        groups=directions,
-        input=node.label(0),
-        weight=node.label(1),
-    )
+    ``names`` are those of the input, of both weights and of the result; ``elements`` are scalar
+    operations besides those of the gates.
+    """
+    source, inner, state, output = names
+    whole = LoopNest(gates, width, steps * batch, groups=directions, input=source, weight=inner)
     stepwise = LoopNest(
-        k=gates,
-        c=hidden,
-        y=batch,
-        groups=directions,
-        repeats=steps,
-        weight=node.label(2),
-        output=node.result.name,
+        gates, hidden, batch, groups=directions, repeats=steps, weight=state, output=output
     )
-    return product(
-        whole, stepwise, elements=elements + GATE_STEPS * directions * gates * steps * batch
-    )
+    elements += GATE_STEPS * directions * gates * steps * batch
+    return product(whole, stepwise, elements=elements)
+
+
+def _cell(node: Node, layout: int, hidden: int, gates: int, elements: int = 0) -> Work:
+    """Operands (steps, batch, width), or the batch first in layout 1."""
+    (first, second, width), directions = node.shape(0), node.shape(1)[0]
+    steps, batch = (second, first) if layout else (first, second)
+    names = (*(node.label(index) for index in range(3)), node.result.name)
+    return cell(steps, batch, width, hidden, gates, names, directions, elements)
+
+
+def _recurrent(node: Node) -> Work:
+    """Weights are (directions, gates * hidden, width)."""
+    return _cell(node, node.attrs.get("layout", 0), node.shape(2)[2], node.shape(1)[1])
 
 
 def _dynamic_cell(node: Node) -> Work:
@@ -335,7 +335,7 @@ def _dynamic_cell(node: Node) -> Work:
     directions, hidden, gates = node.shape(2)
     steps, batch, _ = node.shape(0)
     quantised = node.operand(0).count + directions * hidden * steps * batch
-    return replace(cell(node, steps, batch, hidden, gates, quantised), data=1)
+    return replace(_cell(node, 0, hidden, gates, quantised), data=1)
 
 
 def _dynamic_shapes(node: Node) -> list[Result]:
@@ -349,3 +349,188 @@ def _dynamic_shapes(node: Node) -> list[Result]:
 
 rule("LSTM GRU RNN", _recurrent)
 rule("DynamicQuantizeLSTM", _dynamic_cell, shapes=_dynamic_shapes, domain=MICROSOFT)
+
+
+def _folded(sizes: Sequence[int]) -> tuple[int, int]:
+    """Fold any number of spatial dimensions to rows and columns: depth folds into the rows, one
+    dimension is a single row."""
+    return math.prod(sizes[:-1]), sizes[-1]
+
+
+def _pair(values: list[int] | None) -> tuple[int, int]:
+    """Stride or dilation of the two innermost dimensions."""
+    pair = (1, 1, *(values or ()))[-2:]
+    return pair[0], pair[1]
+
+
+def convolution_nest(node: Node, weight: int = 1, transposed: bool = False) -> LoopNest:
+    """Make the loop nest of a convolution whose weight is laid out (K, C / groups, taps...).
+
+    The weight of a transposed one is (C, K / groups, taps...), and each input pixel meets every tap
+    once. In blocks of channels, the weight alone tells how many there are: the operand may be
+    padded to whole blocks.
+    """
+    data, filters = node.shape(0), node.shape(weight)
+    groups = node.attrs.get("group", 1)
+    channels = filters[0] if transposed else filters[1] * groups
+    fits = node.domain == NCHWC or data[1] == channels
+    if groups < 1 or not fits or filters[0] % groups:
+        raise ModelError(
+            f"its input of {data[1]} channels, weights of shape {list(filters)} and {groups} groups"
+            " do not fit together: the file is damaged, export it again"
+        )
+    far, near = filters[0] // groups, filters[1]
+    positions = data if transposed else node.result.shape
+    (y, x), (r, s) = _folded(positions[2:]), _folded(filters[2:])
+    nest = LoopNest(
+        k=near if transposed else far,
+        c=far if transposed else near,
+        y=y,
+        x=x,
+        r=r,
+        s=s,
+        groups=groups,
+        batch=data[0],
+        stride=(1, 1) if transposed else _pair(node.integers("strides")),
+        dilation=_pair(node.integers("dilations")),
+    )
+    return named(node, nest, weight)
+
+
+def _convolution(node: Node, weight: int = 1, transposed: bool = False) -> Work:
+    return product(convolution_nest(node, weight, transposed))
+
+
+def _numbers(node: Node, name: str, default: int, rank: int) -> list[int]:
+    """One number for each spatial dimension."""
+    return node.integers(name) or [default] * rank
+
+
+def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
+    """Windows of the spatial dimensions; none where they cannot be told.
+
+    A range of the result of a transposed convolution needs the input positions of which some tap
+    reaches it. ``small`` are the positions of the window, and ``large`` the elements that it passes
+    over.
+    """
+    rank, result = len(taps), node.result.shape
+    lead = len(result) - rank
+    small, large = node.shape(0)[lead:], result[lead:]
+    if not transposed:
+        small, large = large, small
+    strides = _numbers(node, "strides", 1, rank)
+    dilations = _numbers(node, "dilations", 1, rank)
+    extra = _numbers(node, "output_padding", 0, rank)
+    if len(extra) != rank:
+        raise ModelError(
+            f"its output_padding {extra} is not of its {rank} dimensions: the file is damaged,"
+            " export it again"
+        )
+    if not len(strides) == len(dilations) == rank:
+        return ()
+    reaches = [(tap - 1) * dilation for tap, dilation in zip(taps, dilations, strict=True)]
+    mode, pads = node.attrs.get("auto_pad") or "NOTSET", list[int]()
+    if mode == "VALID":
+        pads = [0] * rank
+    elif mode == "NOTSET" and not node.integers("output_shape"):
+        pads = _numbers(node, "pads", 0, rank)[:rank]
+    elif mode in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
+        sizes = zip(small, large, strides, reaches, extra, strict=True)
+        for count, size, stride, reach, more in sizes:
+            total = max(0, (count - 1) * stride + reach + 1 + more - size)
+            pads.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
+    if len(pads) != rank:
+        return ()
+    windows = []
+    for axis, (stride, reach, pad) in enumerate(zip(strides, reaches, pads, strict=True), lead):
+        if transposed:
+            low = min(pad - reach + stride - 1, pad)
+            windows.append(Window(axis, 1, stride, low, pad))
+        else:
+            windows.append(Window(axis, stride, 1, -pad, reach - pad))
+    return tuple(windows)
+
+
+def _window_divided(
+    node: Node,
+    weight: int = 1,
+    bias: int = 2,
+    channels: Window = ALL,
+    transposed: bool = False,
+) -> Division:
+    """``channels`` is the window of the input channels of one that is not grouped.
+
+    The loops of a transposed one run over input pixels: a row of the result meets those whose taps
+    reach it, and as large a share of the work as it is.
+    """
+    filters, data, result = node.shape(weight), node.shape(0), node.result.shape
+    groups, rank = node.attrs.get("group", 1), len(filters) - 2
+    spatial = _spatial(node, filters[2:], transposed)
+    if not spatial or len(result) != len(filters):
+        return WHOLE
+    far, near = filters[0] // groups, filters[1]
+    if transposed:
+        far, near = near, far
+    inputs, outputs = Window(1, 1, far, unit=near) if groups > 1 else channels, Window(1)
+    own = (inputs, outputs) if transposed else (outputs, inputs)
+    if groups > 1:
+        own = (own[0], ALL)
+    operands: dict[int, Windows] = {
+        0: (Window(0), inputs, *spatial),
+        weight: (*own, *(ALL for _ in spatial)),
+    }
+    if node.optional(bias):
+        operands[bias] = (Window(1),)
+    # A piece has a row of input to itself at least.
+    steps = {axis: -(-result[axis] // data[axis]) for axis in range(2, rank + 2) if transposed}
+    rows = ("" if transposed and axis < rank else "y" for axis in range(2, rank + 1))
+    return divided(operands, ("batch", "channels", *rows, "x"), steps)
+
+
+def _with_sum(node: Node) -> Division:
+    """An activation follows the sum, which therefore cannot be in parts; an operand may be added
+    before it."""
+    found = _window_divided(node)
+    if found.operands and node.optional(3):
+        found.operands[3] = aligned(node.shape(3), node.result.shape)
+    return found
+
+
+def _causal(node: Node) -> Work:
+    """Each channel by itself, over the current and the earlier steps."""
+    shape, (channels, *_, taps) = node.shape(0), node.shape(1)
+    nest = LoopNest(
+        k=1, c=1, x=math.prod(shape[1:]) // channels, s=taps, groups=channels, batch=shape[0]
+    )
+    return product(named(node, nest))
+
+
+def _pool(node: Node) -> Work:
+    window = math.prod(node.integers("kernel_shape") or [1])
+    return Work(OpClass.REDUCTION, elements=node.result.count * window)
+
+
+def _pooled(node: Node) -> Division:
+    spatial = _spatial(node, tuple(node.integers("kernel_shape") or ()))
+    others = identity(len(node.result.shape) - len(spatial))
+    return divided({0: (*others, *spatial)}) if spatial else WHOLE
+
+
+rule("Conv", _convolution, partial(_window_divided, channels=SUMMED))
+# The zero point of weights may be one for each channel, as a bias is.
+rule("ConvInteger", _convolution, partial(_window_divided, bias=3))
+rule("QLinearConv", partial(_convolution, weight=3), partial(_window_divided, weight=3, bias=8))
+rule("DeformConv", _convolution)
+rule(
+    "ConvTranspose",
+    partial(_convolution, transposed=True),
+    partial(_window_divided, transposed=True),
+)
+rule("CausalConvWithState", _causal)
+rule("AveragePool MaxPool LpPool", _pool, _pooled)
+
+variant("NhwcConv", like="Conv")
+variant("NhwcFusedConv", like="Conv")
+variant("NhwcMaxPool", like="MaxPool")
+variant("QLinearAveragePool", like="AveragePool")
+variant("FusedConv", like="Conv", division=_with_sum)

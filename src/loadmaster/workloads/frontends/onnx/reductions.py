@@ -6,25 +6,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from loadmaster.workloads.frontends.onnx.elementwise import elementwise
-from loadmaster.workloads.frontends.onnx.movement import part_of
+from loadmaster.workloads.frontends.onnx.elementwise import elementwise, part_of
 from loadmaster.workloads.frontends.onnx.rules import (
     MICROSOFT,
+    NORMALISATION_STEPS,
+    SOFTMAX_STEPS,
     WHOLE,
     Division,
+    Node,
     Result,
+    Work,
     WorkRule,
     along,
     divided,
-    rule,
-    same_as,
-    variant,
-)
-from loadmaster.workloads.frontends.onnx.types import Node, Work
-from loadmaster.workloads.frontends.operation_counts import (
-    NORMALISATION_STEPS,
-    SOFTMAX_STEPS,
     fourier_steps,
+    rule,
+    variant,
 )
 from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import ALL, Window, identity
@@ -225,8 +222,8 @@ rule("SoftmaxCrossEntropyLoss", _softmax)
 rule("LayerNormalization RMSNormalization", _normalisation, _by_layer)
 rule("InstanceNormalization", _normalisation, _by_channel)
 # Inference knows these by their bodies alone.
-rule("GroupNormalization", _normalisation, _by_group, shapes=same_as(0))
-rule("MeanVarianceNormalization", _normalisation, _by_moments, shapes=same_as(0))
+rule("GroupNormalization", _normalisation, _by_group, like="Identity")
+rule("MeanVarianceNormalization", _normalisation, _by_moments, like="Identity")
 rule("LpNormalization", _normalisation, lambda node: along(node, [node.attrs.get("axis", -1)]))
 rule("LRN", _local_response, _near_channels)
 rule(
@@ -260,9 +257,9 @@ rule(
     shapes=_skip_shapes,
     domain=MICROSOFT,
 )
-rule("RotaryEmbedding", _by_pairs, _rotated, shapes=same_as(0), domain=MICROSOFT)
-rule("GroupNorm", _normalisation, shapes=same_as(0), domain=MICROSOFT)
-rule("QLinearSoftmax", _softmax, shapes=same_as(0), domain=MICROSOFT)
+rule("RotaryEmbedding", _by_pairs, _rotated, like="Identity", domain=MICROSOFT)
+rule("GroupNorm", _normalisation, like="Identity", domain=MICROSOFT)
+rule("QLinearSoftmax", _softmax, like="Identity", domain=MICROSOFT)
 rule("QLinearReduceMean", _reduction, shapes=_mean_shape, domain=MICROSOFT)
 rule(
     "EmbedLayerNormalization QEmbedLayerNormalization",

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Array
 from loadmaster.core.errors import ModelError, defect
 from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.onnx.control_flow import Expansion, expanded
-from loadmaster.workloads.frontends.onnx.fold import LARGEST_FOLD, fold, tensor_data
-from loadmaster.workloads.frontends.onnx.inputs import Sizes
 from loadmaster.workloads.frontends.onnx.operators import is_view, work_of
 from loadmaster.workloads.frontends.onnx.order import (
     captured,
@@ -27,11 +27,10 @@ from loadmaster.workloads.frontends.onnx.order import (
     nested_nodes,
     subgraphs,
 )
-from loadmaster.workloads.frontends.onnx.rules import Division
-from loadmaster.workloads.frontends.onnx.shapes import Guess, Shapes, unshaped
-from loadmaster.workloads.frontends.onnx.types import (
+from loadmaster.workloads.frontends.onnx.rules import (
     DTYPE_NUMBERS,
     ELEMENT_BITS,
+    Division,
     Node,
     Shape,
     Value,
@@ -40,6 +39,7 @@ from loadmaster.workloads.frontends.onnx.types import (
     dtype_name,
     stored_as,
 )
+from loadmaster.workloads.frontends.onnx.shapes import Guess, Shapes, Sizes, unshaped
 from loadmaster.workloads.graph import OpClass, TensorKind
 
 LARGEST_COMPUTED = 2**40
@@ -53,7 +53,7 @@ RANDOM = (
     "Bernoulli",
     "Multinomial",
 )
-_CONSTANT_TYPES = {"value_int": 7, "value_float": 1, "value_string": 8}
+_CONSTANT_TYPES = {"value_int": np.int64, "value_float": np.float32, "value_string": np.object_}
 """Element types of constants that are attributes of a node."""
 _SHAPE_ONLY = ("Shape", "Size", "EyeLike")
 
@@ -257,13 +257,10 @@ class Walk(WalkedNetwork):
                 return self.add_constant(
                     name, attribute.sparse_tensor.values, attribute.sparse_tensor.dims
                 )
-            content = onnx.helper.get_attribute_value(attribute)
-            plain = attribute.name.removesuffix("s")
-            if plain in _CONSTANT_TYPES:
-                many = attribute.name != plain
-                items, dims = (list(content), [len(content)]) if many else ([content], [])
-                tensor = onnx.helper.make_tensor(name, _CONSTANT_TYPES[plain], dims, items)
-                return self.add_constant(name, tensor)
+            kind = _CONSTANT_TYPES.get(attribute.name.removesuffix("s"))
+            if kind is not None:
+                array: Array = np.array(onnx.helper.get_attribute_value(attribute), kind)
+                return self.add_constant(name, onnx.numpy_helper.from_array(array, name))
         raise ModelError(
             f"{describe('Constant', proto.name)} holds no value: the file is damaged, export it"
             " again"
@@ -481,3 +478,61 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
                 content.decode("utf-8", "replace") if isinstance(content, bytes) else content
             )
     return attributes
+
+
+LARGEST_FOLD = 4096
+"""The most elements of a constant whose values are kept: far more than a shape has, far fewer than
+weights have."""
+
+_OF_SHAPES = ("Shape", "Size")
+"""Operators that need only the shape of their operand."""
+_RENAMED = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+"""Views: inference knows the shape of their result, in the spelling of every opset."""
+_NUMERIC = """
+    Abs Add And Cast Ceil Concat ConstantOfShape Div Equal Expand Floor Gather Greater
+    GreaterOrEqual Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range ReduceMax ReduceMin
+    ReduceProd ReduceSum Round Shape Sign Size Slice Split Sqrt Sub Tile Transpose Where
+"""
+_FOLDED = frozenset((*_RENAMED, *_NUMERIC.split()))
+"""Operators of which exporters make the subgraphs that compute shapes."""
+
+
+def tensor_data(tensor: onnx.TensorProto) -> Array | None:
+    """Return the elements of a small tensor; ``None`` if it is large, external, text or damaged."""
+    external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    if (
+        external
+        or tensor.data_type == onnx.TensorProto.STRING
+        or math.prod(tensor.dims) > LARGEST_FOLD
+    ):
+        return None
+    try:
+        return onnx.numpy_helper.to_array(tensor)
+    except Exception:
+        return None
+
+
+def fold(node: Node, proto: onnx.NodeProto, counts: list[int] | None) -> list[Array] | None:
+    """Compute a node's outputs at planning time if its operands are known, else return ``None``:
+    the subgraphs with which exporters compute shapes.
+
+    ``counts`` are the outputs' element counts: only what is small is computed.
+    """
+    if node.kind not in _FOLDED or counts is None or max(counts, default=0) > LARGEST_FOLD:
+        return None
+    if node.kind in _OF_SHAPES:
+        operands = {value.name: np.broadcast_to(False, value.shape) for value in node.present}
+    else:
+        operands = {value.name: value.data for value in node.present if value.data is not None}
+    if any(value.name not in operands for value in node.present):
+        return None
+    names = [name for name in proto.output if name]
+    opsets = [helper.make_opsetid(proto.domain, node.opset)]
+    try:
+        if node.kind in _RENAMED:
+            return [operands[node.label(0)].reshape(node.result.shape)]
+        run = helper.make_function("fold", "fold", list(operands), names, [proto], opsets)
+        with np.errstate(all="ignore"):
+            return list(ReferenceEvaluator(run).run(None, operands, {}))
+    except Exception:
+        return None

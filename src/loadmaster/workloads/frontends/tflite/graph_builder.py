@@ -18,7 +18,7 @@ from loadmaster.core.names import free_name, unique_names
 from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
 from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
-from loadmaster.workloads.frontends.onnx.types import (
+from loadmaster.workloads.frontends.onnx.rules import (
     ELEMENT_BITS,
     Node,
     Shape,
@@ -30,7 +30,6 @@ from loadmaster.workloads.frontends.onnx.types import (
     stored_as,
 )
 from loadmaster.workloads.frontends.onnx.walk import Step, WalkedNetwork
-from loadmaster.workloads.frontends.tflite.call import Call, Meaning, in_file_order
 from loadmaster.workloads.frontends.tflite.model import (
     OperatorEntry,
     TensorEntry,
@@ -38,8 +37,14 @@ from loadmaster.workloads.frontends.tflite.model import (
     parse_model,
     read_file,
 )
-from loadmaster.workloads.frontends.tflite.operators import BY_ELEMENT, POOLS, meaning_of
-from loadmaster.workloads.frontends.tflite.recurrent import recurrent_work
+from loadmaster.workloads.frontends.tflite.operators import (
+    BY_ELEMENT,
+    POOLS,
+    Call,
+    in_file_order,
+    meaning_of,
+    recurrent_work,
+)
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
 
@@ -271,31 +276,22 @@ def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _translated_step(call: Call, meaning: Meaning) -> Step:
-    operands = tuple(None if laid is None else laid.value for laid in meaning.operands)
-    node = Node(
-        call.name,
-        meaning.kind,
-        "",
-        meaning.attributes,
-        operands,
-        (meaning.result.value, *call.outputs[1:]),
-    )
+def _translated_step(call: Call, node: Call) -> Step:
     work = _work(call, node)
-    division = in_file_order(division_of(node, work.op_class), meaning.operands, meaning.result)
+    division = in_file_order(division_of(node, work.op_class), node)
     result = call.result
     if work.op_class is OpClass.SHAPE:
         result = replace(result, kind=TensorKind.WEIGHT)
     if work.op_class is OpClass.VIEW:
         source = node.operand(0)
         result = replace(result, stored=source.stored, kind=source.kind, alias_of=source.storage)
-    named = {value.name for value in operands if value}
+    given = {value.name: value for value in call.inputs if value}
+    inputs = tuple(given.get(node.label(index)) for index in range(len(node.inputs)))
     left_out = tuple(
-        value for value in call.inputs if value and value.name not in named and not value.constant
+        value for value in given.values() if value not in inputs and not value.constant
     )
-    return Step(
-        replace(node, outputs=(result, *call.outputs[1:])), work, left_out, call.kind, division
-    )
+    outputs = (result, *call.outputs[1:])
+    return Step(replace(node, inputs=inputs, outputs=outputs), work, left_out, call.kind, division)
 
 
 def _work(call: Call, node: Node) -> Work:

@@ -1,27 +1,117 @@
 """What each operator of TensorFlow Lite is in ONNX: the kind whose rule says its work and how it
 divides, and its operands as that kind orders them.
 
-Options are read by their numbers in the schema. What is not listed here is planned with its true
-bytes and no arithmetic.
+TensorFlow Lite puts channels last, and the input channels of weights too. The rules of the ONNX
+frontend want them second. An operand is handed to a rule with its dimensions permuted; the windows
+that the rule finds are permuted back. Options are read by their numbers in the schema. What is not
+listed here is planned with its true bytes and no arithmetic, but for recurrent operators, which are
+like none of ONNX: they have a matrix for every gate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.types import Value
-from loadmaster.workloads.frontends.tflite.call import (
-    Call,
-    Laid,
-    Meaning,
-    as_is,
-    channels_second,
-    permuted,
-    reshaped,
+from loadmaster.workloads.frontends.onnx.rules import (
+    GATE_STEPS,
+    WHOLE,
+    Division,
+    Node,
+    Value,
+    Work,
+    product,
 )
+from loadmaster.workloads.frontends.tflite.flatbuffer import Table
+from loadmaster.workloads.graph import LoopNest
+from loadmaster.workloads.window import Window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(Node):
+    """One operator of a file with its operands, and its options by number of their field."""
+
+    cure = "convert the model again"
+    options: Table | None = None
+
+    def numbers(self, index: int) -> list[int] | None:
+        """The elements of a constant operand, where they are known."""
+        value = self.optional(index)
+        return value.integers() if value else None
+
+    def option(self, field: int, default: int = 0, code: str = "i") -> int:
+        """A number among the options."""
+        return self.options.number(field, code, default) if self.options else default
+
+    def like(
+        self,
+        kind: str,
+        operands: Iterable[Value | None],
+        result: Value | None = None,
+        **attributes: Any,
+    ) -> Call:
+        """The operator of ONNX that does the same, with operands and the first result as it has
+        them, and attributes. Operands that are left out are read all the same."""
+        return replace(
+            self,
+            kind=kind,
+            domain="",
+            attrs=attributes,
+            inputs=tuple(operands),
+            outputs=(result or self.result, *self.outputs[1:]),
+        )
+
+
+def permuted(value: Value, *order: int) -> Value:
+    """An operand with its dimensions in another order: dimension ``i`` is dimension ``order[i]`` of
+    the file's."""
+    return replace(value, shape=tuple(value.shape[axis] for axis in order), order=order)
+
+
+def channels_second(value: Value) -> Value:
+    """An operand or a result whose channels are last, with them in the second place."""
+    rank = len(value.shape)
+    return permuted(value, 0, rank - 1, *range(1, rank - 1))
+
+
+def in_file_order(found: Division, node: Node) -> Division:
+    """What a rule found, about dimensions as the file orders them; nothing about what has others
+    than in the file, whose order is empty."""
+    order = _order(node.result)
+    if not order or found is WHOLE:
+        return WHOLE
+    windows = {
+        index: _windows(own, _order(node.operand(index)), order)
+        for index, own in found.operands.items()
+        if own and node.operand(index).order != ()
+    }
+    loops = tuple(loop for _, loop in sorted(zip(order, found.loops, strict=False)))
+    steps = {order[axis]: step for axis, step in found.steps.items()}
+    copies = found.copies and len(windows) == len(found.operands)
+    return Division(
+        tuple(sorted(order[axis] for axis in found.axes)), windows, loops, steps, copies
+    )
+
+
+def _order(value: Value) -> tuple[int, ...]:
+    return tuple(range(len(value.shape))) if value.order is None else value.order
+
+
+def _windows(
+    windows: Sequence[Window], operand: Sequence[int], result: Sequence[int]
+) -> tuple[Window, ...]:
+    placed = [
+        replace(window, axis=result[window.axis]) if window.axis >= 0 else window
+        for window in windows
+    ]
+    return tuple(
+        window for _, window in sorted(zip(operand, placed, strict=True), key=lambda pair: pair[0])
+    )
+
 
 _MOVES = "ReverseSequence"
 """Copies, and nothing is known of what divides."""
@@ -30,11 +120,11 @@ _REDUCES = "TopK"
 _SAME = 0
 """``Padding``: 0 is SAME, 1 is VALID."""
 
-_Rule = Callable[[Call], Meaning]
+_Rule = Callable[[Call], Call]
 _RULES: dict[str, _Rule] = {}
 
 
-def meaning_of(call: Call) -> Meaning | None:
+def meaning_of(call: Call) -> Call | None:
     """What an operator is in ONNX; None if nothing there is like it."""
     rule = _RULES.get(call.kind)
     return rule(call) if rule else None
@@ -50,22 +140,16 @@ def _table(text: str) -> dict[str, str]:
     return {kind: alike for alike, *kinds in lines for kind in kinds}
 
 
-def _like(kind: str, call: Call, *operands: int, **attributes: Any) -> Meaning:
+def _like(kind: str, call: Call, *operands: int, **attributes: Any) -> Call:
     """An operator with these operands, or all, as the file orders their dimensions."""
     values = [call.operand(index) for index in operands] or call.inputs
-    return Meaning(kind, tuple(map(_as_is, values)), as_is(call.result), attributes)
+    return call.like(kind, values, **attributes)
 
 
-def _on_images(
-    kind: str, call: Call, *others: Laid | None, data: int = 0, **options: Any
-) -> Meaning:
+def _on_images(kind: str, call: Call, *others: Value | None, data: int = 0, **options: Any) -> Call:
     """An operator whose first operand, at position ``data``, and result have channels last."""
     image = channels_second(call.operand(data))
-    return Meaning(kind, (image, *others), channels_second(call.result), options)
-
-
-def _as_is(value: Value | None) -> Laid | None:
-    return None if value is None else as_is(value)
+    return call.like(kind, (image, *others), channels_second(call.result), **options)
 
 
 BY_ELEMENT = _table(
@@ -135,8 +219,7 @@ _ALIKE = BY_ELEMENT | _table(
     """
 )
 """All operators with the same operands in the same order."""
-for _kind, _alike in _ALIKE.items():
-    _rule(_kind, partial(_like, _alike))
+_RULES |= {kind: partial(_like, alike) for kind, alike in _ALIKE.items()}
 
 _rule("RESHAPE SQUEEZE EXPAND_DIMS", lambda call: _like("Reshape", call, 0))
 # The other operands are axes and sizes.
@@ -145,7 +228,7 @@ _rule("SPLIT", lambda call: _like("Split", call, 1))
 _rule("SPLIT_V UNPACK", lambda call: _like("Split", call, 0))
 _rule("EMBEDDING_LOOKUP", lambda call: _like("Gather", call, 1, 0))
 _rule("CONCATENATION", lambda call: _like("Concat", call, axis=call.option(0)))
-_rule("ZEROS_LIKE", lambda call: Meaning("ConstantOfShape", (), as_is(call.result)))
+_rule("ZEROS_LIKE", lambda call: call.like("ConstantOfShape", ()))
 _rule("DEPTH_TO_SPACE", lambda call: _on_images("DepthToSpace", call, blocksize=call.option(0)))
 _rule("SPACE_TO_DEPTH", lambda call: _on_images("SpaceToDepth", call, blocksize=call.option(0)))
 # Over the channels up to a radius on either side.
@@ -155,7 +238,7 @@ _rule(
 )
 
 
-def _dequantised(call: Call) -> Meaning:
+def _dequantised(call: Call) -> Call:
     """Of a constant it is done once, before the first inference."""
     constant = call.operand(0).constant
     return _like("DequantizeLinear" if constant else "QuantizeLinear", call, 0)
@@ -174,18 +257,18 @@ def _convolution(
     dilation: tuple[int, ...],
     call: Call,
     transposed: bool = False,
-) -> Meaning:
+) -> Call:
     """A convolution; options are given by the numbers of their fields, and ``order`` puts weights
     into ONNX's order. The first operand of a transposed one only says the shape."""
     data, bias = (2, 3) if transposed else (0, 2)
     shape = call.operand(data).shape
     filters = _with_order(call.operand(1), order)
-    groups = (shape[-1] if shape else 0) // max(1, filters.value.shape[1])
+    groups = (shape[-1] if shape else 0) // max(1, filters.shape[1])
     return _on_images(
         "ConvTranspose" if transposed else "Conv",
         call,
         filters,
-        _as_is(call.optional(bias)),
+        call.optional(bias),
         data=data,
         group=1 if transposed else max(1, groups),
         strides=[call.option(field) for field in stride],
@@ -194,7 +277,7 @@ def _convolution(
     )
 
 
-def _with_order(weight: Value, order: tuple[int, ...]) -> Laid:
+def _with_order(weight: Value, order: tuple[int, ...]) -> Value:
     if len(weight.shape) != len(order):
         raise ModelError(
             f"its weights have {len(weight.shape)} dimensions, not {len(order)}: the file is"
@@ -213,7 +296,7 @@ _rule("CONV_3D", partial(_convolution, (4, 3, 0, 1, 2), (1, 3, 2), (5, 7, 6)))
 _rule("CONV_3D_TRANSPOSE", partial(_transposing, (4, 3, 0, 1, 2), (1, 3, 2), (5, 7, 6)))
 
 
-def _pool(kind: str, call: Call) -> Meaning:
+def _pool(kind: str, call: Call) -> Call:
     return _on_images(
         kind,
         call,
@@ -224,11 +307,10 @@ def _pool(kind: str, call: Call) -> Meaning:
 
 
 POOLS = {"AVERAGE_POOL_2D": "AveragePool", "MAX_POOL_2D": "MaxPool", "L2_POOL_2D": "LpPool"}
-for _kind, _alike in POOLS.items():
-    _rule(_kind, partial(_pool, _alike))
+_RULES |= {kind: partial(_pool, alike) for kind, alike in POOLS.items()}
 
 
-def _fully_connected(call: Call) -> Meaning:
+def _fully_connected(call: Call) -> Call:
     """Weights are (out, in); an operand of more dimensions is rows of as many elements as go in."""
     data, weight, result = call.operand(0), call.operand(1), call.result
     if len(weight.shape) != 2 or data.count % max(1, weight.shape[1]):
@@ -239,13 +321,13 @@ def _fully_connected(call: Call) -> Meaning:
     columns, inner = weight.shape
     rows = data.count // max(1, inner)
     flat = data.shape == (rows, inner) and result.shape == (rows, columns)
-    operand = as_is(data) if flat else reshaped(data, (rows, inner))
-    made = as_is(result) if flat else reshaped(result, (rows, columns))
-    bias = _as_is(call.optional(2))
-    return Meaning("Gemm", (operand, as_is(weight), bias), made, {"transB": 1})
+    if not flat:
+        data = replace(data, shape=(rows, inner), order=())
+        result = replace(result, shape=(rows, columns), order=())
+    return call.like("Gemm", (data, weight, call.optional(2)), result, transB=1)
 
 
-def _matrix_product(call: Call) -> Meaning:
+def _matrix_product(call: Call) -> Call:
     """Either operand may be transposed."""
     operands = []
     for side in (0, 1):
@@ -253,22 +335,22 @@ def _matrix_product(call: Call) -> Meaning:
         rank = len(value.shape)
         swapped = rank > 1 and call.option(side, code="b")
         order = (*range(rank - 2), rank - 1, rank - 2)
-        operands.append(permuted(value, *order) if swapped else as_is(value))
-    return Meaning("MatMul", tuple(operands), as_is(call.result))
+        operands.append(permuted(value, *order) if swapped else value)
+    return call.like("MatMul", operands)
 
 
 _rule("FULLY_CONNECTED", _fully_connected)
 _rule("BATCH_MATMUL", _matrix_product)
 
 
-def _reduction(kind: str, call: Call) -> Meaning:
+def _reduction(kind: str, call: Call) -> Call:
     """Axes are the second operand."""
     axes, keeps = call.numbers(1), call.option(0, code="b")
     attributes = {} if axes is None else {"axes": axes}
     return _like(kind, call, *([0] if axes else [0, 1]), keepdims=keeps, **attributes)
 
 
-def _position(call: Call) -> Meaning:
+def _position(call: Call) -> Call:
     """The axis is the second operand, and is not kept."""
     axis = call.numbers(1)
     return _like("ArgMax", call, 0, axis=axis[0], keepdims=0) if axis else _like(_REDUCES, call, 0)
@@ -283,37 +365,37 @@ _REDUCTIONS = _table(
     ReduceSum SUM
     """
 )
-for _kind, _alike in _REDUCTIONS.items():
-    _rule(_kind, partial(_reduction, _alike))
+_RULES |= {kind: partial(_reduction, alike) for kind, alike in _REDUCTIONS.items()}
 _rule("ARG_MAX ARG_MIN", _position)
 
 
-def _gather(call: Call) -> Meaning:
+def _gather(call: Call) -> Call:
     """Along an axis; with dimensions of batches, each selects for itself."""
     if call.option(1):
         return _like("GatherND", call, 0, 1)
     return _like("Gather", call, 0, 1, axis=call.option(0))
 
 
-def _selection(call: Call) -> Meaning:
+def _selection(call: Call) -> Call:
     """A condition of one dimension chooses whole rows of the first dimension."""
     condition, result = call.operand(0), call.result
-    laid = as_is(condition) if condition.shape == result.shape else Laid(condition, None)
-    return Meaning("Where", (laid, *map(as_is, (call.operand(1), call.operand(2)))), as_is(result))
+    if condition.shape != result.shape:
+        condition = replace(condition, order=())
+    return call.like("Where", (condition, call.operand(1), call.operand(2)))
 
 
 _rule("GATHER", _gather)
 _rule("SELECT", _selection)
 
 
-def _resized(field: int, centred: str, call: Call, **attributes: Any) -> Meaning:
+def _resized(field: int, centred: str, call: Call, **attributes: Any) -> Call:
     """Options from ``field`` on say which positions belong together: corners, or centres."""
     aligned, centres = (call.option(field + more, code="b") for more in (0, 1))
     mode = "align_corners" if aligned else centred if centres else "asymmetric"
     return _like("Resize", call, 0, coordinate_transformation_mode=mode, **attributes)
 
 
-def _nearest(call: Call) -> Meaning:
+def _nearest(call: Call) -> Call:
     rounding = "round_prefer_ceil" if call.option(0, code="b") else "floor"
     return _resized(0, "tf_half_pixel_for_nn", call, mode="nearest", nearest_mode=rounding)
 
@@ -322,7 +404,7 @@ _rule("RESIZE_BILINEAR", partial(_resized, 2, "half_pixel", mode="linear"))
 _rule("RESIZE_NEAREST_NEIGHBOR", _nearest)
 
 
-def _transposition(call: Call) -> Meaning:
+def _transposition(call: Call) -> Call:
     """Where the order is not known before the first inference, nothing is known of what divides."""
     order = call.numbers(1)
     if order is None or sorted(order) != list(range(len(call.operand(0).shape))):
@@ -330,7 +412,7 @@ def _transposition(call: Call) -> Meaning:
     return _like("Transpose", call, 0, perm=order)
 
 
-def _pad(call: Call) -> Meaning:
+def _pad(call: Call) -> Call:
     """The second operand has a row for every dimension: elements before and after it."""
     pads = call.numbers(1)
     attributes: dict[str, Any] = {"mode": "reflect" if call.kind == "MIRROR_PAD" else "constant"}
@@ -339,7 +421,7 @@ def _pad(call: Call) -> Meaning:
     return _like("Pad", call, 0, **attributes)
 
 
-def _strided_slice(call: Call) -> Meaning:
+def _strided_slice(call: Call) -> Call:
     """Masks leave a start or an end open, and add or take away dimensions."""
     starts, steps = call.numbers(1), call.numbers(3)
     begin, _, ellipsis, added, removed = (call.option(field) for field in range(5))
@@ -352,7 +434,7 @@ def _strided_slice(call: Call) -> Meaning:
     )
 
 
-def _sliced(call: Call, starts: list[int] | None) -> Meaning:
+def _sliced(call: Call, starts: list[int] | None) -> Call:
     ranks = len(call.operand(0).shape), len(call.result.shape)
     known = starts is not None and ranks == (len(starts),) * 2
     return _like("Slice", call, 0, **({"starts": starts} if known else {}))
@@ -362,3 +444,93 @@ _rule("TRANSPOSE", _transposition)
 _rule("PAD PADV2 MIRROR_PAD", _pad)
 _rule("SLICE", lambda call: _sliced(call, call.numbers(1)))
 _rule("STRIDED_SLICE", _strided_slice)
+
+
+_BASIC_CELL = 5
+"""Operands of the older kernel of LSTM, which has one matrix for all gates and for input and state
+together."""
+
+
+def recurrent_work(call: Call) -> Work | None:
+    """The work of a recurrent operator; None if it is no such one."""
+    if call.kind == "SVDF":
+        return _singular_value(call)
+    if call.kind not in _CELLS:
+        return None
+    if call.kind == "LSTM" and len(call.inputs) == _BASIC_CELL:
+        return _cell(call, (), (2,), False)
+    whole, stepwise, field = _CELLS[call.kind]
+    return _cell(call, whole, stepwise, field is not None and bool(call.option(field, code="b")))
+
+
+def _cell(call: Call, whole: tuple[int, ...], stepwise: tuple[int, ...], time_major: bool) -> Work:
+    """Products of the input with the matrices ``whole``, of the state with those of ``stepwise``;
+    operands by position."""
+    steps, batch = _steps_and_batch(call, time_major)
+    nests, elements = [], 0
+    for index in (*whole, *stepwise):
+        if (weight := call.optional(index)) is None:
+            continue
+        rows, width = _matrix(call, index)
+        nest = LoopNest(k=rows, c=width, y=batch, weight=weight.name)
+        if index in whole:
+            nests.append(replace(nest, y=steps * batch, input=call.operand(0).name))
+            elements += GATE_STEPS * rows * steps * batch
+        else:
+            nests.append(replace(nest, repeats=steps, output=call.result.name))
+    return product(*nests, elements=elements)
+
+
+def _steps_and_batch(call: Call, time_major: bool) -> tuple[int, int]:
+    """Steps and sequences of the first operand; of two dimensions it is one step."""
+    shape = call.operand(0).shape
+    if len(shape) < 3:
+        return 1, math.prod(shape[:-1])
+    return (shape[0], shape[1]) if time_major else (shape[1], shape[0])
+
+
+def _matrix(call: Call, index: int) -> tuple[int, int]:
+    shape = call.operand(index).shape
+    if len(shape) != 2:
+        raise ModelError(
+            f"operand {index} is no matrix, its shape is {list(shape)}: the file is damaged,"
+            " convert the model again"
+        )
+    return shape[0], shape[1]
+
+
+def _singular_value(call: Call) -> Work:
+    """A product with the features, then a filter over time for each of them (Nakkiran and others,
+    Interspeech 2015)."""
+    features, width = _matrix(call, 1)
+    memory = _matrix(call, 2)[1]
+    batch = call.operand(0).count // max(1, width)
+    first = LoopNest(
+        k=features, c=width, y=batch, input=call.operand(0).name, weight=call.operand(1).name
+    )
+    second = LoopNest(
+        k=1,
+        c=memory,
+        y=batch,
+        groups=features,
+        weight=call.operand(2).name,
+        output=call.result.name,
+    )
+    return product(first, second)
+
+
+_GATES = (1, 2, 3, 4), (5, 6, 7, 8, 16)
+_CELLS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {
+    "LSTM": (*_GATES, None),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (*_GATES, 3),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": (
+        (1, 2, 3, 4, 18, 19, 20, 21),
+        (5, 6, 7, 8, 16, 22, 23, 24, 25, 33),
+        4,
+    ),
+    "RNN": ((1,), (2,), None),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": ((1,), (2,), 0),
+    "BIDIRECTIONAL_SEQUENCE_RNN": ((1, 5), (2, 6), 0),
+}
+"""The matrices of the input and those of the state by position, and the option that says whether
+steps come first."""

@@ -19,18 +19,17 @@ from torch.utils import _pytree as pytree
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name
-from loadmaster.workloads.frontends.onnx.types import Work
-from loadmaster.workloads.frontends.torch import products as products
-from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value
+from loadmaster.workloads.frontends.onnx.rules import Work
 from loadmaster.workloads.frontends.torch.ops import (
     ALLOCATIONS,
     OVERWRITING,
     RESIZING,
+    RULES,
     SHAPE_ONLY,
     SILENTLY_UPDATED,
     elementwise,
 )
-from loadmaster.workloads.frontends.torch.windows import division, in_storage
+from loadmaster.workloads.frontends.torch.windows import Call, Value, division, in_storage
 from loadmaster.workloads.graph import (
     Access,
     Graph,
@@ -81,15 +80,18 @@ def _encode(value: Any, tensors: list[str]) -> Any:
         return [_encode(item, tensors) for item in value]
     if isinstance(value, dict):
         return {key: _encode(item, tensors) for key, item in value.items()}
-    for kind, key in (
-        (torch.dtype, "dtype"),
-        (torch.device, "device"),
-        (torch.layout, "layout"),
-        (torch.memory_format, "format"),
-    ):
-        if isinstance(value, kind):
-            return {key: str(value).removeprefix("torch.")}
+    if type(value) in _TEXTS:
+        return {_TEXTS[type(value)]: str(value).removeprefix("torch.")}
     raise _CannotSay(type(value).__name__)
+
+
+_TEXTS = {
+    torch.dtype: "dtype",
+    torch.device: "device",
+    torch.layout: "layout",
+    torch.memory_format: "format",
+}
+"""Keys of arguments that are written as their text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Which part of each operand of a torch operator a part of its first result needs, in dimensions of
-the storage that the operand lies in.
+"""Values and calls of a torch trace, and which part of each operand of an operator a part of its
+first result needs, in dimensions of the storage that the operand lies in.
 
 An operator divides as the one of ONNX that is like it. What is like none is not cut: it stays a job
 of its own.
@@ -7,16 +7,76 @@ of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadmaster.workloads.frontends.onnx import types as onnx_types
+from loadmaster.workloads.frontends.onnx import rules
 from loadmaster.workloads.frontends.onnx.operators import division_of
-from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Windows
-from loadmaster.workloads.frontends.torch.calls import Call, Value
-from loadmaster.workloads.graph import OpClass, TensorKind
+from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Windows, Work
+from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
 from loadmaster.workloads.window import ALL, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One tensor of a trace: ``bytes`` are those that using it touches (an expanded dimension
+    repeats the same ones).
+
+    ``offset`` counts elements of the storage before the first.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    bytes: int
+    itemsize: int
+    floating: bool
+    offset: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the operator ``name`` (no namespace, no overload, no trailing underscore):
+    arguments by name, and resulting tensors."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    results: tuple[Value, ...]
+
+    def tensor(self, argument: str) -> Value:
+        """Return a tensor argument; raises if it is none."""
+        value = self.arguments[argument]
+        assert isinstance(value, Value)
+        return value
+
+    @property
+    def first(self) -> Value:
+        """The first tensor among the arguments, or the first result if there is none."""
+        return next(
+            (value for value in self.arguments.values() if isinstance(value, Value)),
+            self.results[0],
+        )
+
+    @property
+    def largest(self) -> int:
+        """Number of elements of the largest argument or result."""
+        values = [value for value in self.arguments.values() if isinstance(value, Value)]
+        return max((value.count for value in (*values, *self.results)), default=0)
+
+
+def product(*nests: LoopNest, elements: int = 0) -> Work:
+    """Make the work of multiply-accumulate loops, without empty ones."""
+    real = tuple(nest for nest in nests if nest.macs > 0)
+    return Work(OpClass.PRODUCT, real, elements)
+
 
 _NOT_BY_POSITION = (
     "glu",
@@ -38,34 +98,32 @@ class Meaning:
     arguments: Sequence[str]
     attributes: dict[str, Any] = field(default_factory=dict)
 
-    def node(self, call: Call, result: Value | None = None) -> onnx_types.Node:
+    def node(self, call: Call, result: Value | None = None) -> rules.Node:
         """The node that does what a call does, with its first result or another."""
         operands = [value for name in self.arguments for value in _listed(call.arguments.get(name))]
         inputs = tuple(map(_onnx_value, operands))
         made = _onnx_value(result or call.results[0])
-        return onnx_types.Node(call.name, self.kind, "", self.attributes, inputs, (made,))
+        return rules.Node(call.name, self.kind, "", self.attributes, inputs, (made,))
 
 
-def _onnx_value(value: Value | None) -> onnx_types.Value | None:
+def _onnx_value(value: Value | None) -> rules.Value | None:
     if value is None:
         return None
-    return onnx_types.Value(
-        value.name, value.shape, value.dtype, value.dtype, TensorKind.ACTIVATION
-    )
+    return rules.Value(value.name, value.shape, value.dtype, value.dtype, TensorKind.ACTIVATION)
 
 
 def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def node_of(call: Call) -> onnx_types.Node:
+def node_of(call: Call) -> rules.Node:
     """The node that does what a call of an operator does that is always like one of ONNX."""
     meaning = _RULES[call.name](call)
     assert meaning is not None
     return meaning.node(call)
 
 
-def division(call: Call, work: onnx_types.Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
+def division(call: Call, work: rules.Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
     """How a call divides, :data:`WHOLE` if that is not known, and the windows of its arguments."""
     rule = _RULES.get(call.name)
     if not call.results or not call.results[0].shape or work.touched:
