@@ -388,7 +388,7 @@ LIMITS = {
     "integrations": (103_475, 66, 93),
     "mapping": (19_995, 34, 39),
     "placement": (32_947, 26, 33),
-    "planning": (84_623, 53, 64),
+    "planning": (84_628, 53, 64),
     "report": (33_114, 29, 23),
     "targets": (5_432, 6, 1),
     "workloads": (67_102, 36, 31),

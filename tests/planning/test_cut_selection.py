@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loadmaster.core.progress import NO_DEADLINE, Interrupts, no_progress
+from loadmaster.core.progress import NO_DEADLINE, Deadline, Interrupts, no_progress
 from loadmaster.planning import cut_selection
 from loadmaster.planning.cut_selection import CutSelection
 from loadmaster.planning.cutting.candidates import Candidate
@@ -51,7 +51,7 @@ class Planner:
         return SimpleNamespace(objective=lambda *_: 0)
 
 
-def contest_of(planners):
+def contest_of(planners, until=NO_DEADLINE):
     offered = {f"way {number}": planner for number, planner in enumerate(planners)}
     candidates = (
         Candidate(name, pieces=planner.jobs, large=planner.large)
@@ -59,7 +59,7 @@ def contest_of(planners):
     )
     interrupts = Interrupts()
     return CutSelection(
-        candidates, lambda candidate: offered[candidate.name], interrupts, NO_DEADLINE, no_progress
+        candidates, lambda candidate: offered[candidate.name], interrupts, until, no_progress
     )
 
 
@@ -84,9 +84,14 @@ def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_t
     large, small = Planner(10, 10, cut_selection.MOST_SCREENED), Planner(60, 60)
     found = contest_of([Planner(500, 500), large, small])
     assert found.best()[0] is small
-    assert any(
-        "one way to cut operators was not tried" in note for note in found.notes(stopped=False)
-    )
+    assert any("not tried: 1," in note for note in found.notes(stopped=False))
+
+
+def test_what_is_offered_when_time_is_over_is_screened_but_nothing_after_it():
+    whole, first, second = Planner(500, 500), Planner(60, 60), Planner(50, 50)
+    found = contest_of([whole, first, second], Deadline.within(0.0))
+    assert found.best()[0] is first
+    assert any("stopped early" in note for note in found.notes(stopped=False))
 
 
 def test_large_pieces_are_tried_whatever_whole_operators_take(monkeypatch):

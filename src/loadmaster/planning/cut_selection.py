@@ -158,6 +158,7 @@ class CutSelection:
         self._report = report
         self._until = until
         self._tried: int | None = None
+        self._stopped = False
         self._notes: list[str] = []
         self.full = False
         """Whether the screened candidates have so many pieces that there is no room for
@@ -199,7 +200,7 @@ class CutSelection:
             self._notes.append(
                 f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}"
             )
-        if any(entry.planner.interrupted for entry in ranking):
+        if self._stopped or any(entry.planner.interrupted for entry in ranking):
             self._notes.append(_STOPPED)
         return planner, solution
 
@@ -231,7 +232,8 @@ class CutSelection:
                 for entry in self._screened(whole):
                     screened = sorted([*screened, entry], key=_Entry.order)
         except KeyboardInterrupt:
-            pass
+            self._stopped = True
+        self._stopped |= self._until.passed()
         self._tried = None
         return list({id(entry.planner): entry for entry in (*screened[:2], whole)}.values())
 
@@ -242,32 +244,23 @@ class CutSelection:
         self.full = fills_selection(whole.planner.workload)
         refused = 0
         for number, candidate in enumerate(self._offered):
-            if self._until.passed():
-                break
             self._tried = number
             if number == 0:
                 with suppress(CapacityError):
                     yield replace(whole, quick=whole.planner.quick_score())
-            if (
-                candidate.pieces > _MOST_JOBS
-                if candidate.large
-                else pieces + candidate.pieces > MOST_SCREENED
-            ):
-                refused += 1
-                continue
-            entry = self._entry(candidate)
+            most = _MOST_JOBS if candidate.large else MOST_SCREENED - pieces
+            entry = self._entry(candidate) if candidate.pieces <= most else None
+            refused += candidate.pieces > most
             if entry is not None:
                 pieces += len(entry.planner.workload.jobs)
                 self.full |= candidate.large and pieces > MOST_BESIDE
                 yield entry
+            if self._until.passed():
+                break
         if refused:
-            cuts = (
-                "one way to cut operators was"
-                if refused == 1
-                else f"{refused} ways to cut operators were"
-            )
             self._notes.append(
-                f"{cuts} not tried, as all that are tried may be {MOST_SCREENED} pieces together"
+                f"ways to cut operators that were not tried: {refused}, as all that are tried may"
+                f" be {MOST_SCREENED} pieces together"
             )
 
     def _entry(self, candidate: Candidate) -> _Entry | None:

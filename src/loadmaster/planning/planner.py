@@ -44,7 +44,7 @@ _AFTER_SEARCH = 12.0
 the joint search, for addresses, for bounds and for writing the plan down, which take about so long
 for thousands of jobs."""
 _TIME_TO_SCREEN = 0.3
-"""Share of a time limit after which no further candidate is screened."""
+"""Share of a time limit after which no further candidate is begun."""
 
 
 @validate_arguments(
@@ -112,7 +112,8 @@ def plan(
         Seconds in which the plan should be there: the search stops where it is, early enough for
         bounds and for writing the plan down, and memories are packed with the least effort that
         packs them; the plan's notes then say so. So they do after Ctrl-C, which ends the search,
-        and once more gives up. Costs, one plan and the bounds take their time whatever the limit.
+        and once more gives up. Costs, one choice of cuts, one plan and the bounds take their time
+        whatever the limit.
     objective : str
         What is minimised: ``throughput``, the makespan; ``latency``, the longest time from the
         release of a mini-batch of one network to its end; ``energy``; or ``edp``, energy times

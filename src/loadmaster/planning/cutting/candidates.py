@@ -211,13 +211,8 @@ def _offers(
     late: Callable[[], bool],
     effort: Effort,
 ) -> Iterator[Candidate]:
-    choosable = (
-        [_choosable(network, target) for network in networks if not late()]
-        if len(target.cores) > 1
-        else []
-    )
-    if late():
-        return
+    several = len(target.cores) > 1
+    choosable = [_choosable(network, target) for network in networks] if several else []
     others: Sequence[Sequence[Cut]] = []
     if choosable:
         choice = CutChoice(choosable, target, mini_batches, effort)
