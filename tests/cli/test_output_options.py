@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 from tests.support.command_line import printed, ran, refused, run
+from tests.support.needs import FIXTURES
 
 from loadmaster.cli.main import app
 
@@ -187,9 +188,8 @@ def test_two_plans_are_compared(folder):
 
 def test_no_command_writes_over_its_input(tmp_path):
     """By its name, by another path, or by a link; an old output is replaced as ever."""
-    fixtures = Path(__file__).parents[2] / "fixtures"
     model = tmp_path / "net.tflite"
-    model.write_bytes((fixtures / "wake-words.tflite").read_bytes())
+    model.write_bytes((FIXTURES / "wake-words.tflite").read_bytes())
     before = model.read_bytes()
     (tmp_path / "link.tflite").hardlink_to(model)
     (tmp_path / "soft.tflite").symlink_to(model)

@@ -14,12 +14,7 @@ from tests.support.sequences import even, holds, random_sequence, training
 
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.decisions import fast_bytes
-from loadmaster.placement.sequence import (
-    CopyLink,
-    KernelSequence,
-    StoredKind,
-    StoredTensor,
-)
+from loadmaster.placement.sequence import CopyLink, KernelSequence, StoredKind, StoredTensor
 from loadmaster.placement.strategies.memory_mode import _Cache, first_fit_addresses
 from loadmaster.placement.strategies.registry import baseline, baseline_names
 from loadmaster.placement.timing import time_moves

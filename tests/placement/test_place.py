@@ -21,10 +21,7 @@ from loadmaster.placement.autotm.engine import PlacementSolution, place_by_progr
 from loadmaster.placement.decisions import all_slow
 from loadmaster.placement.packed import blocks_of
 from loadmaster.placement.place import _SHORT, _Placer, place
-from loadmaster.placement.sequence import (
-    CopyLink,
-    least_bytes,
-)
+from loadmaster.placement.sequence import CopyLink, least_bytes
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
 from loadmaster.placement.verify import broken_placement_rules
 from loadmaster.report.placement import placement_page

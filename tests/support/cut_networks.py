@@ -1,8 +1,6 @@
 """Small convolutional networks as an ONNX file would hold them: with windows, so that they can be
 cut."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from tests.support.efforts import TEST
@@ -12,19 +10,11 @@ from tests.support.onnx_builder import int8_graph
 import loadmaster as lm
 
 
-def convolutions(
-    name="cut",
-    *,
-    rows=12,
-    channels=8,
-    strides=(1, 2),
-    skip=True,
-    pad=1,
-):
+def convolutions(name="cut", *, rows=12, channels=8, strides=(1, 2), skip=True, pad=1):
     """A chain of 3 x 3 convolutions of the given strides with rectifiers; ``skip`` adds the last
     result to that of one more."""
-    nodes: list[str] = []
-    weights: dict[str, tuple[int, ...]] = {}
+    nodes = []
+    weights = {}
 
     def conv(source, target, stride):
         weights[f"w_{target}"] = channels, channels, 3, 3

@@ -1,9 +1,6 @@
 """Plans for reports to draw."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 from tests.support.efforts import TEST
 from tests.support.networks import residual_chain
@@ -41,7 +38,7 @@ def empty(plan):
         latency={},
     )
     parts = ("networks", "mini_batches", "tensors", "jobs", "allocations", "transfers", "notes")
-    records: dict[str, Any] = dict.fromkeys(parts, ())
+    records = dict.fromkeys(parts, ())
     return replace(plan, metrics=metrics, links=dict.fromkeys(plan.links, ()), **records)
 
 
@@ -50,7 +47,7 @@ def rename(plan, network, tensor):
     old_network, old_tensor = plan.networks[0].name, plan.tensors[0].name
 
     def named(item):
-        changes: dict[str, Any] = {}
+        changes = {}
         if getattr(item, "network", None) == old_network:
             changes["network"] = network
         if getattr(item, "name", None) in (old_network, old_tensor):
@@ -64,7 +61,7 @@ def rename(plan, network, tensor):
             }
         return replace(item, **changes)
 
-    parts: dict[str, Any] = {
+    parts = {
         f: tuple(map(named, getattr(plan, f)))
         for f in ("networks", "mini_batches", "tensors", "jobs", "allocations", "transfers")
     }

@@ -5,12 +5,8 @@
 copied there and back; ``long_plan`` is as long as one likes.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import Any
 
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import (
@@ -30,9 +26,6 @@ from loadmaster.planning.plan_records import (
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.workloads.job import MiniBatch, NetworkInfo, OperatorInfo
 
-Reads = Iterable[tuple[str, str, int]]
-Operators = dict[str, tuple[tuple[Any, ...], ...]]
-
 
 def us(microseconds):
     """Seconds, as the nearest float to whole picoseconds."""
@@ -50,20 +43,11 @@ def tensor(name, size, producer="", kind="activation", is_output=False):
     return PlannedTensor(*own, *place)
 
 
-def job(
-    name,
-    core,
-    start,
-    end,
-    reads,
-    writes,
-    after=(),
-    **more,
-):
+def job(name, core, start, end, reads, writes, after=(), **more):
     """A job called ``network/operator@mini-batch``: a thousand multiply-accumulates, two
     microseconds of arithmetic, one nanojoule."""
     network, rest = name.split("/")
-    fields: dict[str, Any] = {
+    fields = {
         "mini_batch": int(rest.split("@")[1]),
         "tile": 0,
         "tiles": 1,
@@ -105,16 +89,7 @@ def operands(text):
     return tuple(PlannedOperand(name, memory, int(size)) for name, memory, size in rows)
 
 
-def copy(
-    name,
-    tensor,
-    source,
-    destination,
-    size,
-    start,
-    end,
-    after,
-):
+def copy(name, tensor, source, destination, size, start, end, after):
     return PlannedTransfer(
         tensor, source, destination, size, us(start), us(end), name=name, after=after
     )
@@ -205,7 +180,7 @@ def energies(plan, makespan):
 
 def batches(plan):
     """What becomes of the mini-batches that have jobs, in the order of the jobs."""
-    ends: dict[tuple[str, int], float] = {}
+    ends = {}
     for j in plan.jobs:
         ends[j.network, j.mini_batch] = max(j.end, ends.get((j.network, j.mini_batch), 0.0))
     tensors = {x.name: x for x in plan.tensors}
@@ -246,7 +221,7 @@ def curve(memory, transfers):
     here = [t for t in transfers if memory.name in (t.source, t.destination)]
     moments = sorted({t.start for t in here} | {t.end for t in here})
     number = {moment: i for i, moment in enumerate(moments)}
-    active: list[list[PlannedTransfer]] = [[] for _ in moments]
+    active = [[] for _ in moments]
     for t in here:
         for i in range(number[t.start], number[t.end]):
             active[i].append(t)
@@ -271,14 +246,7 @@ def curve(memory, transfers):
     return tuple(segments)
 
 
-def network(
-    name,
-    mini_batches,
-    macs,
-    operators,
-    outputs,
-    inputs=("x",),
-):
+def network(name, mini_batches, macs, operators, outputs, inputs=("x",)):
     infos = tuple(OperatorInfo(operator, *flow) for operator, flow in operators.items())
     return NetworkInfo(
         name,
@@ -302,7 +270,7 @@ def unfinished(target, **records):
         c.name: 884e-15 if c.buffer else 0.0 for c in target.cores
     }
     for_what = Objective("throughput", "", 0.0, 0.0)
-    empty: dict[str, Any] = {
+    empty = {
         "links": {},
         "metrics": nothing,
         "objective": for_what,
@@ -532,9 +500,7 @@ def long_plan(length, extra_reads=0):
             (t.bytes - extra_reads, *[1] * extra_reads) if t.source == "scratchpad" else (t.bytes,)
         )
     ]
-    operators: Operators = {
-        f"op{i}": ((f"t{i - 1}" if i else "in",), (f"t{i}",)) for i in range(length)
-    }
+    operators = {f"op{i}": ((f"t{i - 1}" if i else "in",), (f"t{i}",)) for i in range(length)}
     return finished(
         replace(
             plan,

@@ -1,7 +1,5 @@
 """What planning makes of a network before it decides anything."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from loadmaster.cost.analytical.energy import EnergyModel, energy_rates

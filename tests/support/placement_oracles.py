@@ -6,9 +6,7 @@ import math
 from hypothesis import strategies as st
 from tests.support.sequences import random_sequence
 
-from loadmaster.placement.sequence import (
-    StoredKind,
-)
+from loadmaster.placement.sequence import StoredKind
 
 GONE, DIRTY, CLEAN, SLOW = range(4)
 """Where a tensor's bytes are: nowhere, only in the fast memory, in both, only in the slow one."""

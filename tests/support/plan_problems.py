@@ -1,11 +1,8 @@
 """Random problems for the planner: networks of several kinds, machines with any figures, any
 options."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from tests.support import random_networks as layers
@@ -40,7 +37,7 @@ def problem(seed):
     target = (
         staged_machine(rng.choice([1500, 20_000, 10**6])) if rng.random() < 0.1 else _machine(rng)
     )
-    options: dict[str, Any] = {
+    options = {
         "mini_batches": rng.choice([1, 1, 2, 3]),
         "seed": rng.randrange(5),
         "effort": rng.choice([SEPARATE, TEST, TEST]),

@@ -10,7 +10,7 @@ from tests.support.random_networks import Builder
 
 from loadmaster.workloads.lowering.grid import WHOLE
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cuts
 
 
 def copying(cores=2, scratchpad=64 * 1024):
@@ -72,7 +72,7 @@ def product(rows, terms, columns):
 def in_chains(graph, generator):
     """Operators that sum in chains of pieces, of all of their result or of parts of it; now and
     then in parts alone."""
-    cuts = list[Cut]()
+    cuts = []
     for form in parts_of(graph, sums=True).forms:
         if form is None:
             cuts.append(WHOLE)

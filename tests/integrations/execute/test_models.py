@@ -3,13 +3,13 @@
 import importlib.util
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from tests.support.command_line import run
 from tests.support.efforts import SEPARATE
+from tests.support.needs import FIXTURES
 from tests.support.networks import npu, residual_chain
 from tests.support.onnx_builder import constant, model, node, save
 
@@ -19,7 +19,6 @@ from loadmaster.integrations.execute.run import run_plan
 
 pytestmark = pytest.mark.slow
 
-FIXTURES = Path(__file__).parents[3] / "fixtures"
 ONNX_RUNTIME = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="needs onnxruntime"
 )

@@ -3,16 +3,14 @@
 import re
 
 import pytest
+import torch
+from tests.support.compiled import model_of, same, with_plan
+from torch import nn
 
 import loadmaster as lm
-
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import model_of, same, with_plan  # noqa: E402
-from torch import nn  # noqa: E402
-
-from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
+from loadmaster.core.errors import BudgetError, LoadmasterError
+from loadmaster.integrations.torch_compile.backend import loadmaster
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 
 
 class Returned(torch.autograd.Function):

@@ -4,28 +4,21 @@ takes little memory."""
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.blocks import in_blocks, whole
+from tests.support.compiled import Tied, same, with_plan, without_plan
 from tests.support.fuzzing import fuzz
+from torch.fx.experimental.proxy_tensor import make_fx
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.blocks import in_blocks, whole  # noqa: E402
-from tests.support.compiled import Tied, same, with_plan, without_plan  # noqa: E402
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-
-from loadmaster.integrations.torch_compile import blocks  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    model_of,
-)
-from loadmaster.integrations.torch_compile.blocks import BlockCall  # noqa: E402
-from loadmaster.integrations.torch_compile.captured import View, capture  # noqa: E402
-from loadmaster.integrations.torch_compile.cpu_memory import (  # noqa: E402
-    PAGE,
-    SlowFile,
-    pages,
-)
-from loadmaster.integrations.torch_compile.cuts import SUM  # noqa: E402
-from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, parts  # noqa: E402
+from loadmaster.integrations.torch_compile import blocks
+from loadmaster.integrations.torch_compile.backend import model_of
+from loadmaster.integrations.torch_compile.blocks import BlockCall
+from loadmaster.integrations.torch_compile.captured import View, capture
+from loadmaster.integrations.torch_compile.cpu_memory import PAGE, SlowFile, pages
+from loadmaster.integrations.torch_compile.cuts import SUM
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, parts
 
 aten = torch.ops.aten
 CLOSE = 1e-5
@@ -189,7 +182,7 @@ VOCABULARY, STEP_BUDGET = 60_000, 14_000 << 10
 """Matrix libraries have buffers of their own, up to 9 MiB of them on some processors."""
 
 
-def trained(budget, tokens, adam, steps=3):
+def trained(budget, tokens, adam):
     """Gradients, or parameters and optimizer state, after some steps, the losses, and the model."""
     torch.manual_seed(0)
     module, unmoved = Tied(1, classes=VOCABULARY, width=64, inner=64), budget is None
@@ -197,7 +190,7 @@ def trained(budget, tokens, adam, steps=3):
     options = {"optimizer": optimizer} if adam else {}
     call = without_plan(module) if unmoved else with_plan(module, budget, refine_after=2, **options)
     losses = []
-    for _ in range(steps):
+    for _ in range(3):
         optimizer.zero_grad()
         loss = call(tokens)
         loss.backward()

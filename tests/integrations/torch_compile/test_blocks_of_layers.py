@@ -4,18 +4,15 @@ tensors, along whichever dimension."""
 from functools import partial
 
 import pytest
+import torch
+from tests.support.blocks import in_blocks, whole
+from tests.support.compiled import with_plan
+from tests.support.onnx_builder import sizes
+from torch import nn, randn
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.blocks import in_blocks, whole  # noqa: E402
-from tests.support.compiled import with_plan  # noqa: E402
-from tests.support.onnx_builder import sizes  # noqa: E402
-from torch import nn, randn  # noqa: E402
-
-from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    model_of,
-)
-from loadmaster.integrations.torch_compile.blocks import BlockCall  # noqa: E402
-from loadmaster.integrations.torch_compile.cuts import SUM  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import model_of
+from loadmaster.integrations.torch_compile.blocks import BlockCall
+from loadmaster.integrations.torch_compile.cuts import SUM
 
 aten = torch.ops.aten
 CLOSE = 1e-5
@@ -228,10 +225,10 @@ class Images(nn.Module):
         return self.last(torch.cat([skip, below], 1)).square().mean()
 
 
-def _trained(budget, images, steps=3):
+def _trained(budget, images):
     module = Images()
     call = module if budget is None else with_plan(module, budget, refine_after=2)
-    for _ in range(steps):
+    for _ in range(3):
         module.zero_grad()
         loss = call(images)
         loss.backward()

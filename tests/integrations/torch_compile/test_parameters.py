@@ -5,9 +5,8 @@ import contextlib
 import copy
 
 import pytest
-
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import (  # noqa: E402
+import torch
+from tests.support.compiled import (
     Tied,
     model_of,
     models_of,
@@ -17,12 +16,12 @@ from tests.support.compiled import (  # noqa: E402
     with_plan,
     without_plan,
 )
-from torch import nn  # noqa: E402
+from torch import nn
 
-from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.compiled_model import Settings  # noqa: E402
+from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError
+from loadmaster.integrations.torch_compile.backend import loadmaster
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
+from loadmaster.integrations.torch_compile.compiled_model import Settings
 
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),

@@ -2,19 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
+from tests.support.compiled import with_plan
+from torch import nn
 
-torch = pytest.importorskip("torch", reason="the runtime needs torch", exc_type=ImportError)
-from tests.support.compiled import with_plan  # noqa: E402
-from torch import nn  # noqa: E402
-
-from loadmaster.integrations.torch_compile import placing  # noqa: E402
-from loadmaster.integrations.torch_compile.placing import (  # noqa: E402
-    Problem,
-    Search,
-    place_for_runtime,
-)
-from loadmaster.placement.decisions import Mode  # noqa: E402
-from loadmaster.placement.sequence import (  # noqa: E402
+from loadmaster.integrations.torch_compile import placing
+from loadmaster.integrations.torch_compile.placing import Problem, Search, place_for_runtime
+from loadmaster.placement.decisions import Mode
+from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
     Kernel,

@@ -4,13 +4,12 @@ own."""
 import copy
 
 import pytest
+import torch
+from tests.support.compiled import with_plan
+from torch import nn
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import with_plan  # noqa: E402
-from torch import nn  # noqa: E402
-
-from loadmaster.core.errors import LoadmasterError  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.core.errors import LoadmasterError
+from loadmaster.integrations.torch_compile.backend import loadmaster
 
 WIDTH = 192
 

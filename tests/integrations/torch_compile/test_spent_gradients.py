@@ -2,12 +2,11 @@
 it."""
 
 import pytest
+import torch
+from tests.support.compiled import with_plan
+from torch import nn
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import with_plan  # noqa: E402
-from torch import nn  # noqa: E402
-
-from loadmaster.core.errors import LoadmasterError  # noqa: E402
+from loadmaster.core.errors import LoadmasterError
 
 
 def made():
