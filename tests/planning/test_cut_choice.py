@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.planning.test_stacks import machine, network_of
 from tests.support.cut_networks import convolutions
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
 from loadmaster import _native
 from loadmaster.planning.cutting.choice import Choosable, CutChoice
-from loadmaster.planning.cutting.options import balanced_sizes, operator_options
+from loadmaster.planning.cutting.options import balanced_sizes, canonical_index, operator_options
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.grid import WHOLE, Grid
 from loadmaster.workloads.lowering.instantiate import lower
@@ -241,3 +242,11 @@ def test_native_code_refuses_options_that_are_not_there():
     for option in ([0], [0, 1], [0, -1]):
         with pytest.raises(ValueError, match="option"):
             problem.makespan(np.array(option))
+
+
+# Operators that are alike.
+
+
+def test_operators_are_alike_if_nothing_but_names_differs():
+    network, _ = network_of(convolutions(strides=(1, 1, 1, 2), skip=False), machine(4000))
+    assert canonical_index(network.graph, network.fused, network.forms) == [0, 0, 0, 3]

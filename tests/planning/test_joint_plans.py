@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.planning.test_stacks import machine
+from tests.support.cut_networks import convolutions
 from tests.support.efforts import TEST
 from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
@@ -202,3 +204,30 @@ def test_only_what_is_kept_or_was_changed_before_is_changed():
     drawn = [streamed(move, (3,), kept, generator) for _ in range(200)]
     assert {t for some in drawn for t in some} == {2, 3, 5}
     assert () in drawn
+
+
+# What a search finds but cannot be packed is tried again with less of the fast memory.
+
+
+def test_the_search_goes_on_with_less_room_where_a_packing_leaves_something_out(monkeypatch):
+    """The packer is given a memory that is smaller than the search thinks, as gaps between buffers
+    make it."""
+    left_out = []
+
+    def in_less(*given, capacity, **options):
+        if options.get("whole"):
+            return pack(*given, capacity=capacity, **options)
+        found = pack(*given, capacity=capacity * 9 // 10, **options)
+        left_out.append(int((found.offsets < 0).sum()))
+        return found
+
+    monkeypatch.setattr(packing, "pack", in_less)
+    plan = lm.plan(
+        [convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))],
+        machine(24_000),
+        cut="none",
+        effort=TEST,
+    )
+    assert lm.verify(plan) == ()
+    assert left_out[0] > 0
+    assert left_out[-1] < left_out[0]

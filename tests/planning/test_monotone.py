@@ -25,11 +25,9 @@ FEW = {"effort": TEST}
 
 def machine(cores, scratchpad, bandwidth, clock):
     """All cores alike, so that fewer are the first of more."""
-    target = npu(cores + 1, scratchpad)
-    own = tuple(replace(core, clock=clock) for core in target.cores[:cores])
-    return replace(target, cores=own).with_memory(
-        0, read_bandwidth=bandwidth, write_bandwidth=bandwidth
-    )
+    target = npu(cores + 1, scratchpad, bandwidth=bandwidth)
+    own = (replace(core, clock=clock) for core in target.cores[:cores])
+    return replace(target, cores=tuple(own))
 
 
 def test_plans_that_know_the_one_of_a_smaller_machine_are_not_slower():

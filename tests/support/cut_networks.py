@@ -41,8 +41,7 @@ def cut_network():
 @cache
 def cut_plan(mini_batches=1):
     """A plan on two cores in which operators run in pieces."""
-    machine = npu(2, 40_000)
-    machine = machine.with_memory(0, read_bandwidth=2e10, write_bandwidth=2e10)
+    machine = npu(2, 40_000, bandwidth=2e10)
     plan = lm.plan([cut_network()], machine, mini_batches=mini_batches, effort=TEST)
     assert any(job.ranges for job in plan.jobs), "else tests of pieces prove nothing"
     return plan

@@ -81,7 +81,7 @@ def residual_chain(blocks, name="chain", channels=16, size=14):
     return build.graph(last)
 
 
-def npu(cores=2, scratchpad=64 * 1024, buffer=16 * 1024, copies=True):
+def npu(cores=2, scratchpad=64 * 1024, buffer=16 * 1024, copies=True, bandwidth=1e9):
     """Weight-stationary cores and a row-stationary one, with or without a scratchpad and an engine
     that copies to it."""
     styles = [Style.WEIGHT_STATIONARY] * (cores - 1) + [Style.ROW_STATIONARY]
@@ -90,7 +90,7 @@ def npu(cores=2, scratchpad=64 * 1024, buffer=16 * 1024, copies=True):
     )
     fast = Memory("scratchpad", scratchpad, 8e9, 8e9) if scratchpad else None
     engine = CopyEngine((8e9, 8e9), (8e9, 8e9)) if fast and copies else None
-    dram = Memory("dram", 2**24, 1e9, 1e9)
+    dram = Memory("dram", 2**24, bandwidth, bandwidth)
     return Target("npu", "for tests", own, (dram, fast) if fast else (dram,), engine)
 
 

@@ -3,9 +3,8 @@
 from functools import cache
 
 import numpy as np
-from tests.support.lowered import parts_of
+from tests.support.lowered import parts_of, planned
 from tests.support.networks import npu
-from tests.support.plan_of_jobs import planned
 from tests.support.random_networks import Builder
 
 from loadmaster.workloads.lowering.grid import WHOLE
