@@ -163,6 +163,21 @@ def sequences(kernels=5, tensors=4):
     return st.builds(random_sequence, st.integers(0, 10**9), **sizes, hard=st.just(True))
 
 
+def placed_between(sequence, limits, mode, best):
+    """Whether a placement is found, which must lie between its bound and the best one."""
+    try:
+        found = place_by_program(sequence, limits, mode)
+    except CapacityError:
+        return False
+    placed = found.division.sequence if found.division else sequence
+    assert list(broken_division_rules(found.division)) == []
+    seconds = replayed(placed, found.placement, mode, limits).total
+    assert found.seconds == pytest.approx(seconds, rel=1e-12, abs=1e-12)
+    assert found.lower_bound <= best * (1 + 1e-12)
+    assert seconds >= best - 1e-9
+    return True
+
+
 @fuzz(150)
 @given(
     sequences(),
@@ -173,15 +188,8 @@ def sequences(kernels=5, tensors=4):
 def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode):
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
     best = optimum(sequence, limits, mode is Mode.SYNC)
-    try:
-        found = place_by_program(sequence, limits, mode)
-    except CapacityError:
+    if not placed_between(sequence, limits, mode, best):
         assert best == math.inf
-        return
-    seconds = replayed(sequence, found.placement, mode, limits).total
-    assert found.seconds == pytest.approx(seconds, rel=1e-12, abs=1e-12)
-    assert found.lower_bound <= best * (1 + 1e-12)
-    assert seconds >= best - 1e-9
 
 
 @pytest.mark.parametrize("needed", [0, 1])
@@ -305,16 +313,7 @@ def test_small_placements_in_pieces_lie_between_bound_and_the_best_of_all_divisi
     sequence = replace(sequence, page=2)
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
     best = optimum(every_page_alone(sequence).sequence, limits, mode is Mode.SYNC)
-    try:
-        found = place_by_program(sequence, limits, mode)
-    except CapacityError:
-        return
-    placed = found.division.sequence if found.division else sequence
-    assert list(broken_division_rules(found.division)) == []
-    seconds = replayed(placed, found.placement, mode, limits).total
-    assert found.seconds == pytest.approx(seconds, rel=1e-12, abs=1e-12)
-    assert found.lower_bound <= best * (1 + 1e-12)
-    assert seconds >= best - 1e-9
+    placed_between(sequence, limits, mode, best)
 
 
 def one_operand(measured=None):

@@ -29,8 +29,8 @@ from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork, plain_cuts
 
 
-def machine(scratchpad):
-    return npu(2, scratchpad, bandwidth=1e8)
+def machine(scratchpad, buffer=16 * 1024):
+    return npu(2, scratchpad, buffer, bandwidth=1e8)
 
 
 def network_of(graph, target):
@@ -158,8 +158,7 @@ def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them():
 
 
 def test_what_exceeds_a_buffer_crosses_its_port_as_often_as_the_cost_model_says():
-    target = machine(100_000)
-    target = replace(target, cores=tuple(replace(core, buffer=2_000) for core in target.cores))
+    target = machine(100_000, 2_000)
     graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
     network, _ = network_of(graph, target)
     costs, workload = way_costs(network, target)[0], lower([graph], target)
@@ -175,8 +174,7 @@ def test_what_exceeds_a_buffer_crosses_its_port_as_often_as_the_cost_model_says(
 def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_bands():
     """Its input would come in for every part of the channels, or its weights for every band: parts
     and bands together move less."""
-    target = machine(16_000)
-    target = replace(target, cores=tuple(replace(core, buffer=2_000) for core in target.cores))
+    target = machine(16_000, 2_000)
     graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
     network, plain = network_of(graph, target)
     stacks = StackModel(network, target, plain).best([16_000])[0].stacks

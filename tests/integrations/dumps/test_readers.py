@@ -194,7 +194,6 @@ def test_sizes_of_iree_that_are_not_static_are_refused_by_name(tmp_path):
 
 
 def test_tensors_of_onnx_runtime_end_with_their_last_reader():
-    pytest.importorskip("onnx")
     (arena,) = read("onnxruntime", REAL["onnxruntime"])
     assert arena.offsets is None
     spans = {name: (first, last) for name, first, last, _ in lifetimes(arena)}
@@ -393,7 +392,6 @@ def test_a_value_of_xla_without_a_live_range_and_a_missing_file_are_refused(tmp_
 
 
 def test_a_profile_of_one_run_and_one_of_another_model_are_refused(tmp_path):
-    pytest.importorskip("onnx")
     path = dump_of("onnxruntime", tmp_path)
     text = path.read_text()
     path.write_text(text.replace('"model_run"', '"model_walk"'))
@@ -440,8 +438,6 @@ def damaged(data, rng):
 @pytest.mark.parametrize("planner", ALL)
 def test_damaged_dumps_are_read_or_refused_in_one_line(planner, tmp_path):
     """What is read can be compared, and what is claimed of it has passed the checker."""
-    if planner == "onnxruntime":
-        pytest.importorskip("onnx")
     path = dump_of(planner, tmp_path)
     data, refused = path.read_bytes(), 0
     for seed in range(150):
