@@ -1,14 +1,22 @@
 """Every strategy against brute force and against each other: valid, and optimal or infeasible only
 where that is true."""
 
-import importlib.util
 from itertools import combinations
 
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import buffers_of, clash, crowd, lived, lowest_peak, orderly, records
+from tests.support.problems import (
+    buffers_of,
+    clash,
+    crowd,
+    lived,
+    lowest_peak,
+    orderly,
+    records,
+    rivals,
+)
 
 import loadmaster as lm
 from loadmaster.allocation.native import lower_bound, packing_problem
@@ -17,9 +25,6 @@ from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError
 
-rivals = pytest.mark.skipif(
-    importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed"
-)
 EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in STRATEGIES.names]
 plain = st.lists(
     st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=10

@@ -1,6 +1,5 @@
 """Every combination of demands: honoured, checked, and optimal as brute force says."""
 
-import importlib.util
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from tests.support.problems import (
     orderly,
     records,
     rectangles,
+    rivals,
 )
 
 import loadmaster as lm
@@ -192,11 +192,6 @@ def test_thousands_of_conflicting_buffers_are_packed():
 
 
 # An independent solver, and hostile files.
-
-
-rivals = pytest.mark.skipif(
-    importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed"
-)
 
 
 @rivals

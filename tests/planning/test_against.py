@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions, cut_network, cut_plan
-from tests.support.efforts import SEPARATE, TEST
+from tests.support.efforts import SEPARATE
 from tests.support.hand_plan import finished
 from tests.support.needs import FIXTURES
 from tests.support.networks import GraphBuilder, npu, staged_machine
@@ -689,10 +689,12 @@ def planned(kind):
     """A small plan: of two networks with several mini-batches, of operators in pieces, of a
     machine that copies operands."""
     if kind == "copies":
-        return lm.plan([network("a", 8)], staged_machine(12_000), mini_batches=2, effort=TEST)
+        return lm.plan([network("a", 8)], staged_machine(12_000), mini_batches=2, effort="test")
     if kind == "pieces":
         return cut_plan(2)
-    return lm.plan([network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, effort=TEST)
+    return lm.plan(
+        [network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, effort="test"
+    )
 
 
 def with_records(plan, part, change):

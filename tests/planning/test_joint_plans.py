@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tests.planning.test_stacks import machine
 from tests.support.cut_networks import convolutions
-from tests.support.efforts import TEST
 from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 
@@ -154,7 +153,7 @@ def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every
     monkeypatch.setattr(packing, "pack", clumsy)
     for scratchpad in (3_000, 12_000):
         plan = lm.plan(
-            [residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", effort=TEST
+            [residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", effort="test"
         )
         assert lm.verify(plan) == ()
     assert sum(evicted) > 10
@@ -220,7 +219,7 @@ def test_the_search_goes_on_with_less_room_where_a_packing_leaves_something_out(
         [convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))],
         machine(24_000),
         cut="none",
-        effort=TEST,
+        effort="test",
     )
     assert lm.verify(plan) == ()
     assert left_out[0] > 0

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from tests.planning.test_sweep import Here
 from tests.support.cut_networks import convolutions
-from tests.support.efforts import TEST
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
@@ -20,7 +19,7 @@ from loadmaster.targets.hardware import Memory
 
 pytestmark = pytest.mark.slow
 
-FEW = {"effort": TEST}
+FEW = {"effort": "test"}
 
 
 def machine(cores, scratchpad, bandwidth, clock):

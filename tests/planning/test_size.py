@@ -6,7 +6,6 @@ import signal
 import pytest
 from tests.planning.test_sweep import Here
 from tests.support.cut_networks import convolutions
-from tests.support.efforts import TEST
 from tests.support.networks import GraphBuilder, residual_chain
 
 import loadmaster as lm
@@ -22,7 +21,7 @@ from loadmaster.workloads.graph import TensorKind
 pytestmark = pytest.mark.slow
 
 TARGET = lm.target("edge-npu")
-FEW = {"effort": TEST}
+FEW = {"effort": "test"}
 
 
 def elementwise_chain():

@@ -3,7 +3,6 @@ cut."""
 
 from functools import cache
 
-from tests.support.efforts import TEST
 from tests.support.networks import npu
 from tests.support.onnx_builder import int8_graph
 
@@ -42,6 +41,6 @@ def cut_network():
 def cut_plan(mini_batches=1):
     """A plan on two cores in which operators run in pieces."""
     machine = npu(2, 40_000, bandwidth=2e10)
-    plan = lm.plan([cut_network()], machine, mini_batches=mini_batches, effort=TEST)
+    plan = lm.plan([cut_network()], machine, mini_batches=mini_batches, effort="test")
     assert any(job.ranges for job in plan.jobs), "else tests of pieces prove nothing"
     return plan

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from tests.support.efforts import TEST
 from tests.support.networks import residual_chain
 
 import loadmaster as lm
@@ -16,7 +15,7 @@ def drawn_plan(blocks=None, mini_batches=2, notes=()):
     one has an operator that is not understood."""
     graphs = [residual_chain(count, name, 48) for name, count in (blocks or BLOCKS).items()]
     machine = lm.target("edge-npu", ["scratchpad.capacity=64KiB", "dram.bandwidth=2 GB/s"])
-    plan = lm.plan(graphs, machine, mini_batches=mini_batches, effort=TEST, cut="none", seed=7)
+    plan = lm.plan(graphs, machine, mini_batches=mini_batches, effort="test", cut="none", seed=7)
     last = replace(plan.networks[-1], unknown=("GridSample",))
     return replace(plan, networks=(*plan.networks[:-1], last), notes=notes, search=())
 

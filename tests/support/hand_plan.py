@@ -43,6 +43,22 @@ def tensor(name, size, producer="", kind="activation", is_output=False):
     return PlannedTensor(*own, *place)
 
 
+def rows_of(table):
+    """The words of every line."""
+    return map(str.split, table.strip().splitlines())
+
+
+def tensors_of(table):
+    """A line for each: tensor, bytes, its kind or the job that makes it, and whether it is an
+    output."""
+    return tuple(
+        tensor(name, int(size), "", origin)
+        if origin in ("input", "weight")
+        else tensor(name, int(size), origin, is_output=bool(output))
+        for name, size, origin, *output in rows_of(table)
+    )
+
+
 def job(name, core, start, end, reads, writes, after=(), **more):
     """A job called ``network/operator@mini-batch``: a thousand multiply-accumulates, two
     microseconds of arithmetic, one nanojoule."""
@@ -79,8 +95,9 @@ def place(name, memory, offset, size, start, end):
 
 def places(table):
     """A line for each: tensor, memory, offset, bytes, start and end."""
-    rows = [line.split() for line in table.strip().splitlines()]
-    return tuple(place(name, memory, *map(int, numbers)) for name, memory, *numbers in rows)
+    return tuple(
+        place(name, memory, *map(int, numbers)) for name, memory, *numbers in rows_of(table)
+    )
 
 
 def operands(text):
@@ -353,18 +370,18 @@ def shared_plan():
             "net/fc@1", "b", 30, 40, "net/h@1:scratchpad:4096", "net/y@1:dram:512", ("net/conv@1",)
         ),
     )
-    tensors = (
-        tensor("net/x@0", 2048, kind="input"),
-        tensor("net/x@1", 2048, kind="input"),
-        tensor("net/w", 1024, kind="weight"),
-        tensor("net/h@0", 4096, "net/conv@0"),
-        tensor("net/h@1", 4096, "net/conv@1"),
-        tensor("net/y@0", 512, "net/fc@0", is_output=True),
-        tensor("net/y@1", 512, "net/fc@1", is_output=True),
-        tensor("aux/x", 2000, kind="input"),
-        tensor("aux/y#0", 500, "aux/pool#0@0", is_output=True),
-        tensor("aux/y#1", 500, "aux/pool#1@0", is_output=True),
-    )
+    tensors = tensors_of("""
+        net/x@0 2048 input
+        net/x@1 2048 input
+        net/w 1024 weight
+        net/h@0 4096 net/conv@0
+        net/h@1 4096 net/conv@1
+        net/y@0 512 net/fc@0 output
+        net/y@1 512 net/fc@1 output
+        aux/x 2000 input
+        aux/y#0 500 aux/pool#0@0 output
+        aux/y#1 500 aux/pool#1@0 output
+    """)
     allocations = (
         *places("""
         net/x@0 dram 0 2048 0 10
@@ -436,13 +453,13 @@ def copying_plan():
         copy("load h", "n/h", "host", "hbm", 1024, 30, 35, ("store h", "n/q@0")),
         copy("store z", "n/z", "hbm", "host", 1024, 45, 50, ("n/s@0",)),
     )
-    tensors = (
-        tensor("n/x", 1024, kind="input"),
-        tensor("n/w", 1024, kind="weight"),
-        tensor("n/h", 1024, "n/p@0"),
-        tensor("n/y", 1024, "n/q@0"),
-        tensor("n/z", 1024, "n/s@0", is_output=True),
-    )
+    tensors = tensors_of("""
+        n/x 1024 input
+        n/w 1024 weight
+        n/h 1024 n/p@0
+        n/y 1024 n/q@0
+        n/z 1024 n/s@0 output
+    """)
     allocations = places("""
         n/x host 0 1024 0 5
         n/w host 1024 1024 0 50

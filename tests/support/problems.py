@@ -1,16 +1,22 @@
 """Random problems whose optimum often exceeds the load bound, and a brute force to compare
 with."""
 
+import importlib.util
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 import loadmaster as lm
 from loadmaster.allocation.problem import Gap
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
+
+rivals = pytest.mark.skipif(
+    importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed"
+)
 
 
 def attempt(call, *given, **options):
