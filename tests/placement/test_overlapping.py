@@ -101,6 +101,18 @@ def placements(sequence, seed):
     ]
 
 
+def drawn(tensors, kernels, least, **more):
+    """Sequences of up to so many tensors and kernels, and shares of their peak from the least on."""
+    return given(
+        seed=st.integers(0, 10**9),
+        tensors=st.integers(1, tensors),
+        kernels=st.integers(1, kernels),
+        in_place=st.booleans(),
+        share=st.floats(least, 1.0),
+        **more,
+    )
+
+
 def within(share, seed, kernels, tensors, in_place):
     """A sequence, and a share of its peak for every kernel."""
     sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
@@ -108,13 +120,7 @@ def within(share, seed, kernels, tensors, in_place):
 
 
 @fuzz(12)
-@given(
-    seed=st.integers(0, 10**9),
-    tensors=st.integers(1, 2),
-    kernels=st.integers(1, 3),
-    in_place=st.booleans(),
-    share=st.floats(0.3, 1.0),
-)
+@drawn(2, 3, 0.3)
 def test_no_placement_comes_below_the_bound(seed, tensors, kernels, in_place, share):
     sequence, limits = within(share, seed, kernels, tensors, in_place)
     try:
@@ -151,13 +157,7 @@ def bounds_of(sequence, limits, seed):
 # A copy back must wait for the copy out of an earlier gap too.
 @example(seed=191, tensors=8, kernels=8, in_place=True, share=1.0)
 @fuzz(40)
-@given(
-    seed=st.integers(0, 10**9),
-    tensors=st.integers(1, 8),
-    kernels=st.integers(1, 12),
-    in_place=st.booleans(),
-    share=st.floats(0.2, 1.0),
-)
+@drawn(8, 12, 0.2)
 def test_placements_are_valid(seed, tensors, kernels, in_place, share):
     sequence, limits = within(share, seed, kernels, tensors, in_place)
     try:
@@ -249,14 +249,7 @@ def test_intervals_are_those_in_which_too_little_is_copied_and_the_worst_comes_f
 # The solver finds no optimum once a row for an interval is added.
 @example(seed=6, tensors=6, kernels=10, in_place=True, share=0.7984208462246241, refused=2)
 @fuzz(150)
-@given(
-    seed=st.integers(0, 10**9),
-    tensors=st.integers(1, 12),
-    kernels=st.integers(1, 16),
-    in_place=st.booleans(),
-    share=st.floats(0.2, 1.0),
-    refused=st.integers(0, 2),
-)
+@drawn(12, 16, 0.2, refused=st.integers(0, 2))
 def test_placements_at_addresses_hold(seed, tensors, kernels, in_place, share, refused):
     sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
     fast = int(sequence.peak_bytes * share)

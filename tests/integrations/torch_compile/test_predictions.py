@@ -161,20 +161,14 @@ def test_small_tensors_stay(mode):
 
 
 PAGE, LAYERS, WIDTH = 4096, 8, 256
-
-
 SIZE = 64 * PAGE
-
-
-def four_tensors():
-    uses = [(t, t, True) for t in range(4)] + [(4 + t // 2, t, False) for t in range(4)]
-    order = replace(sequence([1.0] * 6, [SIZE] * 4, uses), alignment=PAGE)
-    return Problem(order, (0, 1, 2, 3), np.zeros(6, dtype=np.int64))
 
 
 def test_limits_are_not_lowered_below_what_a_kernel_needs(monkeypatch):
     """Below it nothing can be placed, and a budget that suffices would be refused."""
-    seen, problem = [], four_tensors()
+    uses = [(t, t, True) for t in range(4)] + [(4 + t // 2, t, False) for t in range(4)]
+    order = replace(sequence([1.0] * 6, [SIZE] * 4, uses), alignment=PAGE)
+    problem, seen = Problem(order, (0, 1, 2, 3), np.zeros(6, dtype=np.int64)), []
 
     def never(problem, placement, ceilings):
         return None, ceilings + 2 * SIZE * (np.arange(len(ceilings)) == 4)
