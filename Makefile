@@ -68,7 +68,7 @@ SANITIZED := build/sanitized
 SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/allocation/test_telamalloc.py tests/allocation/test_fast_path.py \
     tests/allocation/test_packing_at_scale.py tests/allocation/test_demands.py tests/mapping tests/placement/test_between_kernels.py \
     tests/placement/test_overlapping.py tests/planning/test_joint_plans.py tests/planning/test_packing.py tests/planning/test_replay.py \
-    tests/planning/test_scheduling.py tests/test_native_border.py tests/test_twins.py
+    tests/test_native_border.py tests/test_twins.py
 sanitize: .venv/installed-dev
 	rm -rf $(SANITIZED)
 	$(PIP) --target $(SANITIZED) --no-deps --config-settings=build-dir=build/sanitize \

@@ -1,13 +1,10 @@
 """For all tests: no cache of the user's, no limits of time, and in CI no skip but those that a
 machine without a GPU may have."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re
 import signal
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -40,7 +37,7 @@ NIGHTLY = os.environ.get("LOADMASTER_NIGHTLY") == "1"
 
 
 def pytest_collection_modifyitems(config, items):
-    kept: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    kept = {True: [], False: []}
     for item in items:
         kept[(item.get_closest_marker("nightly") is not None) == NIGHTLY].append(item)
     items[:] = kept[True]
@@ -95,10 +92,10 @@ def forked_interpreter():
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Iterator[None]:
+def pytest_runtest_makereport():
     return without_skip((yield))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Iterator[None]:
+def pytest_make_collect_report():
     return without_skip((yield))

@@ -1,23 +1,30 @@
 """Every strategy against brute force and against each other: valid, and optimal or infeasible only
 where that is true."""
 
-import importlib.util
+from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.problems import buffers_of, crowd, lived, lowest_peak, orderly, records
+from tests.support.problems import (
+    buffers_of,
+    clash,
+    crowd,
+    lived,
+    lowest_peak,
+    orderly,
+    records,
+    rivals,
+)
 
 import loadmaster as lm
+from loadmaster.allocation.native import lower_bound, packing_problem
 from loadmaster.allocation.problem import EXHAUSTED, Load
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError
 
-rivals = pytest.mark.skipif(
-    importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed"
-)
 EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in STRATEGIES.names]
 plain = st.lists(
     st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=10
@@ -125,3 +132,50 @@ def test_aligned_buffers_that_fit_are_not_called_infeasible():
     ]
     assert lm.allocate(buffers, 22).status == "feasible"
     assert lm.allocate(buffers).peak == 22
+
+
+# Buffers with gaps of which each two are alive together at some instant.
+
+
+def three():
+    """Two at every instant, and each two at some."""
+    return [
+        lm.Buffer("a", 0, 2, 5),
+        lm.Buffer.during("b", [(0, 1), (2, 3)], 6),
+        lm.Buffer("c", 1, 3, 7),
+    ]
+
+
+def test_what_is_alive_two_by_two_is_the_proof():
+    answer = lm.allocate(three())
+    assert packing_problem(problem_of(three())).load_bound().bytes == 13
+    assert (answer.status, answer.peak, answer.certificate) == (
+        "optimal",
+        18,
+        Load(18, None, ("a", "b", "c")),
+    )
+
+
+def test_what_is_alive_two_by_two_is_the_reason():
+    reason = lm.allocate([*three(), lm.Buffer("other", 0, 3, 1)], 18).certificate
+    assert (reason.kind, reason.required, reason.excess, reason.instant) == (
+        "fragmentation",
+        19,
+        1,
+        None,
+    )
+    assert reason.irreducible
+    assert reason.buffers == ("a", "b", "c", "other")
+
+
+@given(records())
+@fuzz(40)
+def test_every_two_of_them_clash_at_one_address_and_no_packing_needs_less(buffers):
+    problem = problem_of(buffers)
+    by_load, bound = packing_problem(problem).load_bound(), lower_bound(problem)
+    assert by_load.bytes <= bound.bytes <= lowest_peak(buffers)
+    event(f"by pairs: {bound.instant is None}")
+    if bound.instant is None:
+        named = [buffer for buffer in buffers if buffer.id in bound.buffers]
+        assert sum(buffer.size for buffer in named) == bound.bytes > by_load.bytes
+        assert all(clash(one, 0, other, 0) for one, other in combinations(named, 2))

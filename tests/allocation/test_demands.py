@@ -1,6 +1,8 @@
 """What users may ask for beyond lifetimes: aliases, in-place pairs, reserved ranges, gaps,
 conflicts without a clock."""
 
+import itertools
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +13,9 @@ from tests.support.fuzzing import fuzz
 from tests.support.problems import buffers_of
 
 import loadmaster as lm
-from loadmaster.allocation.problem import Gap, Infeasibility, Load, conflicts_of_order
+from loadmaster.allocation.native import lower_bound
+from loadmaster.allocation.peaks import peaks
+from loadmaster.allocation.problem import Buffer, Gap, Infeasibility, Load, conflicts_of_order
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.errors import AllocationError
@@ -329,3 +333,96 @@ def test_a_proof_by_load_names_all_that_takes_the_bytes_and_nothing_else():
         ranges += held > 0
         groups += bool(aliases)
     assert min(ranges, groups) > 10
+
+
+# The fullest sets of buffers that are alive together.
+
+
+def test_peaks_are_the_maximal_sets_the_fullest_first():
+    for seed in range(200):
+        rng = random.Random(seed)
+        buffers = []
+        for number in range(rng.randint(1, 9)):
+            lower = rng.randint(0, 8)
+            upper = lower + rng.randint(1, 5)
+            buffers.append(Buffer(f"b{number}", lower, upper, rng.randint(1, 50)))
+        found = peaks(problem_of(buffers), np.arange(len(buffers)), 99)
+        alive = [
+            {number for number, each in enumerate(buffers) if each.lower <= at < each.upper}
+            for at in range(15)
+        ]
+        maximal = {frozenset(one) for one in alive if one and not any(one < two for two in alive)}
+        assert {frozenset(each.buffers) for each in found} == maximal
+        assert len(found) == len(maximal)
+        bytes_ = [sum(buffers[at].size for at in each.buffers) for each in found]
+        assert [each.bytes for each in found] == sorted(bytes_, reverse=True) == bytes_
+        sizes = [buffers[at].size for at in found[0].buffers]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+# In-place pairs by the hundred, as networks have them.
+
+
+def residual(blocks):
+    """Blocks of a residual network: three convolutions with normalisation and activation, and a sum
+    with what came in."""
+    born, dead, size, pairs = [0], [1], [96], []
+
+    def step(sources, bytes_, in_place):
+        now, result = len(born), len(born)
+        for source in sources:
+            dead[source] = now + 1
+        born.append(now)
+        dead.append(now + 1)
+        size.append(bytes_)
+        pairs.extend((source, result) for source in sources if in_place and size[source] == bytes_)
+        return result
+
+    kept = 0
+    for _ in range(blocks):
+        now = kept
+        for bytes_ in (24, 24, 96):
+            now = step([now], bytes_, False)
+            now = step([now], bytes_, True)
+            now = step([now], bytes_, True) if bytes_ == 24 else now
+        kept = step([step([now, kept], 96, True)], 96, True)
+    ended = [(one, other) for one, other in pairs if dead[one] == born[other] + 1]
+    return (born, dead, size), ended
+
+
+@pytest.mark.parametrize("blocks", [3, 60])
+def test_networks_with_hundreds_of_pairs_are_proven(blocks):
+    buffers, pairs = residual(blocks)
+    assert len(pairs) > (256 if blocks == 60 else 10)
+    answer = lm.allocate(buffers, in_place=pairs)
+    assert (answer.status, answer.peak) == ("optimal", 216)
+    assert lm.allocate(buffers).peak == 288
+    assert answer.certificate.bytes == 216
+
+
+def cheapest(members, near, size):
+    """By trying every partition."""
+    if not members:
+        return 0
+    first, rest = members[0], members[1:]
+    found = []
+    for count in range(len(rest) + 1):
+        for others in itertools.combinations(rest, count):
+            if all(b in near[a] for a, b in itertools.combinations((first, *others), 2)):
+                left = [buffer for buffer in rest if buffer not in others]
+                found.append(max(size[b] for b in (first, *others)) + cheapest(left, near, size))
+    return min(found)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.data())
+@fuzz(100)
+def test_the_fewest_bytes_of_buffers_that_may_share_are_those_of_the_best_partition(size, data):
+    count = len(size)
+    pairs = [pair for pair in itertools.combinations(range(count), 2) if data.draw(st.booleans())]
+    near = {i: {a + b - i for a, b in pairs if i in (a, b)} for i in range(count)}
+    best = cheapest(list(range(count)), near, size)
+    alike = ([0] * count, [1] * count, size)
+    bound = lower_bound(problem_of(alike, in_place=pairs)).bytes
+    assert bound == best
+    more = [(*pair, shift) for pair in pairs for shift in (0, 1)]
+    assert lower_bound(problem_of(alike, in_place=more)).bytes <= bound

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import printed, ran, refused, run
+from tests.support.needs import FIXTURES
 
 import loadmaster as lm
 from loadmaster.cli import clock
 from loadmaster.planning import planner
 from loadmaster.workloads.frontends import load
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 SQUEEZENET = "plan onnx:squeezenet --target edge-npu"
 QUICK = f"{SQUEEZENET} --precision int8 --cut none"
 FILES = ["plan.json", "report.html", "trace.pftrace"]

@@ -1,12 +1,12 @@
 """`loadmaster allocate` and `verify --buffers`: one JSON object, exit codes, whole files."""
 
 import json
-from pathlib import Path
 
 import pytest
 from tests.support.command_line import printed, ran, refused, run
+from tests.support.needs import FIXTURES
 
-PLANNERS = Path(__file__).parents[2] / "fixtures" / "planners"
+PLANNERS = FIXTURES / "planners"
 BUFFERS = "id,lower,upper,size\na,0,4,600\nb,2,6,300\nc,5,9,800\n"
 
 

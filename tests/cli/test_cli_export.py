@@ -5,17 +5,17 @@ import re
 import shutil
 import subprocess
 from functools import cache
-from pathlib import Path
 
 import pytest
 from tests.support.command_line import printed, ran, refused, run
+from tests.support.needs import FIXTURES
 
 from loadmaster.integrations.tflite import why
 from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.planned_file import planned_offsets
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
-MODEL = Path(__file__).parents[2] / "fixtures" / "wake-words.tflite"
+MODEL = FIXTURES / "wake-words.tflite"
 
 
 @pytest.mark.slow

@@ -1,10 +1,10 @@
 """`loadmaster map`: one JSON object, tables, files, and mistakes in one line."""
 
 import json
-from pathlib import Path
 
 import pytest
 from tests.support.command_line import printed, ran, refused, run
+from tests.support.needs import FIXTURES
 
 pytestmark = pytest.mark.slow
 
@@ -149,7 +149,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, words, folder):
 
 
 def test_operators_are_divided_if_that_is_asked_for(folder):
-    ncf = Path(__file__).parents[2] / "fixtures" / "ncf.onnx.gz"
+    ncf = FIXTURES / "ncf.onnx.gz"
     options = (
         "map",
         ncf,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import printed, refused, run
 from tests.support.hand_sequence import step
+from tests.support.needs import FIXTURES
 
 from loadmaster.placement.sequence_json import write_sequence
 
@@ -51,7 +52,7 @@ def test_mistakes_are_named_and_leave_nothing_behind(written, options, words):
 def test_a_step_from_a_file_is_costed_for_the_target(tmp_path):
     """The example of the documents: a file that any machine may cost, on a GPU, and on one with a
     slower bus."""
-    file = Path(__file__).parents[2] / "fixtures" / "resnet50-training.json.gz"
+    file = FIXTURES / "resnet50-training.json.gz"
 
     def times(options):
         answer = printed("place", file, "--fast 60% --strategy lru", options)

@@ -14,6 +14,7 @@ import pytest
 from tests.support.command_line import run
 from tests.support.efforts import SEPARATE
 from tests.support.json_schema import KEYWORDS, SCHEMAS, conforms, errors, parts
+from tests.support.needs import FIXTURES
 from tests.support.networks import npu, residual_chain
 from tests.support.onnx_builder import constant, model, save
 
@@ -22,7 +23,6 @@ import loadmaster.planning
 from loadmaster.planning.plan import plan_to_text
 
 ROOT = Path(__file__).parents[2]
-FIXTURES = ROOT / "fixtures"
 BUFFERS, DUMP, JOBS, MODEL = (
     FIXTURES / name
     for name in ("buffers.csv", "planners/branches.json", "jobs.csv", "wake-words.tflite")

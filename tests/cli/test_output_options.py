@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import typer
 from tests.support.command_line import printed, ran, refused, run
+from tests.support.needs import FIXTURES
+from tests.support.onnx_builder import model, save
 
 from loadmaster.cli.main import app
 
@@ -187,9 +189,8 @@ def test_two_plans_are_compared(folder):
 
 def test_no_command_writes_over_its_input(tmp_path):
     """By its name, by another path, or by a link; an old output is replaced as ever."""
-    fixtures = Path(__file__).parents[2] / "fixtures"
     model = tmp_path / "net.tflite"
-    model.write_bytes((fixtures / "wake-words.tflite").read_bytes())
+    model.write_bytes((FIXTURES / "wake-words.tflite").read_bytes())
     before = model.read_bytes()
     (tmp_path / "link.tflite").hardlink_to(model)
     (tmp_path / "soft.tflite").symlink_to(model)
@@ -201,3 +202,69 @@ def test_no_command_writes_over_its_input(tmp_path):
         assert model.read_bytes() == before
     for _ in range(2):
         ran(export, tmp_path / "planned.tflite")
+
+
+# Options of networks are the same on every command that reads one.
+
+
+SHARED = {"batch", "dim", "precision"}
+
+
+def test_commands_with_one_of_them_have_all():
+    known = {name: {each.name for each in command.params} for name, command in ALL.items()}
+    reading = {name: SHARED - own for name, own in known.items() if SHARED & own}
+    assert {"place", "profile", "run", "plan", "inspect", "verify"} <= reading.keys()
+    assert not {name: lacking for name, lacking in reading.items() if lacking}
+
+
+@pytest.fixture
+def open_dims(tmp_path):
+    """A product with two symbolic dimensions."""
+    product = model("y = MatMul(x, w)", "float[batch,length,64] x", "y", "float[64,32] w")
+    return save(tmp_path, product)
+
+
+def test_place_takes_sizes_and_a_precision(open_dims):
+    words = ("place", open_dims, "--target optane-server --json --batch 2")
+    refused(run(words), "--dim length=N")
+    peaks = []
+    for more in ("", "--precision int8"):
+        done = ran(words, "--dim length=100", more)
+        peaks.append(json.loads(done.stdout)["tensors"])
+    whole, narrow = (sum(t["bytes"] for t in tensors if t["kind"] == "input") for tensors in peaks)
+    # Pieces are whole pages.
+    assert 2 * 100 * 64 * 4 <= whole < 2 * 100 * 64 * 5
+    assert 2 * 100 * 64 <= narrow < 2 * 100 * 64 * 2
+
+
+FACTORY = """
+import torch
+
+def net(batch=2, width=8):
+    return torch.nn.Linear(width, 4), torch.zeros(batch, width)
+"""
+
+
+@pytest.fixture
+def factory(tmp_path, monkeypatch):
+    pytest.importorskip("torch", exc_type=ImportError)
+    (tmp_path / "sized_networks.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "times.sqlite"))
+    return "torch:sized_networks:net"
+
+
+def test_sizes_are_arguments_of_torch_factories(factory):
+    words = ("inspect", factory, "--json --batch 3 --dim")
+    assert printed(words, "width=16")["macs"] == 3 * 16 * 4
+    said = "the factory takes no argument length: add one, or leave out --dim"
+    refused(run(words, "length=16"), said)
+
+
+@pytest.mark.parametrize("command", ["profile", "run --fast 1GiB", "plan --target edge-npu"])
+def test_precisions_of_torch_factories_are_theirs(command, factory):
+    refused(run(command, factory, "--precision fp16"), "cast what the factory makes")
+
+
+def test_profile_takes_sizes(factory):
+    assert printed("profile", factory, "--dim width=16")["measured"] > 0

@@ -1,12 +1,14 @@
-"""Distinct rows: the same as NumPy's, and an interrupt at any line, NumPy's included, stays one."""
+"""Arrays: distinct rows are NumPy's, an interrupt at any line stays one, and records of columns."""
 
 import itertools
 import sys
+from dataclasses import FrozenInstanceError, dataclass
+from itertools import repeat
 
 import numpy as np
 import pytest
 
-from loadmaster.core.arrays import distinct_rows, ranges
+from loadmaster.core.arrays import distinct_rows, ranges, records_of
 
 
 @pytest.mark.parametrize("shape", [(0, 2), (1, 3), (40, 1), (60, 3), (5, 0)])
@@ -49,3 +51,32 @@ def test_an_interrupt_at_any_line_is_raised_as_such():
 def test_ranges_follow_one_another():
     assert ranges(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist() == [5, 6, 9, 10, 11]
     assert ranges(np.array([], dtype=np.int64), np.array([], dtype=np.int64)).tolist() == []
+
+
+# Records that are made column by column.
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    name: str
+    x: int
+    y: int = 0
+
+
+def test_records_of_columns_are_those_made_one_by_one():
+    made = records_of(_Point, 3, ["a", "b", "c"], range(3), repeat(7))
+    assert made == [_Point("a", 0, 7), _Point("b", 1, 7), _Point("c", 2, 7)]
+    assert {hash(point) for point in made} == {
+        hash(_Point(name, x, 7)) for x, name in enumerate("abc")
+    }
+
+
+def test_they_are_as_frozen_as_others():
+    (made,) = records_of(_Point, 1, ["a"], [1], [2])
+    with pytest.raises(FrozenInstanceError):
+        made.x = 2
+
+
+def test_every_field_needs_a_column():
+    with pytest.raises(ValueError, match="shorter"):
+        records_of(_Point, 1, ["a"], [1])

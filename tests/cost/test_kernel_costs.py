@@ -3,9 +3,9 @@ cannot be used."""
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from tests.support.needs import FIXTURES
 from tests.support.networks import GraphBuilder, npu, staged_machine
 
 import loadmaster as lm
@@ -15,8 +15,6 @@ from loadmaster.cost.kernels.work_json import write_work
 from loadmaster.placement.sequence import CopyLink, StoredKind
 from loadmaster.targets.hardware import CopyEngine
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
-
-ROOT = Path(__file__).parents[2]
 
 
 def graph_of(ops, sizes, weights=(), aliases=None):
@@ -145,7 +143,7 @@ def test_winograd_takes_workspace_where_it_pays():
 
 @pytest.mark.parametrize(
     "network",
-    ["onnx:resnet50", "onnx:densenet121", "onnx:shufflenet", str(ROOT / "fixtures/gpt2.onnx.gz")],
+    ["onnx:resnet50", "onnx:densenet121", "onnx:shufflenet", str(FIXTURES / "gpt2.onnx.gz")],
 )
 @pytest.mark.parametrize("machine", ["optane-server", "gpu-pcie"])
 def test_networks_from_files_become_sequences(network, machine):
@@ -161,7 +159,7 @@ def test_networks_from_files_become_sequences(network, machine):
 
 def test_the_committed_training_step_is_the_one_that_the_notes_describe():
     steps = lm.read_sequence(
-        str(ROOT / "fixtures/resnet50-training.json.gz"), lm.target("optane-server")
+        str(FIXTURES / "resnet50-training.json.gz"), lm.target("optane-server")
     )
     kinds = [kernel.kind for kernel in steps.kernels]
     assert kinds.count("convolution") == kinds.count("convolution_backward") == 53
@@ -171,7 +169,7 @@ def test_the_committed_training_step_is_the_one_that_the_notes_describe():
 
 @pytest.mark.parametrize(
     "source",
-    ["onnx:resnet50", str(ROOT / "fixtures/gpt2.onnx.gz"), str(ROOT / "fixtures/dlrm.onnx.gz")],
+    ["onnx:resnet50", str(FIXTURES / "gpt2.onnx.gz"), str(FIXTURES / "dlrm.onnx.gz")],
 )
 def test_written_kernels_cost_on_any_target_what_the_network_costs(source, tmp_path):
     """Bandwidths, winograd's workspaces, arrays with private buffers: all of it follows from what

@@ -32,8 +32,8 @@ NEEDS = {
 }
 
 
-def jobs(count=30, cores=4, seed=0):
-    generator = np.random.default_rng(seed)
+def jobs(count=30, cores=4):
+    generator = np.random.default_rng(0)
     shape = count, cores
     return JobAnalysis(
         tuple(f"j{i}" for i in range(count)),

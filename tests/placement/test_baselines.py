@@ -14,12 +14,7 @@ from tests.support.sequences import even, holds, random_sequence, training
 
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.decisions import fast_bytes
-from loadmaster.placement.sequence import (
-    CopyLink,
-    KernelSequence,
-    StoredKind,
-    StoredTensor,
-)
+from loadmaster.placement.sequence import CopyLink, KernelSequence, StoredKind, StoredTensor
 from loadmaster.placement.strategies.memory_mode import _Cache, first_fit_addresses
 from loadmaster.placement.strategies.registry import baseline, baseline_names
 from loadmaster.placement.timing import time_moves
@@ -76,18 +71,18 @@ def test_overlapping_strategies_hide_copies_where_the_link_is_fast(name):
     assert baseline("lru", sequence, limits).seconds > 16.0
 
 
-@pytest.mark.parametrize("name", ["all-slow", "first-touch", "largest-first"])
-def test_what_does_not_fit_is_said(name):
+@pytest.mark.parametrize(
+    ("room", "names", "words"),
+    [
+        (16, "all-slow first-touch largest-first", "{} does not fit.*kernel '[fb][0-9]'"),
+        (15, "first-touch largest-first lru intervals", "kernel 'f1' needs 16 bytes.*limit is 15"),
+    ],
+)
+def test_what_does_not_fit_is_said(room, names, words):
     sequence = training(4, in_place=False, bandwidth=8.0)
-    with pytest.raises(CapacityError, match=f"{name} does not fit.*kernel '[fb][0-9]'"):
-        baseline(name, sequence, even(sequence, 16))
-
-
-@pytest.mark.parametrize("name", ["first-touch", "largest-first", "lru", "intervals"])
-def test_a_kernel_that_does_not_fit_is_named(name):
-    sequence = training(4, in_place=False, bandwidth=8.0)
-    with pytest.raises(CapacityError, match=r"kernel 'f1' needs 16 bytes.*limit is 15"):
-        baseline(name, sequence, even(sequence, 15))
+    for name in names.split():
+        with pytest.raises(CapacityError, match=words.replace("{}", name)):
+            baseline(name, sequence, even(sequence, room))
 
 
 def test_first_touch_reuses_memory_and_never_moves():

@@ -21,12 +21,9 @@ from loadmaster.placement.autotm.engine import PlacementSolution, place_by_progr
 from loadmaster.placement.decisions import all_slow
 from loadmaster.placement.packed import blocks_of
 from loadmaster.placement.place import _SHORT, _Placer, place
-from loadmaster.placement.sequence import (
-    CopyLink,
-    least_bytes,
-)
+from loadmaster.placement.sequence import CopyLink, least_bytes
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
-from loadmaster.placement.verify import broken_placement_rules
+from loadmaster.placement.verify import broken_placement_rules, verify_placement
 from loadmaster.report.placement import placement_page
 from loadmaster.targets.load import target
 
@@ -42,9 +39,7 @@ def test_placements_hold_and_beat_what_is_simpler(seed, mode, share, in_place):
         plan = place(sequence, limit, mode=mode)
     except CapacityError:
         return
-    assert (
-        list(broken_placement_rules(sequence, plan.placement, limit, plan.mode, plan.offsets)) == []
-    )
+    assert (verify_placement(plan), plan.limit) == ((), limit)
     assert plan.lower_bound <= plan.seconds
     assert plan.peak_fast <= limit
     for rival in plan.rivals:
@@ -141,9 +136,7 @@ def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_round
     best = next(rival for rival in plan.rivals if rival.placement == tried[1].placement)
     assert plan.strategy == f"auto ({best.name})"
     assert len(tried) == 3
-    assert (
-        list(broken_placement_rules(sequence, plan.placement, limit, plan.mode, plan.offsets)) == []
-    )
+    assert (verify_placement(plan), plan.limit) == ((), limit)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -13,9 +13,7 @@ from tests.support.sequences import holds, random_placement, random_sequence
 
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
-from loadmaster.placement.sequence import (
-    StoredKind,
-)
+from loadmaster.placement.sequence import StoredKind
 from loadmaster.placement.timing import time_moves
 
 

@@ -3,7 +3,6 @@ memory."""
 
 import pytest
 from benchmarks.networks.llama import llama
-from tests.support.efforts import TEST
 
 import loadmaster as lm
 from loadmaster.planning import cut_selection
@@ -27,8 +26,8 @@ def test_a_plan_in_blocks_is_near_its_bound(machine, decoder, monkeypatch):
     here."""
     monkeypatch.setattr(cut_selection, "MOST_SCREENED", 1)
     monkeypatch.setattr(cut_selection, "MOST_BESIDE", 1)
-    plan = lm.plan([decoder.source], machine, effort=TEST)
-    whole = lm.plan([decoder.source], machine, effort=TEST, cut="none")
+    plan = lm.plan([decoder.source], machine, effort="test")
+    whole = lm.plan([decoder.source], machine, effort="test", cut="none")
     assert not lm.verify(plan)
     assert any("into blocks that stream weights" in note for note in plan.notes)
     assert plan.metrics.makespan.value < 0.5 * whole.metrics.makespan.value

@@ -116,11 +116,7 @@ BREAKS = {
         "number",
         "start of job 'net/fc@0'",
     ),
-    "huge bytes": (
-        with_tensor("net/w", bytes=2**63),
-        "number",
-        "bytes of tensor 'net/w'",
-    ),
+    "huge bytes": (with_tensor("net/w", bytes=2**63), "number", "bytes of tensor 'net/w'"),
     "no bandwidth": (
         main_memory(read_bandwidth=0.0),
         "number",
@@ -137,11 +133,7 @@ BREAKS = {
         "macs_per_cycle of core 'a' at 8 bits is nan",
     ),
     "job called like a copy": (copied("load x", name="n/p@0"), "name", "'n/p@0'"),
-    "same tensor twice": (
-        with_tensor("net/x@1", name="net/x@0"),
-        "name",
-        "'net/x@0'",
-    ),
+    "same tensor twice": (with_tensor("net/x@1", name="net/x@0"), "name", "'net/x@0'"),
     "copy without a name": (copied("load x", name=""), "name", "a job or copy has no name"),
     "unknown core": (job("net/fc@0", core="c"), "reference", "job 'net/fc@0' names the core 'c'"),
     "unknown tensor": (
@@ -164,11 +156,7 @@ BREAKS = {
         "reference",
         "names the memory or core 'z'",
     ),
-    "curve of nothing": (
-        curves({"sea": ()}),
-        "reference",
-        "links names the memory or core 'sea'",
-    ),
+    "curve of nothing": (curves({"sea": ()}), "reference", "links names the memory or core 'sea'"),
     "missing curve": (
         replace(SHARED, links={"dram": SHARED.links["dram"]}),
         "reference",
@@ -421,11 +409,7 @@ BREAKS = {
         "and not which part it makes",
     ),
     "write that is a part": (
-        job(
-            PIECE.name,
-            CUT,
-            writes=tuple(replace(x, ranges=PIECE.ranges) for x in PIECE.writes),
-        ),
+        job(PIECE.name, CUT, writes=tuple(replace(x, ranges=PIECE.ranges) for x in PIECE.writes)),
         "range",
         f"job '{PIECE.name}' writes a part of",
     ),
@@ -933,11 +917,7 @@ BREAKS = {
         "chain dataflow part",
         f"job '{BEFORE.producer}' writes 0 tensors of partial sums",
     ),
-    "unknown objective": (
-        objective(name="beauty"),
-        "objective",
-        "'beauty' of network ''",
-    ),
+    "unknown objective": (objective(name="beauty"), "objective", "'beauty' of network ''"),
     "objective of another value": (
         objective(name="energy"),
         "objective",
@@ -948,11 +928,7 @@ BREAKS = {
         "objective",
         "the objective 'throughput' is said to be of network 'net'",
     ),
-    "negative energy": (
-        byte_energy({"dram": -1.0}),
-        "number",
-        "the energy of 'dram' is -1.0",
-    ),
+    "negative energy": (byte_energy({"dram": -1.0}), "number", "the energy of 'dram' is -1.0"),
     "lying capacity": (entry("memory", "dram", capacity=1), "memory", "the capacity of dram"),
 }
 

@@ -9,8 +9,7 @@ import sys
 import time
 
 import pytest
-from tests.support.command_line import ran
-from tests.support.efforts import TEST
+from tests.support.command_line import ran, words
 from tests.support.networks import residual_chain
 
 import loadmaster as lm
@@ -27,7 +26,7 @@ AXES = parse_axes(["scratchpad=0,4KiB,8KiB,16KiB", "bandwidth=1GB/s,4GB/s"])
 
 
 def dask(*arguments):
-    kind, *rest = map(str, arguments)
+    kind, *rest = words(*arguments)
     command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *rest]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -36,30 +35,10 @@ def dask(*arguments):
 def scheduler(tmp_path):
     """Address of a scheduler, ``host:port``, with two workers of one thread each."""
     about = tmp_path / "scheduler.json"
-    started = [
-        dask(
-            "scheduler",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            0,
-            "--no-dashboard",
-            "--scheduler-file",
-            about,
-        )
-    ]
+    started = [dask("scheduler --host 127.0.0.1 --port 0 --no-dashboard --scheduler-file", about)]
     try:
-        options = (
-            "--scheduler-file",
-            about,
-            "--nthreads",
-            1,
-            "--no-nanny",
-            "--no-dashboard",
-            "--local-directory",
-            tmp_path,
-        )
-        started += [dask("worker", *options) for _ in range(2)]
+        options = ("--nthreads 1 --no-nanny --no-dashboard --local-directory", tmp_path)
+        started += [dask("worker --scheduler-file", about, *options) for _ in range(2)]
         while not about.exists() or not about.read_text():
             assert started[0].poll() is None, "the scheduler did not start"
             time.sleep(0.05)
@@ -74,7 +53,7 @@ def scheduler(tmp_path):
 def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler, tmp_path):
     arguments, options = (
         ([residual_chain(4)], lm.target("edge-npu"), AXES),
-        {"mini_batches": 2, "effort": TEST},
+        {"mini_batches": 2, "effort": "test"},
     )
     killed = []
     with (

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.planning.test_stacks import machine, network_of
 from tests.support.cut_networks import convolutions
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
 from loadmaster import _native
 from loadmaster.planning.cutting.choice import Choosable, CutChoice
-from loadmaster.planning.cutting.options import balanced_sizes, operator_options
+from loadmaster.planning.cutting.options import balanced_sizes, canonical_index, operator_options
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.grid import WHOLE, Grid
 from loadmaster.workloads.lowering.instantiate import lower
@@ -161,23 +162,27 @@ def two_operators(needed, **changed):
     """An operator in two pieces of 1 and 3 seconds, and one whose pieces of 2 seconds and 1 need
     parts of it, on two cores."""
     given = {
-        "option_first": np.array([0, 1, 2]),
-        "piece_first": np.array([0, 2, 4]),
-        "need_first": np.array([0, 0, 0, 1, 2]),
+        "option_first": [0, 1, 2],
+        "piece_first": [0, 2, 4],
+        "need_first": [0, 0, 0, 1, 2],
         "alone": np.repeat([[1.0], [3.0], [2.0], [1.0]], 2, axis=1),
-        "link": np.zeros(4),
-        "made": np.array([[0, 1], [1, 2], [0, 1], [1, 2]]),
-        "needed": np.array(needed),
-        "source_first": np.array([0, 0, 1]),
-        "source": np.array([0]),
-        "fetch": np.zeros(4),
-        "stream": np.zeros(4),
+        "link": [0.0] * 4,
+        "made": [[0, 1], [1, 2], [0, 1], [1, 2]],
+        "needed": needed,
+        "source_first": [0, 0, 1],
+        "source": [0],
+        "fetch": [0.0] * 4,
+        "stream": [0.0] * 4,
         "copied": 0.0,
-        "given": np.zeros(2, dtype=np.int64),
-        "room": np.array([100, 100]),
+        "given": [0, 0],
+        "room": [100, 100],
         "mini_batches": 1,
     }
-    return _native.CutProblem(**{**given, **changed})
+    arrays = {
+        name: np.array(value) if isinstance(value, list) else value
+        for name, value in (given | changed).items()
+    }
+    return _native.CutProblem(**arrays)
 
 
 def test_a_piece_waits_for_what_it_reads_and_for_nothing_else():
@@ -191,42 +196,38 @@ def test_a_piece_waits_for_what_it_reads_and_for_nothing_else():
 
 def test_pieces_wait_for_what_is_fetched_and_share_the_links():
     only, apart = np.array([0, 0]), [[0, 1], [1, 2]]
-    assert two_operators(apart, fetch=np.array([2.0, 0, 0, 0])).makespan(only) == 6.0, (
+    assert two_operators(apart, fetch=[2.0, 0, 0, 0]).makespan(only) == 6.0, (
         "both pieces of the first need it"
     )
-    assert two_operators(apart, fetch=np.array([0, 0, 0, 5.0])).makespan(only) == 6.0, (
+    assert two_operators(apart, fetch=[0, 0, 0, 5.0]).makespan(only) == 6.0, (
         "fetched while the first runs"
     )
     for size, end in ((50, 7.0), (200, 10.0)):
-        large = two_operators(apart, fetch=np.array([0, 0, 5.0, 0]), given=np.array([0, size]))
+        large = two_operators(apart, fetch=[0, 0, 5.0, 0], given=[0, size])
         assert large.makespan(only) == end, (
             "what has no room ahead of its use is fetched when the first has ended"
         )
-    freed = two_operators(
-        apart, fetch=np.array([0, 0, 5.0, 0]), given=np.array([0, 200]), room=np.array([200, 0])
-    )
+    freed = two_operators(apart, fetch=[0, 0, 5.0, 0], given=[0, 200], room=[200, 0])
     assert freed.makespan(only) == 7.0, "what counts is the room while the operators before it run"
-    assert two_operators(apart, link=np.array([1.0, 3, 2, 1])).makespan(only) == 7.0, (
-        "one link serves all"
-    )
-    assert two_operators(apart, stream=np.array([1.0, 3, 2, 1])).makespan(only) == 7.0
+    assert two_operators(apart, link=[1.0, 3, 2, 1]).makespan(only) == 7.0, "one link serves all"
+    assert two_operators(apart, stream=[1.0, 3, 2, 1]).makespan(only) == 7.0
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"source": np.array([1])}, "source"),
-        ({"source": np.array([-1])}, "source"),
-        ({"need_first": np.array([0, 0, 0, 2, 2])}, "need_first"),
-        ({"piece_first": np.array([0, 3, 4])}, "need_first"),
-        ({"piece_first": np.array([0, 4, 4])}, "piece"),
-        ({"option_first": np.array([0, 0, 2])}, "option_first"),
+        ({"source": [1]}, "source"),
+        ({"source": [-1]}, "source"),
+        ({"need_first": [0, 0, 0, 2, 2]}, "need_first"),
+        ({"piece_first": [0, 3, 4]}, "need_first"),
+        ({"piece_first": [0, 4, 4]}, "piece"),
+        ({"option_first": [0, 0, 2]}, "option_first"),
         ({"alone": np.full((4, 2), np.nan)}, "alone"),
-        ({"link": np.zeros(3)}, "different lengths"),
+        ({"link": [0.0] * 3}, "different lengths"),
         ({"made": np.zeros((4, 4), dtype=np.int64)}, "rank"),
-        ({"given": np.array([0, -1])}, "given"),
-        ({"room": np.array([100, -1])}, "room"),
-        ({"room": np.array([100])}, "room"),
+        ({"given": [0, -1]}, "given"),
+        ({"room": [100, -1]}, "room"),
+        ({"room": [100]}, "room"),
         ({"copied": np.inf}, "copied"),
         ({"mini_batches": 0}, "mini_batches"),
     ],
@@ -241,3 +242,11 @@ def test_native_code_refuses_options_that_are_not_there():
     for option in ([0], [0, 1], [0, -1]):
         with pytest.raises(ValueError, match="option"):
             problem.makespan(np.array(option))
+
+
+# Operators that are alike.
+
+
+def test_operators_are_alike_if_nothing_but_names_differs():
+    network, _ = network_of(convolutions(strides=(1, 1, 1, 2), skip=False), machine(4000))
+    assert canonical_index(network.graph, network.fused, network.forms) == [0, 0, 0, 3]

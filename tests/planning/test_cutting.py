@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions, cut_network, cut_plan
 from tests.support.efforts import SEPARATE, TEST
-from tests.support.lowered import parts_of
+from tests.support.lowered import parts_of, planner_of
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
 from loadmaster.core.errors import PlanError
-from loadmaster.core.progress import NO_DEADLINE, Interrupts, no_progress
-from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.goal import goal_of
-from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import WHOLE, divisible
@@ -33,8 +30,7 @@ FEW = {"effort": TEST}
 
 
 def machine(cores=2, scratchpad=40_000, bandwidth=1e10):
-    target = npu(cores, scratchpad)
-    return target.with_memory(0, read_bandwidth=bandwidth, write_bandwidth=bandwidth)
+    return npu(cores, scratchpad, bandwidth=bandwidth)
 
 
 def random_cuts(graph, generator):
@@ -45,14 +41,6 @@ def random_cuts(graph, generator):
         parts = {int(axis): int(generator.integers(1, 5)) for axis in axes}
         cuts.append(WHOLE if form is None or not parts else form.grid(parts))
     return Cuts(cuts)
-
-
-def planner_of(workload, target, objective):
-    table, goal = job_table(workload, target), goal_of(workload, objective, None, {}, {})
-    energy = EnergyModel(table, energy_rates(target))
-    return WorkloadPlanner(
-        workload, table, target, goal, energy, 0, TEST, NO_DEADLINE, no_progress, Interrupts()
-    )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -93,6 +81,7 @@ def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed):
                 lower([graph], target, mini_batches=batches, cuts=[random_cuts(graph, generator)]),
                 target,
                 objective,
+                TEST,
             )
             solution = planner.best()
             assert solution.timeline.makespan >= bounds.makespan.picoseconds
@@ -106,7 +95,7 @@ def test_the_bound_counts_no_rows_that_strides_never_reach():
     graph, target = convolutions(rows=12, strides=(2,), skip=False, pad=0), machine()
     form = divisible(graph, fuse(graph)[0])
     planner = planner_of(
-        lower([graph], target, cuts=[Cuts([form.grid({2: 5})])]), target, "throughput"
+        lower([graph], target, cuts=[Cuts([form.grid({2: 5})])]), target, effort=TEST
     )
     bounds = network_bounds(
         [graph], target, 1, lambda w: goal_of(w, "throughput", None, {}, {}), energy_rates(target)

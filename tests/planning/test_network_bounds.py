@@ -163,7 +163,7 @@ def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums):
         for _ in range(8):
             cuts = random_cuts(graph, generator, sums=sums)
             work = lower([graph], npu(2, 10**6), cuts=[cuts])
-            jobs, number = work.jobs, [group for group, _ in cuts.steps]
+            after, number = [{*job.after} for job in work.jobs], [group for group, _ in cuts.steps]
             # Those that leave sums to others have ended when the last of their chain has.
             makers = {tensor.producer for tensor in work.tensors if not tensor.summed}
             pieces = [
@@ -172,7 +172,7 @@ def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums):
             results = [own & makers for own in pieces]
             for v, own in enumerate(precedence.needs):
                 for u, need in own.items():
-                    awaited = [results[u] & set(jobs[j].after) for j in pieces[v]]
+                    awaited = [results[u] & after[j] for j in pieces[v]]
                     assert all(awaited) or not need.some
                     assert set().union(*awaited) == results[u] or not need.all_parts
                     assert all(parts == results[u] for parts in awaited) or not need.whole

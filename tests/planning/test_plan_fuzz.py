@@ -1,15 +1,190 @@
 """Plans of random networks on random machines, with random options, against both verifiers;
 ``LOADMASTER_FUZZ=100`` tries more."""
 
+import random
+from dataclasses import replace
+
+import numpy as np
 import pytest
-from tests.support.efforts import SEPARATE
+from tests.support import random_networks as layers
+from tests.support.cut_networks import convolutions
+from tests.support.efforts import SEPARATE, TEST
 from tests.support.fuzzing import FUZZ
+from tests.support.networks import GraphBuilder, staged_machine
 from tests.support.onnx_builder import graph_of, node
-from tests.support.plan_problems import problem
+from tests.support.tiny_plans import tiny_network
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
 from loadmaster.planning.plan import Plan, plan_from_text, plan_to_text
+from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
+from loadmaster.workloads.graph import OpClass, TensorKind
+
+_LAYERS = (
+    layers.convolution,
+    layers.transposed,
+    layers.pooling,
+    layers.resized,
+    layers.residual,
+    layers.scaled,
+    layers.expanded,
+    layers.normalised,
+    layers.folded,
+    layers.attention,
+    layers.gathered,
+)
+_RATES = ({8: 1.0, 16: 0.5, 32: 0.25}, {8: 2.0, 16: 1.0, 32: 0.3}, {8: 1.0, 16: 1.0, 32: 1.0})
+
+
+def problem(seed):
+    """Networks, a machine, and options of the planner."""
+    rng = random.Random(seed)
+    graphs = [_network(rng, name) for name in "abc"[: rng.choice([1, 1, 1, 2, 2, 3])]]
+    target = (
+        staged_machine(rng.choice([1500, 20_000, 10**6])) if rng.random() < 0.1 else _machine(rng)
+    )
+    options = {
+        "mini_batches": rng.choice([1, 1, 2, 3]),
+        "seed": rng.randrange(5),
+        "effort": rng.choice([SEPARATE, TEST, TEST]),
+        "cut": rng.choice(["auto", "auto", "none"]),
+        "objective": rng.choice(["throughput", "throughput", "latency", "energy", "edp"]),
+        "deadlines": {
+            graph.name: rng.choice([1e-7, 1e-5, 1e-3]) for graph in graphs if rng.random() < 0.2
+        },
+        "periods": {
+            graph.name: rng.choice([1e-7, 1e-6, 1e-5]) for graph in graphs if rng.random() < 0.2
+        },
+    }
+    return graphs, target, options
+
+
+def _network(rng, name):
+    kind = rng.randrange(4)
+    if kind == 0:
+        return _by_hand(rng, name)
+    if kind == 1:
+        return _of_layers(rng, name)
+    if kind == 2:
+        return replace(
+            tiny_network(np.random.default_rng(rng.randrange(10**6)), rng.randint(1, 5)), name=name
+        )
+    strides = tuple(rng.choice([1, 2]) for _ in range(rng.randint(1, 4)))
+    return convolutions(
+        name,
+        rows=rng.choice([4, 7, 12, 24]),
+        channels=rng.choice([2, 8, 32]),
+        strides=strides,
+        skip=rng.random() < 0.5,
+    )
+
+
+def _by_hand(rng, name):
+    """Operators without windows, with results that nobody uses."""
+    build = GraphBuilder(name)
+    channels, size = rng.choice([3, 8, 17, 64]), rng.choice([1, 5, 8, 16])
+    known = [build.tensor("x", (channels, size, size), TensorKind.INPUT)]
+    for number in range(rng.randint(1, 8)):
+        one, other, kind = rng.choice(known), rng.choice(known), rng.randrange(4)
+        if kind == 0:
+            known.append(build.elementwise(f"t{number}", one, other))
+        elif kind == 1:
+            build.tensor(f"t{number}", (channels, size, size))
+            known.append(build.op("Odd", OpClass.UNKNOWN, [one, other], f"t{number}"))
+        else:
+            known.append(build.conv(f"t{number}", one, channels, rng.choice([1, 3])))
+    return build.graph(*rng.sample(known[1:], min(len(known) - 1, rng.randint(1, 2))))
+
+
+def _of_layers(rng, name):
+    shape = tuple(rng.choice(sizes) for sizes in ((1, 2), (1, 2, 4, 8), (1, 3, 6, 12), (1, 4, 9)))
+    build = layers.random_network(rng.randrange(10**6), _LAYERS, rng.randint(1, 5), 4000, shape)
+    return build.graph(name, rng.choice(["int8", "fp16", "fp32"]))
+
+
+def _machine(rng):
+    speed = rng.choice([1e7, 1e8, 1e9, 1e10, 3.3e11])
+    capacity, alignment = (
+        rng.choice([2**24, 2**24, 2**24, 20_000, 100_000]),
+        rng.choice([64, 64, 1, 16]),
+    )
+    main = Memory(
+        "dram",
+        capacity,
+        speed,
+        speed * rng.choice([1, 1, 0.3]),
+        True,
+        alignment,
+        rng.choice([None, 2e-11]),
+        rng.choice([64, 1]),
+    )
+    fast = copy = None
+    if rng.random() < 0.85:
+        near = speed * rng.choice([0.5, 1.0, 4.0, 16.0])
+        room = rng.choice([64, 300, 1000, 4000, 20_000, 65_536, 2**20])
+        fast = Memory(
+            "sp",
+            room,
+            near,
+            near * rng.choice([1, 0.5]),
+            True,
+            rng.choice([64, 1]),
+            rng.choice([None, 1e-12]),
+        )
+        if rng.random() < 0.8:
+            rate = rng.choice([speed, speed * 0.4, near])
+            copy = CopyEngine((rate, rate), (rate, rate * rng.choice([1, 0.5])), rng.random() < 0.3)
+    cores = tuple(_core(rng, f"c{number}") for number in range(rng.randint(1, 4)))
+    return Target(
+        "random",
+        "for tests",
+        cores,
+        tuple(filter(None, (main, fast))),
+        copy,
+        rng.choice([0.0, 0.0, 0.01]),
+    )
+
+
+def _core(rng, name):
+    style, rates, overhead = (
+        rng.choice(list(Style)),
+        rng.choice(_RATES),
+        rng.choice([0.0, 0.0, 1e-7]),
+    )
+    if style is Style.ROOFLINE:
+        buffer = rng.choice([0, 0, 8192])
+        return Core(
+            name,
+            style,
+            1,
+            1,
+            rng.choice([1e9, 1e11]),
+            rates,
+            rng.choice([1, 16]),
+            buffer,
+            job_overhead=overhead,
+        )
+    array = Core(
+        name,
+        style,
+        rng.choice([4, 8, 32]),
+        rng.choice([4, 16, 64]),
+        rng.choice([1e8, 1e9]),
+        rates,
+        rng.choice([4, 16]),
+    )
+    return replace(
+        array,
+        buffer=rng.choice([1024, 4096, 16_384, 131_072]),
+        flexible=rng.random() < 0.2,
+        noc_bandwidth=rng.choice([None, None, 1e9, 3.3e10]),
+        noc_latency=rng.choice([0.0, 0.0, 1e-8]),
+        job_overhead=overhead,
+        weight_loading=rng.choice([None, None, 1e9]),
+        accumulator=rng.choice([4, 2]),
+        efficiency=rng.choice([{}, {"Conv": 0.7}]),
+        energy=rng.choice([{}, {"mac_int8": 1e-12, "buffer": 3e-13}]),
+    )
 
 
 @pytest.mark.slow

@@ -7,10 +7,12 @@ import os
 import signal
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.support.efforts import SEPARATE, TEST
 from tests.support.needs import FIXTURES
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
+from tests.support.onnx_builder import constants, graph_of
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
@@ -337,3 +339,18 @@ def test_misuse_is_a_clear_error(arguments, message):
     graphs, machine, options = arguments
     with pytest.raises(PlanError, match=message):
         lm.plan(graphs, machine, **options)
+
+
+# Outputs that are not results of planned work: shapes, inputs and constants passed through.
+
+
+@pytest.mark.parametrize(
+    "extra", ["Shape(x)", "Identity(unread)", "Identity(x)", "Identity(w)", "Identity(y)"]
+)
+def test_such_outputs_plan_and_hold(extra):
+    nodes = ["y = Relu(x)", f"extra = {extra}"]
+    graph = graph_of(
+        nodes, "float[1,8] x, float[1,8] unread", "y, extra", constants(w=np.zeros((1, 8)))
+    )
+    plan = lm.plan([graph], lm.target("edge-npu"), effort=TEST)
+    assert lm.verify(plan) == ()

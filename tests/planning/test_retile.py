@@ -50,12 +50,7 @@ def test_a_plan_for_stated_energies_holds():
         ' pJ/B" }'
     )
     usual, frugal = (
-        lm.plan(
-            [network()],
-            lm.target("edge-npu", more),
-            cut="none",
-            effort="test",
-        )
+        lm.plan([network()], lm.target("edge-npu", more), cut="none", effort="test")
         for more in ([], [stated])
     )
     assert lm.verify(frugal) == ()

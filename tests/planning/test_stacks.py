@@ -7,22 +7,30 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
+from tests.support.efforts import SEPARATE
 from tests.support.lowered import joint_problem, parts_of
 from tests.support.networks import npu
+from tests.support.random_networks import Builder
 
+import loadmaster as lm
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.planning.cutting.band_cuts import COLUMN_TILES, StackModel, has_wide_bands, stacked
+from loadmaster.planning.cutting.band_cuts import (
+    COLUMN_TILES,
+    StackModel,
+    has_wide_bands,
+    stacked,
+    stacks_of_bands,
+)
 from loadmaster.planning.cutting.banding import Network, Stack
 from loadmaster.planning.cutting.way_costs import way_costs
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.joint.state import policy_values
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import plain_cuts
+from loadmaster.workloads.lowering.pieces import DivisibleNetwork, plain_cuts
 
 
-def machine(scratchpad):
-    target = npu(2, scratchpad)
-    return target.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
+def machine(scratchpad, buffer=16 * 1024):
+    return npu(2, scratchpad, buffer, bandwidth=1e8)
 
 
 def network_of(graph, target):
@@ -150,8 +158,7 @@ def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them():
 
 
 def test_what_exceeds_a_buffer_crosses_its_port_as_often_as_the_cost_model_says():
-    target = machine(100_000)
-    target = replace(target, cores=tuple(replace(core, buffer=2_000) for core in target.cores))
+    target = machine(100_000, 2_000)
     graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
     network, _ = network_of(graph, target)
     costs, workload = way_costs(network, target)[0], lower([graph], target)
@@ -167,8 +174,7 @@ def test_what_exceeds_a_buffer_crosses_its_port_as_often_as_the_cost_model_says(
 def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_bands():
     """Its input would come in for every part of the channels, or its weights for every band: parts
     and bands together move less."""
-    target = machine(16_000)
-    target = replace(target, cores=tuple(replace(core, buffer=2_000) for core in target.cores))
+    target = machine(16_000, 2_000)
     graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
     network, plain = network_of(graph, target)
     stacks = StackModel(network, target, plain).best([16_000])[0].stacks
@@ -180,3 +186,54 @@ def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_ba
     )
     cuts = stacked(network, stacks, plain)
     assert sorted(cuts.steps) == [(0, tile) for tile in range(cuts.cuts[0].tiles)]
+
+
+# Networks that are cut into bands: those for which the fast memory is not ample.
+
+
+TARGET = npu(scratchpad=16 * 1024)
+
+
+def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_made():
+    large, small = (DivisibleNetwork.of(convolutions(rows=rows), TARGET) for rows in (64, 6))
+    ways = list(stacks_of_bands([large, small], [], TARGET, lambda: False))
+    assert ways
+    for _, (cut, left) in ways:
+        assert sum(one.tiles for one in cut.cuts) > len(large.fused)
+        assert list(left.cuts) == list(small.plain)
+        for cuts in (cut, left):
+            pieces = itertools.chain.from_iterable(
+                ((number, tile) for tile in range(one.tiles))
+                for number, one in enumerate(cuts.cuts)
+            )
+            assert sorted(cuts.steps) == sorted(pieces)
+
+
+def test_what_is_more_than_ample_changes_nothing():
+    """A machine with more memory is offered what suits one for which less is ample."""
+    network = DivisibleNetwork.of(convolutions(rows=16), TARGET)
+    offered = [
+        [
+            [list(own.cuts) for own in cuts]
+            for _, cuts in stacks_of_bands([network], [], npu(scratchpad=size), lambda: False)
+        ]
+        for size in (16 * 1024, 64 * 1024, 1024 * 1024)
+    ]
+    assert offered[0]
+    assert offered[0] == offered[1] == offered[2]
+
+
+def test_bands_of_what_has_more_rows_than_loops_are_planned():
+    """A transposed convolution that doubles its rows: a band of a single one would have nothing to
+    do."""
+    build = Builder(0)
+    x = build.add(
+        "ConvTranspose",
+        build.input(1, 16, 3, 1),
+        build.weight(16, 2, 3, 3),
+        strides=[2, 2],
+        pads=[0, 0, 1, 1],
+    )
+    graph = lm.load(build.model(build.add("Relu", x)), precision="int8")
+    plan = lm.plan([graph], npu(3, 300), effort=SEPARATE)
+    assert lm.verify_against(plan, [graph], npu(3, 300)) == ()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import printed, refused, run
-from tests.support.efforts import SEPARATE, TEST
+from tests.support.efforts import SEPARATE
 from tests.support.networks import residual_chain
 
 import loadmaster as lm
@@ -35,7 +35,7 @@ from loadmaster.report.sweep import points, sweep_page
 
 KIB, MIB, GB = 2**10, 2**20, 1e9
 AXES = parse_axes(["bandwidth=1GB/s,4GB/s", "scratchpad=0,8KiB,64KiB"])
-OPTIONS = {"mini_batches": 2, "effort": TEST}
+OPTIONS = {"mini_batches": 2, "effort": "test"}
 
 
 class Here(Executor):

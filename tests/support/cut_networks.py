@@ -1,30 +1,19 @@
 """Small convolutional networks as an ONNX file would hold them: with windows, so that they can be
 cut."""
 
-from __future__ import annotations
-
 from functools import cache
 
-from tests.support.efforts import TEST
 from tests.support.networks import npu
 from tests.support.onnx_builder import int8_graph
 
 import loadmaster as lm
 
 
-def convolutions(
-    name="cut",
-    *,
-    rows=12,
-    channels=8,
-    strides=(1, 2),
-    skip=True,
-    pad=1,
-):
+def convolutions(name="cut", *, rows=12, channels=8, strides=(1, 2), skip=True, pad=1):
     """A chain of 3 x 3 convolutions of the given strides with rectifiers; ``skip`` adds the last
     result to that of one more."""
-    nodes: list[str] = []
-    weights: dict[str, tuple[int, ...]] = {}
+    nodes = []
+    weights = {}
 
     def conv(source, target, stride):
         weights[f"w_{target}"] = channels, channels, 3, 3
@@ -51,8 +40,7 @@ def cut_network():
 @cache
 def cut_plan(mini_batches=1):
     """A plan on two cores in which operators run in pieces."""
-    machine = npu(2, 40_000)
-    machine = machine.with_memory(0, read_bandwidth=2e10, write_bandwidth=2e10)
-    plan = lm.plan([cut_network()], machine, mini_batches=mini_batches, effort=TEST)
+    machine = npu(2, 40_000, bandwidth=2e10)
+    plan = lm.plan([cut_network()], machine, mini_batches=mini_batches, effort="test")
     assert any(job.ranges for job in plan.jobs), "else tests of pieces prove nothing"
     return plan

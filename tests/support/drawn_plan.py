@@ -1,11 +1,7 @@
 """Plans for reports to draw."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
-from tests.support.efforts import TEST
 from tests.support.networks import residual_chain
 
 import loadmaster as lm
@@ -19,7 +15,7 @@ def drawn_plan(blocks=None, mini_batches=2, notes=()):
     one has an operator that is not understood."""
     graphs = [residual_chain(count, name, 48) for name, count in (blocks or BLOCKS).items()]
     machine = lm.target("edge-npu", ["scratchpad.capacity=64KiB", "dram.bandwidth=2 GB/s"])
-    plan = lm.plan(graphs, machine, mini_batches=mini_batches, effort=TEST, cut="none", seed=7)
+    plan = lm.plan(graphs, machine, mini_batches=mini_batches, effort="test", cut="none", seed=7)
     last = replace(plan.networks[-1], unknown=("GridSample",))
     return replace(plan, networks=(*plan.networks[:-1], last), notes=notes, search=())
 
@@ -41,7 +37,7 @@ def empty(plan):
         latency={},
     )
     parts = ("networks", "mini_batches", "tensors", "jobs", "allocations", "transfers", "notes")
-    records: dict[str, Any] = dict.fromkeys(parts, ())
+    records = dict.fromkeys(parts, ())
     return replace(plan, metrics=metrics, links=dict.fromkeys(plan.links, ()), **records)
 
 
@@ -50,7 +46,7 @@ def rename(plan, network, tensor):
     old_network, old_tensor = plan.networks[0].name, plan.tensors[0].name
 
     def named(item):
-        changes: dict[str, Any] = {}
+        changes = {}
         if getattr(item, "network", None) == old_network:
             changes["network"] = network
         if getattr(item, "name", None) in (old_network, old_tensor):
@@ -64,7 +60,7 @@ def rename(plan, network, tensor):
             }
         return replace(item, **changes)
 
-    parts: dict[str, Any] = {
+    parts = {
         f: tuple(map(named, getattr(plan, f)))
         for f in ("networks", "mini_batches", "tensors", "jobs", "allocations", "transfers")
     }

@@ -2,14 +2,7 @@
 
 from dataclasses import replace
 
-from tests.support.hand_plan import (
-    copying_plan,
-    finished,
-    shared_plan,
-    streams,
-    tiles,
-    us,
-)
+from tests.support.hand_plan import copying_plan, finished, shared_plan, streams, tiles, us
 
 from loadmaster.workloads.job import NetworkTiming
 
@@ -140,8 +133,8 @@ def stream(name, tensor, /, **changes):
     )
 
 
-def with_network(name, /, plan=SHARED, **changes):
-    return edit(plan, "networks", named(name), **changes)
+def with_network(name, /, **changes):
+    return edit(SHARED, "networks", named(name), **changes)
 
 
 def on_cores(plan=SHARED, **changes):

@@ -5,12 +5,8 @@
 copied there and back; ``long_plan`` is as long as one likes.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import Any
 
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import (
@@ -30,9 +26,6 @@ from loadmaster.planning.plan_records import (
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.workloads.job import MiniBatch, NetworkInfo, OperatorInfo
 
-Reads = Iterable[tuple[str, str, int]]
-Operators = dict[str, tuple[tuple[Any, ...], ...]]
-
 
 def us(microseconds):
     """Seconds, as the nearest float to whole picoseconds."""
@@ -50,20 +43,27 @@ def tensor(name, size, producer="", kind="activation", is_output=False):
     return PlannedTensor(*own, *place)
 
 
-def job(
-    name,
-    core,
-    start,
-    end,
-    reads,
-    writes,
-    after=(),
-    **more,
-):
+def rows_of(table):
+    """The words of every line."""
+    return map(str.split, table.strip().splitlines())
+
+
+def tensors_of(table):
+    """A line for each: tensor, bytes, its kind or the job that makes it, and whether it is an
+    output."""
+    return tuple(
+        tensor(name, int(size), "", origin)
+        if origin in ("input", "weight")
+        else tensor(name, int(size), origin, is_output=bool(output))
+        for name, size, origin, *output in rows_of(table)
+    )
+
+
+def job(name, core, start, end, reads, writes, after=(), **more):
     """A job called ``network/operator@mini-batch``: a thousand multiply-accumulates, two
     microseconds of arithmetic, one nanojoule."""
     network, rest = name.split("/")
-    fields: dict[str, Any] = {
+    fields = {
         "mini_batch": int(rest.split("@")[1]),
         "tile": 0,
         "tiles": 1,
@@ -95,8 +95,9 @@ def place(name, memory, offset, size, start, end):
 
 def places(table):
     """A line for each: tensor, memory, offset, bytes, start and end."""
-    rows = [line.split() for line in table.strip().splitlines()]
-    return tuple(place(name, memory, *map(int, numbers)) for name, memory, *numbers in rows)
+    return tuple(
+        place(name, memory, *map(int, numbers)) for name, memory, *numbers in rows_of(table)
+    )
 
 
 def operands(text):
@@ -105,16 +106,7 @@ def operands(text):
     return tuple(PlannedOperand(name, memory, int(size)) for name, memory, size in rows)
 
 
-def copy(
-    name,
-    tensor,
-    source,
-    destination,
-    size,
-    start,
-    end,
-    after,
-):
+def copy(name, tensor, source, destination, size, start, end, after):
     return PlannedTransfer(
         tensor, source, destination, size, us(start), us(end), name=name, after=after
     )
@@ -205,7 +197,7 @@ def energies(plan, makespan):
 
 def batches(plan):
     """What becomes of the mini-batches that have jobs, in the order of the jobs."""
-    ends: dict[tuple[str, int], float] = {}
+    ends = {}
     for j in plan.jobs:
         ends[j.network, j.mini_batch] = max(j.end, ends.get((j.network, j.mini_batch), 0.0))
     tensors = {x.name: x for x in plan.tensors}
@@ -246,7 +238,7 @@ def curve(memory, transfers):
     here = [t for t in transfers if memory.name in (t.source, t.destination)]
     moments = sorted({t.start for t in here} | {t.end for t in here})
     number = {moment: i for i, moment in enumerate(moments)}
-    active: list[list[PlannedTransfer]] = [[] for _ in moments]
+    active = [[] for _ in moments]
     for t in here:
         for i in range(number[t.start], number[t.end]):
             active[i].append(t)
@@ -271,14 +263,7 @@ def curve(memory, transfers):
     return tuple(segments)
 
 
-def network(
-    name,
-    mini_batches,
-    macs,
-    operators,
-    outputs,
-    inputs=("x",),
-):
+def network(name, mini_batches, macs, operators, outputs, inputs=("x",)):
     infos = tuple(OperatorInfo(operator, *flow) for operator, flow in operators.items())
     return NetworkInfo(
         name,
@@ -302,7 +287,7 @@ def unfinished(target, **records):
         c.name: 884e-15 if c.buffer else 0.0 for c in target.cores
     }
     for_what = Objective("throughput", "", 0.0, 0.0)
-    empty: dict[str, Any] = {
+    empty = {
         "links": {},
         "metrics": nothing,
         "objective": for_what,
@@ -385,18 +370,18 @@ def shared_plan():
             "net/fc@1", "b", 30, 40, "net/h@1:scratchpad:4096", "net/y@1:dram:512", ("net/conv@1",)
         ),
     )
-    tensors = (
-        tensor("net/x@0", 2048, kind="input"),
-        tensor("net/x@1", 2048, kind="input"),
-        tensor("net/w", 1024, kind="weight"),
-        tensor("net/h@0", 4096, "net/conv@0"),
-        tensor("net/h@1", 4096, "net/conv@1"),
-        tensor("net/y@0", 512, "net/fc@0", is_output=True),
-        tensor("net/y@1", 512, "net/fc@1", is_output=True),
-        tensor("aux/x", 2000, kind="input"),
-        tensor("aux/y#0", 500, "aux/pool#0@0", is_output=True),
-        tensor("aux/y#1", 500, "aux/pool#1@0", is_output=True),
-    )
+    tensors = tensors_of("""
+        net/x@0 2048 input
+        net/x@1 2048 input
+        net/w 1024 weight
+        net/h@0 4096 net/conv@0
+        net/h@1 4096 net/conv@1
+        net/y@0 512 net/fc@0 output
+        net/y@1 512 net/fc@1 output
+        aux/x 2000 input
+        aux/y#0 500 aux/pool#0@0 output
+        aux/y#1 500 aux/pool#1@0 output
+    """)
     allocations = (
         *places("""
         net/x@0 dram 0 2048 0 10
@@ -468,13 +453,13 @@ def copying_plan():
         copy("load h", "n/h", "host", "hbm", 1024, 30, 35, ("store h", "n/q@0")),
         copy("store z", "n/z", "hbm", "host", 1024, 45, 50, ("n/s@0",)),
     )
-    tensors = (
-        tensor("n/x", 1024, kind="input"),
-        tensor("n/w", 1024, kind="weight"),
-        tensor("n/h", 1024, "n/p@0"),
-        tensor("n/y", 1024, "n/q@0"),
-        tensor("n/z", 1024, "n/s@0", is_output=True),
-    )
+    tensors = tensors_of("""
+        n/x 1024 input
+        n/w 1024 weight
+        n/h 1024 n/p@0
+        n/y 1024 n/q@0
+        n/z 1024 n/s@0 output
+    """)
     allocations = places("""
         n/x host 0 1024 0 5
         n/w host 1024 1024 0 50
@@ -532,9 +517,7 @@ def long_plan(length, extra_reads=0):
             (t.bytes - extra_reads, *[1] * extra_reads) if t.source == "scratchpad" else (t.bytes,)
         )
     ]
-    operators: Operators = {
-        f"op{i}": ((f"t{i - 1}" if i else "in",), (f"t{i}",)) for i in range(length)
-    }
+    operators = {f"op{i}": ((f"t{i - 1}" if i else "in",), (f"t{i}",)) for i in range(length)}
     return finished(
         replace(
             plan,

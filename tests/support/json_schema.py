@@ -1,8 +1,6 @@
 """Holds what commands print with ``--json`` to their schemas: the keywords that these use, and no
 others."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -23,7 +21,7 @@ KEYWORDS = {
     "additionalProperties",
     "items",
 }
-TYPES: dict[str, tuple[type, ...]] = {
+TYPES = {
     "object": (dict,),
     "array": (list,),
     "string": (str,),

@@ -1,14 +1,10 @@
 """Lists of layers of our own, in the format of the public ones, and what a walk through their loops
 takes."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
 
-Layer = tuple[int, int, int, int, int, int, int]
-"""K, C, Y, X, R, S and type, as in the file: 0 fully connected, 1 convolution, 3 matrix product."""
 HEADER = "K,C,Y,X,R,S,type"
 WIDTH = 64
 
@@ -16,7 +12,7 @@ WIDTH = 64
 def layers(count, seed):
     """Distinct layers of ordinary proportions."""
     random = np.random.default_rng(seed)
-    found: dict[Layer, None] = {}
+    found = {}
     while len(found) < count:
         k, c = (int(2 ** random.uniform(2, 8)) for _ in range(2))
         kind = int(random.choice([0, 1, 1, 1, 3]))

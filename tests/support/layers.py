@@ -30,14 +30,7 @@ def machine(style, rows=8, columns=16, buffer=8192, **more):
     return Target("t", "", (core,), (Memory("dram", 2**40, 1e9, 1e9),))
 
 
-def one_job(
-    nest,
-    input_bytes,
-    weight_bytes,
-    output_bytes,
-    extra=0,
-    bits=8,
-):
+def one_job(nest, input_bytes, weight_bytes, output_bytes, extra=0, bits=8):
     sizes = {"i": input_bytes, "w": weight_bytes, "o": output_bytes, "e": extra}
     tensors = tuple(
         TensorInstance(name, "n", name, 0, size, "activation")

@@ -1,13 +1,16 @@
 """What planning makes of a network before it decides anything."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
+from tests.support.efforts import SEPARATE
+
+from loadmaster.core.progress import NO_DEADLINE, Interrupts, no_progress
 from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.planning.assemble import assemble
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import JointProblem
+from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, divisible
@@ -28,8 +31,25 @@ def parts_of(graph, *, sums=False):
     return Parts(single, fused, [divisible(single, group, sums=sums) for group in fused])
 
 
-def joint_problem(work, machine):
+def planner_of(workload, target, objective="throughput", effort=SEPARATE):
+    """A planner of given jobs."""
+    table, goal = job_table(workload, target), goal_of(workload, objective, None, {}, {})
+    energy = EnergyModel(table, energy_rates(target))
+    return WorkloadPlanner(
+        workload, table, target, goal, energy, 0, effort, NO_DEADLINE, no_progress, Interrupts()
+    )
+
+
+def joint_problem(workload, target):
     """The search over whole plans, for throughput."""
-    table = job_table(work, machine)
-    goal = goal_of(work, "throughput", None, {}, {})
-    return JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
+    own = planner_of(workload, target)
+    return JointProblem(workload, own.table, target, own.goal, own.energy)
+
+
+def planned(workload, target):
+    """A plan of given jobs, with little search."""
+    own = planner_of(workload, target)
+    best, bounds = own.best(), own.bounds()
+    return assemble(
+        workload, own.table, own.tilings, target, own.energy.rates, own.goal, best, bounds, 0, []
+    )

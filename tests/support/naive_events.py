@@ -1,23 +1,12 @@
 """The event engines, as slowly and as exactly as they can be said: work that remains, in
 fractions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil, inf
-from typing import Any
 
 
 def simulated(
-    duration,
-    demand,
-    resource,
-    order,
-    edges=(),
-    *,
-    whole=True,
-    below=inf,
-    number=Fraction,
+    duration, demand, resource, order, edges=(), *, whole=True, below=inf, number=Fraction
 ):
     """When tasks start and end that run one after another on every resource, and share links of
     which they demand so much each; ``whole`` says whether time passes in whole steps, rounded up.
@@ -25,13 +14,13 @@ def simulated(
     What has not ended by ``below`` has no end.
     """
     queues = {r: [t for t in order if resource[t] == r] for r in set(resource)}
-    waiting: dict[int, set[int]] = {t: set() for t in order}
+    waiting = {t: set() for t in order}
     for before, after in edges:
         waiting[after].add(before)
     slack = 0 if number is Fraction else 1e-6
     now, left = number(0), {}
-    start: dict[int, Any] = {}
-    end: dict[int, Any] = {}
+    start = {}
+    end = {}
     while True:
         busy = {resource[t] for t in left}
         for r, queue in queues.items():

@@ -1,7 +1,5 @@
 """Small graphs, workloads and machines for tests, built by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from loadmaster.planning.decisions import Placement, Residence
@@ -25,16 +23,10 @@ class GraphBuilder:
 
     def __init__(self, name="net"):
         self.name = name
-        self.ops: list[Op] = []
-        self.tensors: dict[str, Tensor] = {}
+        self.ops = []
+        self.tensors = {}
 
-    def tensor(
-        self,
-        name,
-        shape,
-        kind=TensorKind.ACTIVATION,
-        alias_of=None,
-    ):
+    def tensor(self, name, shape, kind=TensorKind.ACTIVATION, alias_of=None):
         shape = (1, *shape) if len(shape) == 3 else shape
         size = 1
         for extent in shape:
@@ -59,18 +51,11 @@ class GraphBuilder:
         )
         return self.op("Conv", OpClass.PRODUCT, [source, weight], output, nests=(nest,))
 
-    def elementwise(self, output, *sources, shape=None):
-        self.tensor(output, shape or self.tensors[sources[0]].shape)
+    def elementwise(self, output, *sources):
+        self.tensor(output, self.tensors[sources[0]].shape)
         return self.op("Add", OpClass.ELEMENTWISE, list(sources), output)
 
-    def op(
-        self,
-        kind,
-        op_class,
-        reads,
-        output,
-        nests=(),
-    ):
+    def op(self, kind, op_class, reads, output, nests=()):
         elements = self.tensors[output].bytes if op_class is OpClass.ELEMENTWISE else 0
         accesses = tuple(Access(name, self.tensors[name].bytes) for name in reads)
         writes = (Access(output, self.tensors[output].bytes),)
@@ -96,7 +81,7 @@ def residual_chain(blocks, name="chain", channels=16, size=14):
     return build.graph(last)
 
 
-def npu(cores=2, scratchpad=64 * 1024, buffer=16 * 1024, copies=True):
+def npu(cores=2, scratchpad=64 * 1024, buffer=16 * 1024, copies=True, bandwidth=1e9):
     """Weight-stationary cores and a row-stationary one, with or without a scratchpad and an engine
     that copies to it."""
     styles = [Style.WEIGHT_STATIONARY] * (cores - 1) + [Style.ROW_STATIONARY]
@@ -105,7 +90,7 @@ def npu(cores=2, scratchpad=64 * 1024, buffer=16 * 1024, copies=True):
     )
     fast = Memory("scratchpad", scratchpad, 8e9, 8e9) if scratchpad else None
     engine = CopyEngine((8e9, 8e9), (8e9, 8e9)) if fast and copies else None
-    dram = Memory("dram", 2**24, 1e9, 1e9)
+    dram = Memory("dram", 2**24, bandwidth, bandwidth)
     return Target("npu", "for tests", own, (dram, fast) if fast else (dram,), engine)
 
 

@@ -14,18 +14,10 @@ from loadmaster.workloads.frontends.frontend import Options
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx import graph_builder
 
-Size = int | str | None
 F32 = TensorProto.FLOAT
 
 
-def node(
-    kind,
-    inputs,
-    outputs,
-    name="",
-    domain="",
-    **attrs,
-):
+def node(kind, inputs, outputs, name="", domain="", **attrs):
     return helper.make_node(
         kind,
         inputs,
@@ -85,13 +77,7 @@ def infos(text):
     return list(parser.parse_graph(f"g ({text}) => () {{}}").input)
 
 
-def body(
-    nodes,
-    inputs="",
-    outputs="",
-    weights=(),
-    value_info=(),
-):
+def body(nodes, inputs="", outputs="", weights=(), value_info=()):
     """A graph whose outputs are declared without a shape; inputs and weights that a mapping
     declares are floats, and nodes, tensors and the outputs' names may be text."""
     if isinstance(inputs, Mapping):
@@ -115,16 +101,7 @@ def body(
     )
 
 
-def model(
-    nodes,
-    inputs,
-    outputs,
-    weights=(),
-    opset=21,
-    *,
-    value_info=(),
-    **rest,
-):
+def model(nodes, inputs, outputs, weights=(), opset=21, *, value_info=(), **rest):
     """A model whose graph is that of :func:`body`."""
     domains = ["com.microsoft", "com.microsoft.nchwc", "ai.onnx.preview", "acme"]
     versions = {"": opset} | dict.fromkeys(domains, 1)

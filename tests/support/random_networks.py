@@ -11,9 +11,8 @@ from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_net
 class Builder:
     """Adds nodes one by one, whose shapes ONNX infers; ``last`` is what the network returns."""
 
-    def __init__(self, seed, opset=17):
+    def __init__(self, seed):
         self.generator = np.random.default_rng(seed)
-        self.opset = opset
         self.nodes = []
         self.constants = []
         self.shapes = {}
@@ -59,7 +58,7 @@ class Builder:
         return self.shapes[name]
 
     def model(self, *outputs):
-        return model(self.nodes, self.inputs, outputs, self.constants, self.opset, ir_version=9)
+        return model(self.nodes, self.inputs, outputs, self.constants, 17, ir_version=9)
 
     def graph(self, name="random", precision=None):
         options = Options(precision=precision)

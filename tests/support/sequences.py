@@ -31,15 +31,7 @@ def replayed(sequence, placement, mode, limits):
     return time_moves(sequence, placement)
 
 
-def random_sequence(
-    seed,
-    *,
-    kernels=6,
-    tensors=5,
-    in_place=True,
-    choices=True,
-    hard=False,
-):
+def random_sequence(seed, *, kernels=6, tensors=5, in_place=True, choices=True, hard=False):
     """Tensors of every kind, kernels that read, write and update them; `choices` adds algorithms
     and measured tables, and `hard` what has no bytes, no operands, or no time in some places."""
     rng = random.Random(seed)

@@ -1,8 +1,6 @@
 """Steps of a small network that moves tensors, in this process and in one of its own, for tests of
 what goes wrong."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
@@ -82,7 +80,7 @@ class Trained:
         self.call = torch.compile(
             self.module, backend=loadmaster, options=self.options, dynamic=False
         )
-        self.right: list[torch.Tensor] = []
+        self.right = []
 
     def gradients(self):
         """Gradients of a step."""
@@ -106,10 +104,10 @@ class Trained:
     @property
     def file(self):
         """Its slow memory."""
-        return self.model.memory(torch.device("cpu")).file  # type: ignore[attr-defined]
+        return self.model.memory(torch.device("cpu")).file
 
 
-_LEAST: dict[int, float] = {}
+_LEAST = {}
 
 
 def least_share(rows=ROWS):

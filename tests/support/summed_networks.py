@@ -3,14 +3,13 @@
 from functools import cache
 
 import numpy as np
-from tests.support.lowered import parts_of
+from tests.support.lowered import parts_of, planned
 from tests.support.networks import npu
-from tests.support.plan_of_jobs import planned
 from tests.support.random_networks import Builder
 
 from loadmaster.workloads.lowering.grid import WHOLE
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cuts
 
 
 def copying(cores=2, scratchpad=64 * 1024):
@@ -72,7 +71,7 @@ def product(rows, terms, columns):
 def in_chains(graph, generator):
     """Operators that sum in chains of pieces, of all of their result or of parts of it; now and
     then in parts alone."""
-    cuts = list[Cut]()
+    cuts = []
     for form in parts_of(graph, sums=True).forms:
         if form is None:
             cuts.append(WHOLE)

@@ -1,11 +1,9 @@
 """Random convolutional networks, int8, int16 and float, whose regions can run in bands."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
-from tests.support.tflite_models import Model, Subgraph
+from tests.support.tflite_models import Model
 
 _SAME, _VALID = 0, 1
 
@@ -15,7 +13,7 @@ class Maker:
         self.rng = random.Random(seed)
         self.numpy = np.random.default_rng(seed)
         self.model = Model()
-        self.net: Subgraph = self.model.subgraph()
+        self.net = self.model.subgraph()
         self.dtype = self.rng.choice(("int8", "int8", "int8", "int16", "float32", "float32"))
 
     def quantised(self, scale=0.05):
@@ -131,7 +129,7 @@ class Maker:
 
 def another_order(main, rng):
     """Operators in a random order in which each comes after what makes its operands."""
-    made, left, order = {*main.inputs}, list(range(len(main.operators))), list[int]()
+    made, left, order = {*main.inputs}, list(range(len(main.operators))), []
     results = {tensor for op in main.operators for tensor in op.outputs}
     while left:
         ready = [n for n in left if not ({*main.operators[n].inputs} & results) - made]

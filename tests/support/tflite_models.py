@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +13,6 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     NewTable,
     Number,
     Numbers,
-    Part,
     Tables,
     Text,
     write_before,
@@ -66,7 +63,6 @@ BYTES = {
     "TRANSPOSE_CONV": (0,),
 }
 """Options that are bytes; other whole numbers have 32 bits."""
-Fields = Mapping[int, Number | Part | int]
 
 
 def i(value):
@@ -112,7 +108,7 @@ class Subgraph:
                     ).tobytes()
                 )
             )
-        fields: dict[int, Any] = {
+        fields = {
             0: Numbers("i", tuple(shape)),
             1: b(TYPES.index(dtype)),
             2: Number("I", buffer),
@@ -132,14 +128,8 @@ class Subgraph:
         self.inputs.append(self.tensor(shape, dtype, **more))
         return self.inputs[-1]
 
-    def op(
-        self,
-        kind,
-        inputs,
-        outputs,
-        options=None,
-    ):
-        fields: dict[int, Any] = {
+    def op(self, kind, inputs, outputs, options=None):
+        fields = {
             0: Number("I", self.model.code(kind)),
             1: Numbers("i", tuple(inputs)),
             2: Numbers("i", tuple(outputs)),
@@ -154,14 +144,7 @@ class Subgraph:
             fields |= {3: Number("B", OPTIONS[kind]), 4: NewTable(own)}
         self.operators.append(NewTable(fields))
 
-    def out(
-        self,
-        kind,
-        inputs,
-        shape,
-        options=None,
-        **more,
-    ):
+    def out(self, kind, inputs, shape, options=None, **more):
         """An operator with one new result, which is returned."""
         result = self.tensor(shape, **more)
         self.op(kind, inputs, (result,), options)
@@ -176,7 +159,7 @@ class Subgraph:
         return self.out("CONV_2D", [value, weights, self.tensor((width,), data=0)], shape, options)
 
     def table(self):
-        parts: dict[int, Any] = {
+        parts = {
             0: Tables(self.tensors),
             1: Numbers("i", self.inputs),
             2: Numbers("i", self.outputs),
@@ -214,7 +197,7 @@ class Model:
         return path
 
     def bytes(self, more=None):
-        parts: dict[int, Any] = {
+        parts = {
             0: Number("I", 3),
             1: Tables([_code(kind) for kind in self.codes]),
             2: Tables([subgraph.table() for subgraph in self.subgraphs]),
@@ -254,5 +237,5 @@ def branches(*widths):
 def _code(kind):
     name, _, custom = kind.partition(":")
     number = OPERATORS.index(name)
-    fields: dict[int, Any] = {0: b(min(number, 127)), 2: i(1), 3: i(number)}
+    fields = {0: b(min(number, 127)), 2: i(1), 3: i(number)}
     return NewTable(fields | ({1: Text(custom)} if custom else {}))

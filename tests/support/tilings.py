@@ -1,8 +1,6 @@
 """Packing problems that are hard, and whose optimum is known: a rectangle of time and memory cut
 into buffers that fill it."""
 
-from __future__ import annotations
-
 import numpy as np
 from tests.support.problems import columns
 
@@ -14,14 +12,12 @@ STEP = 1024
 PEAK = SIDE * STEP
 """Bytes alive at every instant: no packing is lower, and the cut one reaches it."""
 
-Piece = tuple[int, int, int, int]
-
 
 def tight(count, seed, pinwheels=0.0):
     """At least ``count`` buffers; ``pinwheels`` is the share of cuts into five, which no straight
     cut takes apart again."""
     random = np.random.default_rng(seed)
-    pieces: list[Piece] = [(0, SIDE, 0, SIDE)]
+    pieces = [(0, SIDE, 0, SIDE)]
     while len(pieces) < count:
         at = max(
             range(len(pieces)),

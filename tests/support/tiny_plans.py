@@ -1,13 +1,10 @@
 """Every plan of a tiny network, timed naively: cuts x cores x orders x residence. Shares no code
 with what it checks but the cost table."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx
 from tests.support.lowered import parts_of
 from tests.support.naive_events import simulated
 from tests.support.networks import npu
@@ -17,7 +14,7 @@ from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.workloads.lowering.grid import WHOLE
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cuts
 
 NEVER = float("inf")
 
@@ -25,8 +22,8 @@ NEVER = float("inf")
 def tiny_network(generator, operators):
     """Convolutions, pools, rectifiers and sums of a few elements; in the end, now and then, matrix
     products that need everything."""
-    nodes: list[onnx.NodeProto] = []
-    weights: dict[str, tuple[int, ...]] = {}
+    nodes = []
+    weights = {}
     channels, rows = int(generator.choice([2, 4, 9])), int(generator.choice([2, 3, 4]))
     last, made, shape, flat = "x", ["x"], (channels, rows), 0
     kinds = ["Conv", "Conv", "Conv", "MaxPool", "Add", "GlobalAveragePool", "Gemm"]
@@ -127,7 +124,7 @@ def tiny_machine(generator, cores=None):
 def every_cut(graph, most, *, sums=False):
     """Operators whole or in two parts along any one of their dimensions, or of what they sum over,
     up to so many pieces in all."""
-    options: list[list[Cut]] = []
+    options = []
     for form in parts_of(graph, sums=sums).forms:
         options.append([WHOLE])
         if form is not None:
@@ -147,17 +144,8 @@ class _Residence:
     fetched: tuple[int, ...]
 
 
-def best_makespan(
-    graph,
-    target,
-    cuts=None,
-    *,
-    waits=False,
-    below=NEVER,
-    mini_batches=1,
-):
-    """Picoseconds of the fastest plan with some cuts, if it is below a limit; with ``waits``, jobs
-    may also wait for the one before."""
+def best_makespan(graph, target, cuts=None, *, below=NEVER, mini_batches=1):
+    """Picoseconds of the fastest plan with some cuts, if it is below a limit."""
     workload = lower([graph], target, mini_batches=mini_batches, cuts=[cuts])
     table = job_table(workload, target)
     best = below
@@ -167,11 +155,7 @@ def best_makespan(
         if max(uses.least) >= best:
             continue
         for order, core in _schedules(workload, uses.duration, target, orders, best):
-            for held in itertools.product((False, True), repeat=len(order) - 1 if waits else 0):
-                best = min(
-                    best,
-                    _makespan(workload, uses, order, core, (False, *held) if waits else (), best),
-                )
+            best = min(best, _makespan(workload, uses, order, core, best))
     return best
 
 
@@ -189,9 +173,7 @@ def _residences(workload, target):
     fits = [t for t in made if workload.tensors[t].bytes <= target.fast.capacity]
     # In the order of first use, and none, one or all: other orders of fetching seldom matter in
     # what is so small.
-    sets: list[tuple[int, ...]] = (
-        [(), tuple(given), *((t,) for t in given)] if target.copy else [()]
-    )
+    sets = [(), tuple(given), *((t,) for t in given)] if target.copy else [()]
     for size in range(len(fits), -1, -1):
         for kept in itertools.combinations(fits, size):
             for fetched in dict.fromkeys(sets):
@@ -235,9 +217,7 @@ class _Uses:
         for tensor in residence.fetched:
             size = workload.tensors[tensor].bytes * 1e12
             speed = min(
-                target.copy.overlapping[1],
-                target.main.read_bandwidth,
-                target.fast.write_bandwidth,
+                target.copy.overlapping[1], target.main.read_bandwidth, target.fast.write_bandwidth
             )
             self.copies.append(
                 (
@@ -257,13 +237,7 @@ class _Uses:
         self.bytes = [tensor.bytes for tensor in workload.tensors]
 
 
-def _schedules(
-    workload,
-    duration,
-    target,
-    orders,
-    best,
-):
+def _schedules(workload, duration, target, orders, best):
     """Orders that keep dependencies, and cores; of cores that are alike, the first come first."""
     count, cores = len(workload.jobs), len(target.cores)
     alike = cores > 1 and target.cores[0] == replace(target.cores[1], name=target.cores[0].name)
@@ -294,21 +268,13 @@ def _orders(after):
     return extend([])
 
 
-def _makespan(
-    workload,
-    uses,
-    order,
-    core,
-    held,
-    below,
-):
+def _makespan(workload, uses, order, core, below):
     """Picoseconds of one plan; never, if it overfills the fast memory. Fetches come one after
     another, from the beginning."""
     count = len(workload.jobs)
     fetch_of = {tensor: count + number for number, tensor in enumerate(uses.residence.fetched)}
     edges = [(before, j) for j, job in enumerate(workload.jobs) for before in job.after]
     edges += [(fetch_of[t], j) for j in order for t in uses.reads[j] if t in fetch_of]
-    edges += [(order[i - 1], order[i]) for i, wait in enumerate(held) if wait]
     tasks = [(uses.duration[j][c], uses.main[j][c], uses.fast[j][c]) for j, c in enumerate(core)]
     tasks += uses.copies
     start, end = simulated(
@@ -325,13 +291,7 @@ def _makespan(
     return max(end.values())
 
 
-def _fits(
-    workload,
-    uses,
-    start,
-    end,
-    fetch_of,
-):
+def _fits(workload, uses, start, end, fetch_of):
     if uses.target.fast is None:
         return True
     lives = []

@@ -1,8 +1,6 @@
 """Training steps in a process that somebody watches from outside: one step for each line on its
 standard input."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 
@@ -19,7 +17,7 @@ class Network(nn.Module):
 
     def __init__(self, width, layers):
         super().__init__()
-        self.kind: str | None = None
+        self.kind = None
         self.layers = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
 
     def forward(self, x):
@@ -57,7 +55,7 @@ def main(width, layers, share):
         x = torch.randn(8, size)
         for _ in sys.stdin if wait else range(5):
             optimizer.zero_grad()
-            loss = call(x)  # type: ignore[operator]
+            loss = call(x)
             loss.backward()
             optimizer.step()
             if wait:

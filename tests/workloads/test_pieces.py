@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from tests.support.lowered import parts_of
+from tests.support.lowered import parts_of, planned
 from tests.support.networks import npu
 from tests.support.onnx_builder import constant, graph_of, model
-from tests.support.plan_of_jobs import planned
 from tests.support.random_networks import (
     LAYERS,
     random_network,

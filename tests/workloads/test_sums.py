@@ -1,8 +1,8 @@
 """Operators in chains of pieces, each of which adds a part of what the operator sums over."""
 
 import pytest
+from tests.support.lowered import planned
 from tests.support.networks import npu
-from tests.support.plan_of_jobs import planned
 from tests.support.summed_networks import copying, in_chains, network
 
 import loadmaster as lm

@@ -41,10 +41,6 @@ def lifetimes(arena):
     ]
 
 
-def placed(arena):
-    return arena.offsets.tolist()
-
-
 def test_every_planner_of_the_issue_has_a_reader():
     assert set(ALL) == {"xla", "iree", "vela", "tflm-log", "onnxruntime", "torch-snapshot"}
 
@@ -62,7 +58,9 @@ FIGURES = {
 
 @pytest.mark.parametrize("planner", ALL)
 def test_dumps_are_read_checked_and_compared(planner, tmp_path):
-    arena = read(planner, dump_of(planner, tmp_path))[0]
+    arena, *others = read(planner, dump_of(planner, tmp_path))
+    if planner in ("xla", "iree", "vela"):
+        assert all(each.taken == each.stated for each in (arena, *others))
     found = compare(arena)
     assert found.violations == ()
     assert (len(arena.problem), arena.taken, found.answer.lower_bound) == FIGURES[planner]
@@ -73,12 +71,6 @@ def test_dumps_are_read_checked_and_compared(planner, tmp_path):
         if arena.taken == found.answer.peak
         else f"{1 - found.answer.lower_bound / arena.taken:.1%} could be saved"
     )
-
-
-@pytest.mark.parametrize("planner", ["xla", "iree", "vela"])
-def test_what_is_taken_by_their_own_addresses_is_what_the_dump_states(planner):
-    for arena in read(planner, REAL[planner]):
-        assert arena.taken == arena.stated
 
 
 def test_what_tflm_logs_is_what_its_interpreter_takes(tmp_path):
@@ -194,7 +186,6 @@ def test_sizes_of_iree_that_are_not_static_are_refused_by_name(tmp_path):
 
 
 def test_tensors_of_onnx_runtime_end_with_their_last_reader():
-    pytest.importorskip("onnx")
     (arena,) = read("onnxruntime", REAL["onnxruntime"])
     assert arena.offsets is None
     spans = {name: (first, last) for name, first, last, _ in lifetimes(arena)}
@@ -393,7 +384,6 @@ def test_a_value_of_xla_without_a_live_range_and_a_missing_file_are_refused(tmp_
 
 
 def test_a_profile_of_one_run_and_one_of_another_model_are_refused(tmp_path):
-    pytest.importorskip("onnx")
     path = dump_of("onnxruntime", tmp_path)
     text = path.read_text()
     path.write_text(text.replace('"model_run"', '"model_walk"'))
@@ -440,8 +430,6 @@ def damaged(data, rng):
 @pytest.mark.parametrize("planner", ALL)
 def test_damaged_dumps_are_read_or_refused_in_one_line(planner, tmp_path):
     """What is read can be compared, and what is claimed of it has passed the checker."""
-    if planner == "onnxruntime":
-        pytest.importorskip("onnx")
     path = dump_of(planner, tmp_path)
     data, refused = path.read_bytes(), 0
     for seed in range(150):

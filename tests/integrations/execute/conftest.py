@@ -1,7 +1,5 @@
 """Plans of random networks, and what comes of running them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import onnx
@@ -23,9 +21,9 @@ class Case:
     def run(self, plan, orders=3, precision=None):
         return run_plan(plan, self.files, orders=orders, precision=precision)
 
-    def faults(self, plan, orders=3, precision=None):
+    def faults(self, plan, orders=3):
         """What is wrong with a plan; empty if nothing is."""
-        found = self.run(plan, orders, precision)
+        found = self.run(plan, orders)
         if not found.violations:
             assert {(each.network, each.mini_batch) for each in found.outputs} == {
                 (batch.network, batch.number) for batch in plan.mini_batches
@@ -37,13 +35,7 @@ class Case:
 def case(tmp_path):
     """Networks of some seeds, or given ones, saved and read again."""
 
-    def make(
-        *seeds,
-        builds=(),
-        models=(),
-        precision=None,
-        **options,
-    ):
+    def make(*seeds, builds=(), models=(), precision=None, **options):
         builds = [*builds, *(random_network(seed, **options) for seed in seeds)]
         models = [*models, *(each.model(each.last) for each in builds)]
         files = [str(tmp_path / f"net{number}.onnx") for number, _ in enumerate(models)]

@@ -1,15 +1,14 @@
 """Plans of models that exporters and quantisers wrote, and what is refused."""
 
-import importlib.util
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from tests.support.command_line import run
 from tests.support.efforts import SEPARATE
+from tests.support.needs import FIXTURES
 from tests.support.networks import npu, residual_chain
 from tests.support.onnx_builder import constant, model, node, save
 
@@ -18,11 +17,6 @@ from loadmaster.core.errors import ModelError, PlanError
 from loadmaster.integrations.execute.run import run_plan
 
 pytestmark = pytest.mark.slow
-
-FIXTURES = Path(__file__).parents[3] / "fixtures"
-ONNX_RUNTIME = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is None, reason="needs onnxruntime"
-)
 
 
 def executed(source, machine="edge-npu", changes=(), **options):
@@ -53,7 +47,6 @@ def small(tmp_path, name="net.onnx", kind="Relu"):
     return save(tmp_path, model(nodes, "float[4,8] x", "z", [weight("w", 8, 6)]), name)
 
 
-@ONNX_RUNTIME
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
 def test_mobilenet_in_pieces_on_several_cores(precision):
     found = executed(str(FIXTURES / "mobilenetv2.onnx.gz"), precision=precision)
@@ -61,7 +54,6 @@ def test_mobilenet_in_pieces_on_several_cores(precision):
     assert found.drawn > 100
 
 
-@ONNX_RUNTIME
 @pytest.mark.parametrize("opset", [11, 15])
 def test_a_small_bert_as_exporters_trace_it(opset):
     """Layer normalisation and Gelu in their parts, shapes that are computed, and masks."""
@@ -71,7 +63,6 @@ def test_a_small_bert_as_exporters_trace_it(opset):
     assert found.jobs > 60
 
 
-@ONNX_RUNTIME
 @pytest.mark.parametrize("machine", ["edge-npu", "gpu-pcie"])
 @pytest.mark.parametrize("name", ["quantised", "quantised-optimised", "blocks"])
 @pytest.mark.parametrize("precision", [None, "int8"])
@@ -81,7 +72,6 @@ def test_what_the_quantiser_of_onnx_runtime_writes(name, machine, precision):
     assert found.width == (4 if precision else 1)
 
 
-@ONNX_RUNTIME
 def test_another_batch_than_the_files():
     found = executed("onnx:squeezenet", batch=2)
     assert [each.elements for each in found.outputs] == [2000]
@@ -138,7 +128,6 @@ def refused(kind, plan, *sources, **options):
     return str(caught.value)
 
 
-@ONNX_RUNTIME
 def test_an_operator_that_nothing_runs_is_named(tmp_path):
     other = helper.make_node("Mystery", ["y"], ["z"], "then", domain="of.mine")
     nodes = ["[product] y = MatMul(x, w)", other]

@@ -4,11 +4,11 @@ is not right is found."""
 import itertools
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.support.fuzzing import FUZZ
+from tests.support.needs import FIXTURES
 from tests.support.tflite_bands import another_order, convolutional
 from tests.support.tflite_models import branches, started
 
@@ -33,7 +33,7 @@ from loadmaster.workloads.frontends.tflite.model import parse_model
 pytest.importorskip("tflite_micro")
 from tests.support.tflm import same_outputs
 
-FIXTURE = Path(__file__).parents[3] / "fixtures" / "wake-words.tflite"
+FIXTURE = FIXTURES / "wake-words.tflite"
 
 
 def planned(data, chosen):

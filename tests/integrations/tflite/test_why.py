@@ -1,8 +1,7 @@
 """Why an arena is as large as it is: peaks by operator, and remedies that were tried."""
 
-from pathlib import Path
-
 import numpy as np
+from tests.support.needs import FIXTURES
 from tests.support.tflite_models import branches, started
 
 from loadmaster.integrations.tflite.bands.shrink import banded
@@ -10,7 +9,7 @@ from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.export_json import AliveTensor, OperatorPeak
 from loadmaster.integrations.tflite.why import arena_reasons
 
-FIXTURE = Path(__file__).parents[3] / "fixtures" / "wake-words.tflite"
+FIXTURE = FIXTURES / "wake-words.tflite"
 
 
 def test_the_peak_is_named_by_its_operator_and_its_tensors():

@@ -1,18 +1,17 @@
 """Plans change where tensors are, and nothing else."""
 
+import copy
 import re
 
 import pytest
+import torch
+from tests.support.compiled import model_of, same, with_plan
+from torch import nn
 
 import loadmaster as lm
-
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import model_of, same, with_plan  # noqa: E402
-from torch import nn  # noqa: E402
-
-from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
+from loadmaster.core.errors import BudgetError, LoadmasterError
+from loadmaster.integrations.torch_compile.backend import loadmaster
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 
 
 class Returned(torch.autograd.Function):
@@ -140,3 +139,232 @@ def test_backward_twice_is_refused(donated):
 
     with pytest.raises((RuntimeError, LoadmasterError), match="retain_graph"):
         twice()
+
+
+# Forward passes that come before the backward passes of others: each backward pass finds its own.
+
+
+WIDTH = 192
+
+
+class Normalised(nn.Module):
+    """A graph that saves results of its own for the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return nn.functional.normalize(self.second(self.first(x).tanh()), dim=1)
+
+
+def networks():
+    torch.manual_seed(0)
+    return {
+        "saves only what the caller gave": nn.Linear(WIDTH, WIDTH),
+        "saves parameters alone": nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Flatten()),
+        "saves nothing": Scaled(),
+        "saves results": Normalised(),
+    }
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, x):
+        return x * 3 + self.bias
+
+
+def inputs(count):
+    torch.manual_seed(1)
+    return [torch.randn(32, WIDTH) for _ in range(count)]
+
+
+def siamese(run):
+    x, y = inputs(2)
+    (run(x) * run(y)).sum().backward()
+
+
+def contrastive(run):
+    x, y, z = inputs(3)
+    anchor, near, far = run(x), run(y), run(z)
+    ((anchor - near).square().sum() - (anchor - far).square().sum()).backward()
+
+
+def last_first(run):
+    losses = [run(x).square().sum() for x in inputs(3)]
+    for loss in reversed(losses):
+        loss.backward()
+
+
+def same_input_twice(run):
+    (x,) = inputs(1)
+    (run(x) * run(x).exp()).sum().backward()
+
+
+def one_never(run):
+    x, y, z = inputs(3)
+    kept = run(x)
+    run(y)
+    run(z).square().sum().backward()
+    del kept
+
+
+LOSSES = (siamese, contrastive, last_first, same_input_twice, one_never)
+
+
+@pytest.mark.parametrize("options", [{}, {"fast_memory": 0.9}], ids=["unmoved", "budget"])
+@pytest.mark.parametrize("network", networks())
+def test_gradients_are_those_of_eager_mode(network, options):
+    module = networks()[network]
+    if options and isinstance(module, Scaled):
+        return  # Nothing of it can move.
+    twin = copy.deepcopy(module)
+    call = torch.compile(twin, backend=loadmaster, options=options)
+    for loss in LOSSES * 2:
+        for one, run in ((module, module), (twin, call)):
+            one.zero_grad()
+            loss(run)
+        for a, b in zip(twin.parameters(), module.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_an_optimizer_in_the_plan_waits_for_all_of_them():
+    torch.manual_seed(0)
+    module = Normalised()
+    twin = copy.deepcopy(module)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (module, twin)]
+    call = with_plan(twin, optimizer=optimizers[1])
+    for _ in range(3):
+        for run, optimizer in zip((module, call), optimizers, strict=True):
+            optimizer.zero_grad()
+            siamese(run)
+            optimizer.step()
+        for a, b in zip(module.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_what_replaces_saved_tensors_is_refused():
+    call = with_plan(nn.Linear(WIDTH, WIDTH))
+    (x,) = inputs(1)
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: one.clone(), lambda one: one):
+        loss = call(x).sum()
+    with pytest.raises(LoadmasterError, match="saved tensors were replaced"):
+        loss.backward()
+
+
+# With the option ``optimizer`` gradients end in the backward pass: whoever asks for one hears it.
+
+
+def made():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(48, 64), nn.Tanh(), nn.Linear(64, 8))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    call = with_plan(module, optimizer=optimizer)
+    return module, optimizer, call, torch.randn(16, 48)
+
+
+def logged(module, optimizer):
+    return sum(float(p.grad.norm()) for p in module.parameters() if p.grad is not None)
+
+
+def unscaled(module, optimizer):
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.ones(()))
+    scaler.unscale_(optimizer)
+
+
+def accumulated(module, optimizer):
+    (module(torch.randn(16, 48)).sum()).backward()
+
+
+def scaled_by_hand(module, optimizer):
+    for p in module.parameters():
+        if p.grad is not None:
+            p.grad.data.mul_(0.5)
+
+
+ASKING = {
+    "norm": lambda module, _: torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0),
+    "value": lambda module, _: torch.nn.utils.clip_grad_value_(module.parameters(), 1.0),
+    "total": lambda module, _: torch.nn.utils.get_total_norm(
+        [p.grad for p in module.parameters() if p.grad is not None]
+    ),
+    "logged": logged,
+    "unscaled": unscaled,
+    "accumulated": accumulated,
+    "by hand": scaled_by_hand,
+}
+
+
+@pytest.mark.parametrize("asks", ASKING.values(), ids=ASKING)
+def test_whoever_asks_for_a_gradient_that_is_gone_is_refused(asks):
+    module, optimizer, call, x = made()
+    optimizer.zero_grad()
+    call(x).square().sum().backward()
+    with pytest.raises(LoadmasterError, match="without this option"):
+        asks(module, optimizer)
+
+
+def test_a_second_backward_pass_before_the_step_is_refused():
+    _, _, call, x = made()
+    call(x).sum().backward()
+    with pytest.raises(LoadmasterError, match="do not add up"):
+        call(x).sum().backward()
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_zeroed_gradients_are_none(to_none):
+    module, optimizer, call, x = made()
+    call(x).sum().backward()
+    assert all(p.grad.shape == p.shape and "Spent" in repr(p.grad) for p in module.parameters())
+    optimizer.zero_grad(set_to_none=to_none)
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_a_closure_that_calls_backward():
+    module, optimizer, call, x = made()
+    before = module[0].weight.detach().clone()
+
+    def closure():
+        optimizer.zero_grad()
+        loss = call(x).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        optimizer.step(closure)
+    assert not torch.equal(before, module[0].weight)
+    assert all(p.grad is None for p in module.parameters())
+
+
+@pytest.mark.parametrize("when", ["before", "between"])
+@pytest.mark.parametrize("where", ["parameter", "optimizer"])
+def test_hooks_get_the_gradients(when, where):
+    module, optimizer, call, x = made()
+    seen = []
+
+    def registered():
+        if where == "optimizer":
+            optimizer.register_step_pre_hook(
+                lambda *_: seen.append(
+                    float(torch.nn.utils.clip_grad_norm_(module.parameters(), 0.01))
+                )
+            )
+        else:
+            module[0].weight.register_hook(lambda gradient: seen.append(float(gradient.norm())))
+
+    if when == "before":
+        registered()
+    for i in range(3):
+        optimizer.zero_grad()
+        loss = call(x).square().sum()
+        if when == "between" and i == 1:
+            registered()
+        loss.backward()
+        optimizer.step()
+    assert len(seen) == (3 if when == "before" else 2)
+    assert all(value > 0 for value in seen)

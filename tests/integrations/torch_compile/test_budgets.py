@@ -9,21 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from tests.support.compiled import same, with_plan, without_plan
+from torch import nn
+from torch._dynamo.backends import common as backends
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import same, with_plan, without_plan  # noqa: E402
-from torch import nn  # noqa: E402
-from torch._dynamo.backends import common as backends  # noqa: E402
-
-from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
-from loadmaster.integrations.torch_compile import compiled_model, cpu_memory  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    loadmaster,
-    model_of,
-)
-from loadmaster.integrations.torch_compile.captured import NotPlannable  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
-from loadmaster.integrations.torch_compile.compiled_model import (  # noqa: E402
+from loadmaster.core.errors import BudgetError, LoadmasterError
+from loadmaster.integrations.torch_compile import compiled_model, cpu_memory
+from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
+from loadmaster.integrations.torch_compile.captured import NotPlannable
+from loadmaster.integrations.torch_compile.compare.measurement import STATED
+from loadmaster.integrations.torch_compile.compiled_model import (
     COMPILER,
     beyond_allowed,
     object_bytes,

@@ -3,26 +3,20 @@
 import gc
 
 import pytest
+import torch
 from tests.support.needs import GPU
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
 if not torch.cuda.is_available():
     pytest.skip(GPU, allow_module_level=True)
-from tests.support.compiled import model_of, same  # noqa: E402
-from torch import nn  # noqa: E402
+from tests.support.compiled import model_of, same
+from torch import nn
 
-from loadmaster.core.errors import SlowMemoryError  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.measurement import (  # noqa: E402
-    STATED,
-    peak_of,
-)
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.cpu_memory import Copy  # noqa: E402
-from loadmaster.integrations.torch_compile.cuda_memory import (  # noqa: E402
-    CudaMemory,
-    Pinned,
-)
+from loadmaster.core.errors import SlowMemoryError
+from loadmaster.integrations.torch_compile.backend import loadmaster
+from loadmaster.integrations.torch_compile.compare.measurement import STATED, peak_of
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
+from loadmaster.integrations.torch_compile.cpu_memory import Copy
+from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory, Pinned
 
 DEVICE = torch.device("cuda", 0)
 BLOCK = 64 << 20

@@ -7,19 +7,18 @@ until then.
 """
 
 import pytest
+import torch
+from tests.support.compiled import most_allocated
+from tests.support.steps import ROWS, WIDTH, Trained
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import most_allocated  # noqa: E402
-from tests.support.steps import ROWS, WIDTH, Trained  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.overrides import TorchFunctionMode  # noqa: E402
-from torch.utils._pytree import tree_leaves  # noqa: E402
-
-from loadmaster.core.errors import BudgetError  # noqa: E402
-from loadmaster.integrations.torch_compile import cuda_memory  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster, model_of  # noqa: E402
-from loadmaster.integrations.torch_compile.compiled_model import Model  # noqa: E402
-from loadmaster.integrations.torch_compile.executor import Session  # noqa: E402
+from loadmaster.core.errors import BudgetError
+from loadmaster.integrations.torch_compile import cuda_memory
+from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
+from loadmaster.integrations.torch_compile.compiled_model import Model
+from loadmaster.integrations.torch_compile.executor import Session
 
 SHARE = 0.65
 

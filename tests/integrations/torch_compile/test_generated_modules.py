@@ -7,19 +7,18 @@ import re
 from dataclasses import dataclass
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.compiled import model_of
+from tests.support.fuzzing import fuzz
+from torch import nn
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import model_of  # noqa: E402
-from tests.support.fuzzing import fuzz  # noqa: E402
-from torch import nn  # noqa: E402
-
-from loadmaster.core.errors import BudgetError  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare import measurement  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
+from loadmaster.core.errors import BudgetError
+from loadmaster.integrations.torch_compile.backend import loadmaster
+from loadmaster.integrations.torch_compile.compare import measurement
+from loadmaster.integrations.torch_compile.compare.measurement import STATED
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 
 WIDTH, ROWS = 48, 12_000
 """A tensor has 2.2 MiB: four of them show against the stated constant."""

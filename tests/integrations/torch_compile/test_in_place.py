@@ -1,16 +1,12 @@
 """Results in the place of an operand that nobody needs any more: the same bits, in less memory."""
 
 import pytest
+import torch
+from tests.support.compiled import with_plan, without_plan
+from torch import nn
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import with_plan, without_plan  # noqa: E402
-from torch import nn  # noqa: E402
-
-from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    loadmaster,
-    model_of,
-)
-from loadmaster.integrations.torch_compile.versions import IN_PLACE  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
+from loadmaster.integrations.torch_compile.versions import IN_PLACE
 
 aten = torch.ops.aten
 SIZES = [(7,), (3, 5, 1031), (64, 33, 41)]

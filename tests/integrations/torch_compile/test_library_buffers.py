@@ -4,17 +4,11 @@ after each kernel."""
 import threading
 
 import pytest
+import torch
+from tests.support.compiled import with_plan
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import with_plan  # noqa: E402
-
-from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    model_of,
-)
-from loadmaster.integrations.torch_compile.cpu_memory import (  # noqa: E402
-    free_library_buffers,
-    library_bytes,
-)
+from loadmaster.integrations.torch_compile.backend import model_of
+from loadmaster.integrations.torch_compile.cpu_memory import free_library_buffers, library_bytes
 
 SMALL = 1 << 20
 

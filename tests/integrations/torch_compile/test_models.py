@@ -4,18 +4,14 @@ the unmoved graphs give."""
 import copy
 
 import pytest
-
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import same, with_plan, without_plan  # noqa: E402
+import torch
+from tests.support.compiled import same, with_plan, without_plan
 
 pytest.importorskip("transformers")
-from benchmarks.networks import hugging_face  # noqa: E402
-from benchmarks.networks.resnet import Bottleneck  # noqa: E402
+from benchmarks.networks import hugging_face
+from benchmarks.networks.resnet import Bottleneck
 
-from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    loadmaster,
-    model_of,
-)
+from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
 
 STEPS = 4
 

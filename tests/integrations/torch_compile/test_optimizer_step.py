@@ -5,18 +5,14 @@ import copy
 import gc
 
 import pytest
+import torch
+from tests.support.compiled import Tied, same, state_of, tokens, with_plan
+from torch import nn
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import Tied, same, state_of, tokens, with_plan  # noqa: E402
-from torch import nn  # noqa: E402
-
-from loadmaster.core.errors import SlowMemoryError  # noqa: E402
-from loadmaster.integrations.torch_compile import optimizer_step  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    loadmaster,
-    model_of,
-)
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
+from loadmaster.core.errors import SlowMemoryError
+from loadmaster.integrations.torch_compile import optimizer_step
+from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 
 CPU = torch.device("cpu")
 ELEMENTWISE = {

@@ -5,9 +5,8 @@ import contextlib
 import copy
 
 import pytest
-
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import (  # noqa: E402
+import torch
+from tests.support.compiled import (
     Tied,
     model_of,
     models_of,
@@ -17,12 +16,12 @@ from tests.support.compiled import (  # noqa: E402
     with_plan,
     without_plan,
 )
-from torch import nn  # noqa: E402
+from torch import nn
 
-from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.compiled_model import Settings  # noqa: E402
+from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError
+from loadmaster.integrations.torch_compile.backend import loadmaster
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
+from loadmaster.integrations.torch_compile.compiled_model import Settings
 
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
@@ -66,6 +65,10 @@ def compiled(module, make=None, **options):
     return twin, optimizer, torch.compile(twin, backend=loadmaster, options=given), given
 
 
+def agree(call, module, step):
+    return torch.equal(call(tokens(step)), module(tokens(step)))
+
+
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Updates in blocks of few rows, as large parameters have them."""
@@ -97,7 +100,7 @@ def test_parameters_of_an_inference_move_and_show_their_values():
     module = Tied()
     twin, _, call, options = compiled(module, fast_memory=0.4)
     with torch.no_grad():
-        assert torch.equal(call(tokens(0)), module(tokens(0)))
+        assert agree(call, module, 0)
         model = model_of(options)
         assert model.plans[0].moved_bytes >= model.persistent.offloaded_bytes() > 0
         assert same(twin.state_dict().values(), module.state_dict().values())
@@ -105,14 +108,14 @@ def test_parameters_of_an_inference_move_and_show_their_values():
             changed.tokens.weight.mul_(0.5)
             changed.wide[0].weight.data.add_(0.25)
             changed.narrow[0].weight[3] = 1.0
-        assert torch.equal(call(tokens(1)), module(tokens(1)))
+        assert agree(call, module, 1)
         twin.load_state_dict(Tied().state_dict())
         module.load_state_dict(twin.state_dict())
-        assert torch.equal(call(tokens(1)), module(tokens(1)))
+        assert agree(call, module, 1)
         twin.tokens.weight.data = module.tokens.weight.data = torch.ones(
             256, 128
         )  # another storage
-        assert torch.equal(call(tokens(1)), module(tokens(1)))
+        assert agree(call, module, 1)
     assert not model.fallbacks
 
 
@@ -132,7 +135,7 @@ def test_a_place_that_cannot_be_had_is_an_error_and_the_next_call_works():
         twin.tokens.weight.data = module.tokens.weight.data = torch.ones(256, 128)
         refused()
         file.limit = None
-        assert torch.equal(call(tokens(1)), module(tokens(1)))
+        assert agree(call, module, 1)
     torch._dynamo.reset()
     call(tokens(0)).backward()
     refused()
@@ -147,7 +150,7 @@ def test_aliases_of_a_parameter_follow_it():
         assert torch.equal(alias, module.wide[0].weight)
         row.zero_()
         module.wide[0].weight[5] = 0
-        assert torch.equal(call(tokens(0)), module(tokens(0)))
+        assert agree(call, module, 0)
 
 
 def test_the_state_of_an_optimizer_can_be_saved_loaded_and_cleared():
@@ -369,7 +372,7 @@ def test_a_refusal_names_the_smallest_budget_that_works():
         for budget, works in ((least, True), (int(least * 0.97), False)):
             _, _, call, options = compiled(module, fast_memory=budget)
             if works:
-                assert torch.equal(call(tokens(0)), module(tokens(0)))
+                assert agree(call, module, 0)
                 assert model_of(options).plans[0].placed_peak <= budget
             else:  # unless kernels run in blocks
                 with contextlib.suppress(BudgetError):

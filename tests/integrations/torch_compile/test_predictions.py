@@ -1,13 +1,17 @@
-"""What a step is predicted to take rests on steps that were made, and small tensors are not
-copied."""
+"""What a step is predicted to take rests on steps that were made, small tensors are not copied, and
+planning does nothing twice."""
 
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from tests.support.compiled import with_plan
+from torch import nn
 
 from loadmaster.core.errors import CapacityError
+from loadmaster.integrations.torch_compile import placing
 from loadmaster.integrations.torch_compile.compare.comparison import Variant
 from loadmaster.integrations.torch_compile.compare.generation import limited_by
 from loadmaster.integrations.torch_compile.compiled_model import StepSummary
@@ -18,7 +22,7 @@ from loadmaster.integrations.torch_compile.executor import (
     link_with_measured_bandwidths,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
-from loadmaster.integrations.torch_compile.placing import place_for_runtime
+from loadmaster.integrations.torch_compile.placing import Problem, Search, place_for_runtime
 from loadmaster.placement.decisions import Mode, all_fast
 from loadmaster.placement.sequence import (
     Algorithm,
@@ -151,3 +155,57 @@ def test_small_tensors_stay(mode):
     found = place_for_runtime(order, np.full(4, 5 * MIB), mode)
     assert {move.tensor for move in found.moves} == {1}
     assert [(stay.start, stay.end) for stay in found.stays if stay.tensor == 0] == [(0, 4)]
+
+
+# Planning does not do twice, or before times are measured, what takes most of its time.
+
+
+PAGE, LAYERS, WIDTH = 4096, 8, 256
+SIZE = 64 * PAGE
+
+
+def test_limits_are_not_lowered_below_what_a_kernel_needs(monkeypatch):
+    """Below it nothing can be placed, and a budget that suffices would be refused."""
+    uses = [(t, t, True) for t in range(4)] + [(4 + t // 2, t, False) for t in range(4)]
+    order = replace(sequence([1.0] * 6, [SIZE] * 4, uses), alignment=PAGE)
+    problem, seen = Problem(order, (0, 1, 2, 3), np.zeros(6, dtype=np.int64)), []
+
+    def never(problem, placement, ceilings):
+        return None, ceilings + 2 * SIZE * (np.arange(len(ceilings)) == 4)
+
+    def noted(sequence, limits, mode):
+        seen.append(limits.copy())
+        return place_for_runtime(sequence, limits, mode)
+
+    monkeypatch.setattr(placing, "_pack", never)
+    monkeypatch.setattr(placing, "place_for_runtime", noted)
+    assert placing._packed(problem, 3 * SIZE, Mode.SYNC, 12) == 4
+    assert len(seen) == 24
+    assert all((limits >= problem.needed()).all() for limits in seen)
+
+
+@pytest.mark.parametrize(("refine_after", "provisional"), [(2, [True, False]), (0, [False])])
+def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_after, provisional):
+    """Trials take most of planning: a plan that measured times replace after a few steps has none,
+    and one that stays has them."""
+    attempt, of_search, trials = Search.attempt, [], []
+    moved = Search._moved
+
+    def seen(search, budget):
+        of_search.append(search.provisional)
+        return attempt(search, budget)
+
+    def counted(search, moving, budget, rounds):
+        trials.append((search.provisional, rounds))
+        return moved(search, moving, budget, rounds)
+
+    monkeypatch.setattr(Search, "attempt", seen)
+    monkeypatch.setattr(Search, "_moved", counted)
+    module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+    call = with_plan(module, 0.6, refine_after=refine_after)
+    with torch.no_grad():
+        for _ in range(4):
+            call(torch.randn(2, WIDTH))
+    assert of_search == provisional
+    assert {early for early, rounds in trials if rounds == placing._FEW} <= {False}
+    assert any(early for early, _ in trials) is provisional[0]

@@ -13,14 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
+from tests.support import steps
+from tests.support.compiled import same
+from tests.support.steps import Failing, Trained, least_share
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support import steps  # noqa: E402
-from tests.support.compiled import same  # noqa: E402
-from tests.support.steps import Failing, Trained, least_share  # noqa: E402
-
-from loadmaster.core.errors import SlowMemoryError  # noqa: E402
-from loadmaster.integrations.torch_compile.cpu_memory import PAGE, SlowFile  # noqa: E402
+from loadmaster.core.errors import SlowMemoryError
+from loadmaster.integrations.torch_compile.cpu_memory import PAGE, SlowFile
 
 
 def test_a_disk_that_is_full_is_an_error_before_the_step_and_the_next_step_works(small_disk):

@@ -8,29 +8,21 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+import torch
+from tests.support.command_line import refused, run
+from tests.support.json_schema import conforms
+from torch import nn
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.command_line import refused, run  # noqa: E402
-from tests.support.json_schema import conforms  # noqa: E402
-from torch import nn  # noqa: E402
-
-from loadmaster.core.errors import ModelError  # noqa: E402
-from loadmaster.core.json_object import ABSENT, json_of  # noqa: E402
-from loadmaster.integrations.torch_compile import backend, running  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare import (  # noqa: E402
-    comparison,
-    generation,
-    rivals,
-)
-from loadmaster.integrations.torch_compile.compare.comparison import Variant  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.run_json import (  # noqa: E402
-    RivalJson,
-    RunJson,
-)
-from loadmaster.integrations.torch_compile.cpu_memory import PAGE, SlowFile  # noqa: E402
-from loadmaster.report.run import ways  # noqa: E402
+from loadmaster.core.errors import ModelError
+from loadmaster.core.json_object import ABSENT, json_of
+from loadmaster.integrations.torch_compile import backend, running
+from loadmaster.integrations.torch_compile.backend import loadmaster
+from loadmaster.integrations.torch_compile.compare import comparison, generation, rivals
+from loadmaster.integrations.torch_compile.compare.comparison import Variant
+from loadmaster.integrations.torch_compile.compare.measurement import STATED
+from loadmaster.integrations.torch_compile.compare.run_json import RivalJson, RunJson
+from loadmaster.integrations.torch_compile.cpu_memory import PAGE, SlowFile
+from loadmaster.report.run import ways
 
 
 def test_a_step_is_predicted_by_its_own_graphs_and_not_by_those_of_steps_before():

@@ -2,14 +2,11 @@
 changes them."""
 
 import pytest
+import torch
+from tests.support.compiled import same, stack, with_plan
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import same, stack, with_plan  # noqa: E402
-
-from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    model_of,
-)
-from loadmaster.integrations.torch_compile.placing import Search  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import model_of
+from loadmaster.integrations.torch_compile.placing import Search
 
 safetensors = pytest.importorskip("safetensors.torch")
 WIDTH, LAYERS = 256, 6

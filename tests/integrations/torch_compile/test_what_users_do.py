@@ -8,15 +8,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
+from tests.support.compiled import same, stack, with_plan
+from torch import nn
 
-torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import same, stack, with_plan  # noqa: E402
-from torch import nn  # noqa: E402
-
-from loadmaster.core.errors import LoadmasterError  # noqa: E402
-from loadmaster.integrations.torch_compile.backend import (  # noqa: E402
-    model_of,
-)
+from loadmaster.core.errors import LoadmasterError
+from loadmaster.integrations.torch_compile.backend import model_of
 
 WIDTH, LAYERS = 192, 5
 
