@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from typing import NamedTuple
 
 import numpy as np
 
-from loadmaster.allocation.allocate import aligned, solve
+from loadmaster.allocation.allocate import aligned, allocate, solve
 from loadmaster.allocation.fit_or_tighten import fit_or_tighten
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arguments import validate_arguments
@@ -29,19 +30,10 @@ from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.arguments import check_arguments, checked_mode
 from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
-from loadmaster.placement.decisions import (
-    Mode,
-    TensorPlacement,
-    all_fast,
-    fast_bytes,
-)
-from loadmaster.placement.packed import Packed, Placed, blocks_of, packed_at, tops
-from loadmaster.placement.sequence import (
-    KernelSequence,
-    least_bytes,
-)
+from loadmaster.placement.decisions import Mode, TensorPlacement, blocks_of, fast_bytes
+from loadmaster.placement.sequence import KernelSequence, least_bytes
 from loadmaster.placement.strategies.registry import AUTO, PROGRAM, baseline, baseline_names
-from loadmaster.placement.timing import kernel_seconds
+from loadmaster.placement.timing import MovementTimeline, time_moves
 from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
@@ -141,6 +133,26 @@ def place(
     )
 
 
+class _Packed(NamedTuple):
+    """A placement whose stays and workspaces have addresses within the limit."""
+
+    found: PlacementSolution
+    offsets: Ints
+    timeline: MovementTimeline
+    peak: int
+
+
+def tops(sequence: KernelSequence, blocks: tuple[Ints, Ints, Ints]) -> Ints:
+    """Highest address in use while each kernel runs, in a packing that is as low as can be found
+    quickly."""
+    lowest = allocate(blocks, alignment=sequence.alignment, strategy="best-fit")
+    assert lowest.offsets is not None
+    highest = np.zeros(len(sequence.kernels), dtype=np.int64)
+    for start, end, top in zip(*blocks[:2], lowest.offsets + blocks[2], strict=True):
+        np.maximum(highest[start:end], top, out=highest[start:end])
+    return highest
+
+
 @dataclass
 class _Placer:
     sequence: KernelSequence
@@ -179,10 +191,10 @@ class _Placer:
                 or rival.makespan is None
             ):
                 continue
-            if best is not None and best.seconds <= rival.makespan:
+            if best is not None and best.timeline.total <= rival.makespan:
                 break
             packed = self._packed_baseline(rival.name, rival.placement)
-            if packed is not None and (best is None or packed.seconds < best.seconds):
+            if packed is not None and (best is None or packed.timeline.total < best.timeline.total):
                 best, used = packed, rival.name
         if best is None:
             raise self._refusal(strategy, rivals)
@@ -197,7 +209,7 @@ class _Placer:
             (fast_bytes(self.sequence, placement) <= limits).all()
         )
 
-    def _packed_baseline(self, name: str, placement: TensorPlacement) -> Packed | None:
+    def _packed_baseline(self, name: str, placement: TensorPlacement) -> _Packed | None:
         """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only
         with the limits as they are."""
 
@@ -211,6 +223,10 @@ class _Placer:
             return None
         first = PlacementSolution(placement, math.inf, 0.0, np.zeros(0))
         return self._packed(first, place, math.inf)
+
+    def _sequence(self, found: PlacementSolution) -> KernelSequence:
+        """What a placement is of."""
+        return found.division.sequence if found.division else self.sequence
 
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
@@ -268,27 +284,29 @@ class _Placer:
         first: PlacementSolution,
         place: Callable[[Ints], PlacementSolution],
         enough: float,
-    ) -> Packed | None:
+    ) -> _Packed | None:
         """Pack a placement; where that fails, place again within lower limits. Copies that overlap
         kernels may run at other times, as addresses demand, until ``enough`` seconds are
         reached."""
 
-        def pack(found: PlacementSolution, number: int) -> Packed | Ints:
+        def pack(found: PlacementSolution, number: int) -> _Packed | Ints:
             overlaps = found.search is not None and found.search.link is not None
-            whole = found.division.sequence if found.division else self.sequence
-            placed = Placed(whole, found.placement, found.division)
+            sequence = self._sequence(found)
+            blocks = blocks_of(sequence, found.placement)
             self.report("packing", number / _ROUNDS)
             self.rounds += 1
             divisor = _SHORT if overlaps else max(1, _SHORT >> number)
-            offsets = self._addresses(*blocks_of(placed), divisor)
+            offsets = self._addresses(*blocks, divisor)
             if offsets is None and overlaps:
                 at = place_at_addresses(found, self.fast, self._addresses, enough, self.deadline)
                 if at is not None:
                     self._note_interruption(at.stopped)
-                    placed, offsets = replace(placed, placement=at.placement), at.offsets
+                    found, offsets = replace(found, placement=at.placement), at.offsets
+                    blocks = blocks_of(sequence, found.placement)
             if offsets is None:
-                return np.maximum(tops(placed) - self.fast, 0)
-            return packed_at(placed, offsets)
+                return np.maximum(tops(sequence, blocks) - self.fast, 0)
+            peak = int(np.where(blocks[2] > 0, offsets + blocks[2], 0).max(initial=0))
+            return _Packed(found, offsets, time_moves(sequence, found.placement), peak)
 
         return fit_or_tighten(
             first,
@@ -349,27 +367,26 @@ class _Placer:
         )
 
     def _answer(
-        self, best: Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]
+        self, best: _Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]
     ) -> MemoryPlan:
-        placed = best.placed
-        broken = broken_placement_rules(
-            placed.sequence, placed.placement, self.fast, self.mode, best.offsets
-        )
-        for rule, message in itertools.chain(broken_division_rules(placed.division), broken):
+        found, sequence = best.found, self._sequence(best.found)
+        seconds, offsets = best.timeline.total, tuple(best.offsets.tolist())
+        broken = broken_placement_rules(sequence, found.placement, self.fast, self.mode, offsets)
+        for rule, message in itertools.chain(broken_division_rules(found.division), broken):
             raise LoadmasterError(
                 f"strategy {strategy!r} made a placement that does not hold ({rule}: {message}):"
                 " please report it"
             )
         return MemoryPlan(
-            sequence=placed.sequence,
+            sequence=sequence,
             mode=self.mode,
             strategy=strategy,
-            status="optimal" if best.seconds <= first.lower_bound else "feasible",
-            placement=placed.placement,
-            offsets=best.offsets,
+            status="optimal" if seconds <= first.lower_bound else "feasible",
+            placement=found.placement,
+            offsets=offsets,
             timeline=best.timeline,
             lower_bound=first.lower_bound,
-            all_fast_seconds=float(kernel_seconds(self.sequence, all_fast(self.sequence)).sum()),
+            all_fast_seconds=self.sequence.seconds(in_slow=False),
             all_slow_seconds=self.sequence.seconds(in_slow=True),
             limit=self.fast,
             peak_fast=best.peak,
@@ -381,5 +398,5 @@ class _Placer:
             cpu_seconds=0.0,
             interrupted=self.interrupted,
             counters=first.counters,
-            division=placed.division,
+            division=found.division,
         )

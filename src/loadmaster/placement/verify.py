@@ -18,7 +18,14 @@ import numpy as np
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.errors import Violation, first_violations
-from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement
+from loadmaster.placement.decisions import (
+    Division,
+    Mode,
+    Move,
+    Stay,
+    TensorPlacement,
+    blocks_of,
+)
 from loadmaster.placement.sequence import Kernel, KernelSequence, Operand, StoredKind
 
 if TYPE_CHECKING:
@@ -361,15 +368,8 @@ def _addresses(
 ) -> Iterator[Finding]:
     """No two stays or workspaces share a byte at once, all are aligned, and none ends past the
     limit."""
-    blocks = [
-        (sequence.tensors[s.tensor].name, s.start, s.end, sequence.tensors[s.tensor].bytes)
-        for s in placement.stays
-    ]
-    for k, (kernel, chosen) in enumerate(zip(sequence.kernels, placement.algorithms, strict=True)):
-        blocks.append(
-            (f"workspace of {kernel.name}", k, k + 1, kernel.algorithms[chosen].workspace)
-        )
-    if len(offsets) != len(blocks):
+    lower, upper, size = blocks_of(sequence, placement)
+    if len(offsets) != len(size):
         yield (
             "address",
             (
@@ -378,9 +378,9 @@ def _addresses(
             ),
         )
         return
-    names, *columns = zip(*blocks, strict=True) if blocks else ((), (), (), ())
-    lower, upper, size = (np.array(column, dtype=np.int64) for column in columns)
-    every = np.full(len(blocks), 1, dtype=np.int64)
+    names = [sequence.tensors[stay.tensor].name for stay in placement.stays]
+    names += [f"workspace of {kernel.name}" for kernel in sequence.kernels]
+    every = np.ones_like(size)
     problem = Problem(
         lower, upper, size, every * sequence.alignment, every * FREE, every * FREE, tuple(names)
     )
