@@ -6,7 +6,6 @@ Position ``p`` is the instant before kernel ``p``, ``0 <= p <= K`` for ``K`` ker
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -120,17 +119,11 @@ def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> li
     return in_slow
 
 
-def workspaces(sequence: KernelSequence, algorithms: Sequence[int]) -> Ints:
-    """Bytes of every kernel's workspace, shape (kernels,)."""
-    rows = zip(sequence.kernels, algorithms, strict=True)
-    return np.array([kernel.algorithms[a].workspace for kernel, a in rows], dtype=np.int64)
-
-
 def blocks_of(sequence: KernelSequence, placement: TensorPlacement) -> tuple[Ints, Ints, Ints]:
     """First kernels, ends and bytes of all stays, then of all kernels' workspaces: what has an
     address."""
     rows = [(s.start, s.end, sequence.tensors[s.tensor].bytes) for s in placement.stays]
-    workspace = workspaces(sequence, placement.algorithms).tolist()
+    workspace = sequence.workspaces(placement.algorithms).tolist()
     rows += [(k, k + 1, bytes_) for k, bytes_ in enumerate(workspace)]
     lower, upper, size = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
     return lower, upper, size
@@ -143,4 +136,4 @@ def fast_bytes(sequence: KernelSequence, placement: TensorPlacement) -> Ints:
     for stay in placement.stays:
         change[stay.start] += sequence.sizes[stay.tensor]
         change[stay.end] -= sequence.sizes[stay.tensor]
-    return change.cumsum()[:-1] + workspaces(sequence, placement.algorithms)
+    return change.cumsum()[:-1] + sequence.workspaces(placement.algorithms)

@@ -160,27 +160,28 @@ def sequence_from_text(text: str, name: str) -> KernelSequence:
 
 def sequence_from_object(data: dict[str, Any], name: str) -> KernelSequence:
     """Read the sequence that a JSON object describes; raises as `sequence_from_text` does."""
-    from pydantic import ValidationError
-
-    require_format(data, name, FORMAT, VERSION)
-    try:
-        file = _model().model_validate(data)
-    except ValidationError as error:
-        raise PlacementError(f"{name}: {errors_in(error)}") from None
+    file = validated(data, name, FORMAT, VERSION, _model())
     try:
         return _built(file)
     except PlacementError as error:
         raise PlacementError(f"{name}: {error}") from None
 
 
-def require_format(data: dict[str, Any], name: str, form: str, version: int) -> None:
-    """Raise `PlacementError` unless an object is of a format and version."""
+def validated(data: dict[str, Any], name: str, form: str, version: int, model: Any) -> Any:
+    """Return the record of a pydantic model that an object describes. Raises `PlacementError`
+    unless it is of that format and version, and suits the model."""
+    from pydantic import ValidationError
+
     if data.get("format") != form:
         raise PlacementError(f'{name}: is no kernel sequence: its "format" must be "{form}"')
     if data.get("version") != version:
         raise PlacementError(
             f"{name}: version: this program reads version {version}: write the file again with it"
         )
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise PlacementError(f"{name}: {_errors_in(error)}") from None
 
 
 def object_in(text: str, name: str) -> dict[str, Any]:
@@ -235,7 +236,7 @@ def _model() -> Any:
     return SequenceRecord
 
 
-def errors_in(error: Any) -> str:
+def _errors_in(error: Any) -> str:
     """Describe the first few errors, each with the path of its field, and count the others."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     shown = [

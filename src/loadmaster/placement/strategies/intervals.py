@@ -87,8 +87,7 @@ class _Assigner:
         self.room = room
         rows = zip(sequence.kernels, algorithms, strict=True)
         seconds = np.array(
-            [kernel.seconds([False] * len(kernel.operands), a) for kernel, a in rows],
-            dtype=np.float64,
+            [kernel.seconds_within(False, a) for kernel, a in rows], dtype=np.float64
         )
         self.spare = [seconds] * 2 if sequence.link.shared else [seconds, seconds.copy()]
         self.stays: list[Stay] = []
