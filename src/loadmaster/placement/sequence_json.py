@@ -109,18 +109,6 @@ def _finite(seconds: float) -> float | None:
     return seconds if math.isfinite(seconds) else None
 
 
-def read_sequence_file(path: Path) -> KernelSequence:
-    """Read a sequence from a ``.json`` or ``.json.gz`` file.
-
-    Raises
-    ------
-    PlacementError
-        There is no such file, or it holds no sequence that this version reads: one line that begins
-        with the file's name.
-    """
-    return sequence_from_text(read_text(path), str(path))
-
-
 def read_text(path: Path) -> str:
     """Read the text of a file, gzipped or not. Raises `PlacementError` if there is none."""
     try:
@@ -146,20 +134,14 @@ def read_text(path: Path) -> str:
         ) from None
 
 
-def sequence_from_text(text: str, name: str) -> KernelSequence:
-    """Read the sequence that JSON text describes; errors call the text ``name``.
+def sequence_from_object(data: dict[str, Any], name: str) -> KernelSequence:
+    """Read the sequence that a JSON object describes; errors call it ``name``.
 
     Raises
     ------
     PlacementError
-        The text is not JSON, is of another version, or has missing, unknown, repeated or wrong
-        fields.
+        The object is of another version, or has missing, unknown, repeated or wrong fields.
     """
-    return sequence_from_object(object_in(text, name), name)
-
-
-def sequence_from_object(data: dict[str, Any], name: str) -> KernelSequence:
-    """Read the sequence that a JSON object describes; raises as `sequence_from_text` does."""
     file = validated(data, name, FORMAT, VERSION, _model())
     try:
         return _built(file)
