@@ -46,8 +46,6 @@ limits that are 0.2 % lower cost less time than the whole budget finds. Halved f
 round."""
 _COUNTED = 0.5
 """Share of the gap to which bytes are counted where addresses, found later, add to it."""
-_AS_GOOD = 0.008
-"""How much the gap of later rounds may exceed the gap that the first one reached."""
 
 
 @validate_arguments(
@@ -173,14 +171,10 @@ class _Placer:
             self._limits(), self.gap * _COUNTED if self.mode is Mode.ASYNC else self.gap
         )
         rivals = self._rivals(strategy)
-        # What the engine could not prove of the limits that were asked for it need not try again
-        # with others.
-        reached = first.seconds / first.lower_bound - 1 if first.lower_bound > 0 else 0.0
-        goal = max(self.gap, reached + _AS_GOOD)
         best = None
         if strategy in (AUTO, PROGRAM):
             enough = first.lower_bound * (1 + self.gap)
-            best = self._packed(first, lambda limits: self._solve(limits, goal), enough)
+            best = self._packed(first, lambda limits: self._solve(limits, self.gap), enough)
         used = PROGRAM
         for rival in sorted(
             rivals, key=lambda rival: math.inf if rival.makespan is None else rival.makespan
@@ -231,26 +225,7 @@ class _Placer:
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
-    def _solve(self, limits: Ints, goal: float) -> PlacementSolution:
-        """Run the engine; where it ends far from the bound, what a mode with less freedom finds may
-        be better: other pieces of tensors, or measured operands that change places together."""
-        first = best = self._run(limits, self.mode, goal)
-        for mode in reversed(list(Mode)[: list(Mode).index(self.mode)]):
-            if best.seconds <= first.lower_bound * (1 + goal):
-                break
-            try:
-                found = self._run(limits, mode, GAPS[mode])
-            except CapacityError:
-                break
-            best = min(best, found, key=lambda each: each.seconds)
-        return replace(
-            best,
-            lower_bound=min(first.lower_bound, best.seconds),
-            prices=first.prices,
-            interrupted=self.interrupted,
-        )
-
-    def _run(self, limits: Ints, mode: Mode, gap: float) -> PlacementSolution:
+    def _solve(self, limits: Ints, gap: float) -> PlacementSolution:
         """Run the engine until the deadline; if Ctrl-C comes where none of its solvers sees it,
         take what it has without searching."""
 
@@ -258,7 +233,7 @@ class _Placer:
             return place_by_program(
                 self.sequence,
                 limits,
-                mode,
+                self.mode,
                 gap=gap,
                 deadline=self.deadline,
                 progress=self.report,
