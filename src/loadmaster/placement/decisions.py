@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 
 from loadmaster.core.arrays import Ints
-from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.sequence import KernelSequence, bytes_during
 
 
 class Mode(StrEnum):
@@ -132,8 +132,7 @@ def blocks_of(sequence: KernelSequence, placement: TensorPlacement) -> tuple[Int
 def fast_bytes(sequence: KernelSequence, placement: TensorPlacement) -> Ints:
     """Bytes of the fast memory that stays and workspace take while each kernel runs, shape
     (kernels,). O(kernels + stays)."""
-    change = np.zeros(len(sequence.kernels) + 1, dtype=np.int64)
-    for stay in placement.stays:
-        change[stay.start] += sequence.sizes[stay.tensor]
-        change[stay.end] -= sequence.sizes[stay.tensor]
-    return change.cumsum()[:-1] + sequence.workspaces(placement.algorithms)
+    rows = [(stay.tensor, stay.start, stay.end) for stay in placement.stays]
+    tensor, start, end = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    taken = bytes_during(len(sequence.kernels), start, end, sequence.sizes[tensor])
+    return taken + sequence.workspaces(placement.algorithms)

@@ -203,10 +203,8 @@ class KernelSequence:
     def live_bytes(self, workspace: bool = True) -> Ints:
         """Bytes that live while each kernel runs, with everything in the fast memory and each
         kernel's first algorithm."""
-        change = np.zeros(len(self.kernels) + 1, dtype=np.int64)
-        np.add.at(change, self.lifetimes[:, 0], self.sizes)
-        np.add.at(change, self.lifetimes[:, 1], -self.sizes)
-        live = change.cumsum()[:-1]
+        start, end = self.lifetimes.T
+        live = bytes_during(len(self.kernels), start, end, self.sizes)
         if workspace:
             live += self.workspaces([0] * len(self.kernels))
         return live
@@ -230,6 +228,15 @@ class KernelSequence:
         """Return the seconds of all kernels with every operand in one memory; infinite if some
         cannot run there."""
         return math.fsum(kernel.seconds_within(in_slow) for kernel in self.kernels)
+
+
+def bytes_during(kernels: int, start: Ints, end: Ints, size: Ints) -> Ints:
+    """Bytes that are taken while each kernel runs, shape (kernels,), where ``size[i]`` are taken
+    from kernel ``start[i]`` until ``end[i]``."""
+    change = np.zeros(kernels + 1, dtype=np.int64)
+    np.add.at(change, start, size)
+    np.add.at(change, end, -size)
+    return change.cumsum()[:-1]
 
 
 def _least_seconds(kernel: Kernel) -> float:

@@ -46,7 +46,7 @@ from loadmaster.placement.autotm.sequence_arrays import (
     sequence_arrays,
 )
 from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement, fast_bytes
-from loadmaster.placement.sequence import CopyLink, KernelSequence
+from loadmaster.placement.sequence import CopyLink, KernelSequence, bytes_during
 from loadmaster.placement.timing import time_moves
 
 _SURE = 1e-6
@@ -371,10 +371,8 @@ def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -
         tensor = np.unique(arrays.tensor[must])
         start, end = sequence.lifetimes[tensor].T
         paths = placed_paths(arrays, np.isin(arrays.tensor, tensor))
-    change = np.zeros(arrays.kernel_count + 1, dtype=np.int64)
-    np.add.at(change, start, arrays.size[tensor])
-    np.add.at(change, end, -arrays.size[tensor])
-    over = change.cumsum()[:-1] + workspace - arrays.limit
+    taken = bytes_during(arrays.kernel_count, start, end, arrays.size[tensor])
+    over = taken + workspace - arrays.limit
     if over.max(initial=0) > 0:
         k = int(over.argmax())
         there = tensor[(start <= k) & (k < end)]
