@@ -222,9 +222,10 @@ class PathSearch:
             seconds=deadline.left(),
         )
         # Copies under way may take more room than there is.
-        paths, (placement, seconds) = min(
-            ((paths, self.timed(paths)) for paths in (found.paths, least)),
-            key=lambda each: (not self._keeps_limits(each[1][0]), each[1][1]),
+        timed = ((paths, *self.timed(paths)) for paths in (found.paths, least))
+        paths, placement, seconds = min(
+            timed,
+            key=lambda each: ((fast_bytes(self.sequence, each[1]) > arrays.limit).any(), each[2]),
         )
         return PlacementSolution(
             placement,
@@ -263,9 +264,6 @@ class PathSearch:
     def _fit(self, paths: TensorPaths) -> bool:
         """Whether every kernel can run with its operands where they are, and has room for them."""
         return math.isfinite(self.arrays.problem.schedule(self.engines, paths).seconds)
-
-    def _keeps_limits(self, placement: TensorPlacement) -> bool:
-        return bool((fast_bytes(self.sequence, placement) <= self.arrays.limit).all())
 
     @cached_property
     def engines(self) -> _native.CopyEngines:
