@@ -183,7 +183,7 @@ ALONE = {
     "integrations/execute/model.py": {"onnxruntime"},
     "workloads/frontends/load.py": {"onnx"},
     "mapping/divided_jobs.py": {"herald"},
-    "placement/packed.py": {"best-fit"},
+    "placement/place.py": {"best-fit"},
     "planning/verify/plan.py": {"dataflow"},
     "integrations/dumps/readers/onnxruntime.py": {"onnx"},
     "integrations/iree/export.py": {"onnx"},

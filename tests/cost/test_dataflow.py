@@ -21,7 +21,7 @@ from loadmaster.cost.analytical.energy import (
     sram_energy,
 )
 from loadmaster.cost.analytical.job_costs import job_costs, job_table
-from loadmaster.cost.analytical.nests import best_tilings, nest_table
+from loadmaster.cost.analytical.nests import STREAMED, nest_table, tilings_for
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Operand
@@ -41,7 +41,8 @@ networks_on_chip = st.fixed_dictionaries(
 
 def tilings_of(nest, target, bits=8):
     table = nest_table(one_job(nest, *operand_bytes(nest), 0, bits).jobs)
-    return best_tilings(table, np.array([float(target.cores[0].buffer)]), target.cores[0], target)
+    core, room = target.cores[0], np.array([float(target.cores[0].buffer)])
+    return tilings_for(table, room, core, target, [STREAMED])[0]
 
 
 def read_share(nest):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.layers import machine, one_job, operand_bytes
 
-from loadmaster.cost.analytical.nests import best_tilings, nest_table
+from loadmaster.cost.analytical.nests import STREAMED, nest_table, tilings_for
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
 
@@ -97,6 +97,7 @@ WALKS = {
 def test_closed_forms_are_what_walking_through_the_loops_counts(style, nest, local):
     work = one_job(nest, *operand_bytes(nest))
     target = machine(style, ROWS, COLUMNS, buffer=0, local_buffer=local)
-    costs = best_tilings(nest_table(work.jobs), np.zeros(1), target.cores[0], target)
+    table = nest_table(work.jobs)
+    costs = tilings_for(table, np.zeros(1), target.cores[0], target, [STREAMED])[0]
     fill = ROWS + COLUMNS - 2
     assert (int(costs.cycles[0]) - fill, int(costs.delivered[0])) == WALKS[style](nest, local)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.sequences import even, random_sequence, replayed
+from tests.support.sequences import even, random_sequence, replayed, sequence_from_text
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PlacementError
@@ -32,7 +32,7 @@ from loadmaster.placement.sequence import (
     StoredKind,
     StoredTensor,
 )
-from loadmaster.placement.sequence_json import sequence_from_text, sequence_to_text
+from loadmaster.placement.sequence_json import sequence_to_text
 from loadmaster.placement.verify import broken_division_rules, verify_placement
 
 GONE, DIRTY, CLEAN, SLOW = range(4)

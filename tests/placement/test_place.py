@@ -18,8 +18,7 @@ from loadmaster.core.errors import CapacityError, PackingError, PlacementError
 from loadmaster.cost.read_sequence import read_sequence
 from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
-from loadmaster.placement.decisions import all_slow
-from loadmaster.placement.packed import blocks_of
+from loadmaster.placement.decisions import all_slow, blocks_of
 from loadmaster.placement.place import _SHORT, _Placer, place
 from loadmaster.placement.sequence import CopyLink, least_bytes
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
@@ -122,18 +121,18 @@ def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_round
     tried = []
     blocks, addresses = blocks_of, _Placer._addresses
 
-    def noted(placed):
-        tried.append(placed)
-        return blocks(placed)
+    def noted(sequence, placement):
+        tried.append(placement)
+        return blocks(sequence, placement)
 
     def second_fails(self, *given):
         return addresses(self, *given) if len(tried) != 2 else None
 
     monkeypatch.setattr("loadmaster.placement.place.blocks_of", noted)
     monkeypatch.setattr(_Placer, "_addresses", second_fails)
-    monkeypatch.setattr("loadmaster.placement.place.tops", lambda _: np.full(20, limit + 2))
+    monkeypatch.setattr("loadmaster.placement.place.tops", lambda *_: np.full(20, limit + 2))
     plan = place(sequence, limit, mode="sync")
-    best = next(rival for rival in plan.rivals if rival.placement == tried[1].placement)
+    best = next(rival for rival in plan.rivals if rival.placement == tried[1])
     assert plan.strategy == f"auto ({best.name})"
     assert len(tried) == 3
     assert (verify_placement(plan), plan.limit) == ((), limit)
@@ -304,7 +303,7 @@ def test_limits_are_not_lowered_below_what_a_kernel_cannot_run_without(monkeypat
         return PlacementSolution(all_slow(sequence), 1.0, 1.0, np.zeros(5))
 
     monkeypatch.setattr("loadmaster.placement.place.place_by_program", placed)
-    monkeypatch.setattr("loadmaster.placement.place.tops", lambda _: np.full(5, 10 * limit))
+    monkeypatch.setattr("loadmaster.placement.place.tops", lambda *_: np.full(5, 10 * limit))
     monkeypatch.setattr(_Placer, "_addresses", lambda *_: None)
     with pytest.raises(PackingError):
         place(sequence, limit, strategy="program")

@@ -8,6 +8,7 @@ import math
 import pytest
 from hypothesis import given
 from tests.support.fuzzing import fuzz, spoilt
+from tests.support.sequences import sequence_from_text
 
 from loadmaster.core.errors import LoadmasterError, OutputError, PlacementError
 from loadmaster.core.provenance import Label, Provenance
@@ -24,8 +25,6 @@ from loadmaster.placement.sequence import (
     StoredTensor,
 )
 from loadmaster.placement.sequence_json import (
-    read_sequence_file,
-    sequence_from_text,
     sequence_to_text,
     write_sequence,
 )
@@ -64,7 +63,7 @@ STEPS = KernelSequence(
 @pytest.mark.parametrize("name", ["steps.json", "steps.json.gz"])
 def test_a_sequence_comes_back_as_it_was(tmp_path, name):
     file = write_sequence(STEPS, tmp_path / name)
-    assert read_sequence_file(file) == STEPS
+    assert read_sequence(file) == STEPS
     again = file.read_bytes()
     assert write_sequence(STEPS, str(file)).read_bytes() == again
 
@@ -116,16 +115,16 @@ def test_what_is_no_sequence_is_refused(text, message):
 
 def test_files_that_cannot_be_read_or_written(tmp_path):
     with pytest.raises(PlacementError, match="cannot be read"):
-        read_sequence_file(tmp_path / "missing.json")
+        read_sequence(tmp_path / "missing.json")
     with pytest.raises(OutputError, match="cannot be written"):
         write_sequence(STEPS, tmp_path / "no" / "folder.json")
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(gzip.compress(sequence_to_text(STEPS).encode())[:-20])
     with pytest.raises(PlacementError, match="not a complete gzip file"):
-        read_sequence_file(cut)
+        read_sequence(cut)
     (tmp_path / "latin.json").write_bytes(b'{"\xff": 1}')
     with pytest.raises(PlacementError, match="byte 2 is not UTF-8"):
-        read_sequence_file(tmp_path / "latin.json")
+        read_sequence(tmp_path / "latin.json")
 
 
 def test_a_file_that_grows_without_end_is_refused(tmp_path, monkeypatch):
@@ -133,7 +132,7 @@ def test_a_file_that_grows_without_end_is_refused(tmp_path, monkeypatch):
     bomb = tmp_path / "bomb.json.gz"
     bomb.write_bytes(gzip.compress(b" " * 2**22))
     with pytest.raises(PlacementError, match="is larger than 1 MiB"):
-        read_sequence_file(bomb)
+        read_sequence(bomb)
 
 
 WORK = SequenceWork(

@@ -15,6 +15,7 @@ from loadmaster.placement.sequence import (
     StoredKind,
     StoredTensor,
 )
+from loadmaster.placement.sequence_json import object_in, sequence_from_object
 from loadmaster.placement.timing import time_moves
 from loadmaster.placement.verify import broken_placement_rules
 
@@ -29,6 +30,10 @@ def replayed(sequence, placement, mode, limits):
     assert holds(sequence, placement, mode)
     assert (fast_bytes(sequence, placement) <= limits).all()
     return time_moves(sequence, placement)
+
+
+def sequence_from_text(text, name):
+    return sequence_from_object(object_in(text, name), name)
 
 
 def random_sequence(seed, *, kernels=6, tensors=5, in_place=True, choices=True, hard=False):

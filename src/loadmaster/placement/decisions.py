@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 
 from loadmaster.core.arrays import Ints
-from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.sequence import KernelSequence, bytes_during
 
 
 class Mode(StrEnum):
@@ -119,15 +119,20 @@ def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> li
     return in_slow
 
 
+def blocks_of(sequence: KernelSequence, placement: TensorPlacement) -> tuple[Ints, Ints, Ints]:
+    """First kernels, ends and bytes of all stays, then of all kernels' workspaces: what has an
+    address."""
+    rows = [(s.start, s.end, sequence.tensors[s.tensor].bytes) for s in placement.stays]
+    workspace = sequence.workspaces(placement.algorithms).tolist()
+    rows += [(k, k + 1, bytes_) for k, bytes_ in enumerate(workspace)]
+    lower, upper, size = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
+    return lower, upper, size
+
+
 def fast_bytes(sequence: KernelSequence, placement: TensorPlacement) -> Ints:
     """Bytes of the fast memory that stays and workspace take while each kernel runs, shape
     (kernels,). O(kernels + stays)."""
-    change = np.zeros(len(sequence.kernels) + 1, dtype=np.int64)
-    for stay in placement.stays:
-        change[stay.start] += sequence.sizes[stay.tensor]
-        change[stay.end] -= sequence.sizes[stay.tensor]
-    rows = zip(sequence.kernels, placement.algorithms, strict=True)
-    workspace = np.array(
-        [kernel.algorithms[algorithm].workspace for kernel, algorithm in rows], dtype=np.int64
-    )
-    return change.cumsum()[:-1] + workspace
+    rows = [(stay.tensor, stay.start, stay.end) for stay in placement.stays]
+    tensor, start, end = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    taken = bytes_during(len(sequence.kernels), start, end, sequence.sizes[tensor])
+    return taken + sequence.workspaces(placement.algorithms)

@@ -8,14 +8,13 @@ seconds of the copies and of slower kernels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats
-from loadmaster.placement.decisions import Stay, TensorPlacement, operands_in_slow
+from loadmaster.placement.decisions import TensorPlacement, operands_in_slow
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import move_seconds
 
@@ -51,69 +50,46 @@ def explain_tensor(
 ) -> tuple[Stretch, ...]:
     """The stretches of one tensor's life, in order. O(kernels + stays)."""
     paid = np.concatenate(([0.0], np.cumsum(prices))) * float(sequence.sizes[tensor])
-    first, end = sequence.lifetimes[tensor].tolist()
-    stays = sorted(
-        (stay for stay in placement.stays if stay.tensor == tensor), key=lambda stay: stay.start
-    )
+    parts = _parts(sequence, placement, tensor)
     in_slow = operands_in_slow(sequence, placement)
+
+    def slower(k: int) -> float:
+        kernel, algorithm = sequence.kernels[k], placement.algorithms[k]
+        moved = [
+            slow and operand.tensor != tensor
+            for operand, slow in zip(kernel.operands, in_slow[k], strict=True)
+        ]
+        return kernel.seconds(in_slow[k], algorithm) - kernel.seconds(moved, algorithm)
+
+    # A copy belongs to the stretch that it begins: one out to the next one in the slow memory, one
+    # in to its stay.
+    copies = [0.0] * len(parts)
+    for move in placement.moves:
+        if move.tensor == tensor:
+            memory, at = ("fast", move.start) if move.to_fast else ("slow", move.end)
+            owners = (i for i, part in enumerate(parts) if part[0] == memory and part[1] >= at)
+            copies[next(owners, -1)] += move_seconds(sequence, move)
     stretches = []
-    for where, start, stop in _parts(stays, first, end):
+    for (where, start, stop), copied in zip(parts, copies, strict=True):
         uses = [k for k, _ in sequence.uses[tensor] if start <= k < stop]
-        slower = sum(
-            _slower(sequence, in_slow[k], placement.algorithms[k], k, tensor) for k in uses
-        )
+        rent = float(paid[stop] - paid[start])
         stretches.append(
-            Stretch(where, start, stop, len(uses), float(paid[stop] - paid[start]), 0.0, slower)
+            Stretch(where, start, stop, len(uses), rent, copied, sum(map(slower, uses)))
         )
-    return tuple(_with_copies(sequence, placement, tensor, stretches))
+    return tuple(stretches)
 
 
 def _parts(
-    stays: Sequence[Stay], first: int, end: int
+    sequence: KernelSequence, placement: TensorPlacement, tensor: int
 ) -> list[tuple[Literal["fast", "slow"], int, int]]:
+    """The memories that a tensor is in, one after another, each with first kernel and end."""
     parts: list[tuple[Literal["fast", "slow"], int, int]] = []
-    at = first
-    for stay in stays:
-        if stay.start > at:
-            parts.append(("slow", at, stay.start))
-        parts.append(("fast", stay.start, stay.end))
-        at = stay.end
-    if at < end:
-        parts.append(("slow", at, end))
+    at, end = sequence.lifetimes[tensor].tolist()
+    stays = sorted((s.start, s.end) for s in placement.stays if s.tensor == tensor)
+    for start, stop in (*stays, (end, end)):
+        if at < start:
+            parts.append(("slow", at, start))
+        if start < stop:
+            parts.append(("fast", start, stop))
+        at = stop
     return parts
-
-
-def _slower(
-    sequence: KernelSequence, in_slow: Sequence[bool], algorithm: int, k: int, tensor: int
-) -> float:
-    kernel = sequence.kernels[k]
-    if not any(
-        slow and operand.tensor == tensor
-        for operand, slow in zip(kernel.operands, in_slow, strict=True)
-    ):
-        return 0.0
-    moved = [
-        slow and operand.tensor != tensor
-        for operand, slow in zip(kernel.operands, in_slow, strict=True)
-    ]
-    return kernel.seconds(in_slow, algorithm) - kernel.seconds(moved, algorithm)
-
-
-def _with_copies(
-    sequence: KernelSequence, placement: TensorPlacement, tensor: int, stretches: list[Stretch]
-) -> list[Stretch]:
-    """Add each copy to the stretch that it begins: a copy out to the next one in the slow memory, a
-    copy in to its stay."""
-    result = list(stretches)
-    for move in placement.moves:
-        if move.tensor != tensor:
-            continue
-        where = "fast" if move.to_fast else "slow"
-        at = move.start if move.to_fast else move.end
-        owner = next(
-            (i for i, s in enumerate(result) if s.where == where and s.start >= at), len(result) - 1
-        )
-        result[owner] = replace(
-            result[owner], copies=result[owner].copies + move_seconds(sequence, move)
-        )
-    return result

@@ -4,11 +4,11 @@ its own, with its share of the seconds."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from loadmaster.placement.decisions import Division
-from loadmaster.placement.sequence import Kernel, KernelSequence, Operand, StoredTensor
+from loadmaster.placement.sequence import KernelSequence, Operand, StoredTensor
 
 
 def divisible(sequence: KernelSequence) -> list[bool]:
@@ -38,30 +38,16 @@ def divide(sequence: KernelSequence, cuts: Sequence[Sequence[int]]) -> Division:
             begins.append(begin)
         first.append(len(tensors))
 
-    def pieces(kernel: Kernel) -> Kernel:
-        return replace(
-            kernel,
-            operands=tuple(piece for operand in kernel.operands for piece in shares(operand)),
-        )
-
-    def shares(operand: Operand) -> list[Operand]:
-        numbers = range(first[operand.tensor], first[operand.tensor + 1])
-        if len(numbers) == 1:
-            return [replace(operand, tensor=numbers[0])]
+    def shares(operand: Operand) -> Iterator[Operand]:
         total = sequence.tensors[operand.tensor].bytes
-        parts = [(n, tensors[n].bytes / total) for n in numbers]
-        return [
-            Operand(
-                n,
-                operand.read,
-                operand.write,
-                operand.fast_seconds * part,
-                operand.slow_seconds * part,
-            )
-            for n, part in parts
-        ]
+        for n in range(first[operand.tensor], first[operand.tensor + 1]):
+            part = tensors[n].bytes / total if total else 1.0
+            fast, slow = operand.fast_seconds * part, operand.slow_seconds * part
+            yield replace(operand, tensor=n, fast_seconds=fast, slow_seconds=slow)
 
-    divided = replace(
-        sequence, tensors=tuple(tensors), kernels=tuple(map(pieces, sequence.kernels))
+    kernels = tuple(
+        replace(kernel, operands=tuple(itertools.chain(*map(shares, kernel.operands))))
+        for kernel in sequence.kernels
     )
+    divided = replace(sequence, tensors=tuple(tensors), kernels=kernels)
     return Division(sequence, divided, tuple(of), tuple(begins))

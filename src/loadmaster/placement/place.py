@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from typing import NamedTuple
 
 import numpy as np
 
-from loadmaster.allocation.allocate import aligned, solve
+from loadmaster.allocation.allocate import aligned, allocate, solve
 from loadmaster.allocation.fit_or_tighten import fit_or_tighten
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arguments import validate_arguments
@@ -29,19 +30,10 @@ from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.arguments import check_arguments, checked_mode
 from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
-from loadmaster.placement.decisions import (
-    Mode,
-    TensorPlacement,
-    all_fast,
-    fast_bytes,
-)
-from loadmaster.placement.packed import Packed, Placed, blocks_of, packed_at, tops
-from loadmaster.placement.sequence import (
-    KernelSequence,
-    least_bytes,
-)
+from loadmaster.placement.decisions import Mode, TensorPlacement, blocks_of, fast_bytes
+from loadmaster.placement.sequence import KernelSequence, least_bytes
 from loadmaster.placement.strategies.registry import AUTO, PROGRAM, baseline, baseline_names
-from loadmaster.placement.timing import kernel_seconds
+from loadmaster.placement.timing import MovementTimeline, time_moves
 from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
@@ -54,8 +46,6 @@ limits that are 0.2 % lower cost less time than the whole budget finds. Halved f
 round."""
 _COUNTED = 0.5
 """Share of the gap to which bytes are counted where addresses, found later, add to it."""
-_AS_GOOD = 0.008
-"""How much the gap of later rounds may exceed the gap that the first one reached."""
 
 
 @validate_arguments(
@@ -141,6 +131,26 @@ def place(
     )
 
 
+class _Packed(NamedTuple):
+    """A placement whose stays and workspaces have addresses within the limit."""
+
+    found: PlacementSolution
+    offsets: Ints
+    timeline: MovementTimeline
+    peak: int
+
+
+def tops(sequence: KernelSequence, blocks: tuple[Ints, Ints, Ints]) -> Ints:
+    """Highest address in use while each kernel runs, in a packing that is as low as can be found
+    quickly."""
+    lowest = allocate(blocks, alignment=sequence.alignment, strategy="best-fit")
+    assert lowest.offsets is not None
+    highest = np.zeros(len(sequence.kernels), dtype=np.int64)
+    for start, end, top in zip(*blocks[:2], lowest.offsets + blocks[2], strict=True):
+        np.maximum(highest[start:end], top, out=highest[start:end])
+    return highest
+
+
 @dataclass
 class _Placer:
     sequence: KernelSequence
@@ -161,14 +171,10 @@ class _Placer:
             self._limits(), self.gap * _COUNTED if self.mode is Mode.ASYNC else self.gap
         )
         rivals = self._rivals(strategy)
-        # What the engine could not prove of the limits that were asked for it need not try again
-        # with others.
-        reached = first.seconds / first.lower_bound - 1 if first.lower_bound > 0 else 0.0
-        goal = max(self.gap, reached + _AS_GOOD)
         best = None
         if strategy in (AUTO, PROGRAM):
             enough = first.lower_bound * (1 + self.gap)
-            best = self._packed(first, lambda limits: self._solve(limits, goal), enough)
+            best = self._packed(first, lambda limits: self._solve(limits, self.gap), enough)
         used = PROGRAM
         for rival in sorted(
             rivals, key=lambda rival: math.inf if rival.makespan is None else rival.makespan
@@ -179,10 +185,10 @@ class _Placer:
                 or rival.makespan is None
             ):
                 continue
-            if best is not None and best.seconds <= rival.makespan:
+            if best is not None and best.timeline.total <= rival.makespan:
                 break
             packed = self._packed_baseline(rival.name, rival.placement)
-            if packed is not None and (best is None or packed.seconds < best.seconds):
+            if packed is not None and (best is None or packed.timeline.total < best.timeline.total):
                 best, used = packed, rival.name
         if best is None:
             raise self._refusal(strategy, rivals)
@@ -197,7 +203,7 @@ class _Placer:
             (fast_bytes(self.sequence, placement) <= limits).all()
         )
 
-    def _packed_baseline(self, name: str, placement: TensorPlacement) -> Packed | None:
+    def _packed_baseline(self, name: str, placement: TensorPlacement) -> _Packed | None:
         """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only
         with the limits as they are."""
 
@@ -212,29 +218,14 @@ class _Placer:
         first = PlacementSolution(placement, math.inf, 0.0, np.zeros(0))
         return self._packed(first, place, math.inf)
 
+    def _sequence(self, found: PlacementSolution) -> KernelSequence:
+        """What a placement is of."""
+        return found.division.sequence if found.division else self.sequence
+
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
-    def _solve(self, limits: Ints, goal: float) -> PlacementSolution:
-        """Run the engine; where it ends far from the bound, what a mode with less freedom finds may
-        be better: other pieces of tensors, or measured operands that change places together."""
-        first = best = self._run(limits, self.mode, goal)
-        for mode in reversed(list(Mode)[: list(Mode).index(self.mode)]):
-            if best.seconds <= first.lower_bound * (1 + goal):
-                break
-            try:
-                found = self._run(limits, mode, GAPS[mode])
-            except CapacityError:
-                break
-            best = min(best, found, key=lambda each: each.seconds)
-        return replace(
-            best,
-            lower_bound=min(first.lower_bound, best.seconds),
-            prices=first.prices,
-            interrupted=self.interrupted,
-        )
-
-    def _run(self, limits: Ints, mode: Mode, gap: float) -> PlacementSolution:
+    def _solve(self, limits: Ints, gap: float) -> PlacementSolution:
         """Run the engine until the deadline; if Ctrl-C comes where none of its solvers sees it,
         take what it has without searching."""
 
@@ -242,7 +233,7 @@ class _Placer:
             return place_by_program(
                 self.sequence,
                 limits,
-                mode,
+                self.mode,
                 gap=gap,
                 deadline=self.deadline,
                 progress=self.report,
@@ -268,27 +259,29 @@ class _Placer:
         first: PlacementSolution,
         place: Callable[[Ints], PlacementSolution],
         enough: float,
-    ) -> Packed | None:
+    ) -> _Packed | None:
         """Pack a placement; where that fails, place again within lower limits. Copies that overlap
         kernels may run at other times, as addresses demand, until ``enough`` seconds are
         reached."""
 
-        def pack(found: PlacementSolution, number: int) -> Packed | Ints:
+        def pack(found: PlacementSolution, number: int) -> _Packed | Ints:
             overlaps = found.search is not None and found.search.link is not None
-            whole = found.division.sequence if found.division else self.sequence
-            placed = Placed(whole, found.placement, found.division)
+            sequence = self._sequence(found)
+            blocks = blocks_of(sequence, found.placement)
             self.report("packing", number / _ROUNDS)
             self.rounds += 1
             divisor = _SHORT if overlaps else max(1, _SHORT >> number)
-            offsets = self._addresses(*blocks_of(placed), divisor)
+            offsets = self._addresses(*blocks, divisor)
             if offsets is None and overlaps:
                 at = place_at_addresses(found, self.fast, self._addresses, enough, self.deadline)
                 if at is not None:
                     self._note_interruption(at.stopped)
-                    placed, offsets = replace(placed, placement=at.placement), at.offsets
+                    found, offsets = replace(found, placement=at.placement), at.offsets
+                    blocks = blocks_of(sequence, found.placement)
             if offsets is None:
-                return np.maximum(tops(placed) - self.fast, 0)
-            return packed_at(placed, offsets)
+                return np.maximum(tops(sequence, blocks) - self.fast, 0)
+            peak = int(np.where(blocks[2] > 0, offsets + blocks[2], 0).max(initial=0))
+            return _Packed(found, offsets, time_moves(sequence, found.placement), peak)
 
         return fit_or_tighten(
             first,
@@ -349,27 +342,26 @@ class _Placer:
         )
 
     def _answer(
-        self, best: Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]
+        self, best: _Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]
     ) -> MemoryPlan:
-        placed = best.placed
-        broken = broken_placement_rules(
-            placed.sequence, placed.placement, self.fast, self.mode, best.offsets
-        )
-        for rule, message in itertools.chain(broken_division_rules(placed.division), broken):
+        found, sequence = best.found, self._sequence(best.found)
+        seconds, offsets = best.timeline.total, tuple(best.offsets.tolist())
+        broken = broken_placement_rules(sequence, found.placement, self.fast, self.mode, offsets)
+        for rule, message in itertools.chain(broken_division_rules(found.division), broken):
             raise LoadmasterError(
                 f"strategy {strategy!r} made a placement that does not hold ({rule}: {message}):"
                 " please report it"
             )
         return MemoryPlan(
-            sequence=placed.sequence,
+            sequence=sequence,
             mode=self.mode,
             strategy=strategy,
-            status="optimal" if best.seconds <= first.lower_bound else "feasible",
-            placement=placed.placement,
-            offsets=best.offsets,
+            status="optimal" if seconds <= first.lower_bound else "feasible",
+            placement=found.placement,
+            offsets=offsets,
             timeline=best.timeline,
             lower_bound=first.lower_bound,
-            all_fast_seconds=float(kernel_seconds(self.sequence, all_fast(self.sequence)).sum()),
+            all_fast_seconds=self.sequence.seconds(in_slow=False),
             all_slow_seconds=self.sequence.seconds(in_slow=True),
             limit=self.fast,
             peak_fast=best.peak,
@@ -381,5 +373,5 @@ class _Placer:
             cpu_seconds=0.0,
             interrupted=self.interrupted,
             counters=first.counters,
-            division=placed.division,
+            division=found.division,
         )

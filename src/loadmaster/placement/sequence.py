@@ -121,6 +121,10 @@ class Kernel:
         )
         return max(self.algorithms[algorithm].seconds, fast, slow_)
 
+    def seconds_within(self, slow: bool, algorithm: int = 0) -> float:
+        """Seconds with all operands in the slow memory, or all in the fast one."""
+        return self.seconds([slow] * len(self.operands), algorithm)
+
 
 @dataclass(frozen=True)
 class CopyLink:
@@ -199,15 +203,16 @@ class KernelSequence:
     def live_bytes(self, workspace: bool = True) -> Ints:
         """Bytes that live while each kernel runs, with everything in the fast memory and each
         kernel's first algorithm."""
-        change = np.zeros(len(self.kernels) + 1, dtype=np.int64)
-        np.add.at(change, self.lifetimes[:, 0], self.sizes)
-        np.add.at(change, self.lifetimes[:, 1], -self.sizes)
-        live = change.cumsum()[:-1]
+        start, end = self.lifetimes.T
+        live = bytes_during(len(self.kernels), start, end, self.sizes)
         if workspace:
-            live += np.array(
-                [kernel.algorithms[0].workspace for kernel in self.kernels], dtype=np.int64
-            )
+            live += self.workspaces([0] * len(self.kernels))
         return live
+
+    def workspaces(self, algorithms: Sequence[int]) -> Ints:
+        """Bytes of every kernel's workspace with these algorithms, shape (kernels,)."""
+        rows = zip(self.kernels, algorithms, strict=True)
+        return np.array([kernel.algorithms[a].workspace for kernel, a in rows], dtype=np.int64)
 
     @property
     def peak_bytes(self) -> int:
@@ -219,14 +224,19 @@ class KernelSequence:
         """Seconds that all kernels take at least, wherever their operands are."""
         return math.fsum(map(_least_seconds, self.kernels))
 
-    def seconds(self, in_slow: bool, algorithms: Sequence[int] | None = None) -> float:
+    def seconds(self, in_slow: bool) -> float:
         """Return the seconds of all kernels with every operand in one memory; infinite if some
         cannot run there."""
-        chosen = algorithms or [0] * len(self.kernels)
-        return math.fsum(
-            k.seconds([in_slow] * len(k.operands), a)
-            for k, a in zip(self.kernels, chosen, strict=True)
-        )
+        return math.fsum(kernel.seconds_within(in_slow) for kernel in self.kernels)
+
+
+def bytes_during(kernels: int, start: Ints, end: Ints, size: Ints) -> Ints:
+    """Bytes that are taken while each kernel runs, shape (kernels,), where ``size[i]`` are taken
+    from kernel ``start[i]`` until ``end[i]``."""
+    change = np.zeros(kernels + 1, dtype=np.int64)
+    np.add.at(change, start, size)
+    np.add.at(change, end, -size)
+    return change.cumsum()[:-1]
 
 
 def _least_seconds(kernel: Kernel) -> float:
@@ -278,7 +288,12 @@ def least_bytes(sequence: KernelSequence) -> Ints:
 
 def check(sequence: KernelSequence) -> None:
     """Raise `PlacementError` for sizes, times and references that make no sense. O(operands)."""
-    _check_link(sequence.link)
+    rates = {name: rate for name, rate in vars(sequence.link).items() if name != "shared"}
+    for name, rate in rates.items():
+        if not (math.isfinite(rate) and rate > 0):
+            raise PlacementError(
+                f"copy bandwidth {name} is {rate}: give a finite number of bytes/s above zero"
+            )
     if not 1 <= sequence.alignment < 2**40:
         raise PlacementError(
             f"{sequence.name}: alignment is {sequence.alignment}: give a whole number from 1 to"
@@ -294,23 +309,12 @@ def check(sequence: KernelSequence) -> None:
             raise PlacementError(
                 f"tensor {tensor.name!r} has {tensor.bytes} bytes: sizes lie between 0 and 2^62"
             )
-    if (
-        sum(
-            -(-tensor.bytes // sequence.alignment) * sequence.alignment
-            for tensor in sequence.tensors
-        )
-        >= WHOLE_LIMIT
-    ):
+    if sum(sequence.sizes.tolist()) >= WHOLE_LIMIT:
         raise PlacementError(
             f"{sequence.name}: the tensors together, padded to the alignment, exceed 2^62 bytes"
         )
     largest = max((tensor.bytes for tensor in sequence.tensors), default=0)
-    slowest = min(
-        sequence.link.to_fast,
-        sequence.link.to_slow,
-        sequence.link.asynchronous_to_fast,
-        sequence.link.asynchronous_to_slow,
-    )
+    slowest = min(rates.values())
     if largest / slowest > LONGEST:
         raise PlacementError(
             f"{sequence.name}: a copy of {largest} bytes at {slowest} bytes/s takes over"
@@ -337,15 +341,6 @@ def check(sequence: KernelSequence) -> None:
                 )
             touched.add(operand.tensor)
         written.update(operand.tensor for operand in kernel.operands if operand.write)
-
-
-def _check_link(link: CopyLink) -> None:
-    for name in ("to_fast", "to_slow", "asynchronous_to_fast", "asynchronous_to_slow"):
-        value = getattr(link, name)
-        if not (math.isfinite(value) and value > 0):
-            raise PlacementError(
-                f"copy bandwidth {name} is {value}: give a finite number of bytes/s above zero"
-            )
 
 
 def _check_kernel(kernel: Kernel, sequence: KernelSequence, written: set[int]) -> None:

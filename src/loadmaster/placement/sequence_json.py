@@ -109,18 +109,6 @@ def _finite(seconds: float) -> float | None:
     return seconds if math.isfinite(seconds) else None
 
 
-def read_sequence_file(path: Path) -> KernelSequence:
-    """Read a sequence from a ``.json`` or ``.json.gz`` file.
-
-    Raises
-    ------
-    PlacementError
-        There is no such file, or it holds no sequence that this version reads: one line that begins
-        with the file's name.
-    """
-    return sequence_from_text(read_text(path), str(path))
-
-
 def read_text(path: Path) -> str:
     """Read the text of a file, gzipped or not. Raises `PlacementError` if there is none."""
     try:
@@ -146,41 +134,36 @@ def read_text(path: Path) -> str:
         ) from None
 
 
-def sequence_from_text(text: str, name: str) -> KernelSequence:
-    """Read the sequence that JSON text describes; errors call the text ``name``.
+def sequence_from_object(data: dict[str, Any], name: str) -> KernelSequence:
+    """Read the sequence that a JSON object describes; errors call it ``name``.
 
     Raises
     ------
     PlacementError
-        The text is not JSON, is of another version, or has missing, unknown, repeated or wrong
-        fields.
+        The object is of another version, or has missing, unknown, repeated or wrong fields.
     """
-    return sequence_from_object(object_in(text, name), name)
-
-
-def sequence_from_object(data: dict[str, Any], name: str) -> KernelSequence:
-    """Read the sequence that a JSON object describes; raises as `sequence_from_text` does."""
-    from pydantic import ValidationError
-
-    require_format(data, name, FORMAT, VERSION)
-    try:
-        file = _model().model_validate(data)
-    except ValidationError as error:
-        raise PlacementError(f"{name}: {errors_in(error)}") from None
+    file = validated(data, name, FORMAT, VERSION, _model())
     try:
         return _built(file)
     except PlacementError as error:
         raise PlacementError(f"{name}: {error}") from None
 
 
-def require_format(data: dict[str, Any], name: str, form: str, version: int) -> None:
-    """Raise `PlacementError` unless an object is of a format and version."""
+def validated(data: dict[str, Any], name: str, form: str, version: int, model: Any) -> Any:
+    """Return the record of a pydantic model that an object describes. Raises `PlacementError`
+    unless it is of that format and version, and suits the model."""
+    from pydantic import ValidationError
+
     if data.get("format") != form:
         raise PlacementError(f'{name}: is no kernel sequence: its "format" must be "{form}"')
     if data.get("version") != version:
         raise PlacementError(
             f"{name}: version: this program reads version {version}: write the file again with it"
         )
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise PlacementError(f"{name}: {_errors_in(error)}") from None
 
 
 def object_in(text: str, name: str) -> dict[str, Any]:
@@ -235,7 +218,7 @@ def _model() -> Any:
     return SequenceRecord
 
 
-def errors_in(error: Any) -> str:
+def _errors_in(error: Any) -> str:
     """Describe the first few errors, each with the path of its field, and count the others."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     shown = [

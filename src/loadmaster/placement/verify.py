@@ -18,7 +18,14 @@ import numpy as np
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.errors import Violation, first_violations
-from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement
+from loadmaster.placement.decisions import (
+    Division,
+    Mode,
+    Move,
+    Stay,
+    TensorPlacement,
+    blocks_of,
+)
 from loadmaster.placement.sequence import Kernel, KernelSequence, Operand, StoredKind
 
 if TYPE_CHECKING:
@@ -148,10 +155,6 @@ class _Walk:
                 yield from self._kernel(k)
         yield from self._end()
 
-    def _bytes(self, tensor: int) -> int:
-        alignment = self.sequence.alignment
-        return -(-self.sequence.tensors[tensor].bytes // alignment) * alignment
-
     def _name(self, tensor: int) -> str:
         return repr(self.sequence.tensors[tensor].name)
 
@@ -236,7 +239,7 @@ class _Walk:
 
     def _leave(self, stay: Stay) -> Iterator[Finding]:
         tensor, p, last = stay.tensor, stay.end, len(self.sequence.kernels)
-        self.taken -= self._bytes(tensor)
+        self.taken -= int(self.sequence.sizes[tensor])
         if any(move.tensor == tensor for move in self.under_way):
             yield (
                 "copy",
@@ -255,7 +258,7 @@ class _Walk:
         if tensor in self.here:
             yield "stay", f"tensor {self._name(tensor)} has two stays at {p}"
         self.here[tensor] = stay
-        self.taken += self._bytes(tensor)
+        self.taken += int(self.sequence.sizes[tensor])
         fetched = any(move.to_fast and move.start == p for move in self.moves_of.get(tensor, ()))
         began = p == 0 and tensor in self.at_start and tensor in self.in_fast
         made = any(
@@ -361,15 +364,8 @@ def _addresses(
 ) -> Iterator[Finding]:
     """No two stays or workspaces share a byte at once, all are aligned, and none ends past the
     limit."""
-    blocks = [
-        (sequence.tensors[s.tensor].name, s.start, s.end, sequence.tensors[s.tensor].bytes)
-        for s in placement.stays
-    ]
-    for k, (kernel, chosen) in enumerate(zip(sequence.kernels, placement.algorithms, strict=True)):
-        blocks.append(
-            (f"workspace of {kernel.name}", k, k + 1, kernel.algorithms[chosen].workspace)
-        )
-    if len(offsets) != len(blocks):
+    lower, upper, size = blocks_of(sequence, placement)
+    if len(offsets) != len(size):
         yield (
             "address",
             (
@@ -378,9 +374,9 @@ def _addresses(
             ),
         )
         return
-    names, *columns = zip(*blocks, strict=True) if blocks else ((), (), (), ())
-    lower, upper, size = (np.array(column, dtype=np.int64) for column in columns)
-    every = np.full(len(blocks), 1, dtype=np.int64)
+    names = [sequence.tensors[stay.tensor].name for stay in placement.stays]
+    names += [f"workspace of {kernel.name}" for kernel in sequence.kernels]
+    every = np.ones_like(size)
     problem = Problem(
         lower, upper, size, every * sequence.alignment, every * FREE, every * FREE, tuple(names)
     )
@@ -392,30 +388,31 @@ def _addresses(
 def broken_division_rules(division: Division | None) -> Iterator[Finding]:
     """Iterate over all violations of a division, as pairs of rule and message; none where nothing
     is divided. O(pieces of operands)."""
-    if division is None:
-        return
+    if division is not None:
+        for message in _badly_divided(division):
+            yield "piece", message
+
+
+def _badly_divided(division: Division) -> Iterator[str]:
     whole, pieces = division.whole, division.sequence
     if not len(division.of) == len(division.begin) == len(pieces.tensors) or not set(
         division.of
     ) <= set(range(len(whole.tensors))):
-        yield "piece", "pieces and tensors do not match one another"
+        yield "pieces and tensors do not match one another"
         return
     yield from _uncovered(division)
     alike = [(s.name, s.link, s.alignment, s.page, len(s.kernels)) for s in (whole, pieces)]
     if alike[0] != alike[1]:
         yield (
-            "piece",
-            (
-                f"the sequence in pieces is not that of {whole.name!r}: its kernels, link,"
-                " alignment or pages differ"
-            ),
+            f"the sequence in pieces is not that of {whole.name!r}: its kernels, link,"
+            " alignment or pages differ"
         )
         return
     for given, kernel in zip(whole.kernels, pieces.kernels, strict=True):
         yield from _other_kernel(division, given, kernel)
 
 
-def _uncovered(division: Division) -> Iterator[Finding]:
+def _uncovered(division: Division) -> Iterator[str]:
     """Tensors that their pieces do not cover once, or that are not cut at pages."""
     page = division.whole.page
     reached = [0] * len(division.whole.tensors)
@@ -423,30 +420,22 @@ def _uncovered(division: Division) -> Iterator[Finding]:
         tensor = division.whole.tensors[t]
         if begin != reached[t] or piece.kind is not tensor.kind:
             yield (
-                "piece",
-                (
-                    f"{piece.name!r} begins at byte {begin} of {tensor.name!r}, of which"
-                    f" {reached[t]} come before it, or is of another kind"
-                ),
+                f"{piece.name!r} begins at byte {begin} of {tensor.name!r}, of which"
+                f" {reached[t]} come before it, or is of another kind"
             )
         if begin and (not page or begin % page):
             yield (
-                "piece",
-                (
-                    f"{piece.name!r} begins at byte {begin} of {tensor.name!r}: pages have {page}"
-                    " bytes"
-                ),
+                f"{piece.name!r} begins at byte {begin} of {tensor.name!r}: pages have {page} bytes"
             )
         reached[t] += piece.bytes
     for tensor, bytes_ in zip(division.whole.tensors, reached, strict=True):
         if bytes_ != tensor.bytes:
             yield (
-                "piece",
-                f"pieces of {tensor.name!r} have {bytes_} bytes in all, and it has {tensor.bytes}",
+                f"pieces of {tensor.name!r} have {bytes_} bytes in all, and it has {tensor.bytes}"
             )
 
 
-def _other_kernel(division: Division, given: Kernel, kernel: Kernel) -> Iterator[Finding]:
+def _other_kernel(division: Division, given: Kernel, kernel: Kernel) -> Iterator[str]:
     """Where a kernel does not do with the pieces what it was given to do with the tensors."""
     if (given.name, given.kind, given.algorithms, given.measured) != (
         kernel.name,
@@ -454,7 +443,7 @@ def _other_kernel(division: Division, given: Kernel, kernel: Kernel) -> Iterator
         kernel.algorithms,
         kernel.measured,
     ):
-        yield "piece", f"kernel {given.name!r} is another one for pieces"
+        yield f"kernel {given.name!r} is another one for pieces"
         return
     expected = {operand.tensor: operand for operand in given.operands}
     used = dict.fromkeys(expected, 0)
@@ -462,11 +451,8 @@ def _other_kernel(division: Division, given: Kernel, kernel: Kernel) -> Iterator
         t, piece = division.of[operand.tensor], division.sequence.tensors[operand.tensor]
         if t not in expected:
             yield (
-                "piece",
-                (
-                    f"kernel {given.name!r} uses {piece.name!r}, and not the tensor that it is a"
-                    " piece of"
-                ),
+                f"kernel {given.name!r} uses {piece.name!r}, and not the tensor that it is a"
+                " piece of"
             )
             continue
         used[t] += piece.bytes
@@ -475,22 +461,16 @@ def _other_kernel(division: Division, given: Kernel, kernel: Kernel) -> Iterator
             operand, expected[t], Fraction(piece.bytes, total) if total else Fraction(1)
         ):
             yield (
-                "piece",
-                (
-                    f"kernel {given.name!r} uses {piece.name!r} otherwise, or for other seconds,"
-                    " than its share of the tensor"
-                ),
+                f"kernel {given.name!r} uses {piece.name!r} otherwise, or for other seconds,"
+                " than its share of the tensor"
             )
         if given.measured is not None and piece.bytes < total:
             yield (
-                "piece",
-                (
-                    f"kernel {given.name!r} was measured with all of"
-                    f" {division.whole.tensors[t].name!r} in one memory"
-                ),
+                f"kernel {given.name!r} was measured with all of"
+                f" {division.whole.tensors[t].name!r} in one memory"
             )
     if any(bytes_ != division.whole.tensors[t].bytes for t, bytes_ in used.items()):
-        yield "piece", f"kernel {given.name!r} does not use all pieces of its operands"
+        yield f"kernel {given.name!r} does not use all pieces of its operands"
 
 
 def _is_share(piece: Operand, whole: Operand, share: Fraction) -> bool:

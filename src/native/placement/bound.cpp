@@ -53,7 +53,7 @@ class Bound {
 
     Wide tensor(std::int64_t t, bool moves) {
         fill(t);
-        return moves ? path_.solve(choices_, nullptr) : placed_once();
+        return moves ? path_.solve(choices_, nullptr) : std::ranges::min(placed_once(choices_));
     }
 
   private:
@@ -128,17 +128,6 @@ class Bound {
         }
         if (choices_.live_range == LiveRange::cyclic && end > begin)
             choices_.stay[0] += choices_.tail;
-    }
-
-    Wide placed_once() const {
-        Wide fast = choices_.live_range == LiveRange::output ? choices_.tail : Wide{0}, slow = 0;
-        for (std::size_t i = 0; i < choices_.uses(); ++i) {
-            const bool there = i > 0 || choices_.live_range == LiveRange::cyclic ||
-                choices_.live_range == LiveRange::input;
-            fast += choices_.fast[i] + (there ? choices_.stay[i] : Wide{0});
-            slow = std::min(kNever, slow + choices_.slow[i]);
-        }
-        return std::min(fast, slow);
     }
 
     const Tensors &t_;

@@ -28,12 +28,29 @@ template <class Number> struct Choices {
     Number tail{},
         last{}; // staying in the gap after the last use; copying to the slow memory in it
     std::size_t uses() const { return fast.size(); }
+    // Whether the tensor is there before its first use, and after its last one.
+    bool begins() const {
+        return live_range == LiveRange::cyclic || live_range == LiveRange::input;
+    }
+    bool lasts() const {
+        return live_range == LiveRange::cyclic || live_range == LiveRange::output;
+    }
     void resize(std::size_t uses) {
         for (auto *costs : {&fast, &slow, &stay, &in, &out}) costs->resize(uses);
         reads.resize(uses);
         writes.resize(uses);
     }
 };
+
+// What a tensor costs that never moves: in the fast memory, and in the slow one.
+template <class Number> std::array<Number, 2> placed_once(const Choices<Number> &choices) {
+    Number fast = choices.live_range == LiveRange::output ? choices.tail : Number{}, slow{};
+    for (std::size_t i = 0; i < choices.uses(); ++i) {
+        fast += choices.fast[i] + (i > 0 || choices.begins() ? choices.stay[i] : Number{});
+        slow = std::min(choices.never, slow + choices.slow[i]);
+    }
+    return {fast, slow};
+}
 
 template <class Number> class ShortestPath {
   public:

@@ -161,9 +161,7 @@ class Search {
         choices_.live_range = static_cast<LiveRange>(t_.live_range[t]);
         choices_.resize(end - begin);
         choices_.last = toll * t_.to_slow[end - 1];
-        const bool tail =
-            choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::output;
-        choices_.tail = tail ? gap(t_.kernel[end - 1] + 1, last, size, rent) : kNever;
+        choices_.tail = choices_.lasts() ? gap(t_.kernel[end - 1] + 1, last, size, rent) : kNever;
         for (std::int64_t u = begin; u < end; ++u) {
             const std::int64_t i = u - begin, k = t_.kernel[u], free = k_.limit[k] - used_[k];
             choices_.in[i] = toll * t_.to_fast[u];
@@ -180,9 +178,7 @@ class Search {
             choices_.fast[i] = fast + rent * rounding_.memory[k] * static_cast<double>(size);
             choices_.slow[i] = slow;
             const std::int64_t from = u > begin ? t_.kernel[u - 1] + 1 : 0;
-            const bool alive = u > begin || choices_.live_range == LiveRange::cyclic ||
-                choices_.live_range == LiveRange::input;
-            choices_.stay[i] = alive ? gap(from, k, size, rent) : kNever;
+            choices_.stay[i] = i > 0 || choices_.begins() ? gap(from, k, size, rent) : kNever;
         }
         if (choices_.live_range == LiveRange::cyclic) choices_.stay[0] += choices_.tail;
     }
@@ -235,21 +231,12 @@ class Search {
         budget_.add(t_.first[t + 1] - t_.first[t]);
         Path mine = path(paths_, t);
         if (moves_) return path_.solve(choices_, &mine) < kNever;
-        double fast = choices_.live_range == LiveRange::output ? choices_.tail : 0.0, slow = 0;
-        for (std::size_t i = 0; i < choices_.uses(); ++i) {
-            const bool there = i > 0 || choices_.live_range == LiveRange::cyclic ||
-                choices_.live_range == LiveRange::input;
-            fast += choices_.fast[i] + (there ? choices_.stay[i] : 0.0);
-            slow += choices_.slow[i];
-        }
+        const auto [fast, slow] = placed_once(choices_);
         if (std::min(fast, slow) == kNever) return false;
-        std::fill(mine.fast.begin(), mine.fast.end(), fast <= slow);
-        std::fill(mine.stays.begin(), mine.stays.end(), fast <= slow);
-        if (mine.stays.size() &&
-            (choices_.live_range == LiveRange::inner || choices_.live_range == LiveRange::output))
-            mine.stays[0] = 0;
-        mine.tail = fast <= slow &&
-            (choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::output);
+        std::ranges::fill(mine.fast, fast <= slow);
+        std::ranges::fill(mine.stays, fast <= slow);
+        if (!choices_.begins() && mine.stays.size()) mine.stays[0] = 0;
+        mine.tail = fast <= slow && choices_.lasts();
         return true;
     }
 

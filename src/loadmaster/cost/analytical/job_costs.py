@@ -107,7 +107,7 @@ def job_costs(workload: Workload, target: Target) -> Costs:
     memory.
 
     For every loop nest one tiling is chosen
-    (:func:`~loadmaster.cost.analytical.nests.best_tilings`), and cycles, bytes moved, bytes of
+    (:func:`~loadmaster.cost.analytical.nests.tilings_for`), and cycles, bytes moved, bytes of
     private buffer and bytes over the on-chip network are all those of that tiling. A job takes the
     largest of three times that overlap: the array's cycles, the scalar operations over the core's
     lanes, and the bytes over the on-chip network at its bandwidth; and besides that the first

@@ -231,12 +231,6 @@ class Tilings:
         return self.input_tile + self.weight_tile + self.output_tile
 
 
-def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target) -> Tilings:
-    """Choose the tiling of every nest that takes the least time where all operands are streamed, as
-    :func:`tilings_for`."""
-    return tilings_for(nests, capacity, core, target, (STREAMED,))[0]
-
-
 def tilings_for(
     nests: NestTable, capacity: Floats, core: Core, target: Target, expected: Sequence[str]
 ) -> list[Tilings]:

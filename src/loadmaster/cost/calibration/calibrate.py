@@ -127,6 +127,7 @@ class _Run:
         self._observed = observed
         self._path, self._step, self._stated = path, step, _stated(machine)
         self._design = design = design_of(observed.rows)
+        self._all = np.ones(len(design.seconds), dtype=np.bool_)
         cores, links = machine.cores, [1.0] * len(design.fields)
         rates = [1.0 / cores[core].efficiency.get(kind, 1.0) for core, kind in design.rates]
         overheads = [cores[core].start_up for core in design.overheads]
@@ -136,8 +137,8 @@ class _Run:
         self._least = np.array([*slowest, *(TINY for _ in links), *(0.0 for _ in overheads)])
 
     def answer(self) -> Calibration:
-        found = fit(self._design, self._given, self._least)
-        settled = self._settled(found)
+        found = fit(self._design, self._given, self._least, self._all)
+        settled = self._settled(found, self._all)
         kinds = tuple(self._errors(settled))
         copies = self._observed.copies
         figures = [*self._figures(found, settled), *_copies(self._machine.target.copy, copies)]
@@ -162,7 +163,7 @@ class _Run:
         )
         return replace(answer, text=target_text(_calibrated(self._document, self._machine, answer)))
 
-    def _settled(self, found: Floats, rows: Mask | None = None) -> Floats:
+    def _settled(self, found: Floats, rows: Mask) -> Floats:
         """Kernels are those of a step, of which a plan predicts the sum; layers are any, and one
         that is an exception counts little."""
         return balanced(self._design, found, rows) if self._step else found
@@ -176,7 +177,7 @@ class _Run:
         by_time = sorted(
             kinds.items(), key=lambda item: -float(design.count[item[1]] @ design.seconds[item[1]])
         )
-        for kind, rows in [("all", np.ones(len(design.seconds), dtype=np.bool_)), *by_time]:
+        for kind, rows in [("all", self._all), *by_time]:
             yield KindErrors(
                 kind,
                 int(design.count[rows].sum()),

@@ -31,21 +31,21 @@ factor: what does not matter stays."""
 _HALVINGS = 50
 
 
-def fit(design: Design, given: Floats, least: Floats, rows: Mask | None = None) -> Floats:
-    """Fit parameters to all rows, or to those of a mask; each is at least its ``least``, and what
-    does not matter stays as ``given``.
+def fit(design: Design, given: Floats, least: Floats, rows: Mask) -> Floats:
+    """Fit parameters to some rows; each is at least its ``least``, and what does not matter stays
+    as ``given``.
 
     Deterministic. O(sweeps x parameters x values tried x rows).
     """
     found = given
-    for stage, free in _stages(design, _mask(design, rows)):
+    for stage, free in _stages(design, rows):
         starts = (found, _from_measurements(design, found, least, stage, free))
         ends = [_Descent(design, start, given, least, stage, free).run() for start in starts]
         found = min(ends, key=itemgetter(0))[1]
     return found
 
 
-def balanced(design: Design, found: Floats, rows: Mask | None = None) -> Floats:
+def balanced(design: Design, found: Floats, rows: Mask) -> Floats:
     """The same parameters, with the rate of a kind slower where its rows together would take less
     time than measured.
 
@@ -53,17 +53,13 @@ def balanced(design: Design, found: Floats, rows: Mask | None = None) -> Floats:
     too low where some are much slower. Rows that use a second memory are left out. O(kinds x
     halvings x rows).
     """
-    near, _ = _stages(design, _mask(design, rows))[0]
+    near, _ = _stages(design, rows)[0]
     result = found.copy()
     for number in range(len(design.rates)):
         mine = near & (design.rate_of == number) & (design.arithmetic > 0)
         if mine.any():
             result[number] = _rate_of_total(design, found, mine, number)
     return result
-
-
-def _mask(design: Design, rows: Mask | None) -> Mask:
-    return np.ones(len(design.seconds), dtype=np.bool_) if rows is None else rows
 
 
 def _rate_of_total(design: Design, found: Floats, mine: Mask, number: int) -> float:
@@ -108,11 +104,10 @@ def _stages(design: Design, used: Mask) -> list[tuple[Mask, Ints]]:
     return [(alone, everything[0][1]), (used & ~alone, others)]
 
 
-def loss_of(design: Design, found: Floats, rows: Mask | None = None) -> float:
+def loss_of(design: Design, found: Floats, rows: Mask | slice = slice(None)) -> float:
     """Weighted Huber loss of the rows."""
-    used = _mask(design, rows)
-    error = np.log(design.predicted(found)[used] / design.seconds[used])
-    return float(design.weight[used] @ _huber(error))
+    error = np.log(design.predicted(found)[rows] / design.seconds[rows])
+    return float(design.weight[rows] @ _huber(error))
 
 
 def _huber(error: Floats) -> Floats:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.provenance import Label, Provenance
-from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, case_of
+from loadmaster.cost.kernels.kernel_times import KernelTimes, Setting, case_of, processor
 from loadmaster.placement.sequence import MOST_TABLED, Algorithm, Kernel, KernelSequence
 from loadmaster.workloads.graph import Graph
 
@@ -30,25 +30,18 @@ def measured_tables(
     Raises :class:`~loadmaster.core.errors.PlacementError` if no kernel was measured with so many
     threads.
     """
-    known, setting = times.all(), Setting.here(threads)
-    ops = {op.name: op for op in graph.ops}
-    kernels = []
-    for kernel in sequence.kernels:
-        case = case_of(graph, ops[kernel.name])
-        found = None if case is None else measured_seconds(case, known, setting)
-        if case is not None and found is not None:
-            moved = frozenset(case.storages[place] for place in case.moved)
-            kernel = _timed(sequence, kernel, found, moved)
-        kernels.append(kernel)
+    found = measured_cases(graph, times, threads)
+    kernels = [
+        _timed(sequence, kernel, *found[kernel.name]) if kernel.name in found else kernel
+        for kernel in sequence.kernels
+    ]
     count = sum(kernel.measured is not None for kernel in kernels)
     if not count:
         raise PlacementError(
             f"{graph.source}: no kernel was measured here with {threads} threads: run loadmaster"
             f" profile {graph.source}"
         )
-    return _labelled(
-        sequence, kernels, f"this machine, {setting.processor}, {threads} threads", count
-    )
+    return _labelled(sequence, kernels, f"this machine, {processor()}, {threads} threads", count)
 
 
 def tabled(sequence: KernelSequence, table: Mapping[str, Times], source: str) -> KernelSequence:
@@ -91,17 +84,23 @@ def _labelled(
     )
 
 
-def measured_seconds(
-    case: Case, known: Mapping[str, tuple[float, str]], setting: Setting
-) -> dict[frozenset[str], float] | None:
-    """Return the seconds of a case by the set of storages that are slow, or None if a combination
-    is missing."""
-    found = {}
-    for places in case.combinations:
-        row = known.get(case.key(places, setting))
-        if row is None:
-            return None
-        found[frozenset(case.storages[place] for place in places)] = row[0]
+def measured_cases(
+    graph: Graph, times: KernelTimes, threads: int
+) -> dict[str, tuple[Times, frozenset[str]]]:
+    """Return the seconds of every operator that was measured here in all of its combinations, by
+    the set of storages that are slow, and the storages that were measured in both memories."""
+    known, setting = times.all(), Setting.here(threads)
+    found: dict[str, tuple[Times, frozenset[str]]] = {}
+    for op in graph.ops:
+        if (case := case_of(graph, op)) is None:
+            continue
+        keys = {
+            frozenset(case.storages[place] for place in places): case.key(places, setting)
+            for places in case.combinations
+        }
+        if known.keys() >= {*keys.values()}:
+            moved = frozenset(case.storages[place] for place in case.moved)
+            found[op.name] = {places: known[key][0] for places, key in keys.items()}, moved
     return found
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from loadmaster.cost.analytical.nests import kind_of
 from loadmaster.cost.kernels.kernel_costs import kernel_work
-from loadmaster.cost.kernels.kernel_times import KernelTimes, Setting, case_of
-from loadmaster.cost.kernels.measured_kernels import measured_seconds
+from loadmaster.cost.kernels.kernel_times import KernelTimes
+from loadmaster.cost.kernels.measured_kernels import measured_cases
 from loadmaster.cost.kernels.work import KernelWork, SequenceWork
 from loadmaster.cost.tables.measured_times_csv import Amounts, TimedKernel
 from loadmaster.workloads.graph import Graph
@@ -17,14 +17,10 @@ from loadmaster.workloads.graph import Graph
 def timed_kernels(graph: Graph, times: KernelTimes, threads: int) -> Iterator[TimedKernel]:
     """Iterate over the rows of every kernel that was measured here in all of its combinations;
     equal kernels have equal rows. Linear."""
-    known = times.all()
-    setting = Setting.here(threads)
-    work = kernel_work(graph)
-    ops = {op.name: op for op in graph.ops}
+    found, work = measured_cases(graph, times, threads), kernel_work(graph)
     for kernel in work.kernels:
-        case = case_of(graph, ops[kernel.name])
-        found = None if case is None else measured_seconds(case, known, setting)
-        for places, seconds in (found or {}).items():
+        rows, _ = found.get(kernel.name, ({}, None))
+        for places, seconds in rows.items():
             yield TimedKernel(
                 kernel.name, " ".join(sorted(places)), seconds, _amounts(work, kernel, places)
             )

@@ -20,7 +20,7 @@ from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import PlacementError
 from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
 from loadmaster.placement.sequence import StoredKind, StoredTensor
-from loadmaster.placement.sequence_json import errors_in, lines_of, require_format, write_text
+from loadmaster.placement.sequence_json import lines_of, validated, write_text
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Role
 
@@ -75,13 +75,7 @@ def work_from_object(data: dict[str, Any], name: str) -> SequenceWork:
     PlacementError
         The object is of another version, or has missing, unknown, repeated or wrong fields.
     """
-    from pydantic import ValidationError
-
-    require_format(data, name, FORMAT, VERSION)
-    try:
-        file = _model().model_validate(data)
-    except ValidationError as error:
-        raise PlacementError(f"{name}: {errors_in(error)}") from None
+    file = validated(data, name, FORMAT, VERSION, _model())
     kernels = tuple(_kernel(record) for record in file.kernels)
     for kernel in kernels:
         for use in kernel.operands:

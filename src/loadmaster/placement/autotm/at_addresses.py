@@ -19,8 +19,7 @@ import numpy as np
 from loadmaster.core.arrays import Ints
 from loadmaster.core.progress import Deadline
 from loadmaster.placement.autotm.engine import PlacementSolution
-from loadmaster.placement.decisions import TensorPlacement
-from loadmaster.placement.packed import Placed, blocks_of
+from loadmaster.placement.decisions import TensorPlacement, blocks_of
 
 _TRIMS = (0.25, 0.5, 1.0)
 """Shares of the time between core and copy that a packing may leave out, tried in turn."""
@@ -60,7 +59,7 @@ def place_at_addresses(
     if not np.isfinite(counted.seconds):
         return None
     cores = np.stack([counted.stay_start, counted.stay_end], axis=1)
-    lower, upper, size = blocks_of(Placed(search.sequence, search.timed(paths)[0]))
+    lower, upper, size = blocks_of(search.sequence, search.timed(paths)[0])
     stays = slice(len(cores))
     # Limits count padded bytes, at the end of the memory too.
     size[stays] += -size[stays] % search.sequence.alignment

@@ -46,7 +46,7 @@ from loadmaster.placement.autotm.sequence_arrays import (
     sequence_arrays,
 )
 from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement, fast_bytes
-from loadmaster.placement.sequence import CopyLink, KernelSequence
+from loadmaster.placement.sequence import CopyLink, KernelSequence, bytes_during
 from loadmaster.placement.timing import time_moves
 
 _SURE = 1e-6
@@ -222,9 +222,10 @@ class PathSearch:
             seconds=deadline.left(),
         )
         # Copies under way may take more room than there is.
-        paths, (placement, seconds) = min(
-            ((paths, self.timed(paths)) for paths in (found.paths, least)),
-            key=lambda each: (not self._keeps_limits(each[1][0]), each[1][1]),
+        timed = ((paths, *self.timed(paths)) for paths in (found.paths, least))
+        paths, placement, seconds = min(
+            timed,
+            key=lambda each: ((fast_bytes(self.sequence, each[1]) > arrays.limit).any(), each[2]),
         )
         return PlacementSolution(
             placement,
@@ -263,9 +264,6 @@ class PathSearch:
     def _fit(self, paths: TensorPaths) -> bool:
         """Whether every kernel can run with its operands where they are, and has room for them."""
         return math.isfinite(self.arrays.problem.schedule(self.engines, paths).seconds)
-
-    def _keeps_limits(self, placement: TensorPlacement) -> bool:
-        return bool((fast_bytes(self.sequence, placement) <= self.arrays.limit).all())
 
     @cached_property
     def engines(self) -> _native.CopyEngines:
@@ -363,19 +361,20 @@ def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -
     workspace = least_workspace(arrays)
     for measured in _measured_kernels(arrays):
         must[measured.uses], workspace[measured.kernel] = _least_combination(arrays, measured)
-    paths = _paths(arrays, must, moves)
-    used = _used(arrays, paths)
-    short = np.flatnonzero(used + workspace > arrays.limit)
-    if len(short):
-        raise CapacityError(
-            _complaint(
-                sequence,
-                arrays,
-                paths,
-                workspace,
-                int(short[np.argmax((used + workspace - arrays.limit)[short])]),
-            )
-        )
+    if moves:
+        tensor, start, end = arrays.tensor[must], arrays.kernel[must], arrays.kernel[must] + 1
+        fast, nowhere = must.astype(np.uint8), np.zeros(len(must), dtype=np.uint8)
+        paths = TensorPaths(fast, nowhere, np.zeros(arrays.tensor_count, dtype=np.uint8))
+    else:
+        tensor = np.unique(arrays.tensor[must])
+        start, end = sequence.lifetimes[tensor].T
+        paths = placed_paths(arrays, np.isin(arrays.tensor, tensor))
+    taken = bytes_during(arrays.kernel_count, start, end, arrays.size[tensor])
+    over = taken + workspace - arrays.limit
+    if over.max(initial=0) > 0:
+        k = int(over.argmax())
+        there = tensor[(start <= k) & (k < end)]
+        raise CapacityError(_complaint(sequence, arrays, there, int(workspace[k]), k))
     return paths
 
 
@@ -439,57 +438,18 @@ def disagreement(sequence: KernelSequence, arrays: SequenceArrays, paths: Tensor
     )
 
 
-def _paths(arrays: SequenceArrays, must: Mask, moves: bool) -> TensorPaths:
-    if not moves:
-        always = np.zeros(arrays.tensor_count, dtype=bool)
-        always[arrays.tensor[must]] = True
-        return placed_paths(arrays, always[arrays.tensor])
-    nowhere = np.zeros(len(must), dtype=np.uint8)
-    return TensorPaths(
-        must.astype(np.uint8), nowhere, np.zeros(arrays.tensor_count, dtype=np.uint8)
-    )
-
-
-def _stays(arrays: SequenceArrays, paths: TensorPaths) -> tuple[Ints, Ints, Ints]:
-    """Tensors, first kernels and ends of stays that need not be merged: at uses, in the gaps before
-    them, and at the end."""
-    at, gaps = np.flatnonzero(paths.fast), np.flatnonzero(paths.stays)
-    first = np.isin(gaps, arrays.first)
-    since = np.where(first, 0, arrays.kernel[gaps - 1] + 1)
-    ends = np.flatnonzero(paths.tail)
-    last = arrays.kernel[arrays.first[ends + 1] - 1] + 1
-    return (
-        np.concatenate([arrays.tensor[at], arrays.tensor[gaps], ends]),
-        np.concatenate([arrays.kernel[at], since, last]),
-        np.concatenate(
-            [arrays.kernel[at] + 1, arrays.kernel[gaps], np.full(len(ends), arrays.kernel_count)]
-        ),
-    )
-
-
-def _used(arrays: SequenceArrays, paths: TensorPaths) -> Ints:
-    """Bytes that tensors take while each kernel runs."""
-    change = np.zeros(arrays.kernel_count + 1, dtype=np.int64)
-    tensor, start, end = _stays(arrays, paths)
-    np.add.at(change, start, arrays.size[tensor])
-    np.add.at(change, end, -arrays.size[tensor])
-    return change.cumsum()[:-1]
-
-
 def _complaint(
-    sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, workspace: Ints, k: int
+    sequence: KernelSequence, arrays: SequenceArrays, tensors: Ints, workspace: int, k: int
 ) -> str:
-    tensor, start, end = _stays(arrays, paths)
-    there = tensor[(start <= k) & (k < end)].tolist()
-    there.sort(key=lambda t: (-int(arrays.size[t]), t))
+    there = sorted(tensors.tolist(), key=lambda t: (-int(arrays.size[t]), t))
     largest = ", ".join(
         f"{sequence.tensors[t].name!r} ({int(arrays.size[t])} bytes)" for t in there[:_NAMED]
     )
     more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
-    needed = int(arrays.size[there].sum()) + int(workspace[k])
+    needed, limit = int(arrays.size[there].sum()) + workspace, int(arrays.limit[k])
     what = f"its tensors: {largest}{more}" if there else "no tensors"
     return (
         f"kernel {sequence.kernels[k].name!r} needs {needed} bytes of fast memory and may take"
-        f" {int(arrays.limit[k])}: a workspace of {int(workspace[k])} bytes, and {what}: allow"
-        f" {needed - int(arrays.limit[k])} bytes more, or split the kernel"
+        f" {limit}: a workspace of {workspace} bytes, and {what}: allow {needed - limit} bytes"
+        " more, or split the kernel"
     )

@@ -242,9 +242,10 @@ class PlacementProgram:
 
     def _kernels(self) -> None:
         arrays = self.arrays
-        self.time, self.by_fast, self.by_slow, self.by_arithmetic = (
-            np.full(arrays.kernel_count, _NONE) for _ in range(4)
-        )
+        self.time = np.full(arrays.kernel_count, _NONE)
+        self.least_rows = np.full((arrays.kernel_count, 3), _NONE)
+        """Rows by which each kernel's time is at least that of its arithmetic, and of either
+        memory."""
         self.tied = np.full(len(arrays.kernel), _NONE)
         self.noted = np.zeros(len(arrays.kernel), dtype=bool)
         finite = np.where(np.isfinite(arrays.slow), arrays.slow, 0.0)
@@ -331,18 +332,15 @@ class PlacementProgram:
         kernels = np.flatnonzero(computed)
         self._parts.append((kernels, self.time[kernels], np.full(len(kernels), self.second)))
         several = computed & (np.diff(arrays.first_algorithm) > 1)
-        for rows, matters, constant in (
-            (self.by_fast, computed & (sums[0] > least), np.zeros_like(least)),
-            (self.by_slow, computed & (sums[1] > least), sums[1] / self.second),
-            (self.by_arithmetic, several, np.zeros_like(least)),
-        ):
-            rows[matters] = self._sum((self.time[matters],), low=constant[matters], high=np.inf)
+        rows = self.least_rows
+        fast, slow = (computed & (each > least) for each in sums)
+        for part, matters in (1, fast), (2, slow), (0, several):
+            constant = sums[1][matters] / self.second if part == 2 else 0.0
+            rows[matters, part] = self._sum((self.time[matters],), low=constant, high=np.inf)
         for column in self._fast:
-            model.entries(self.by_fast[k], column, -arrays.fast / self.second)
-            model.entries(self.by_slow[k], column, finite / self.second)
-        model.entries(
-            self.by_arithmetic[self._owner], self.algorithm, -arrays.seconds / self.second
-        )
+            model.entries(rows[k, 1], column, -arrays.fast / self.second)
+            model.entries(rows[k, 2], column, finite / self.second)
+        model.entries(rows[self._owner, 0], self.algorithm, -arrays.seconds / self.second)
 
     # --- copies that overlap kernels
 
@@ -482,8 +480,7 @@ class PlacementProgram:
         excess = np.maximum(sum(engines), 1.0)
         engines = [np.floor(engine / excess / _FINE) * _FINE for engine in engines]
         rest = np.maximum(1.0 - sum(engines), _FINE)[:, None]
-        rows = np.stack([self.by_arithmetic, self.by_fast, self.by_slow], axis=1)
-        shares = np.clip(duals[rows] / rest, 0.0, 1.0)
+        shares = np.clip(duals[self.least_rows] / rest, 0.0, 1.0)
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
         shares[:, 0] = np.maximum(1.0 - shares[:, 1:].sum(axis=1), 0.0)
         return Prices(

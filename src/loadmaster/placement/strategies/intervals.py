@@ -30,6 +30,7 @@ from loadmaster.placement.strategies.result import (
     fitting_algorithms,
     timed,
 )
+from loadmaster.placement.timing import move_seconds
 
 
 def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
@@ -87,8 +88,7 @@ class _Assigner:
         self.room = room
         rows = zip(sequence.kernels, algorithms, strict=True)
         seconds = np.array(
-            [kernel.seconds([False] * len(kernel.operands), a) for kernel, a in rows],
-            dtype=np.float64,
+            [kernel.seconds_within(False, a) for kernel, a in rows], dtype=np.float64
         )
         self.spare = [seconds] * 2 if sequence.link.shared else [seconds, seconds.copy()]
         self.stays: list[Stay] = []
@@ -199,10 +199,7 @@ class _Assigner:
             if move is None:
                 continue
             self.moves.append(move)
-            link = self.sequence.link
-            seconds = self.sequence.tensors[t].bytes / (
-                link.asynchronous_to_fast if move.to_fast else link.asynchronous_to_slow
-            )
+            seconds = move_seconds(self.sequence, move)
             spare = self.spare[move.to_fast][move.start : move.end]
             spare = spare[::-1] if move.to_fast else spare
             spare -= np.diff(np.minimum(spare.cumsum(), seconds), prepend=0.0)

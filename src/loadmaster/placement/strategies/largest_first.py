@@ -47,7 +47,7 @@ def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     over = sequence.live_bytes(workspace=False) - room
     chosen = _choose(sequence, over)
     seconds = [
-        kernel.seconds([False] * len(kernel.operands), a)
+        kernel.seconds_within(False, a)
         for kernel, a in zip(sequence.kernels, algorithms, strict=True)
     ]
     complete = _completions(sequence, chosen, np.concatenate([[0.0], np.cumsum(seconds)]), over)

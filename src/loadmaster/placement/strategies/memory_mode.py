@@ -15,6 +15,7 @@ once miss once. The slow memory's bandwidths are the best at which any operand i
 from __future__ import annotations
 
 import math
+from operator import add
 
 import numpy as np
 
@@ -31,27 +32,19 @@ _TOUCHES = 2**22
 
 def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """O(blocks touched). The cache is as large as the tightest limit beside workspace."""
-    if not all(
-        math.isfinite(o.slow_seconds) for kernel in sequence.kernels for o in kernel.operands
-    ):
+    operands = [operand for kernel in sequence.kernels for operand in kernel.operands]
+    if not all(math.isfinite(operand.slow_seconds) for operand in operands):
         raise PlacementError(
             "2lm needs a machine whose kernels can use the slow memory in place: leave it out"
         )
     algorithms, room = fitting_algorithms(sequence, limits)
     capacity = int(room.min(initial=WHOLE_LIMIT))
-    touched = sum(
-        int(sequence.sizes[o.tensor]) for kernel in sequence.kernels for o in kernel.operands
-    )
+    touched = sum(int(sequence.sizes[operand.tensor]) for operand in operands)
     block = 1 << max(0, -(-touched // _TOUCHES) - 1).bit_length()
+    blocks = (-(-sequence.sizes // block)).tolist()
     address = first_fit_addresses(sequence, block)
     # Lines beyond the last address would stay empty.
-    used = max(
-        (
-            first + -(-size // block)
-            for first, size in zip(address, sequence.sizes.tolist(), strict=True)
-        ),
-        default=0,
-    )
+    used = max(map(add, address, blocks), default=0)
     cache = _Cache(max(1, min(capacity // block, used)))
     reading, writing = slow_bandwidths(sequence)
     for _ in range(2):
@@ -60,11 +53,11 @@ def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
         for kernel, algorithm in zip(sequence.kernels, algorithms, strict=True):
             fills = evictions = 0
             for operand in kernel.operands:
-                blocks = -(-int(sequence.sizes[operand.tensor]) // block)
-                missed, dirty = cache.touch(address[operand.tensor], blocks, operand.write)
+                t = operand.tensor
+                missed, dirty = cache.touch(address[t], blocks[t], operand.write)
                 fills += missed * block
                 evictions += dirty * block
-            computing = kernel.seconds([False] * len(kernel.operands), algorithm)
+            computing = kernel.seconds_within(False, algorithm)
             seconds.append(max(computing, fills / reading + evictions / writing))
             moved += fills + evictions
     return BaselineResult(math.fsum(seconds), moved, capacity, None)
@@ -123,7 +116,7 @@ def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
     problem = Problem(
         begin, end, -(-sequence.sizes // block), np.ones(count, dtype=np.int64), anywhere, anywhere
     )
-    in_turn = np.lexsort((np.arange(count), begin))
+    in_turn = np.argsort(begin, kind="stable")
     offsets: list[int] = packing_problem(problem).place_in_order(in_turn).offsets.tolist()
     return offsets
 
@@ -131,15 +124,19 @@ def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
 def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:
     """Return bytes/s at which the slow memory is read and written: the best of any operand, else
     the link's."""
-    reading = writing = 0.0
-    for kernel in sequence.kernels:
-        for operand in kernel.operands:
-            if operand.read != operand.write and operand.slow_seconds > 0:
-                rate = sequence.tensors[operand.tensor].bytes / operand.slow_seconds
-                reading, writing = (
-                    (max(reading, rate), writing) if operand.read else (reading, max(writing, rate))
-                )
-    return reading or sequence.link.to_fast, writing or sequence.link.to_slow
+
+    def best(reading: bool) -> float:
+        return max(
+            (
+                sequence.tensors[o.tensor].bytes / o.slow_seconds
+                for kernel in sequence.kernels
+                for o in kernel.operands
+                if o.read is reading is not o.write and o.slow_seconds > 0
+            ),
+            default=0.0,
+        )
+
+    return best(True) or sequence.link.to_fast, best(False) or sequence.link.to_slow
 
 
 NAME = "2lm"
