@@ -51,7 +51,7 @@ class Planner:
         return SimpleNamespace(objective=lambda *_: 0)
 
 
-def contest_of(planners, until=NO_DEADLINE):
+def contest_of(planners, deadline=NO_DEADLINE):
     offered = {f"way {number}": planner for number, planner in enumerate(planners)}
     candidates = (
         Candidate(name, pieces=planner.jobs, large=planner.large)
@@ -59,7 +59,7 @@ def contest_of(planners, until=NO_DEADLINE):
     )
     interrupts = Interrupts()
     return CutSelection(
-        candidates, lambda candidate: offered[candidate.name], interrupts, until, no_progress
+        candidates, lambda candidate: offered[candidate.name], interrupts, deadline, no_progress
     )
 
 
@@ -87,11 +87,15 @@ def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_t
     assert any("not tried: 1," in note for note in found.notes(stopped=False))
 
 
-def test_what_is_offered_when_time_is_over_is_screened_but_nothing_after_it():
+def test_without_time_for_a_candidate_operators_stay_whole_with_a_note():
+    """Time is kept for a candidate by how long whole operators took: with a second left there is
+    enough here, and the second candidate is tried, too."""
     whole, first, second = Planner(500, 500), Planner(60, 60), Planner(50, 50)
-    found = contest_of([whole, first, second], Deadline.within(0.0))
-    assert found.best()[0] is first
-    assert any("stopped early" in note for note in found.notes(stopped=False))
+    for seconds, best in ((0.0, whole), (1.0, second)):
+        found = contest_of([whole, first, second], Deadline.within(seconds))
+        assert found.best()[0] is best
+        stopped = any("stopped early" in note for note in found.notes(stopped=False))
+        assert stopped == (best is whole)
 
 
 def test_large_pieces_are_tried_whatever_whole_operators_take(monkeypatch):

@@ -9,6 +9,7 @@ whole operators, unless their lower bound shows that they cannot be better."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +28,9 @@ from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
+_LONGER = 25.0
+"""Times that costing whole operators takes: what is kept of a time limit for a candidate, which
+makes several times as many jobs that are chosen, costed, screened, planned and written down."""
 _PRICES = (0.0, 1.0)
 """What a second of the links counts beside one of a job, when its tiling is chosen."""
 _MOST_JOBS = 20_000
@@ -149,14 +153,15 @@ class CutSelection:
         offered: Iterator[Candidate],
         planner: Callable[[Candidate], WorkloadPlanner],
         interrupts: Interrupts,
-        until: Deadline,
+        deadline: Deadline,
         report: Progress,
     ) -> None:
         self._offered = offered
         self._planner = planner
         self._interrupts = interrupts
         self._report = report
-        self._until = until
+        self._deadline = deadline
+        self._needed = 0.0
         self._tried: int | None = None
         self._stopped = False
         self._notes: list[str] = []
@@ -171,11 +176,17 @@ class CutSelection:
             stage, share = f"choosing cuts, {self._tried} tried", 0.0
         self._report(stage, share)
 
+    def is_late(self) -> bool:
+        """Whether no further candidate is begun, as its plan would not be there in time."""
+        return self._deadline.left() < self._needed
+
     def best(self) -> tuple[WorkloadPlanner, Solution]:
         """The best plan and its planner: of the best candidate by the screening, or of whole
         operators."""
+        begun = time.monotonic()
         first = next(self._offered)
         whole = _Entry(first, self._planner(first))
+        self._needed = _LONGER * (time.monotonic() - begun)
         best: tuple[Score, _Entry, WorkloadPlanner, Solution] | None = None
         error: CapacityError | None = None
         ranking = self._ranking(whole)
@@ -200,8 +211,7 @@ class CutSelection:
             self._notes.append(
                 f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}"
             )
-        if self._stopped or any(entry.planner.interrupted for entry in ranking):
-            self._notes.append(_STOPPED)
+        self._stopped |= any(entry.planner.interrupted for entry in ranking)
         return planner, solution
 
     def compared(
@@ -210,18 +220,17 @@ class CutSelection:
         """The better of the best plan and one that was made for a smaller machine."""
         if planner.score_of(solution) <= other.score_of(theirs):
             return planner, solution
-        stopped = _STOPPED in self._notes or other.interrupted
+        self._stopped |= other.interrupted
         self._notes = [
             "this is the plan for a smaller machine, timed on this one: none was found that is"
             " better"
         ]
-        self._notes += [_STOPPED] * stopped
         return other, theirs
 
     def notes(self, *, stopped: bool) -> list[str]:
         """What a reader of the plan should know about how it came to be, also if what came after
         the selection was ``stopped``."""
-        return [*self._notes, *([_STOPPED] if stopped and _STOPPED not in self._notes else [])]
+        return [*self._notes, *[_STOPPED] * (stopped or self._stopped)]
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
         """The two best candidates by the screening, then whole operators; these alone if no time is
@@ -233,7 +242,7 @@ class CutSelection:
                     screened = sorted([*screened, entry], key=_Entry.order)
         except KeyboardInterrupt:
             self._stopped = True
-        self._stopped |= self._until.passed()
+        self._stopped |= self.is_late()
         self._tried = None
         return list({id(entry.planner): entry for entry in (*screened[:2], whole)}.values())
 
@@ -243,7 +252,7 @@ class CutSelection:
         pieces = len(whole.planner.workload.jobs)
         self.full = fills_selection(whole.planner.workload)
         refused = 0
-        for number, candidate in enumerate(self._offered):
+        for number, candidate in enumerate(() if self.is_late() else self._offered):
             self._tried = number
             if number == 0:
                 with suppress(CapacityError):
@@ -255,7 +264,7 @@ class CutSelection:
                 pieces += len(entry.planner.workload.jobs)
                 self.full |= candidate.large and pieces > MOST_BESIDE
                 yield entry
-            if self._until.passed():
+            if self.is_late():
                 break
         if refused:
             self._notes.append(

@@ -43,8 +43,6 @@ _AFTER_SEARCH = 12.0
 """Times that lowering and costing jobs takes: what is kept of a time limit for the first orders of
 the joint search, for addresses, for bounds and for writing the plan down, which take about so long
 for thousands of jobs."""
-_TIME_TO_SCREEN = 0.3
-"""Share of a time limit after which no further candidate is begun."""
 
 
 @validate_arguments(
@@ -240,13 +238,12 @@ class _Planners:
 
     def selection(self, machine: Target, cut: str) -> CutSelection:
         """The selection among all candidates."""
-        screening = self.deadline.part(_TIME_TO_SCREEN)
         offered = candidates(
             self.graphs,
             machine,
             self.mini_batches,
             cut,
-            screening.passed,
+            lambda: selection.is_late(),
             lambda: selection.full,
             self.effort,
         )
@@ -254,7 +251,7 @@ class _Planners:
             offered,
             lambda candidate: self.planner(candidate, machine, selection.progress),
             self.interrupts,
-            screening,
+            self.deadline,
             self.report,
         )
         return selection

@@ -57,9 +57,8 @@ class WorkloadPlanner:
     :data:`~loadmaster.cost.analytical.nests.EXPECTED`; none given: the first."""
     packings: PackingCache = field(default_factory=PackingCache)
     """What was packed before, here and by planners that this one makes of itself."""
-    joint: list[JointProblem] = field(default_factory=list)
-    """Problems of the joint search: planners of the same jobs and costs share one, and what it
-    remembers."""
+    joint: JointProblem | None = None
+    """The problem of the joint search, with what it remembers, once there was one."""
     _bounds: Bounds | None = field(init=False, default=None)
     _assess: Assessor = field(init=False)
     _addresses: Addresses = field(init=False)
@@ -125,7 +124,7 @@ class WorkloadPlanner:
         everything; cores have their places there."""
         table = tiled_table(self.workload, target, self.tilings)
         energy = EnergyModel(table, energy_rates(target))
-        larger = replace(self, table=table, target=target, energy=energy)
+        larger = replace(self, table=table, target=target, energy=energy, joint=None)
         places = np.array(core_places(self.target, target), dtype=np.int32)
         schedule = replace(solution.schedule, core=places[solution.schedule.core])
         return larger, larger.timed(replace(solution, schedule=schedule))
@@ -141,9 +140,8 @@ class WorkloadPlanner:
 
     def tiled(self, table: JobTable, tilings: Ints) -> WorkloadPlanner:
         """A planner of the same jobs with other tilings; bounds are those of any."""
-        planner = replace(
-            self, table=table, energy=EnergyModel(table, self.energy.rates), tilings=tilings
-        )
+        energy = EnergyModel(table, self.energy.rates)
+        planner = replace(self, table=table, energy=energy, tilings=tilings, joint=None)
         planner._bounds = self._bounds
         return planner
 
@@ -167,17 +165,10 @@ class WorkloadPlanner:
         return replace(found or solution, search=history)
 
     def _joint_problem(self) -> JointProblem:
-        for known in self.joint:
-            if (
-                known.table is self.table
-                and known.target is self.target
-                and known.goal is self.goal
-            ):
-                return known
-        self.joint.append(
-            JointProblem(self.workload, self.table, self.target, self.goal, self.energy)
-        )
-        return self.joint[-1]
+        if self.joint is None:
+            parts = (self.workload, self.table, self.target, self.goal, self.energy)
+            self.joint = JointProblem(*parts)
+        return self.joint
 
     def _search(self, start: Ints, samples: int, progress: Progress) -> JointSearch:
         """The joint search from the order in which jobs start, and from that of the jobs, which
