@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from tests.planning.test_stacks import machine, network_of
 from tests.support.cut_networks import convolutions
-from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
 from loadmaster import _native
@@ -16,7 +15,7 @@ from loadmaster.planning.cutting.options import balanced_sizes, canonical_index,
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.grid import WHOLE, Grid
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 from loadmaster.workloads.window import shared, volume
 
 
@@ -28,11 +27,14 @@ def unlike(cores=3):
     )
 
 
+def whole_operators(graph, target):
+    network = DivisibleNetwork.of(graph, target)
+    return replace(network, plain=[WHOLE] * len(network.fused))
+
+
 def choosable(graph, target):
-    single, fused, forms = parts_of(graph)
-    return Choosable(
-        single, fused, forms, operator_options(single, fused, forms, [WHOLE] * len(fused), target)
-    )
+    own = whole_operators(graph, target)
+    return Choosable(own.graph, own.fused, own.forms, operator_options(own, target))
 
 
 def choice_of(graph, target):
@@ -96,8 +98,7 @@ def test_options_cover_results_once_and_cost_what_their_jobs_do():
     """Costs of pieces that are worked out before cutting are those of the jobs that come of it, but
     for what lies at the edges."""
     graph, target = convolutions(rows=20, channels=12, strides=(1, 2)), unlike()
-    single, fused, forms = parts_of(graph)
-    options = operator_options(single, fused, forms, [WHOLE] * len(fused), target)
+    options = operator_options(whole_operators(graph, target), target)
     grids = 0
     for number, own in enumerate(options):
         assert own[0].cut == WHOLE
@@ -108,7 +109,7 @@ def test_options_cover_results_once_and_cost_what_their_jobs_do():
             assert sum(map(volume, boxes)) == np.prod(option.cut.shape)
             assert not any(shared(one, other) for i, one in enumerate(boxes) for other in boxes[:i])
             assert option.costs.alone.shape == (len(boxes), len(target.cores))
-            cuts = [option.cut if n == number else WHOLE for n in range(len(fused))]
+            cuts = [option.cut if n == number else WHOLE for n in range(len(options))]
             jobs = [job for job in lower([graph], target, cuts=[Cuts(cuts)]).jobs if job.ranges]
             assert [job.ranges for job in jobs] == list(boxes)
     assert grids > 20

@@ -15,7 +15,14 @@ import numpy as np
 from loadmaster.core.arguments import require_known, validate_arguments
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PlanError
-from loadmaster.core.progress import Deadline, Interrupts, Progress, deferred_interrupts, gc_relaxed
+from loadmaster.core.progress import (
+    NO_DEADLINE,
+    Deadline,
+    Interrupts,
+    Progress,
+    deferred_interrupts,
+    gc_relaxed,
+)
 from loadmaster.core.units import format_bytes, format_seconds, seconds_of
 from loadmaster.cost.analytical.energy import EnergyModel, energy_rates
 from loadmaster.cost.analytical.job_costs import job_tables
@@ -251,7 +258,7 @@ class _Planners:
             offered,
             lambda candidate: self.planner(candidate, machine, selection.progress),
             self.interrupts,
-            self.deadline,
+            self.deadline if cut == "auto" else NO_DEADLINE,
             self.report,
         )
         return selection

@@ -15,9 +15,7 @@ from loadmaster.planning.cutting.band_cuts import stacks_of_bands
 from loadmaster.planning.cutting.blocks import in_blocks, streams_weights
 from loadmaster.planning.cutting.choice import Choosable, CutChoice
 from loadmaster.planning.cutting.fitting import fitted
-from loadmaster.planning.cutting.options import (
-    operator_options,
-)
+from loadmaster.planning.cutting.options import operator_options
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.grid import Chains
@@ -198,12 +196,6 @@ def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
                 )
 
 
-def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:
-    """A network with the options for the cores."""
-    options = operator_options(network.graph, network.fused, network.forms, network.plain, target)
-    return Choosable(network.graph, network.fused, network.forms, options)
-
-
 def _offers(
     networks: Sequence[DivisibleNetwork],
     target: Target,
@@ -211,10 +203,11 @@ def _offers(
     late: Callable[[], bool],
     effort: Effort,
 ) -> Iterator[Candidate]:
-    several = len(target.cores) > 1
-    choosable = [_choosable(network, target) for network in networks] if several else []
     others: Sequence[Sequence[Cut]] = []
-    if choosable:
+    if len(target.cores) > 1:
+        choosable = [
+            Choosable(n.graph, n.fused, n.forms, operator_options(n, target)) for n in networks
+        ]
         choice = CutChoice(choosable, target, mini_batches, effort)
         others = choice.cuts(choice.improved())
         yield Candidate("over the cores for an early end", [Cuts(own) for own in others])

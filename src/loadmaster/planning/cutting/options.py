@@ -19,7 +19,7 @@ from loadmaster.workloads.job import Job, Operand, Role, TensorInstance, Workloa
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, needed_boxes, piece_of
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts, operand_roles
+from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, operand_roles
 from loadmaster.workloads.window import volumes, whole
 
 
@@ -198,20 +198,15 @@ def balanced_sizes(sizes: Ints, seconds: Floats, cores: Sequence[int]) -> list[i
     return found
 
 
-def operator_options(
-    graph: Graph,
-    fused: Sequence[FusedOp],
-    forms: Sequence[Divisible | None],
-    plain: Sequence[Cut],
-    target: Target,
-) -> list[list[Option]]:
+def operator_options(network: DivisibleNetwork, target: Target) -> list[list[Option]]:
     """For every operator how it is cut anyhow, then cuts along its channels, rows and
     columns.
 
     Pieces are as many as some of the cores, the fastest first, or two for each, and each is as long
     as suits its core. O(distinct operators x dimensions x 32 sizes).
     """
-    options = _plain(graph, plain, target)
+    graph, fused, forms = network.graph, network.fused, network.forms
+    options = _plain(graph, network.plain, target)
     like = canonical_index(graph, fused, forms)
     wanted = [
         (number, form, axis, _sizes_of(form.shape[axis], form.step[axis]))
