@@ -71,6 +71,11 @@ JOINING, JOINED = next(
 STRANGER = next(job for job in SUMMED.jobs if job.operators != LAST.operators)
 
 
+def copy_engine(**changes):
+    target = COPYING.target
+    return replace(COPYING, target=replace(target, copy=replace(target.copy, **changes)))
+
+
 def curves(changed):
     """The shared plan with other curves of some links."""
     return replace(SHARED, links=SHARED.links | changed)
@@ -126,6 +131,16 @@ BREAKS = {
         replace(SHARED, target=replace(SHARED.target, memories=())),
         "number",
         "the target has no memory",
+    ),
+    "copies of no rate": (
+        copy_engine(overlapping=(1.0,)),
+        "number",
+        "the copy engine has 1 overlapping rates for 2 memories",
+    ),
+    "copies of negative rate": (
+        copy_engine(blocking=(-1.0, 1.0)),
+        "number",
+        "blocking of the copy engine is -1.0",
     ),
     "core of no number": (
         on_cores(macs_per_cycle={8: math.nan}),

@@ -55,6 +55,13 @@ def numbers(facts: Facts) -> Iterator[str]:
                     f"efficiency of {_label(core)} at {quoted(operator)} is {share!s:.40}, outside"
                     " (0, 1]"
                 )
+    for name in ("blocking", "overlapping") if target.copy else ():
+        rates = getattr(target.copy, name)
+        figures += ((f"{name} of the copy engine", rate) for rate in rates)
+        if len(rates) != len(target.memories):
+            yield (
+                f"the copy engine has {len(rates)} {name} rates for {len(target.memories)} memories"
+            )
     for what, value in figures:
         if not 0 <= value < _LARGEST_FLOAT:
             yield _outside(what, value, _LARGEST_FLOAT)
@@ -297,8 +304,6 @@ def _records(plan: PlanRecord) -> Iterator[Any]:
     yield from (metrics.makespan, metrics.throughput, metrics.inferences_per_second, metrics.energy)
     for by_name in (metrics.latency, metrics.utilisation, metrics.traffic, metrics.memory):
         yield from by_name.values()
-    if target.copy is not None:
-        yield target.copy
 
 
 def _limits(kind: Any) -> list[tuple[str, float]]:
