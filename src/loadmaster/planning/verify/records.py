@@ -58,7 +58,7 @@ def numbers(facts: Facts) -> Iterator[str]:
     for name in ("blocking", "overlapping") if target.copy else ():
         rates = getattr(target.copy, name)
         figures += ((f"{name} of the copy engine", rate) for rate in rates)
-        if len(rates) != len(target.memories):
+        if len(rates) < len(target.memories):
             yield (
                 f"the copy engine has {len(rates)} {name} rates for {len(target.memories)} memories"
             )
