@@ -388,7 +388,7 @@ LIMITS = {
     "integrations": (103_475, 66, 93),
     "mapping": (19_995, 34, 39),
     "placement": (31_844, 25, 32),
-    "planning": (84_627, 53, 64),
+    "planning": (84_618, 53, 64),
     "report": (33_114, 29, 23),
     "targets": (5_432, 6, 1),
     "workloads": (67_102, 36, 31),

@@ -708,10 +708,10 @@ class CutProblem:
         room: Ints,
         mini_batches: int,
     ) -> None: ...
-    def improve(self, most: int) -> tuple[Ints, float]:
-        """Options, counted from each operator's first, by which all ends early, and the seconds
-        that all then take by this model: found by changing one operator after the other as long as
-        that helps, with about ``most`` pieces."""
+    def improve(self, most: int) -> Ints:
+        """Options, counted from each operator's first, by which all ends early by this model: found
+        by changing one operator after the other as long as that helps, with about ``most``
+        pieces."""
     def makespan(self, option: Ints) -> float:
         """The seconds that all take with an option for every operator."""
 

@@ -80,14 +80,14 @@ class CutProblem {
             view(stream_), copied, view(given_), view(room_)};
     }
 
-    std::pair<nb::object, double> improve(std::int64_t most) const {
-        cutting::Choice choice;
+    nb::object improve(std::int64_t most) const {
+        std::vector<std::int64_t> option;
         {
             nb::gil_scoped_release release;
-            choice = cutting::improve(network_, most);
+            option = cutting::improve(network_, most);
         }
-        const std::size_t operators = choice.option.size();
-        return {to_numpy(std::move(choice.option), {operators}), choice.makespan};
+        const std::size_t operators = option.size();
+        return to_numpy(std::move(option), {operators});
     }
 
     double makespan(const Ints &option) const {

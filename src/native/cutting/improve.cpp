@@ -4,7 +4,7 @@
 
 namespace loadmaster::cutting {
 
-Choice improve(const Network &network, std::int64_t most) {
+std::vector<std::int64_t> improve(const Network &network, std::int64_t most) {
     PieceSimulator simulator(network);
     std::vector<std::int64_t> option(network.operators, 0);
     Outcome best = simulator.run(option);
@@ -24,7 +24,7 @@ Choice improve(const Network &network, std::int64_t most) {
                 option[op] = now;
         }
     }
-    return {std::move(option), best.end};
+    return option;
 }
 
 } // namespace loadmaster::cutting

@@ -8,14 +8,9 @@
 
 namespace loadmaster::cutting {
 
-struct Choice {
-    std::vector<std::int64_t> option; // of every operator, counted from its first
-    double makespan;                  // seconds, as `PieceSimulator` has it
-};
-
 // Goes from the first option of every operator, and changes that of one after the other, round and
 // round, as long as all then ends earlier, or as early with less work. About `most` pieces are run
-// for it.
-Choice improve(const Network &network, std::int64_t most);
+// for it. The result is the option of every operator, counted from its first.
+std::vector<std::int64_t> improve(const Network &network, std::int64_t most);
 
 } // namespace loadmaster::cutting

@@ -67,18 +67,15 @@ class CutChoice:
         mini_batches: int = 1,
         effort: Effort = Effort.NORMAL,
     ) -> None:
-        self.networks, self.effort = networks, effort
-        self.mini_batches = min(mini_batches, _MOST_MINI_BATCHES)
+        self.networks, self._pieces = networks, effort.pieces
         self._order = _side_by_side(networks)
-        self._native = _native.CutProblem(
-            **_arguments(networks, self._order, target, self.mini_batches)
-        )
+        together = min(mini_batches, _MOST_MINI_BATCHES)
+        self._native = _native.CutProblem(**_arguments(networks, self._order, target, together))
 
     def improved(self) -> Chosen:
         """Coordinate descent over the options of operators, from the first of each on, by the
         makespan of the model."""
-        option, _ = self._native.improve(self.effort.pieces)
-        return tuple(option.tolist())
+        return tuple(self._native.improve(self._pieces).tolist())
 
     def cuts(self, chosen: Chosen) -> list[list[Cut]]:
         """How the operators of every network are cut with an option for each."""
