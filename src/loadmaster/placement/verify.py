@@ -18,14 +18,7 @@ import numpy as np
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.errors import Violation, first_violations
-from loadmaster.placement.decisions import (
-    Division,
-    Mode,
-    Move,
-    Stay,
-    TensorPlacement,
-    blocks_of,
-)
+from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import Kernel, KernelSequence, Operand, StoredKind
 
 if TYPE_CHECKING:
@@ -155,6 +148,10 @@ class _Walk:
                 yield from self._kernel(k)
         yield from self._end()
 
+    def _bytes(self, tensor: int) -> int:
+        alignment = self.sequence.alignment
+        return -(-self.sequence.tensors[tensor].bytes // alignment) * alignment
+
     def _name(self, tensor: int) -> str:
         return repr(self.sequence.tensors[tensor].name)
 
@@ -239,7 +236,7 @@ class _Walk:
 
     def _leave(self, stay: Stay) -> Iterator[Finding]:
         tensor, p, last = stay.tensor, stay.end, len(self.sequence.kernels)
-        self.taken -= int(self.sequence.sizes[tensor])
+        self.taken -= self._bytes(tensor)
         if any(move.tensor == tensor for move in self.under_way):
             yield (
                 "copy",
@@ -258,7 +255,7 @@ class _Walk:
         if tensor in self.here:
             yield "stay", f"tensor {self._name(tensor)} has two stays at {p}"
         self.here[tensor] = stay
-        self.taken += int(self.sequence.sizes[tensor])
+        self.taken += self._bytes(tensor)
         fetched = any(move.to_fast and move.start == p for move in self.moves_of.get(tensor, ()))
         began = p == 0 and tensor in self.at_start and tensor in self.in_fast
         made = any(
@@ -364,8 +361,16 @@ def _addresses(
 ) -> Iterator[Finding]:
     """No two stays or workspaces share a byte at once, all are aligned, and none ends past the
     limit."""
-    lower, upper, size = blocks_of(sequence, placement)
-    if len(offsets) != len(size):
+    # Not those that the solvers pack: a block that they forget has to be missed here.
+    blocks = [
+        (sequence.tensors[s.tensor].name, s.start, s.end, sequence.tensors[s.tensor].bytes)
+        for s in placement.stays
+    ]
+    for k, (kernel, chosen) in enumerate(zip(sequence.kernels, placement.algorithms, strict=True)):
+        blocks.append(
+            (f"workspace of {kernel.name}", k, k + 1, kernel.algorithms[chosen].workspace)
+        )
+    if len(offsets) != len(blocks):
         yield (
             "address",
             (
@@ -374,8 +379,8 @@ def _addresses(
             ),
         )
         return
-    names = [sequence.tensors[stay.tensor].name for stay in placement.stays]
-    names += [f"workspace of {kernel.name}" for kernel in sequence.kernels]
+    names, *columns = zip(*blocks, strict=True) if blocks else ((), (), (), ())
+    lower, upper, size = (np.array(column, dtype=np.int64) for column in columns)
     every = np.ones_like(size)
     problem = Problem(
         lower, upper, size, every * sequence.alignment, every * FREE, every * FREE, tuple(names)
