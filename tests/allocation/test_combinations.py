@@ -191,6 +191,15 @@ def test_thousands_of_conflicting_buffers_are_packed():
     assert answer.lower_bound <= answer.peak <= 1.2 * answer.lower_bound
 
 
+def test_search_over_thousands_of_scattered_conflicts_stays_short():
+    """Conflicts become many lifetimes of one instant, over which each node takes long."""
+    random = np.random.default_rng(0)
+    conflicts = random.integers(0, 2100, (21_000, 2))
+    zeros = np.zeros(2100, dtype=np.int64)
+    answer = lm.allocate((zeros, zeros + 1, random.integers(1, 1000, 2100)), conflicts=conflicts)
+    assert answer.counters["nodes"] < 20_000
+
+
 # An independent solver, and hostile files.
 
 

@@ -29,8 +29,9 @@ constexpr std::int64_t kLarge = 2'000;
 constexpr std::int64_t kHuge = 10'000;
 // Nodes of the exact search.
 constexpr std::int64_t kNodes = 4'000'000;
-// A node or step of a set beyond this takes longer, and such sets are rarely searched through.
-constexpr std::int64_t kFullBudgetBuffers = 450;
+// A node or step of a set with more lifetimes than this takes longer, and such sets are rarely
+// searched through.
+constexpr std::int64_t kFullBudgetLifetimes = 450;
 // Nodes where low bytes are free, so that the search cannot complete a proof, and of the short
 // search, some ten milliseconds.
 constexpr std::int64_t kNodesWithoutProof = 20'000, kShortNodes = 10'000;
@@ -261,8 +262,8 @@ void Portfolio::run(std::string_view strategy) {
 
 std::int64_t Portfolio::fewer_where_slow(std::int64_t steps) const {
     const double share = std::min(1.0,
-        static_cast<double>(kFullBudgetBuffers) /
-            static_cast<double>(std::max<std::int64_t>(1, buffers_.count())));
+        static_cast<double>(kFullBudgetLifetimes) /
+            static_cast<double>(std::max<std::size_t>(1, buffers_.begin.size())));
     return static_cast<std::int64_t>(static_cast<double>(steps) * std::pow(share, 1.5));
 }
 
