@@ -115,7 +115,7 @@ def by_telamalloc(case: Case, options: Options | None = None, name: str = "telam
 
 def by_exact(case: Case) -> Outcome:
     seconds, found = clocked(
-        lambda: packing_problem(case.plain).fit(
+        lambda: packing_problem(case.plain).exact(
             case.capacity, nodes=NODES, seconds=4 * case.seconds
         )
     )

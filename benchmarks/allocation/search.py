@@ -14,7 +14,9 @@ from loadmaster import _native
 def fit(name: str, plain: Plain, capacity: int, repeat: int, seconds: float) -> float:
     """Seeds 0 .. repeat - 1 with the capacity given; the median of CPU seconds."""
     runs = [
-        clocked(lambda seed=seed: packing_problem(plain).fit(capacity, seconds=seconds, seed=seed))  # type: ignore[misc]
+        clocked(
+            lambda seed=seed: packing_problem(plain).exact(capacity, seconds=seconds, seed=seed)
+        )  # type: ignore[misc]
         for seed in range(repeat)
     ]
     times = [took for took, _ in runs]
@@ -29,7 +31,7 @@ def fit(name: str, plain: Plain, capacity: int, repeat: int, seconds: float) -> 
 
 def minimise(name: str, plain: Plain, seconds: float) -> float:
     """The smallest peak within a time limit."""
-    took, found = clocked(lambda: packing_problem(plain).minimise(seconds=seconds))
+    took, found = clocked(lambda: packing_problem(plain).exact(-1, seconds=seconds))
     ratio = found.peak / found.bound
     print(
         f"  {name:22} minimise: {found.status}, peak {found.peak}, bound {found.bound}"

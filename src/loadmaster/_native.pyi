@@ -269,9 +269,6 @@ class PackingProblem:
     def orders(self) -> list[Ints]:
         """Those of `greedy` that look for the lowest gap."""
 
-    def load_bound(self) -> Load:
-        """The most bytes in use at once. O(m log m)."""
-
     def place_in_order(self, order: Ints, best_fit: bool = False) -> Packed:
         """Place each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever
         the order."""
@@ -280,43 +277,30 @@ class PackingProblem:
         """Offsets of each buffer of an order in turn at its lowest gap; -1 for those that would end
         past ``capacity``, and those that are left out. Pinned ones may overlap one another."""
 
-    def greedy(self, hint: Ints | None = None, *, seconds: float = ..., enough: int = 0) -> Packed:
-        """The best of a family of first-fit orders; ``hint`` is an offset per buffer (-1: none)
-        whose order is tried first. Infeasible if pinned buffers overlap.
+    def greedy(self, *, seconds: float = ..., enough: int = 0) -> Packed:
+        """The best of a family of first-fit orders. Infeasible if pinned buffers overlap.
 
         Stops at the load bound, at a peak of ``enough``, or after ``seconds``, never before the
         first order is through.
         """
 
-    def fit(
+    def exact(
         self,
         capacity: int,
-        hint: Ints | None = None,
+        start: Ints | None = None,
         *,
         nodes: int = -1,
         seconds: float = ...,
         seed: int = 0,
-        rules: SearchRules | None = None,
         threads: int = 1,
     ) -> Packed:
-        """Search for any packing within ``capacity`` bytes; offsets are all -1 if none is found.
+        """Search for any packing within ``capacity`` bytes, or for the smallest peak if that is -1;
+        offsets are all -1 if none is found.
 
-        A negative number of ``nodes`` is no limit. Without ``rules`` all apply. The answer is the
-        same with any number of ``threads``.
+        ``start`` is an offset per buffer (-1: none) whose order is tried first. A negative number
+        of ``nodes`` is no limit; the best packing and bound so far come back if a limit ends the
+        search. The answer is the same with any number of ``threads``.
         """
-
-    def minimise(
-        self,
-        hint: Ints | None = None,
-        *,
-        nodes: int = -1,
-        seconds: float = ...,
-        seed: int = 0,
-        rules: SearchRules | None = None,
-        threads: int = 1,
-    ) -> Packed:
-        """Search for the smallest peak; the best packing and bound so far if a limit ends it.
-        Arguments as for ``fit``."""
 
     def telamalloc(
         self,
@@ -341,34 +325,6 @@ class PackingProblem:
     ) -> RecordedBacktracks:
         """TelaMalloc's search with an oracle, which tries all targets of every ``every``-th choice
         for ``horizon`` steps."""
-
-    def first_conflict(self, capacity: int, order: Ints, offset: Ints) -> Conflict:
-        """Let TelaMalloc's propagator place buffers in turn, each at its lowest offset or higher,
-        until it finds a conflict."""
-
-class SearchRules:
-    """Inference rules of the exact search. Each of them only saves work: answers agree with any of
-    them switched off.
-
-    section_inference: a branch fails if the lowest place in a slot and the slot's unplaced bytes
-    together exceed the capacity. dominance: a branch fails if it leaves a gap into which a buffer
-    above it could be moved. level_skipping: offsets at which no buffer could rest on another one
-    are skipped. decomposition: groups of unplaced buffers that share no slot are solved one by one.
-    symmetry_breaking: identical buffers take their offsets in the order of their indices.
-    failed_states: states from which no packing was found are remembered, over restarts too.
-    spanning_buffers: buffers alive throughout a subproblem are put on top of it. slot_reduction:
-    slots whose live set is part of another slot's live set are dropped before the search.
-    """
-
-    section_inference: bool
-    dominance: bool
-    level_skipping: bool
-    decomposition: bool
-    symmetry_breaking: bool
-    failed_states: bool
-    spanning_buffers: bool
-    slot_reduction: bool
-    def __init__(self) -> None: ...
 
 LOADMASTER_ALLOCATE: int
 """Address of the C function `loadmaster_allocate`, which the package contains as well."""
@@ -410,13 +366,6 @@ class RegressionTrees:
         self, root: Ints, feature: Ints, left: Ints, right: Ints, threshold: Floats, value: Floats
     ) -> None: ...
 
-class Load:
-    """Most bytes in use at once, and the first instant at which they are (both 0 if there is
-    nothing)."""
-
-    bytes: int
-    instant: int
-
 class RecordedBacktracks:
     """A row for each target: what is known of it (12 columns), the steps from there to a packing,
     and which choice it was part of.
@@ -428,18 +377,6 @@ class RecordedBacktracks:
     cost: Floats
     group: Ints
     interrupted: bool
-
-class Conflict:
-    """Whether all buffers ``fit``, where each was tried, and, if not, the positions in the order of
-    the placements to blame.
-
-    ``victim`` is the buffer that fits nowhere (-1: no single one).
-    """
-
-    fits: bool
-    offsets: Ints
-    levels: Ints
-    victim: int
 
 def packing_holds(lower: Ints, upper: Ints, size: Ints, offset: Ints, peak: int) -> bool:
     """Whether no two plain buffers overlap and the highest top is ``peak``; shares nothing with the

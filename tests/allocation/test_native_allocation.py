@@ -6,7 +6,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.problems import columns, crowd, lived, lowest_peak, orderly, records
-from tests.support.tilings import tight
 
 import loadmaster as lm
 from loadmaster import _native
@@ -14,16 +13,6 @@ from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.rules import problem_of
 
 NONE = np.zeros(0, dtype=np.int64)
-RULES = (
-    "section_inference",
-    "dominance",
-    "level_skipping",
-    "decomposition",
-    "symmetry_breaking",
-    "failed_states",
-    "spanning_buffers",
-    "slot_reduction",
-)
 
 
 def ints(values):
@@ -37,41 +26,19 @@ def native(buffers):
 
 
 def minimise(problem, **options):
-    return problem.minimise(**{"nodes": 200_000, "seed": 0, **options})
+    return problem.exact(-1, **{"nodes": 200_000, "seed": 0, **options})
 
 
-def rules_with(switched):
-    rules = _native.SearchRules()
-    for name, on in switched.items():
-        setattr(rules, name, on)
-    return rules
-
-
-@given(records(most=6), st.integers(0, 20), st.sampled_from(RULES))
+@given(records(most=6), st.integers(0, 20))
 @fuzz(300)
-def test_fit_agrees_with_brute_force_with_any_rule_off(buffers, capacity, rule):
+def test_fit_agrees_with_brute_force(buffers, capacity):
     assume(orderly(buffers))
     problem, fits = native(buffers), lowest_peak(buffers) <= capacity
-    none = dict.fromkeys(RULES, False)
-    for switched in ({}, {rule: False}, none | {rule: True}, none):
-        rules = rules_with(switched)
-        found = problem.fit(capacity, nodes=200_000, seed=0, rules=rules)
-        assert found.status == ("feasible" if fits else "infeasible"), switched
-        if fits:
-            assert lm.verify_buffers(problem_of(buffers), found.offsets, capacity) == ()
-            assert found.peak <= capacity
-
-
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "slot_reduction"])
-def test_every_rule_changes_how_many_nodes_a_search_takes(rule):
-    """A switch that did nothing would pass every comparison with brute force. Fewer slots save
-    time, but no nodes."""
-    problem = packing_problem(tight(44, 9, 0.6))
-    found, without = (
-        problem.minimise(nodes=3000, rules=rules_with(switched)) for switched in ({}, {rule: False})
-    )
-    assert found.status == "optimal"
-    assert without.counters != found.counters
+    found = problem.exact(capacity, nodes=200_000, seed=0)
+    assert found.status == ("feasible" if fits else "infeasible")
+    if fits:
+        assert lm.verify_buffers(problem_of(buffers), found.offsets, capacity) == ()
+        assert found.peak <= capacity
 
 
 @given(records(most=8), st.booleans(), st.randoms())
@@ -96,8 +63,7 @@ rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 9
 def test_nothing_at_all():
     nothing = native([])
     assert minimise(nothing).status == "optimal"
-    assert nothing.fit(0, nodes=1, seed=0).status == "feasible"
-    assert nothing.load_bound().bytes == 0
+    assert nothing.exact(0, nodes=1, seed=0).status == "feasible"
     assert _native.allocate_small(NONE, NONE, NONE)[1:] == (0, 0)
     found = minimise(native([(3, 3, 5), (0, 4, 0)]))
     assert (found.peak, found.bound) == (0, 0)
@@ -153,10 +119,10 @@ def assert_same(one, other):
 def test_threads_do_not_change_the_answer(threads):
     problem = packing_problem(problem_of(crowd(120, 60, 50, 90, seed=3)))
     options = {"seed": 5, "nodes": 60_000}
-    one = problem.minimise(**options)
-    assert_same(one, problem.minimise(**options, threads=threads))
+    one = problem.exact(-1, **options)
+    assert_same(one, problem.exact(-1, **options, threads=threads))
     below = one.peak - 1
-    assert_same(problem.fit(below, **options), problem.fit(below, **options, threads=threads))
+    assert_same(problem.exact(below, **options), problem.exact(below, **options, threads=threads))
 
 
 def apart(size, alignment, pairs):

@@ -4,7 +4,6 @@ blame."""
 import signal
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +12,8 @@ from tests.support.problems import records
 from tests.support.tilings import tight
 
 import loadmaster as lm
-from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.telamalloc import FEATURES, Options, TelaMalloc
-
-NOWHERE = np.empty(0, dtype=np.int64)
 
 
 @pytest.mark.parametrize("off", [(), *((name,) for name in FEATURES)])
@@ -83,11 +79,3 @@ def test_a_time_limit_and_a_signal_stop_a_search(strikes):
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
     assert search.counts.steps < 10**9
-
-
-def test_malformed_arguments_are_refused():
-    problem = packing_problem(tight(4, 0))
-    with pytest.raises(ValueError, match="wait for an offset"):
-        problem.first_conflict(2**16, np.array([0, 0]), np.array([0, 0]))
-    with pytest.raises(ValueError, match="different lengths"):
-        problem.first_conflict(2**16, np.array([0]), NOWHERE)

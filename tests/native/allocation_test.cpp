@@ -132,20 +132,6 @@ TEST("an exhausted search proves what the load bound does not show") {
     CHECK(fit_within(set, 6).status == Status::infeasible);
 }
 
-TEST("every rule switched off gives the same optimum") {
-    for (bool SearchRules::*rule : {&SearchRules::section_inference, &SearchRules::dominance,
-             &SearchRules::level_skipping, &SearchRules::decomposition,
-             &SearchRules::symmetry_breaking, &SearchRules::failed_states,
-             &SearchRules::spanning_buffers, &SearchRules::slot_reduction}) {
-        Settings settings;
-        settings.rules.*rule = false;
-        const Set set = tiling(14, 40, 7);
-        const Answer answer = smallest(set, settings);
-        CHECK(answer.status == Status::optimal && answer.peak == 40);
-        CHECK(set.valid(answer.offset, 40));
-    }
-}
-
 TEST("the number of threads changes nothing") {
     const Set set = tiling(60, 5000, 11);
     Settings four;

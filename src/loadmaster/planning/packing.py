@@ -146,7 +146,7 @@ class _Units:
             return fitting
         search = searched and (len(problem) <= _FEW or first.peak * self.unit <= capacity * _NEAR)
         for room in self.rooms(capacity) if search and deadline.left() else ():
-            found = native.fit(room, first.offsets, nodes=nodes, seconds=deadline.left())
+            found = native.exact(room, first.offsets, nodes=nodes, seconds=deadline.left())
             if found.interrupted:
                 raise KeyboardInterrupt
             if (

@@ -1,7 +1,7 @@
 #include "allocation/first_fit.hpp"
 
 #include "allocation/at_scale.hpp"
-#include "allocation/model.hpp"
+#include "allocation/neighbours.hpp"
 #include "allocation/occupancy.hpp"
 #include "allocation/plain.hpp"
 #include "allocation/sweep.hpp"
@@ -10,9 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <limits>
-#include <map>
 #include <numeric>
 
 namespace loadmaster::allocation {
@@ -22,23 +20,18 @@ namespace {
 // Up to this many buffers, a plain list of what is placed is faster than a tree.
 constexpr std::int64_t kPlainListLimit = 1500;
 
-// Offsets strictly between `above` and `below` are forbidden.
-struct Forbidden {
-    std::int64_t above, below;
-};
-
-// The lowest aligned offset outside all intervals, or with `best_fit` the lowest one in the
-// tightest gap.
-std::int64_t choose(std::vector<Forbidden> &taken, std::int64_t alignment, bool best_fit) {
-    std::sort(taken.begin(), taken.end(),
-        [](const Forbidden &a, const Forbidden &b) { return a.above < b.above; });
+// The lowest aligned offset strictly inside none of some ranges, or with `best_fit` the lowest one
+// in the tightest gap.
+std::int64_t choose(std::vector<Range> &taken, std::int64_t alignment, bool best_fit) {
+    std::sort(
+        taken.begin(), taken.end(), [](const Range &a, const Range &b) { return a.low < b.low; });
     std::int64_t at = 0, best = -1, tightest = std::numeric_limits<std::int64_t>::max();
-    for (const Forbidden &next : taken) {
-        if (next.above >= at) {
+    for (const Range &next : taken) {
+        if (next.low >= at) {
             if (!best_fit) return at;
-            if (next.above - at < tightest) tightest = next.above - at, best = at;
+            if (next.low - at < tightest) tightest = next.low - at, best = at;
         }
-        if (next.below > at) at = align_up(next.below, alignment);
+        if (next.high > at) at = align_up(next.high, alignment);
     }
     return best >= 0 ? best : at;
 }
@@ -86,7 +79,7 @@ class PlacedList {
     }
     const Timeline &time_;
     std::vector<Entry> placed_;
-    std::vector<Forbidden> taken_;
+    std::vector<Range> taken_;
 };
 
 // Where each placed buffer is, for those that pairs say to keep apart.
@@ -106,7 +99,7 @@ class PlacedPairs {
 
   private:
     std::vector<std::int64_t> offset_;
-    std::vector<Forbidden> taken_;
+    std::vector<Range> taken_;
 };
 
 // The placed buffers in a tree over time.
@@ -237,51 +230,6 @@ Greedy run_any(const Buffers &buffers, const Timeline &time, std::span<const std
     return with.template operator()<PlacedTree>();
 }
 
-// Two pinned buffers that overlap, so that there is no packing. O(n log n).
-std::optional<PinClash> pins_clash(const Buffers &buffers, const Timeline &time) {
-    struct Pinned {
-        std::int32_t begin, end;
-        std::int64_t low, high, buffer;
-    };
-    struct Held {
-        std::int64_t high, buffer;
-    };
-    if (!buffers.near_first.empty()) {
-        for (std::int64_t b = 0; b < buffers.count(); ++b)
-            for (std::int64_t k = buffers.near_first[b]; k < buffers.near_first[b + 1]; ++k) {
-                const std::int64_t at = buffers.pin[b], other = buffers.near[k],
-                                   there = buffers.pin[other];
-                if (at >= 0 && there >= 0 && at < there + buffers.size[other] &&
-                    there < at + buffers.size[b])
-                    return PinClash{b, other};
-            }
-        return std::nullopt;
-    }
-    std::vector<Pinned> births;
-    for (std::int64_t b = 0; b < buffers.count(); ++b)
-        if (buffers.pin[b] >= 0)
-            for (const Section &s : time.sections(b))
-                births.push_back(
-                    {s.begin, s.end, buffers.pin[b] + s.low, buffers.pin[b] + s.high, b});
-    std::vector<Pinned> deaths = births;
-    std::sort(births.begin(), births.end(),
-        [](const Pinned &a, const Pinned &b) { return a.begin < b.begin; });
-    std::sort(deaths.begin(), deaths.end(),
-        [](const Pinned &a, const Pinned &b) { return a.end < b.end; });
-    std::map<std::int64_t, Held> live; // by where each range begins; no two overlap
-    std::size_t dead = 0;
-    for (const Pinned &one : births) {
-        for (; deaths[dead].end <= one.begin; ++dead) live.erase(deaths[dead].low);
-        const auto above = live.lower_bound(one.low);
-        if (above != live.end() && above->first < one.high)
-            return PinClash{above->second.buffer, one.buffer};
-        if (above != live.begin() && std::prev(above)->second.high > one.low)
-            return PinClash{std::prev(above)->second.buffer, one.buffer};
-        live.emplace(one.low, Held{one.high, one.buffer});
-    }
-    return std::nullopt;
-}
-
 // An order of buffers: with `by_start`, by size class (`classes` of equal width, or two, divided at
 // `split` times the largest size), then by start; else by a product of powers, largest first. Most
 // sets are hard where the load is highest; where it is the same everywhere (sliding windows),
@@ -362,12 +310,6 @@ std::vector<std::int64_t> by_hint(std::span<const std::int64_t> hint) {
 
 } // namespace
 
-std::optional<PinClash> pins_clash(const Buffers &buffers) {
-    const auto pinned = [](std::int64_t at) { return at >= 0; };
-    if (std::none_of(buffers.pin.begin(), buffers.pin.end(), pinned)) return std::nullopt;
-    return pins_clash(buffers, Timeline(buffers));
-}
-
 std::int64_t simple_bound(const Buffers &buffers) {
     std::int64_t bound = load_bound(buffers).bytes;
     for (std::int64_t b = 0; b < buffers.count(); ++b)
@@ -379,7 +321,7 @@ std::int64_t simple_bound(const Buffers &buffers) {
 Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit,
     std::int64_t limit) {
     const Timeline time(buffers);
-    if (pins_clash(buffers, time)) return {};
+    if (pins_clash(buffers)) return {};
     if (best_fit && buffers.count() > kPlainListLimit &&
         limit == std::numeric_limits<std::int64_t>::max()) {
         std::vector<std::int64_t> offset = best_fit_by_birth(buffers, order);
@@ -420,7 +362,7 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
     std::int64_t enough, Budget &budget) {
     const Timeline time(buffers);
     Greedy best;
-    if (pins_clash(buffers, time)) return best;
+    if (pins_clash(buffers)) return best;
     const auto attempt = [&](const std::vector<std::int64_t> &order, bool best_fit) {
         const std::int64_t limit =
             !best.packed ? std::numeric_limits<std::int64_t>::max() : best.peak - 1;

@@ -5,16 +5,10 @@
 #include "common/budget.hpp"
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
 namespace loadmaster::allocation {
-
-// Two buffers whose pins have them occupy the same addresses at once.
-struct PinClash {
-    std::int64_t one, other;
-};
 
 struct Greedy {
     bool packed = false; // not if pinned buffers overlap, or a limit was exceeded
@@ -47,9 +41,6 @@ Greedy quick_first_fit(const Buffers &buffers);
 
 // Those of the family that look for the lowest gap.
 std::vector<std::vector<std::int64_t>> first_fit_orders(const Buffers &buffers);
-
-// Two pinned buffers that overlap, so that there is no packing. O(n log n).
-std::optional<PinClash> pins_clash(const Buffers &buffers);
 
 // Load, and the highest pinned top and the largest size: no peak is below.
 std::int64_t simple_bound(const Buffers &buffers);

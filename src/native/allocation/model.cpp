@@ -32,7 +32,7 @@ std::vector<Event> events_of(const Buffers &buffers) {
 
 // First instants of the slots that are kept. A slot at whose start nothing starts is part of the
 // one before, a slot at whose end nothing ends is part of the one after.
-std::vector<std::int64_t> slot_starts(const Buffers &buffers, bool preprocess) {
+std::vector<std::int64_t> slot_starts(const Buffers &buffers) {
     const std::vector<Event> events = events_of(buffers);
     std::vector<std::int64_t> kept;
     bool started = false;
@@ -45,7 +45,7 @@ std::vector<std::int64_t> slot_starts(const Buffers &buffers, bool preprocess) {
             (events[i].starts ? starts : ends) = true;
             live += events[i].starts ? 1 : -1;
         }
-        if (anyone && (!preprocess || (started && ends))) kept.push_back(since);
+        if (anyone && started && ends) kept.push_back(since);
         since = now;
         started = starts;
     }
@@ -199,8 +199,7 @@ std::int64_t common_unit(const Buffers &buffers) {
     return unit;
 }
 
-Model make_model(
-    const Buffers &buffers, bool preprocess, bool find_identical, std::int64_t pairs_limit) {
+Model make_model(const Buffers &buffers, std::int64_t pairs_limit) {
     Model model;
     model.unit = common_unit(buffers);
     for (std::int64_t b = 0; b < buffers.count(); ++b)
@@ -214,7 +213,7 @@ Model make_model(
                 : buffers.alignment[b] / model.unit);
         model.pin.push_back(pinned ? buffers.pin[b] / model.unit : -1);
     }
-    add_slots(buffers, slot_starts(buffers, preprocess), model);
+    add_slots(buffers, slot_starts(buffers), model);
     std::int64_t cells = 0;
     for (const Span &span : model.spans) cells += span.end - span.begin;
     if (cells > pairs_limit) {
@@ -223,7 +222,7 @@ Model make_model(
     }
     list_slots(model);
     model.previous_identical.assign(model.count, -1);
-    if (find_identical) link_identical(model);
+    link_identical(model);
     if (!list_neighbours(model, pairs_limit)) model.count = -1;
     return model;
 }

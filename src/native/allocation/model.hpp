@@ -46,7 +46,6 @@ struct Model {
 };
 
 // `pairs_limit`: give up (count = -1) rather than hold more than so many overlapping pairs.
-Model make_model(
-    const Buffers &buffers, bool preprocess, bool find_identical, std::int64_t pairs_limit);
+Model make_model(const Buffers &buffers, std::int64_t pairs_limit);
 
 } // namespace loadmaster::allocation

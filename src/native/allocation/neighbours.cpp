@@ -89,4 +89,29 @@ void StoredNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t>
                 {offset[pair.buffer] + pair.from, offset[pair.buffer] + pair.to, pair.buffer});
 }
 
+std::optional<PinClash> pins_clash(const Buffers &buffers) {
+    std::vector<std::int64_t> pin(buffers.pin.begin(), buffers.pin.end());
+    if (std::none_of(pin.begin(), pin.end(), [](std::int64_t at) { return at >= 0; }))
+        return std::nullopt;
+    const auto clash = [&](std::int64_t b, std::int64_t other) {
+        return pin[b] >= 0 && pin[other] >= 0 && pin[b] < pin[other] + buffers.size[other] &&
+            pin[other] < pin[b] + buffers.size[b];
+    };
+    if (!buffers.near_first.empty()) {
+        for (std::int64_t b = 0; b < buffers.count(); ++b)
+            for (std::int64_t k = buffers.near_first[b]; k < buffers.near_first[b + 1]; ++k)
+                if (clash(b, buffers.near[k])) return PinClash{b, buffers.near[k]};
+        return std::nullopt;
+    }
+    const Neighbours near(buffers);
+    std::vector<Forbidden> forbidden;
+    for (std::int32_t b = 0; b < near.count(); ++b) {
+        if (pin[b] < 0) continue;
+        near.list(b, pin, forbidden);
+        for (const Forbidden &other : forbidden)
+            if (other.from < pin[b] && pin[b] < other.to) return PinClash{b, other.buffer};
+    }
+    return std::nullopt;
+}
+
 } // namespace loadmaster::allocation

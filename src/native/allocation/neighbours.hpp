@@ -4,7 +4,7 @@
 #include "allocation/plain.hpp"
 
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <vector>
 
 namespace loadmaster::allocation {
@@ -49,5 +49,13 @@ class StoredNeighbours : public Neighbours {
     mutable std::vector<std::vector<Forbidden>>
         pairs_; // for each buffer, relative to the offsets of the others
 };
+
+// Two buffers whose pins have them occupy the same addresses at once.
+struct PinClash {
+    std::int64_t one, other;
+};
+
+// Two pinned buffers that overlap, so that there is no packing.
+std::optional<PinClash> pins_clash(const Buffers &buffers);
 
 } // namespace loadmaster::allocation

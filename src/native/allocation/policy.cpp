@@ -1,6 +1,6 @@
 #include "allocation/policy.hpp"
 
-#include "allocation/first_fit.hpp"
+#include "allocation/neighbours.hpp"
 #include "allocation/sharing.hpp"
 #include "allocation/verify.hpp"
 

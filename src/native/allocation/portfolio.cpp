@@ -273,7 +273,7 @@ std::int64_t Portfolio::exact_nodes() const {
 
 bool Portfolio::search(std::int64_t nodes) {
     Budget budget = effort_.budget(nodes);
-    const Settings settings{effort_.seed, {}, effort_.threads, bound_.bytes};
+    const Settings settings{effort_.seed, effort_.threads, bound_.bytes};
     const std::span<const std::int64_t> start =
         found() ? std::span<const std::int64_t>(offset_) : std::span<const std::int64_t>(hint_);
     Answer answer = capacity_ < 0 ? minimise(buffers_, start, settings, budget)

@@ -82,7 +82,7 @@ Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
 
 Search &Restarts::lane(std::int64_t place) {
     auto &search = lanes_[static_cast<std::size_t>(place)];
-    if (!search) search = std::make_unique<Search>(model_, settings_.rules);
+    if (!search) search = std::make_unique<Search>(model_);
     return *search;
 }
 

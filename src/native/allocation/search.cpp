@@ -13,8 +13,8 @@ constexpr std::int32_t kSmallestRemembered = 4;
 
 } // namespace
 
-Search::Search(const Model &model, const SearchRules &rules)
-    : model_(model), rules_(rules), weight_(model.slots, 1.0), failed_(model.count) {
+Search::Search(const Model &model)
+    : model_(model), weight_(model.slots, 1.0), failed_(model.count) {
     for (std::int32_t b = 0; b < model_.count; ++b) {
         local_valleys_ &= model_.first[b + 1] - model_.first[b] == 1;
         unaligned_ &= model_.alignment[b] == 1 && model_.pin[b] < 0;
@@ -116,10 +116,8 @@ Outcome Search::solve(const Part &part) {
         outcome = try_candidates(part, valley);
         if (outcome != Outcome::failed) break;
         if (!allowance_->spend()) outcome = Outcome::aborted;
-        capacity_ = part.capacity;
         const Int next = next_level(part, valley);
-        if ((rules_.section_inference && next + unplaced_[valley.slot] > capacity_) ||
-            !raise_floor(valley.slot, next, part))
+        if (next + unplaced_[valley.slot] > capacity_ || !raise_floor(valley.slot, next, part))
             break;
     }
     for (; levels_.size() > lowest; levels_.pop_back())
@@ -130,9 +128,8 @@ Outcome Search::solve(const Part &part) {
 // Where no buffer starts on the floor of one slot after another, each level of floors is a state of
 // its own. False if that is known to fail.
 bool Search::enter_level(const Part &part) {
-    capacity_ = part.capacity;
-    Level level{undo_.size(), 0, 0, dominance_cuts_};
-    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered) {
+    Level level{undo_.size(), 0, 0};
+    if (part.to - part.from >= kSmallestRemembered) {
         level.base = unaligned_ ? lowest_floor(part) : 0;
         level.key = key_of(part, level.base);
         if (known_to_fail(part, level)) return false;
@@ -144,10 +141,7 @@ bool Search::enter_level(const Part &part) {
 void Search::leave_level(const Part &part) {
     const Level &level = levels_.back();
     rewind(level.mark);
-    // Where dominance cut branches off, the state may have a packing above other holes.
-    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered &&
-        dominance_cuts_ == level.dominance_cuts)
-        remember(part, level);
+    if (part.to - part.from >= kSmallestRemembered) remember(part, level);
 }
 
 Outcome Search::try_candidates(const Part &part, const Valley &valley) {
@@ -158,12 +152,11 @@ Outcome Search::try_candidates(const Part &part, const Valley &valley) {
         if (!allowance_->spend()) return Outcome::aborted;
         const std::int32_t b = candidates_[i].buffer;
         const std::size_t before = undo_.size();
-        capacity_ = part.capacity;
         if (place(b, part)) {
             std::iter_swap(order_.begin() + part.from,
                 std::find(order_.begin() + part.from, order_.begin() + part.to, b));
-            const Outcome outcome = solve_rest(
-                {part.from + 1, part.to, part.slot_from, part.slot_to, part.capacity}, b);
+            const Outcome outcome =
+                solve_rest({part.from + 1, part.to, part.slot_from, part.slot_to}, b);
             if (outcome != Outcome::failed) return outcome;
         } else {
             weight_[valley.slot] += heuristic_->failure_weight;
@@ -176,10 +169,9 @@ Outcome Search::try_candidates(const Part &part, const Valley &valley) {
 }
 
 // Solves what is left of a part after a buffer was placed; with placed < 0, all of it.
-Outcome Search::solve_rest(Part part, std::int32_t placed) {
+Outcome Search::solve_rest(const Part &part, std::int32_t placed) {
     if (part.from == part.to) return Outcome::solved;
-    if (rules_.decomposition && splits(part, placed)) return solve_components(part);
-    return rules_.spanning_buffers && unaligned_ ? solve_below_spanning(part) : solve(part);
+    return splits(part, placed) ? solve_components(part) : solve(part);
 }
 
 bool Search::splits(const Part &part, std::int32_t placed) const {
@@ -202,8 +194,7 @@ Outcome Search::solve_components(const Part &part) {
     std::int32_t reach = -1;
     for (std::int32_t i = part.from; i < part.to; ++i) {
         const std::int32_t b = order_[i];
-        if (model_.hull_begin[b] >= reach)
-            parts_.push_back({i, i, model_.hull_begin[b], 0, part.capacity});
+        if (model_.hull_begin[b] >= reach) parts_.push_back({i, i, model_.hull_begin[b], 0});
         reach = std::max(reach, model_.hull_end[b]);
         parts_.back().to = i + 1;
         parts_.back().slot_to = reach;
@@ -216,51 +207,9 @@ Outcome Search::solve_components(const Part &part) {
         });
     Outcome outcome = Outcome::solved;
     for (std::size_t i = first; i < end && outcome == Outcome::solved; ++i)
-        outcome = rules_.spanning_buffers && unaligned_ ? solve_below_spanning(parts_[i])
-                                                        : solve(Part(parts_[i]));
+        outcome = solve(Part(parts_[i]));
     parts_.resize(first);
     return outcome;
-}
-
-// A buffer alive throughout a part separates what is below it from what is above. The upper half
-// can be moved down by its size, and the buffer can be put on top of everything.
-Outcome Search::solve_below_spanning(Part part) {
-    const std::int32_t from = part.from;
-    for (std::int32_t i = from; i < part.to; ++i) {
-        const std::int32_t b = order_[i];
-        const bool throughout = model_.hull_begin[b] == part.slot_from &&
-            model_.hull_end[b] == part.slot_to && model_.first[b + 1] - model_.first[b] == 1;
-        if (throughout) std::swap(order_[i], order_[part.from++]);
-    }
-    if (part.from == from) return solve(part);
-    const std::size_t mark = undo_.size();
-    bool holds = true;
-    for (std::int32_t i = from; i < part.from; ++i) {
-        const std::int32_t b = order_[i];
-        part.capacity -= model_.size[b];
-        holds &= lowest_[b] <= part.capacity;
-        offset_[b] = part.capacity;
-        take(b, 1);
-        undo_.push_back({Undo::kLowest, b, 0, lowest_[b]});
-        lowest_[b] = kPlaced;
-    }
-    capacity_ = part.capacity;
-    touched_from_ = part.slot_from;
-    touched_to_ = part.slot_to;
-    const auto fits = [&](std::int32_t b) { return lowest_[b] + model_.size[b] <= capacity_; };
-    holds = holds && update_floors(part) &&
-        std::all_of(order_.begin() + part.from, order_.begin() + part.to, fits);
-    // The sum of offsets changes here, so that gaps left earlier no longer justify a cut by
-    // dominance.
-    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
-        undo_.push_back({Undo::kTop, s, 0, top_[s]});
-        top_[s] = floor_[s];
-    }
-    const Outcome outcome = holds ? solve_rest(part, -1) : Outcome::failed;
-    if (outcome != Outcome::failed) return outcome;
-    for (std::int32_t i = from; i < part.from; ++i) take(order_[i], -1);
-    rewind(mark);
-    return Outcome::failed;
 }
 
 Outcome Search::run(
@@ -268,7 +217,7 @@ Outcome Search::run(
     heuristic_ = &heuristic;
     allowance_ = &allowance;
     if (!reset(capacity)) return Outcome::failed;
-    return solve_rest({0, model_.count, 0, model_.slots, capacity}, -1);
+    return solve_rest({0, model_.count, 0, model_.slots}, -1);
 }
 
 } // namespace loadmaster::allocation

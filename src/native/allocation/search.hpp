@@ -14,7 +14,6 @@
 #include "common/budget.hpp"
 #include "allocation/failed_states.hpp"
 #include "allocation/model.hpp"
-#include "allocation/rules.hpp"
 
 #include <cstdint>
 #include <limits>
@@ -39,7 +38,7 @@ struct BranchingHeuristic {
 
 class Search {
   public:
-    Search(const Model &model, const SearchRules &rules);
+    explicit Search(const Model &model);
 
     // Find a packing whose peak is at most `capacity` units, until the allowance is spent.
     Outcome run(std::int64_t capacity, const BranchingHeuristic &heuristic, Allowance &allowance);
@@ -55,7 +54,6 @@ class Search {
     struct Part { // a subproblem: the unplaced buffers order_[from .. to), which are alive in slots
                   // [slot_from, slot_to) only
         std::int32_t from, to, slot_from, slot_to;
-        Int capacity;
     };
     struct Valley {
         std::int32_t slot = -1, from = 0, to = 0;
@@ -68,10 +66,9 @@ class Search {
         std::size_t mark; // of what to undo
         std::uint64_t key;
         Int base;
-        std::int64_t dominance_cuts;
     };
     struct Undo {
-        enum Kind : std::int32_t { kLowest, kFloor, kTop } kind;
+        enum Kind : std::int32_t { kLowest, kFloor } kind;
         std::int32_t index, witness;
         Int value;
     };
@@ -81,9 +78,8 @@ class Search {
     bool enter_level(const Part &part);
     void leave_level(const Part &part);
     Outcome try_candidates(const Part &part, const Valley &valley);
-    Outcome solve_rest(Part part, std::int32_t placed);
+    Outcome solve_rest(const Part &part, std::int32_t placed);
     Outcome solve_components(const Part &part);
-    Outcome solve_below_spanning(Part part);
     bool splits(const Part &part, std::int32_t placed) const;
     Valley choose(const Part &part);
     void mark_valleys(const Part &part);
@@ -92,7 +88,6 @@ class Search {
     bool place(std::int32_t buffer, const Part &part);
     bool raise_floor(std::int32_t slot, Int to, const Part &part);
     Int next_level(const Part &part, const Valley &valley) const;
-    bool leaves_usable_gap(std::int32_t slot) const;
     void take(std::int32_t buffer, int sign);
     bool raise_lowest(std::int32_t buffer, Int to);
     bool update_floors(const Part &part);
@@ -105,20 +100,18 @@ class Search {
     bool waits_for_identical(std::int32_t buffer) const;
 
     const Model &model_;
-    const SearchRules rules_;
     bool local_valleys_ = true; // no buffer has gaps or windows, so that every valley is a complete
                                 // choice, not only the lowest one
     bool unaligned_ = true; // no buffer has an alignment, a pin or windows, so that each can move
                             // by any number of units
     Allowance *allowance_ = nullptr;
     const BranchingHeuristic *heuristic_ = nullptr;
-    Int capacity_ = 0; // of the part at hand
+    Int capacity_ = 0;
     std::vector<Int> offset_;
     std::vector<Int>
         lowest_; // lowest place of each unplaced buffer above what is placed; kPlaced once placed
     std::vector<Int> unplaced_,
         floor_; // of each slot: units still to come, and where the first of them could start
-    std::vector<Int> top_; // of what is placed in each slot
     std::vector<std::int32_t>
         witness_; // the buffer, as an index in slot_buffer, whose lowest place is the floor
     std::vector<std::int32_t>
@@ -130,7 +123,6 @@ class Search {
     std::vector<Level> levels_;
     std::vector<Part> parts_;
     std::int32_t touched_from_ = 0, touched_to_ = 0; // slots whose floors may have changed
-    std::int64_t dominance_cuts_ = 0;                // branches that dominance cut off
     FailedStates failed_;
 };
 

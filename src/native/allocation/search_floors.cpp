@@ -11,7 +11,7 @@ bool Search::reset(Int capacity) {
     capacity_ = capacity;
     offset_.assign(model_.count, -1);
     lowest_.assign(model_.count, 0);
-    for (auto *column : {&unplaced_, &floor_, &top_}) column->assign(model_.slots, 0);
+    for (auto *column : {&unplaced_, &floor_}) column->assign(model_.slots, 0);
     for (auto *column : {&witness_, &crossing_, &valley_}) column->assign(model_.slots, 0);
     change_.assign(model_.slots + 1, 0);
     candidates_.clear();
@@ -54,7 +54,7 @@ bool Search::update_floor(std::int32_t slot) {
     undo_.push_back({Undo::kFloor, slot, witness_[slot], floor_[slot]});
     floor_[slot] = floor;
     witness_[slot] = witness;
-    return floor == kPlaced || !rules_.section_inference || floor + unplaced_[slot] <= capacity_;
+    return floor == kPlaced || floor + unplaced_[slot] <= capacity_;
 }
 
 // Updates the floors after lowest places have changed; false if some slot can no longer hold its
@@ -87,11 +87,6 @@ bool Search::place(std::int32_t buffer, const Part &part) {
     const Int at = lowest_[buffer];
     offset_[buffer] = at;
     take(buffer, 1);
-    for (std::int32_t i = model_.first[buffer]; i < model_.first[buffer + 1]; ++i)
-        for (std::int32_t s = model_.spans[i].begin; s < model_.spans[i].end; ++s) {
-            undo_.push_back({Undo::kTop, s, 0, top_[s]});
-            top_[s] = at + model_.spans[i].high;
-        }
     undo_.push_back({Undo::kLowest, buffer, 0, at});
     lowest_[buffer] = kPlaced;
     touched_from_ = model_.hull_begin[buffer];
@@ -105,7 +100,7 @@ bool Search::place(std::int32_t buffer, const Part &part) {
 }
 
 // Decides that no buffer of the slot starts below `to`; false if the unplaced buffers then no
-// longer fit, or dominance forbids it.
+// longer fit.
 bool Search::raise_floor(std::int32_t slot, Int to, const Part &part) {
     touched_from_ = slot;
     touched_to_ = slot + 1;
@@ -115,30 +110,7 @@ bool Search::raise_floor(std::int32_t slot, Int to, const Part &part) {
             !raise_lowest(model_.slot_buffer[k], to - model_.slot_low[k]))
             return false;
     }
-    if (!update_floors(part)) return false;
-    if (!rules_.dominance || model_.windows || !leaves_usable_gap(slot)) return true;
-    ++dominance_cuts_;
-    return false;
-}
-
-// Whether some unplaced buffer of the slot would fit, whole, between what is placed and the floors.
-// It could be moved there from wherever it will be placed, so that the packing would not be the one
-// with the smallest sum of offsets.
-bool Search::leaves_usable_gap(std::int32_t slot) const {
-    for (std::int32_t k = model_.slot_first[slot]; k < model_.slot_first[slot + 1]; ++k) {
-        const std::int32_t b = model_.slot_buffer[k];
-        if (lowest_[b] == kPlaced || model_.pin[b] >= 0 ||
-            top_[slot] + model_.size[b] > floor_[slot])
-            continue;
-        Int hole = 0, ceiling = kPlaced;
-        for (std::int32_t i = model_.first[b]; i < model_.first[b + 1]; ++i)
-            for (std::int32_t s = model_.spans[i].begin; s < model_.spans[i].end; ++s) {
-                hole = std::max(hole, top_[s]);
-                ceiling = std::min(ceiling, floor_[s]);
-            }
-        if (align_up(hole, model_.alignment[b]) + model_.size[b] <= ceiling) return true;
-    }
-    return false;
+    return update_floors(part);
 }
 
 void Search::rewind(std::size_t mark) {
@@ -146,8 +118,6 @@ void Search::rewind(std::size_t mark) {
         const Undo &step = undo_.back();
         if (step.kind == Undo::kLowest)
             lowest_[step.index] = step.value;
-        else if (step.kind == Undo::kTop)
-            top_[step.index] = step.value;
         else
             floor_[step.index] = step.value, witness_[step.index] = step.witness;
     }
@@ -157,7 +127,6 @@ void Search::rewind(std::size_t mark) {
 // place of one of them, or the top of an unplaced buffer. The latter is not alive in the slot
 // itself, or it would start there first.
 Search::Int Search::next_level(const Part &part, const Valley &valley) const {
-    if (!rules_.level_skipping) return valley.floor + 1;
     Int next = kPlaced;
     for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1];
         ++k) {

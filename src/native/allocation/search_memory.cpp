@@ -31,11 +31,11 @@ bool Search::known_to_fail(const Part &part, const Level &level) const {
             model_.hull_begin[buffer] >= part.slot_from && model_.hull_end[buffer] <= part.slot_to;
     };
     return failed_.knows(
-        level.key, static_cast<std::size_t>(part.to - part.from), part.capacity - level.base, same);
+        level.key, static_cast<std::size_t>(part.to - part.from), capacity_ - level.base, same);
 }
 
 void Search::remember(const Part &part, const Level &level) {
-    FailedStates::Whole &state = failed_.add(level.key, part.capacity - level.base);
+    FailedStates::Whole &state = failed_.add(level.key, capacity_ - level.base);
     for (std::int32_t i = part.from; i < part.to; ++i)
         state.emplace_back(order_[i], lowest_[order_[i]] - level.base);
 }

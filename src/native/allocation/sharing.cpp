@@ -1,6 +1,6 @@
 #include "allocation/sharing.hpp"
 
-#include "allocation/first_fit.hpp"
+#include "allocation/neighbours.hpp"
 
 #include <algorithm>
 #include <bit>

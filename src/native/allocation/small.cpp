@@ -21,7 +21,7 @@ Answer allocate_small(const Buffers &buffers) {
     Greedy greedy = quick_first_fit(buffers);
     Answer best{Status::feasible, std::move(greedy.offset), greedy.peak, load_bound(buffers).bytes};
     if (best.peak == best.bound || buffers.count() > kSearchedBuffers) return best;
-    const Model model = make_model(buffers, true, true, kPairs);
+    const Model model = make_model(buffers, kPairs);
     if (model.count < 0 || model.load * model.unit != best.bound) return best;
     Budget budget(-1, std::numeric_limits<double>::infinity(), nullptr);
     Restarts search(model, {}, budget);

@@ -21,12 +21,10 @@ constexpr std::int64_t kBufferLimit = 15'000;
 // The first turns of a descent take this many nodes each; later turns take more.
 constexpr std::int64_t kFirstTurnNodes = 12'000;
 
-Model model_for(const Buffers &buffers, const Settings &settings) {
+Model model_for(const Buffers &buffers) {
     Model none;
     none.count = -1;
-    if (buffers.count() > kBufferLimit) return none;
-    return make_model(
-        buffers, settings.rules.slot_reduction, settings.rules.symmetry_breaking, kPairLimit);
+    return buffers.count() > kBufferLimit ? none : make_model(buffers, kPairLimit);
 }
 
 // A better packing replaces the answer's.
@@ -61,7 +59,7 @@ Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int6
     const Settings &settings, Budget &budget) {
     Answer answer = start(buffers, hint, capacity, settings.bound, budget);
     if (answer.status != Status::unknown) return answer;
-    const Model model = model_for(buffers, settings);
+    const Model model = model_for(buffers);
     if (model.count < 0) return answer;
     // Alternates between the capacity and the load bound: without slack dead ends show at once, and
     // a packing at the bound fits as well.
@@ -145,7 +143,7 @@ Answer minimise(const Buffers &buffers, std::span<const std::int64_t> hint,
         return answer.status == Status::feasible && answer.peak == answer.bound;
     };
     if (!settled()) {
-        const Model model = model_for(buffers, settings);
+        const Model model = model_for(buffers);
         if (model.count > 0) Descent(buffers, model, settings, budget, answer).run();
     }
     if (settled()) answer.status = Status::optimal;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "allocation/buffers.hpp"
-#include "allocation/rules.hpp"
 #include "common/budget.hpp"
 
 #include <cstdint>
@@ -21,7 +20,6 @@ struct Answer {
 
 struct Settings {
     std::uint64_t seed = 0;
-    SearchRules rules;
     std::int64_t threads = 1;
     std::int64_t bound = 0; // bytes that any packing is known to need
 };

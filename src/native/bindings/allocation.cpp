@@ -2,7 +2,6 @@
 // out of bounds or overflows.
 #include "allocation/first_fit.hpp"
 #include "allocation/policy.hpp"
-#include "allocation/skyline.hpp"
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
 #include "bindings/allocation.hpp"
@@ -77,12 +76,6 @@ nb::tuple columns_of(const Buffers &buffers, std::span<const std::int64_t> hint,
 struct RecordedBacktracks {
     nb::object features, cost, group;
     bool interrupted;
-};
-
-struct Conflict {
-    bool fits;
-    nb::object offsets, levels;
-    std::int32_t victim;
 };
 
 // Regression trees whose arrays were checked once, so that none leads out of bounds or round in
@@ -200,8 +193,6 @@ class PackingProblem {
         return found;
     }
 
-    Load load_bound() const { return allocation::load_bound(buffers()); }
-
     Packed place_in_order(const Ints &order, bool best_fit) const {
         require(order.size() == buffers().size.size(), "order: must name every buffer once");
         return placed(order, std::numeric_limits<std::int64_t>::max(),
@@ -216,15 +207,14 @@ class PackingProblem {
         return placed(order, capacity, allocation::place_what_fits).offsets;
     }
 
-    Packed greedy(const std::optional<Ints> &hint, double seconds, std::int64_t enough) const {
-        const auto hints = checked_hint(hint);
+    Packed greedy(double seconds, std::int64_t enough) const {
         Budget budget = budget_of(-1, seconds);
         Greedy found;
         std::int64_t bound = 0;
         {
             nb::gil_scoped_release release;
             bound = simple_bound(buffers());
-            found = best_first_fit(buffers(), hints, std::max(bound, enough), budget);
+            found = best_first_fit(buffers(), {}, std::max(bound, enough), budget);
         }
         if (!found.packed) found.offset.assign(buffers().size.size(), -1);
         const Status status = !found.packed ? Status::infeasible
@@ -234,22 +224,25 @@ class PackingProblem {
             budget.interrupted()};
     }
 
-    Packed fit(std::int64_t capacity, const std::optional<Ints> &hint, std::int64_t nodes,
-        double seconds, std::uint64_t seed, const SearchRules *rules, std::int64_t threads) const {
-        require(capacity >= 0, "capacity: must not be negative");
-        return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads, 0},
-            [&](auto hints, const Settings &settings, Budget &budget) {
-                return allocation::fit(
-                    buffers(), hints, std::min(capacity, kLargestTotal), settings, budget);
-            });
-    }
-
-    Packed minimise(const std::optional<Ints> &hint, std::int64_t nodes, double seconds,
-        std::uint64_t seed, const SearchRules *rules, std::int64_t threads) const {
-        return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads, 0},
-            [&](auto hints, const Settings &settings, Budget &budget) {
-                return allocation::minimise(buffers(), hints, settings, budget);
-            });
+    // `capacity`: -1 for the smallest peak.
+    Packed exact(std::int64_t capacity, const std::optional<Ints> &start, std::int64_t nodes,
+        double seconds, std::uint64_t seed, std::int64_t threads) const {
+        require(capacity >= -1, "capacity: must not be negative");
+        require(threads >= 1, "threads: must be at least 1");
+        require(!start || start->size() == buffers().size.size(),
+            "start: must have an element per buffer");
+        const auto from = start ? view(*start) : std::span<const std::int64_t>();
+        const Settings settings{seed, threads};
+        Budget budget = budget_of(nodes, seconds);
+        Answer answer;
+        {
+            nb::gil_scoped_release release;
+            answer = capacity < 0
+                ? minimise(buffers(), from, settings, budget)
+                : fit(buffers(), from, std::min(capacity, kLargestTotal), settings, budget);
+        }
+        return {name_of(answer.status), column(std::move(answer.offset)), answer.peak, answer.bound,
+            counted({budget.nodes()}), budget.interrupted()};
     }
 
     Packed telamalloc(std::int64_t capacity, std::int64_t steps, const TelamallocFeatures *features,
@@ -289,31 +282,7 @@ class PackingProblem {
             budget.interrupted()};
     }
 
-    Conflict first_conflict(std::int64_t capacity, const Ints &order, const Ints &offset) const {
-        require(offset.size() == order.size(), "order, offset: arrays of different lengths");
-        const Timeline timeline(buffers());
-        Skyline sky(buffers(), timeline, std::min(capacity, kLargestTotal));
-        bool fits = sky.root_feasible(true);
-        std::vector<std::int64_t> at;
-        for (std::size_t i = 0; fits && i < order.size(); ++i) {
-            const std::int64_t b = order.data()[i];
-            require(0 <= b && b < buffers().count() && sky.waiting(static_cast<std::int32_t>(b)),
-                "order: must name buffers that wait for an offset");
-            at.push_back(std::max(sky.lowest(static_cast<std::int32_t>(b)), offset.data()[i]));
-            fits = sky.place(static_cast<std::int32_t>(b), at.back(), true);
-        }
-        std::vector<std::int64_t> levels(
-            sky.conflict().levels.begin(), sky.conflict().levels.end());
-        return {fits, column(std::move(at)), column(std::move(levels)), sky.conflict().victim};
-    }
-
   private:
-    std::span<const std::int64_t> checked_hint(const std::optional<Ints> &hint) const {
-        require(!hint || hint->size() == buffers().size.size(),
-            "hint: must have an element per buffer");
-        return hint ? view(*hint) : std::span<const std::int64_t>();
-    }
-
     const Buffers &buffers() const { return demands_.buffers; }
 
     // Calls `place` for the buffers that take space and the reserved ranges.
@@ -345,21 +314,6 @@ class PackingProblem {
         return {name_of(Status::feasible), column(std::move(offset)), peak};
     }
 
-    template <typename Solve>
-    Packed exact(const std::optional<Ints> &hint, std::int64_t nodes, double seconds,
-        const Settings &settings, const Solve &solve) const {
-        const auto hints = checked_hint(hint);
-        require(settings.threads >= 1, "threads: must be at least 1");
-        Budget budget = budget_of(nodes, seconds);
-        Answer answer;
-        {
-            nb::gil_scoped_release release;
-            answer = solve(hints, settings, budget);
-        }
-        return {name_of(answer.status), column(std::move(answer.offset)), answer.peak, answer.bound,
-            counted({budget.nodes()}), budget.interrupted()};
-    }
-
     Ints arrays_[9];
     const std::vector<std::int64_t> none_;
     Demands demands_;
@@ -368,16 +322,6 @@ class PackingProblem {
 } // namespace
 
 void bind_allocation(nb::module_ &module) {
-    nb::class_<SearchRules>(module, "SearchRules")
-        .def(nb::init<>())
-        .def_rw("section_inference", &SearchRules::section_inference)
-        .def_rw("dominance", &SearchRules::dominance)
-        .def_rw("level_skipping", &SearchRules::level_skipping)
-        .def_rw("decomposition", &SearchRules::decomposition)
-        .def_rw("symmetry_breaking", &SearchRules::symmetry_breaking)
-        .def_rw("failed_states", &SearchRules::failed_states)
-        .def_rw("spanning_buffers", &SearchRules::spanning_buffers)
-        .def_rw("slot_reduction", &SearchRules::slot_reduction);
     nb::class_<TelamallocFeatures>(module, "TelamallocFeatures")
         .def(nb::init<>())
         .def_rw("contention", &TelamallocFeatures::contention)
@@ -391,9 +335,6 @@ void bind_allocation(nb::module_ &module) {
     nb::class_<RegressionTrees>(module, "RegressionTrees")
         .def(nb::init<Ints, Ints, Ints, Ints, Reals, Reals>(), nb::arg("root"), nb::arg("feature"),
             nb::arg("left"), nb::arg("right"), nb::arg("threshold"), nb::arg("value"));
-    nb::class_<Load>(module, "Load")
-        .def_ro("bytes", &Load::bytes)
-        .def_ro("instant", &Load::instant);
     nb::class_<Packed>(module, "Packed")
         .def_ro("status", &Packed::status)
         .def_ro("offsets", &Packed::offsets)
@@ -409,11 +350,6 @@ void bind_allocation(nb::module_ &module) {
         .def_ro("cost", &RecordedBacktracks::cost)
         .def_ro("group", &RecordedBacktracks::group)
         .def_ro("interrupted", &RecordedBacktracks::interrupted);
-    nb::class_<Conflict>(module, "Conflict")
-        .def_ro("fits", &Conflict::fits)
-        .def_ro("offsets", &Conflict::offsets)
-        .def_ro("levels", &Conflict::levels)
-        .def_ro("victim", &Conflict::victim);
     nb::class_<PackingProblem>(module, "PackingProblem")
         .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, const std::optional<Ints> &,
                  const std::optional<Rows> &, const std::optional<Rows> &,
@@ -429,24 +365,18 @@ void bind_allocation(nb::module_ &module) {
         .def("bound", &PackingProblem::bound, nb::arg("capacity") = -1)
         .def("merged", &PackingProblem::merged)
         .def("orders", &PackingProblem::orders)
-        .def("load_bound", &PackingProblem::load_bound)
         .def("place_in_order", &PackingProblem::place_in_order, nb::arg("order"),
             nb::arg("best_fit") = false)
         .def("place_what_fits", &PackingProblem::place_what_fits, nb::arg("order"),
             nb::arg("capacity"))
-        .def("greedy", &PackingProblem::greedy, nb::arg("hint") = nb::none(), nb::kw_only(),
-            nb::arg("seconds") = kForever, nb::arg("enough") = 0)
-        .def("fit", &PackingProblem::fit, nb::arg("capacity"), nb::arg("hint") = nb::none(),
+        .def("greedy", &PackingProblem::greedy, nb::kw_only(), nb::arg("seconds") = kForever,
+            nb::arg("enough") = 0)
+        .def("exact", &PackingProblem::exact, nb::arg("capacity"), nb::arg("start") = nb::none(),
             nb::kw_only(), nb::arg("nodes") = -1, nb::arg("seconds") = kForever,
-            nb::arg("seed") = 0, nb::arg("rules") = nb::none(), nb::arg("threads") = 1)
-        .def("minimise", &PackingProblem::minimise, nb::arg("hint") = nb::none(), nb::kw_only(),
-            nb::arg("nodes") = -1, nb::arg("seconds") = kForever, nb::arg("seed") = 0,
-            nb::arg("rules") = nb::none(), nb::arg("threads") = 1)
+            nb::arg("seed") = 0, nb::arg("threads") = 1)
         .def("telamalloc", &PackingProblem::telamalloc, nb::arg("capacity"), nb::kw_only(),
             nb::arg("steps"), nb::arg("features") = nb::none(), nb::arg("patience") = 200,
             nb::arg("seconds") = kForever, nb::arg("trees") = nb::none())
         .def("record_backtracks", &PackingProblem::record_backtracks, nb::arg("capacity"),
-            nb::kw_only(), nb::arg("steps"), nb::arg("every"), nb::arg("horizon"))
-        .def("first_conflict", &PackingProblem::first_conflict, nb::arg("capacity"),
-            nb::arg("order"), nb::arg("offset"));
+            nb::kw_only(), nb::arg("steps"), nb::arg("every"), nb::arg("horizon"));
 }
