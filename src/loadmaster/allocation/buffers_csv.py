@@ -103,9 +103,7 @@ def read_bank_solution(path: str | Path) -> tuple[Problem, tuple[str, ...], Ints
         As `read_solution` does, and if a buffer has no memory.
     """
     problem, offsets = read_solution(path)
-    homes = problem.homes or Homes(
-        (None,) * len(problem), ((),) * len(problem), (1,) * len(problem)
-    )
+    homes = problem.homes or Homes.anywhere(len(problem))
     for buffer, name in enumerate(homes.memory):
         if name is None:
             raise AllocationError(
@@ -345,7 +343,7 @@ def format_buffers(
     problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None
 ) -> str:
     """Text of a problem or, with ``offsets``, of its solution."""
-    columns: dict[str, list[str]] = {"id": [_quoted(problem.name(i)) for i in range(len(problem))]}
+    columns: dict[str, list[str]] = {"id": [problem.name(i) for i in range(len(problem))]}
     columns |= {
         name: [str(v) for v in getattr(problem, name).tolist()]
         for name in ("lower", "upper", "size")
@@ -363,9 +361,11 @@ def format_buffers(
             "" if v < 0 else str(v) for v in (problem.pin if offsets is None else offsets).tolist()
         ]
     columns |= _home_columns(problem.homes, memory)
-    return (
-        "\n".join([",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]) + "\n"
-    )
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(columns)
+    rows.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue()
 
 
 def _alias_columns(problem: Problem) -> dict[str, list[str]]:
@@ -375,7 +375,7 @@ def _alias_columns(problem: Problem) -> dict[str, list[str]]:
         base, lowest = min(group, key=lambda member: member[1])
         for buffer, shift in group:
             if buffer != base:
-                alias[buffer], shifts[buffer] = _quoted(problem.name(base)), str(shift - lowest)
+                alias[buffer], shifts[buffer] = problem.name(base), str(shift - lowest)
     return {"alias": alias, "shift": shifts}
 
 
@@ -403,7 +403,3 @@ def _gap_cells(problem: Problem) -> list[str]:
     ):
         cells[owner].append(f"{lower}-{upper}" + (f"@{low}:{high}" if low < high else ""))
     return [" ".join(cell) for cell in cells]
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text

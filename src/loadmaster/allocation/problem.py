@@ -76,6 +76,11 @@ class Homes(NamedTuple):
     prefers: tuple[tuple[tuple[str, int | None], ...], ...]
     accesses: tuple[int, ...]
 
+    @classmethod
+    def anywhere(cls, count: int) -> Homes:
+        """What so many buffers say that say nothing."""
+        return cls((None,) * count, ((),) * count, (1,) * count)
+
 
 class Gaps(NamedTuple):
     """All gaps of a problem, a row each: of buffer ``owner`` at [lower, upper), where [low, high)

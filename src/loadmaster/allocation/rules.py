@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import gcd, lcm
 from operator import index
 from typing import Any
@@ -21,8 +22,10 @@ from loadmaster.core.errors import AllocationError
 def check_group(problem: Problem, group: Sequence[tuple[int, int]]) -> None:
     """There is an address for the group that suits the alignments and pins of all members."""
     names = ", ".join(repr(problem.name(member)) for member, _ in group)
+    # Congruences have a solution if each two of them do.
     steps = [(int(problem.alignment[member]), shift) for member, shift in group]
-    if common_residue(steps) is None:
+    residues = {(step, shift % step) for step, shift in steps}
+    if any((up - more) % gcd(step, wide) for (step, up), (wide, more) in combinations(residues, 2)):
         raise AllocationError(
             f"aliases: no address suits the alignments of {names}, which lie at"
             f" {[shift for _, shift in group]}: relax one"
@@ -57,25 +60,6 @@ def check_group(problem: Problem, group: Sequence[tuple[int, int]]) -> None:
 def common_step(problem: Problem, group: Sequence[tuple[int, int]]) -> int:
     """What the alignments of all members divide."""
     return lcm(*(int(problem.alignment[member]) for member, _ in group))
-
-
-def common_residue(steps: Sequence[tuple[int, int]]) -> int | None:
-    """The least address that, with each shift added, is a multiple of the alignment beside it; None
-    if there is none.
-
-    Solved one congruence after another (Chinese remainders of moduli that need not be coprime).
-    """
-    found, step = 0, 1
-    for alignment, shift in steps:
-        common = gcd(step, alignment)
-        missing = -shift - found
-        if missing % common:
-            return None
-        found += step * (
-            missing // common * pow(step // common, -1, alignment // common) % (alignment // common)
-        )
-        step = lcm(step, alignment)
-    return found % step
 
 
 Where = Callable[[int, str], str]
@@ -115,9 +99,7 @@ def problem_of_banks(
     that they do not meet."""
     problem = _assembled(buffers, demands)
     if problem.homes is None:
-        problem = replace(
-            problem, homes=Homes((None,) * len(problem), ((),) * len(problem), (1,) * len(problem))
-        )
+        problem = replace(problem, homes=Homes.anywhere(len(problem)))
     if not isinstance(buffers, Problem) or demands:
         check(problem)
     return problem
@@ -418,7 +400,6 @@ def _check_sums(problem: Problem) -> None:
     highest = max(
         int(problem.pin.max()), int(problem.hint.max()), *(high for _, high in problem.reserved), 0
     )
-    widest = int(problem.size.max()) + int(problem.alignment.max())
     # A group is as long as its shifts say, and as aligned as all of its members together.
     far = sum(
         max(shift for _, shift in group) + 2 * common_step(problem, group)
@@ -426,8 +407,6 @@ def _check_sums(problem: Problem) -> None:
         if group
     )
     far += sum(abs(shift) for *_, shift in problem.in_place.tolist())
-    if highest + widest * (len(problem) + 1) + far < WHOLE_LIMIT:
-        return
     total = highest + sum(problem.size.tolist()) + sum(problem.alignment.tolist()) + far
     if total >= WHOLE_LIMIT:
         raise AllocationError(

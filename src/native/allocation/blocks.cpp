@@ -16,8 +16,7 @@ constexpr double kNoise = 2;
 
 bool joinable(const Buffers &buffers, std::int64_t b) {
     const std::int64_t s = buffers.first[b];
-    return buffers.pin[b] < 0 && buffers.first[b + 1] == s + 1 && buffers.occupies(s) &&
-        buffers.low[s] == 0 && buffers.high[s] == buffers.size[b];
+    return buffers.pin[b] < 0 && buffers.first[b + 1] == s + 1 && buffers.whole(b, s);
 }
 
 } // namespace

@@ -15,8 +15,7 @@ namespace {
 bool has_windows(const Buffers &buffers) {
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s) && (buffers.low[s] > 0 || buffers.high[s] < buffers.size[b]))
-                return true;
+            if (buffers.occupies(s) && !buffers.whole(b, s)) return true;
     return false;
 }
 

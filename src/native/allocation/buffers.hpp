@@ -23,6 +23,10 @@ struct Buffers {
     bool occupies(std::int64_t section) const {
         return begin[section] < end[section] && low[section] < high[section];
     }
+    // Whether its buffer is alive during a section with all its bytes.
+    bool whole(std::int64_t buffer, std::int64_t section) const {
+        return occupies(section) && low[section] == 0 && high[section] == size[buffer];
+    }
     // Whether the buffer is ever alive with bytes in use; else it conflicts with no other buffer.
     bool matters(std::int64_t buffer) const {
         for (std::int64_t s = first[buffer]; s < first[buffer + 1]; ++s)

@@ -252,14 +252,6 @@ constexpr std::array<Order, 7> kOrders{{
     {4, 1, 0, 0, 0, false, false, true},
 }};
 
-// Where the load is highest there is least room for mistakes.
-constexpr std::array<Order, 4> kQuickOrders{{
-    {20, 1e-3, 1},
-    {20, 1, 1},
-    {0, 1, 1e-9},
-    {0, 1, 1},
-}};
-
 std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, const Order &order) {
     std::vector<std::pair<double, double>> key(buffers.count());
     const double bound = static_cast<double>(std::max<std::int64_t>(time.load(), 1));
@@ -334,20 +326,6 @@ std::vector<std::int64_t> place_what_fits(
     const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity) {
     const Timeline time(buffers);
     return run_any(buffers, time, order, false, capacity, nullptr, true).offset;
-}
-
-Greedy quick_first_fit(const Buffers &buffers) {
-    const Timeline time(buffers);
-    Greedy best;
-    for (const Order &order : kQuickOrders) {
-        const std::int64_t limit =
-            best.packed ? best.peak - 1 : std::numeric_limits<std::int64_t>::max();
-        Greedy greedy =
-            run<PlacedList>(buffers, time, sorted(buffers, time, order), false, limit, nullptr);
-        if (greedy.packed) best = std::move(greedy);
-        if (best.peak <= time.load()) break;
-    }
-    return best;
 }
 
 std::vector<std::vector<std::int64_t>> first_fit_orders(const Buffers &buffers) {

@@ -36,9 +36,6 @@ constexpr std::int64_t kAcceptNearBoundFrom = 20'000;
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint,
     std::int64_t enough, Budget &budget);
 
-// The best of a few orders, for few buffers, of which no pins overlap.
-Greedy quick_first_fit(const Buffers &buffers);
-
 // Those of the family that look for the lowest gap.
 std::vector<std::vector<std::int64_t>> first_fit_orders(const Buffers &buffers);
 

@@ -27,18 +27,13 @@ struct Life {
     bool seen = false;
 };
 
-bool whole(const Buffers &buffers, Int buffer, Int section) {
-    return buffers.occupies(section) && buffers.low[section] == 0 &&
-        buffers.high[section] == buffers.size[buffer];
-}
-
 std::vector<Life> lives_of(const Buffers &buffers, bool &gapped) {
     std::vector<Life> lives;
     for (Int b = 0; b < buffers.count(); ++b) {
         Life life{std::numeric_limits<Int>::max(), std::numeric_limits<Int>::min(), b};
         Int sections = 0;
         for (Int s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
-            if (!whole(buffers, b, s)) continue;
+            if (!buffers.whole(b, s)) continue;
             life.begin = std::min(life.begin, buffers.begin[s]),
             life.end = std::max(life.end, buffers.end[s]);
             ++sections;
@@ -51,9 +46,9 @@ std::vector<Life> lives_of(const Buffers &buffers, bool &gapped) {
 
 bool meet(const Buffers &buffers, Int one, Int other) {
     for (Int s = buffers.first[one]; s < buffers.first[one + 1]; ++s) {
-        if (!whole(buffers, one, s)) continue;
+        if (!buffers.whole(one, s)) continue;
         for (Int t = buffers.first[other]; t < buffers.first[other + 1]; ++t)
-            if (whole(buffers, other, t) && buffers.begin[s] < buffers.end[t] &&
+            if (buffers.whole(other, t) && buffers.begin[s] < buffers.end[t] &&
                 buffers.begin[t] < buffers.end[s])
                 return true;
     }

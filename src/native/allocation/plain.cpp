@@ -17,9 +17,7 @@ bool Plain::possible(const Buffers &buffers) {
     if (!buffers.near_first.empty()) return false;
     for (std::int64_t b = 0; b < buffers.count(); ++b) {
         if (buffers.pin[b] >= 0 || buffers.first[b + 1] - buffers.first[b] > 1) return false;
-        const std::int64_t s = buffers.first[b];
-        if (buffers.matters(b) && (buffers.low[s] != 0 || buffers.high[s] != buffers.size[b]))
-            return false;
+        if (buffers.matters(b) && !buffers.whole(b, buffers.first[b])) return false;
     }
     return true;
 }

@@ -4,7 +4,6 @@
 #include "allocation/first_fit.hpp"
 #include "allocation/orders.hpp"
 #include "allocation/plain.hpp"
-#include "allocation/small.hpp"
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
 #include "common/deep_thread.hpp"
@@ -115,8 +114,7 @@ void Portfolio::run() {
     }
     const bool small = buffers_.count() <= kLarge, searchable = buffers_.count() <= kHuge,
                whole = !effort_.in_passing;
-    if (whole) at_once();
-    if (!done()) first_fits();
+    first_fits();
     if (small && whole && !over()) search(kShortNodes);
     if (whole && !over()) best_fit();
     if (whole && !small && !over() && far_from_bound()) eject(Ejections::largest_first, 1);
@@ -226,11 +224,6 @@ void Portfolio::pack_blocks(const Turn &turn) {
     packed.run();
     interrupted_ = packed.interrupted_, counters_ = packed.counters_;
     if (packed.found()) offer(blocks.offsets(packed.offset_));
-}
-
-// Few buffers are mostly settled within microseconds.
-void Portfolio::at_once() {
-    if (hint_.empty() && buffers_.count() <= kQuickBuffers) offer(allocate_small(buffers_).offset);
 }
 
 void Portfolio::first_fits() {

@@ -45,7 +45,6 @@ class Portfolio {
     bool far_from_bound() const;
     std::int64_t fewer_where_slow(std::int64_t steps) const;
     bool offer(std::vector<std::int64_t> &&offset);
-    void at_once();
     void first_fits();
     // Searches for a proof; whether it was cut short.
     bool search(std::int64_t nodes);

@@ -18,12 +18,13 @@ constexpr std::int64_t kNodes = 2'000;
 } // namespace
 
 Answer allocate_small(const Buffers &buffers) {
-    Greedy greedy = quick_first_fit(buffers);
-    Answer best{Status::feasible, std::move(greedy.offset), greedy.peak, load_bound(buffers).bytes};
+    Budget budget(-1, std::numeric_limits<double>::infinity(), nullptr);
+    const std::int64_t bound = load_bound(buffers).bytes;
+    Greedy greedy = best_first_fit(buffers, {}, bound, budget);
+    Answer best{Status::feasible, std::move(greedy.offset), greedy.peak, bound};
     if (best.peak == best.bound || buffers.count() > kSearchedBuffers) return best;
     const Model model = make_model(buffers, kPairs);
     if (model.count < 0 || model.load * model.unit != best.bound) return best;
-    Budget budget(-1, std::numeric_limits<double>::infinity(), nullptr);
     Restarts search(model, {}, budget);
     if (search.run(model.load, kNodes) == Outcome::solved)
         best.offset = search.offsets(buffers), best.peak = best.bound;

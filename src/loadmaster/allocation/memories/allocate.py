@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -50,15 +49,7 @@ _BUDGET_DIVISOR = 20
 many packings."""
 
 
-@validate_arguments(
-    AllocationError,
-    memories=Iterable,
-    strategy=str,
-    alignment=Integral,
-    threads=Integral,
-    time_limit=Real,
-    seed=Integral,
-)
+@validate_arguments(AllocationError, memories=Iterable, strategy=str)
 def allocate_banks(
     buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
     memories: Sequence[Bank],

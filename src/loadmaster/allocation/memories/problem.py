@@ -213,7 +213,7 @@ def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints
 def _preferred(problem: Problem, homes: Homes | None, index: dict[str, int]) -> Ints:
     """Costs by preference."""
     if homes is None:
-        homes = Homes((None,) * len(problem), ((),) * len(problem), (1,) * len(problem))
+        homes = Homes.anywhere(len(problem))
     rows = []
     sizes = problem.size.tolist()
     for buffer, (memory, prefers, accesses) in enumerate(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from loadmaster.allocation.memories.problem import FORBIDDEN, Bank
 from loadmaster.allocation.peaks import fullest
-from loadmaster.allocation.problem import Problem
+from loadmaster.allocation.problem import Problem, joined
 from loadmaster.core.arrays import Floats, Ints, Mask
 
 _SCALE = 2**40
@@ -255,9 +255,5 @@ def _step(problem: Problem, bank: Bank, allowed: Mask) -> int:
 
 def _taken(bank: Bank) -> int:
     """Bytes below the capacity that are reserved."""
-    taken, reached = 0, 0
-    for low, high in sorted(bank.reserved):
-        high = min(high, bank.capacity or 0)
-        taken += max(0, high - max(low, reached))
-        reached = max(reached, high)
-    return taken
+    room = bank.capacity or 0
+    return sum(min(high, room) - min(low, room) for low, high in joined(bank.reserved))
