@@ -148,7 +148,8 @@ class WorkloadPlanner:
     def quick_score(self) -> Score:
         """An estimate of the score of :meth:`best`: few orders, and no addresses."""
         require_room(self.workload, self.target)
-        begun, samples = self._separate(), self.effort.evaluations // 8
+        begun = self._separate()
+        samples = self.effort.evaluations_of(len(self.workload.jobs)) // 8
         search = self._search(begun.run.start, samples, no_progress)
         return min(begun.final_score, search.run(samples).evaluation.final_score)
 

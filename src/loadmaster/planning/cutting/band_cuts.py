@@ -110,7 +110,7 @@ def _times_read(network: Network, cut: Cut, number: int, storage: str) -> float:
     form = network.forms[number]
     if not isinstance(cut, Grid) or form is None or cut.tiles == 1:
         return float(cut.tiles)
-    boxes = form.needed(network.graph, storage, cut.boxes)
+    boxes = form.uses[storage].needed(cut.boxes)
     return sum(map(volume, boxes)) / max(1, volume(whole(network.graph.tensors[storage].shape)))
 
 

@@ -18,7 +18,7 @@ from loadmaster.planning.cutting.options import Option
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import Divisible, Grid, needed_boxes
+from loadmaster.workloads.lowering.grid import Divisible, Grid
 from loadmaster.workloads.lowering.pieces import Cut
 from loadmaster.workloads.window import Box, reshaped_boxes, volumes, whole
 
@@ -177,7 +177,7 @@ class _Boxes:
         return (
             np.empty((0, rank, 2), dtype=np.int64)
             if form is None
-            else needed_boxes(form, self.graph, storage, boxes)
+            else form.uses[storage].needed_boxes(boxes)
         )
 
     def _made_of(self, boxes: Ints, storage: str, home: int) -> Ints:

@@ -17,7 +17,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph
 from loadmaster.workloads.job import Job, Operand, Role, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, needed_boxes, piece_of
+from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Uses, piece_of
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, operand_roles
 from loadmaster.workloads.window import volumes, whole
@@ -38,7 +38,7 @@ def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
         (
             alias(storage),
             graph.tensors[storage].bytes,
-            tuple((graph.tensors[name].shape, windows) for name, windows in uses),
+            uses.views,
         )
         for storage, uses in form.uses.items()
     )
@@ -113,7 +113,8 @@ def piece_workload(graph: Graph, pieces: Sequence[Pieces]) -> Workload:
 def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
     group, form = pieces.group, pieces.form
     total = math.prod(form.shape)
-    reads = [_reads(graph, pieces, access) for access in group.reads]
+    needed: dict[Uses, list[int]] = {}
+    reads = [_reads(graph, pieces, access, needed) for access in group.reads]
     outputs = [
         (
             access.tensor,
@@ -148,12 +149,16 @@ def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
         )
 
 
-def _reads(graph: Graph, pieces: Pieces, access: Access) -> list[list[Operand]]:
-    """What each piece reads of a storage."""
-    tensor = graph.tensors[access.tensor]
+def _reads(
+    graph: Graph, pieces: Pieces, access: Access, needed: dict[Uses, list[int]]
+) -> list[list[Operand]]:
+    """What each piece reads of a storage; ``needed`` has the elements that were counted before."""
+    tensor, uses = graph.tensors[access.tensor], pieces.form.uses[access.tensor]
     roles = operand_roles(pieces.group.nests, access)
-    needed = volumes(needed_boxes(pieces.form, graph, access.tensor, pieces.boxes)).tolist()
-    sizes = (-(-tensor.bytes * count // max(1, math.prod(tensor.shape))) for count in needed)
+    if uses not in needed:
+        needed[uses] = volumes(uses.needed_boxes(pieces.boxes)).tolist()
+    elements = max(1, math.prod(tensor.shape))
+    sizes = [-(-tensor.bytes * count // elements) for count in needed[uses]]
     return [
         [Operand(access.tensor, size, role, nest) for role, nest in roles if size] for size in sizes
     ]

@@ -153,9 +153,9 @@ class Pieces:
         form, cut = self._divisible[number], self.cuts[number]
         assert form is not None
         if isinstance(cut, Grid):
-            return form.needed(self.graph, storage, cut.boxes)
+            return form.uses[storage].needed(cut.boxes)
         links = [
-            form.needed(self.graph, storage, cut.grid.boxes, cut.summed(link))
+            form.uses[storage].needed(cut.grid.boxes, cut.summed(link))
             for link in range(len(cut.ends))
         ]
         return list(itertools.chain.from_iterable(zip(*links, strict=True)))
