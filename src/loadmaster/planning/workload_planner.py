@@ -270,7 +270,7 @@ class WorkloadPlanner:
         """
         schedule, placement, timeline = self._joint_problem().decisions(found)
         tensors, jobs = self.workload.tensors, len(self.workload.jobs)
-        if self.target.fast is None:
+        if len(self.target.memories) == 1:
             return Draft(schedule, placement, timeline, None, found.final_score), True
         worth = worth_of_stays(
             [r for r in placement.residences if r.memory == 1], tensors, self.table, schedule

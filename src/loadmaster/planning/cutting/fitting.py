@@ -84,7 +84,6 @@ class _Fitting:
         *,
         sums: bool,
     ) -> None:
-        assert target.fast is not None
         self._sums = sums
         self._accumulator = max((core.accumulator for core in target.cores), default=0)
         self._graph = graph
@@ -92,7 +91,7 @@ class _Fitting:
         self._forms = forms
         self._target = target
         self._room = room
-        self._padded = target.fast.padded
+        self._padded = target.near.padded
         self._parts: list[dict[int, int]] = [{} for _ in fused]
         self._home = {
             access.tensor: number for number, group in enumerate(fused) for access in group.writes

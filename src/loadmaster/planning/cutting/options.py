@@ -80,10 +80,9 @@ class PieceCosts:
         """Those of the jobs of a table."""
         job, jobs = table.operand_job, len(table.compute)
         least = grouped_sums(job, table.moved.min(axis=1), jobs)
-        near = target.fast or target.main
-        streams = (least > near.capacity)[job]
+        streams = (least > target.near.capacity)[job]
         seconds = np.where(
-            streams[:, None], link_seconds(table, target.main), link_seconds(table, near)
+            streams[:, None], link_seconds(table, target.main), link_seconds(table, target.near)
         )
         link = grouped_sums(job, np.where(streams, 0.0, seconds.min(axis=1)), jobs)
         stream = grouped_sums(job, np.where(streams, seconds.min(axis=1), 0.0), jobs)

@@ -121,8 +121,9 @@ class JointProblem:
         self.target = target
         self.goal = goal
         self.energy = energy
-        self.memories = _memories(target)
-        self.capacity = self.memories[1].capacity
+        # Of a machine without a fast memory, one that holds nothing stands for it.
+        self.memories = (target.main, replace(target.near, capacity=target.room))
+        self.capacity = target.room
         every = np.ones((len(target.memories), len(table.operand_job)), dtype=np.bool_)
         # Raises `PlanError` where times are too long to be counted.
         job_times(table, target, every)
@@ -353,11 +354,6 @@ class JointProblem:
             tuple(dict.fromkeys((*there, *(users[stay - 1] if again else ())))),
             tuple(users[stay]),
         )
-
-
-def _memories(target: Target) -> tuple[Memory, Memory]:
-    """The main memory, and the fast one: of a machine without, one that holds nothing."""
-    return target.main, target.fast or replace(target.main, capacity=0)
 
 
 def _native_problem(
