@@ -177,7 +177,8 @@ class JointProblem {
         options.core_wait_ratio = number(chosen, "core_wait_ratio");
         options.energy_weight = number(chosen, "energy_weight", kMost);
         options.fetch_lead = number(chosen, "fetch_lead");
-        if (nb::bool_(chosen.attr("core_prices")))
+        const nb::object prices = chosen.attr("core_prices");
+        if (nb::len(prices) > 0)
             options.core_prices = numbers(chosen, "core_prices", work_.cores, kMost, kLeast);
         options.streamed_tensors =
             nb::cast<std::vector<std::int64_t>>(chosen.attr("streamed_tensors"));

@@ -13,8 +13,10 @@ constexpr double kMargin = 1e-6; // share by which a run may seem to end later t
 constexpr double kPicoseconds = 1e12;
 constexpr std::int64_t kFetch = -1; // the task that is no piece
 
+// Of what takes longer than a minute, as much: no such network is planned, and sums stay in range.
 std::int64_t whole(double seconds) {
-    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(seconds * kPicoseconds)));
+    return static_cast<std::int64_t>(
+        std::ceil(std::clamp(seconds, 1 / kPicoseconds, 60.0) * kPicoseconds));
 }
 
 } // namespace
@@ -81,7 +83,7 @@ Outcome PieceSimulator::run(std::span<const std::int64_t> option, double limit) 
     bool late = false;
     const auto start = [&] {
         const double least = static_cast<double>(engine.now()) + std::max(rest_, to_fetch_);
-        late = least > limit * (1.0 + kMargin);
+        late = least / kPicoseconds > limit * (1.0 + kMargin);
         if (late) return engine.stop();
         fetch_next(engine);
         dispatch(engine);
@@ -95,7 +97,7 @@ Outcome PieceSimulator::run(std::span<const std::int64_t> option, double limit) 
         finish(static_cast<std::size_t>(run.task));
     };
     engine.run(start, [] { return kNever; }, pass, end);
-    const double ended = static_cast<double>(engine.now());
+    const double ended = static_cast<double>(engine.now()) / kPicoseconds;
     return {late ? std::numeric_limits<double>::infinity() : ended, work};
 }
 

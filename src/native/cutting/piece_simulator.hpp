@@ -15,7 +15,8 @@
 namespace loadmaster::cutting {
 
 struct Outcome {
-    double end, work; // picoseconds until all pieces have ended, and those that cores spend on them
+    double end;  // seconds until all pieces have ended
+    double work; // picoseconds that cores spend on them
 
     bool operator<(const Outcome &other) const {
         return end != other.end ? end < other.end : work < other.work;
