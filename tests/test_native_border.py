@@ -117,13 +117,13 @@ def test_an_objective_of_energy_needs_energies():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"filled_fraction": (1.0, 1.1)}, "fractions"),
-        ({"prefetch_fraction": -0.1}, "fractions"),
-        ({"retained_fraction": float("nan")}, "fractions"),
+        ({"filled_fraction": (1.0, 1.1)}, "filled_fraction"),
+        ({"prefetch_fraction": -0.1}, "prefetch_fraction"),
+        ({"retained_fraction": float("nan")}, "retained_fraction"),
         ({"release_delay_positions": -1}, "release_delay_positions"),
         ({"streamed_share": -0.1}, "streamed_share"),
         ({"streamed_share": float("nan")}, "streamed_share"),
-        ({"fast_link_price": -1.0}, "fast_link_price"),
+        ({"link_prices": (1.0, -1.0)}, "link_prices"),
         ({"link_load_limit": 0.0}, "link_load_limit"),
         ({"core_wait_ratio": float("nan")}, "core_wait_ratio"),
         ({"energy_weight": float("inf")}, "energy_weight"),

@@ -714,29 +714,6 @@ class BandProblem:
 
 # Joint planning.
 
-class JointOptions:
-    """What an evaluation of the joint planner is free in: as
-    `loadmaster.planning.joint.problem.JointOptions`."""
-
-    def __init__(
-        self,
-        *,
-        filled_fraction: tuple[float, ...],
-        retained_fraction: float,
-        prefetch_fraction: float,
-        release_delay_positions: int,
-        streamed_share: float,
-        fast_link_price: float,
-        occupancy_exponent: float,
-        link_load_limit: float,
-        core_wait_ratio: float,
-        energy_weight: float,
-        fetch_lead: float,
-        urgent_networks_first: bool,
-        core_prices: tuple[float, ...],
-        streamed_tensors: tuple[int, ...],
-    ) -> None: ...
-
 class JointProblem:
     """A workload on a machine for the joint planner, checked once; its arrays must not change
     afterwards.
@@ -777,17 +754,16 @@ class JointProblem:
     def after_sources(self, keys: Floats) -> Floats:
         """Keys of jobs raised to those of the jobs that each depends on, all of which come before
         it."""
-    def evaluate(self, order: Ints, options: JointOptions) -> JointEvaluation:
+    def evaluate(self, order: Ints, options: object) -> JointEvaluation:
         """Choose what stays in the fast memory along an order of all jobs, and run it."""
 
 class JointEvaluation:
-    """Picoseconds until all ends (-1: never), seconds of the main link, the core of every job,
-    start and end of every task (jobs, then copies), the stays that are fetched or copied to main
-    memory (``outward``), in order (``copies``), the tensor of every stay, and the stay that serves
-    every operand row (-1: main memory)."""
+    """Picoseconds until all ends (-1: never), the core of every job, start and end of every task
+    (jobs, then copies), the stays that are fetched or copied to main memory (``outward``), in order
+    (``copies``), the tensor of every stay, the stay that serves every operand row (-1: main
+    memory), and whether every tensor that jobs write comes to be in main memory."""
 
     makespan: int
-    main_seconds: float
     core: Indices
     start: Ints
     end: Ints
@@ -795,3 +771,4 @@ class JointEvaluation:
     outward: Flags
     stay_tensor: Ints
     row_stay: Ints
+    in_main: Flags

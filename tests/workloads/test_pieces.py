@@ -13,7 +13,7 @@ from tests.support.random_networks import (
 
 import loadmaster as lm
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import WHOLE, divisible, needed_boxes
+from loadmaster.workloads.lowering.grid import WHOLE, divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, Pieces
 
@@ -28,12 +28,12 @@ def test_plans_of_random_graphs_in_random_pieces_hold(seed):
     """What the verifiers work out by themselves, from the windows and from the model, agrees with
     what pieces read."""
     build = random_network(200 + seed, (*LAYERS, resized))
-    single, _, forms = parts_of(graph := build.graph())
+    _, _, forms = parts_of(graph := build.graph())
     cuts = Cuts([WHOLE if form is None else grid_of(form, build.generator) for form in forms])
     for form, grid in zip(forms, cuts.cuts, strict=True):
-        for storage in form.uses if form else ():
-            several = needed_boxes(form, single, storage, np.array(grid.boxes, dtype=np.int64))
-            assert np.array(form.needed(single, storage, grid.boxes)).tolist() == several.tolist()
+        for uses in form.uses.values() if form else ():
+            several = uses.needed_boxes(np.array(grid.boxes, dtype=np.int64))
+            assert np.array(uses.needed(grid.boxes)).tolist() == several.tolist()
     workload = lower([graph], npu(), cuts=[cuts])
     assert any(job.ranges for job in workload.jobs)
     assert sum(job.macs for job in workload.jobs) >= graph.macs

@@ -258,8 +258,7 @@ def _needs(
     activation, output, sizes = _facts(tensors)
     # An output's write goes to main memory: it is among the fixed traffic and not free to choose.
     accesses = activation[t] & ~(write & output[t])
-    room = target.fast.capacity if target.fast else 0
-    free = accesses & ((sizes <= room) | (not target.main.in_place))[t]
+    free = accesses & ((sizes <= target.room) | (not target.main.in_place))[t]
     compulsory = _compulsory_inbound(jobs, tensors, table, target.main.in_place)
     share = free.astype(np.float64)
     if target.main.in_place:
@@ -280,26 +279,25 @@ def _needs(
 
 def _moving_time(table: JobTable, target: Target) -> Floats:
     """Seconds that every job needs at least, on every core, to move its operands, each of which is
-    in one memory or the other.
+    in one of the memories.
 
-    O(operands x 2^operands of a job), and where they are many as if they could be cut between the
-    memories.
+    O(operands x memories^operands of a job), and where they are many as if they could be cut
+    between the memories.
     """
     least = np.zeros_like(table.compute)
     np.add.at(least, table.operand_job, table.moved.astype(np.float64))
     least /= sum(max(memory.read_bandwidth, memory.write_bandwidth) for memory in target.memories)
-    if target.fast is None:
-        return least
     first = np.searchsorted(table.operand_job, np.arange(len(least) + 1))
     # Seconds of an operand in each memory: shape (memories, operands, cores).
-    seconds = np.stack([link_seconds(table, memory) for memory in (target.main, target.fast)])
+    seconds = np.stack([link_seconds(table, memory) for memory in target.memories])
+    memories = range(len(seconds))
     for count in range(1, _MOST_ENUMERATED + 1):
         jobs = np.flatnonzero(np.diff(first) == count)
         rows = first[jobs][:, None] + np.arange(count)
         best = np.full((len(jobs), least.shape[1]), np.inf)
-        for where in itertools.product((True, False), repeat=count):
-            times = [seconds[m][rows][:, np.array(where) == (m == 0)].sum(axis=1) for m in (0, 1)]
-            best = np.minimum(best, np.maximum(*times))
+        for where in itertools.product(memories, repeat=count):
+            times = [seconds[m][rows][:, np.array(where) == m].sum(axis=1) for m in memories]
+            best = np.minimum(best, np.maximum.reduce(times))
         least[jobs] = np.maximum(least[jobs], best)
     return least
 
@@ -312,8 +310,7 @@ def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target)
     leave enough room for the others cross the main link. Accesses differ from job to job, so that
     all of them count. Those of :class:`Needs` that are fixed or forced are not among them.
     """
-    fast = target.fast
-    if fast is None or not target.main.in_place:
+    if not target.room or not target.main.in_place:
         return 0, 0
     costs: dict[int, dict[int, tuple[int, float, int]]] = {}
     least = table.moved.min(axis=1).tolist()
@@ -327,7 +324,7 @@ def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target)
         tensor = tensors[t]
         if (
             tensor.kind != "activation"
-            or tensor.bytes > fast.capacity
+            or tensor.bytes > target.room
             or (write and tensor.is_output)
         ):
             continue
@@ -336,7 +333,7 @@ def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target)
         costs[job][t] = (size, before + seconds, bytes_before + moved)
     time = size_moved = 0
     for own in costs.values():
-        excess = sum(size for size, _, _ in own.values()) - fast.capacity
+        excess = sum(size for size, _, _ in own.values()) - target.room
         if excess > 0:
             time += int(
                 _fine(
@@ -584,8 +581,7 @@ def energy_bound(
     one. ``in_parts`` says that jobs may be cut, and tensors with them: each part may be streamed or
     copied by itself, however large the whole is.
     """
-    fast = target.fast
-    room = 0 if fast is None else fast.capacity
+    room = target.room
     size = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
     given = np.array([tensor.producer < 0 for tensor in tensors], dtype=np.bool_)
     output = np.array([tensor.is_output for tensor in tensors], dtype=np.bool_)

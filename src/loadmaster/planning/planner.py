@@ -322,9 +322,9 @@ def _require_smaller(smaller: Target, target: Target) -> None:
 def _streaming_notes(workload: Workload, target: Target) -> Iterator[str]:
     """Name the jobs that no fast memory of this size can serve, and those that were cut so that it
     can."""
-    if target.fast is None:
+    if not target.room:
         return
-    fast = target.fast
+    fast = target.near
     tiles = sum(job.tile == 0 and job.tiles > 1 and not job.ranges for job in workload.jobs)
     if tiles:
         yield (

@@ -148,7 +148,8 @@ class WorkloadPlanner:
     def quick_score(self) -> Score:
         """An estimate of the score of :meth:`best`: few orders, and no addresses."""
         require_room(self.workload, self.target)
-        begun, samples = self._separate(), self.effort.evaluations // 8
+        begun = self._separate()
+        samples = self.effort.evaluations_of(len(self.workload.jobs)) // 8
         search = self._search(begun.run.start, samples, no_progress)
         return min(begun.final_score, search.run(samples).evaluation.final_score)
 
@@ -269,7 +270,7 @@ class WorkloadPlanner:
         """
         schedule, placement, timeline = self._joint_problem().decisions(found)
         tensors, jobs = self.workload.tensors, len(self.workload.jobs)
-        if self.target.fast is None:
+        if len(self.target.memories) == 1:
             return Draft(schedule, placement, timeline, None, found.final_score), True
         worth = worth_of_stays(
             [r for r in placement.residences if r.memory == 1], tensors, self.table, schedule

@@ -205,6 +205,16 @@ class Target:
         """The memory that operands are fetched into, if there is one."""
         return self.memories[1] if len(self.memories) > 1 else None
 
+    @property
+    def near(self) -> Memory:
+        """The memory nearest to the cores: the main one where there is no other."""
+        return self.memories[-1]
+
+    @property
+    def room(self) -> int:
+        """Bytes that operands may be fetched into."""
+        return self.fast.capacity if self.fast else 0
+
     def with_memory(self, number: int, **changes: Any) -> Target:
         """The machine with fields of one memory changed."""
         memories = list(self.memories)

@@ -127,7 +127,7 @@ def operand_boxes(windows: Sequence[Window], boxes: Ints, shape: Sequence[int]) 
 
 def volumes(boxes: Ints) -> Ints:
     """Elements in each of many boxes, shape (boxes, dimensions, 2)."""
-    return np.asarray(np.diff(boxes, axis=2).prod(axis=(1, 2)), dtype=np.int64)
+    return np.asarray((boxes[..., 1] - boxes[..., 0]).prod(axis=1), dtype=np.int64)
 
 
 def hulls(one: Ints, other: Ints) -> Ints:

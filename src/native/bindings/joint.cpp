@@ -1,9 +1,12 @@
 // Python binding of the joint planner's evaluation.
 #include "bindings/task_graph.hpp"
 #include "joint/joint.hpp"
+#include "joint/times.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <string>
 
 #include <nanobind/stl/vector.h>
 
@@ -19,6 +22,7 @@ using Floats = Array<double, 1>;
 using Table = Array<double, 2>;
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void require_index(
     std::span<const std::int64_t> values, std::int64_t low, std::size_t limit, const char *what) {
@@ -26,51 +30,35 @@ void require_index(
         require(value >= low && value < static_cast<std::int64_t>(limit), what);
 }
 
-// What an evaluation is free in, with shares in place of bytes and positions.
-struct JointOptions {
-    std::vector<double> filled_fraction; // of every memory
-    double retained_fraction, prefetch_fraction;
-    std::int64_t release_delay_positions;
-    double streamed_share;
-    double fast_link_price, occupancy_exponent, link_load_limit, core_wait_ratio, energy_weight,
-        fetch_lead;
-    bool urgent_networks_first;
-    std::vector<double> core_prices;
-    std::vector<std::int64_t> streamed_tensors;
+constexpr double kMost = std::numeric_limits<double>::max(),
+                 kLeast = std::numeric_limits<double>::min();
 
-    JointOptions(std::vector<double> filled, double retained, double prefetch, std::int64_t delay,
-        double streamed, double price, double occupancy, double load, double wait, double energy,
-        double lead, bool urgent, std::vector<double> prices, std::vector<std::int64_t> tensors)
-        : filled_fraction(std::move(filled)), retained_fraction(retained),
-          prefetch_fraction(prefetch), release_delay_positions(delay), streamed_share(streamed),
-          fast_link_price(price), occupancy_exponent(occupancy), link_load_limit(load),
-          core_wait_ratio(wait), energy_weight(energy), fetch_lead(lead),
-          urgent_networks_first(urgent), core_prices(std::move(prices)),
-          streamed_tensors(std::move(tensors)) {
-        const auto is_fraction = [](double value) { return value <= 1.0 && value >= 0.0; };
-        require(is_fraction(retained) && is_fraction(prefetch) &&
-                filled_fraction.size() == kLinks &&
-                std::all_of(filled_fraction.begin(), filled_fraction.end(), is_fraction),
-            "options: fractions lie between 0 and 1, and filled_fraction has one for each memory");
-        require(delay >= 0, "release_delay_positions: must not be negative");
-        require(streamed >= 0.0, "streamed_share: must not be negative");
-        require(price >= 0.0, "fast_link_price: must not be negative");
-        require(occupancy >= 0.0 && occupancy <= 1.0, "occupancy_exponent: lies between 0 and 1");
-        require(load > 0.0, "link_load_limit: must be above 0");
-        require(wait >= 0.0, "core_wait_ratio: must not be negative");
-        for (double each : core_prices)
-            require(std::isfinite(each) && each > 0.0, "core_prices: must be finite and above 0");
-        require(lead >= 0.0, "fetch_lead: must not be negative");
-        require(std::isfinite(energy) && energy >= 0.0,
-            "energy_weight: must be finite and not negative");
-    }
-};
+// A number of `loadmaster.planning.joint.problem.JointOptions`, within limits.
+double checked(const char *name, double value, double high, double low = 0.0) {
+    if (!(value >= low && value <= high))
+        throw std::invalid_argument(std::string(name) + ": must lie between " +
+            std::to_string(low) + " and " + std::to_string(high));
+    return value;
+}
+
+double number(nb::handle options, const char *name, double high = kInfinity, double low = 0.0) {
+    return checked(name, nb::cast<double>(options.attr(name)), high, low);
+}
+
+// One for each of so many things.
+std::vector<double> numbers(
+    nb::handle options, const char *name, std::size_t count, double high, double low = 0.0) {
+    auto values = nb::cast<std::vector<double>>(options.attr(name));
+    if (values.size() != count)
+        throw std::invalid_argument(std::string(name) + ": needs one for each");
+    for (double each : values) checked(name, each, high, low);
+    return values;
+}
 
 // What comes of an order, as Python sees it.
 struct JointEvaluation {
     std::int64_t makespan;
-    double main_seconds;
-    nb::object core, start, end, copies, outward, stay_tensor, row_stay;
+    nb::object core, start, end, copies, outward, stay_tensor, row_stay, in_main;
 };
 
 // A workload on a machine, checked once, to be evaluated many times. It keeps the arrays that it
@@ -128,31 +116,29 @@ class JointProblem {
             capacity, in_place};
     }
 
-    JointEvaluation evaluate(const Ints &order, const JointOptions &chosen) const {
+    JointEvaluation evaluate(const Ints &order, nb::handle chosen) const {
         require_permutation(view(order), work_.jobs);
-        require_index(
-            chosen.streamed_tensors, 0, work_.tensors, "streamed_tensors: names no tensor");
-        require(chosen.core_prices.empty() || chosen.core_prices.size() == work_.cores,
-            "core_prices: needs one for every core");
         const Options options = options_of(view(order), chosen);
         Stays stays;
         Admission admission;
+        std::vector<std::uint8_t> in_main;
         {
             nb::gil_scoped_release release;
             stays = choose_stays(work_, machine_, view(order), view(width_), options);
             admission = admit(work_, machine_, view(order), stays, options);
+            in_main = written_to_main(work_, machine_, stays);
         }
         std::vector<std::int64_t> tensor;
         for (const Stay &stay : stays.stays) tensor.push_back(stay.tensor);
         const std::size_t count = tensor.size(), tasks = admission.start.size(),
                           copies = admission.copies.size();
-        return {admission.makespan, stays.main_seconds,
-            to_numpy(std::move(admission.core), {work_.jobs}),
+        return {admission.makespan, to_numpy(std::move(admission.core), {work_.jobs}),
             to_numpy(std::move(admission.start), {tasks}),
             to_numpy(std::move(admission.end), {tasks}),
             to_numpy(std::move(admission.copies), {copies}),
             to_numpy(std::move(admission.outward), {copies}), to_numpy(std::move(tensor), {count}),
-            to_numpy(std::move(stays.row_stay), {work_.row_job.size()})};
+            to_numpy(std::move(stays.row_stay), {work_.row_job.size()}),
+            to_numpy(std::move(in_main), {work_.tensors})};
     }
 
     // Keys raised to those of the jobs that each depends on, which all come before it.
@@ -169,21 +155,41 @@ class JointProblem {
     }
 
   private:
-    Options options_of(std::span<const std::int64_t> order, const JointOptions &chosen) const {
+    // Shares in bytes and positions.
+    Options options_of(std::span<const std::int64_t> order, nb::handle chosen) const {
         const auto share = [](std::int64_t bytes, double fraction) {
-            return static_cast<std::int64_t>(static_cast<double>(bytes) * fraction);
+            return std::min(
+                bytes, static_cast<std::int64_t>(static_cast<double>(bytes) * fraction));
         };
-        const std::int64_t filled =
-            std::min(machine_.capacity, share(machine_.capacity, chosen.filled_fraction[kFast]));
-        std::int64_t urgent =
-            chosen.urgent_networks_first ? static_cast<std::int64_t>(order.size()) : 0;
-        while (urgent > 0 && !urgent_.data()[order[urgent - 1]]) --urgent;
-        return {filled, std::min(filled, share(filled, chosen.retained_fraction)),
-            std::min(filled, share(filled, chosen.prefetch_fraction)),
-            chosen.release_delay_positions, chosen.streamed_share, chosen.fast_link_price,
-            chosen.occupancy_exponent, chosen.link_load_limit, chosen.core_wait_ratio,
-            chosen.energy_weight, urgent, chosen.fetch_lead, chosen.core_prices,
-            chosen.streamed_tensors};
+        Options options;
+        options.filled_bytes =
+            share(machine_.capacity, numbers(chosen, "filled_fraction", kLinks, 1.0)[kFast]);
+        options.retained_bytes =
+            share(options.filled_bytes, number(chosen, "retained_fraction", 1.0));
+        options.prefetched_bytes =
+            share(options.filled_bytes, number(chosen, "prefetch_fraction", 1.0));
+        options.release_delay_positions =
+            static_cast<std::int64_t>(number(chosen, "release_delay_positions", 1e9));
+        options.streamed_share = number(chosen, "streamed_share");
+        options.link_prices = numbers(chosen, "link_prices", kLinks, kMost);
+        options.occupancy_exponent = number(chosen, "occupancy_exponent", 1.0);
+        options.link_load_limit = number(chosen, "link_load_limit", kInfinity, kLeast);
+        options.core_wait_ratio = number(chosen, "core_wait_ratio");
+        options.energy_weight = number(chosen, "energy_weight", kMost);
+        options.fetch_lead = number(chosen, "fetch_lead");
+        const nb::object prices = chosen.attr("core_prices");
+        if (nb::len(prices) > 0)
+            options.core_prices = numbers(chosen, "core_prices", work_.cores, kMost, kLeast);
+        options.streamed_tensors =
+            nb::cast<std::vector<std::int64_t>>(chosen.attr("streamed_tensors"));
+        require_index(
+            options.streamed_tensors, 0, work_.tensors, "streamed_tensors: names no tensor");
+        options.urgent_positions = nb::cast<bool>(chosen.attr("urgent_networks_first"))
+            ? static_cast<std::int64_t>(order.size())
+            : 0;
+        while (options.urgent_positions > 0 && !urgent_.data()[order[options.urgent_positions - 1]])
+            --options.urgent_positions;
+        return options;
     }
 
     Table compute_;
@@ -204,26 +210,16 @@ class JointProblem {
 } // namespace
 
 void bind_joint(nb::module_ &module) {
-    nb::class_<JointOptions>(module, "JointOptions")
-        .def(nb::init<std::vector<double>, double, double, std::int64_t, double, double, double,
-                 double, double, double, double, bool, std::vector<double>,
-                 std::vector<std::int64_t>>(),
-            nb::kw_only(), nb::arg("filled_fraction"), nb::arg("retained_fraction"),
-            nb::arg("prefetch_fraction"), nb::arg("release_delay_positions"),
-            nb::arg("streamed_share"), nb::arg("fast_link_price"), nb::arg("occupancy_exponent"),
-            nb::arg("link_load_limit"), nb::arg("core_wait_ratio"), nb::arg("energy_weight"),
-            nb::arg("fetch_lead"), nb::arg("urgent_networks_first"), nb::arg("core_prices"),
-            nb::arg("streamed_tensors"));
     nb::class_<JointEvaluation>(module, "JointEvaluation")
         .def_ro("makespan", &JointEvaluation::makespan)
-        .def_ro("main_seconds", &JointEvaluation::main_seconds)
         .def_ro("core", &JointEvaluation::core)
         .def_ro("start", &JointEvaluation::start)
         .def_ro("end", &JointEvaluation::end)
         .def_ro("copies", &JointEvaluation::copies)
         .def_ro("outward", &JointEvaluation::outward)
         .def_ro("stay_tensor", &JointEvaluation::stay_tensor)
-        .def_ro("row_stay", &JointEvaluation::row_stay);
+        .def_ro("row_stay", &JointEvaluation::row_stay)
+        .def_ro("in_main", &JointEvaluation::in_main);
     nb::class_<JointProblem>(module, "JointProblem")
         .def(nb::init<Table, Ints, Ints, Flags, Array<std::int64_t, 2>, Ints, Ints, Ints, Flags,
                  const TaskGraph &, Ints, Ints, Table, Floats, Flags, Floats, Floats, Floats,

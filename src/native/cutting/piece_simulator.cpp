@@ -9,15 +9,23 @@ namespace loadmaster::cutting {
 
 namespace {
 
-constexpr double margin = 1e-6; // share by which a run may seem to end later than it does
-constexpr double rounding =
-    1e-9; // share of a step by which what ends at once may seem to end later
+constexpr double kMargin = 1e-6; // share by which a run may seem to end later than it does
+constexpr double kPicoseconds = 1e12;
+constexpr std::int64_t kFetch = -1; // the task that is no piece
+
+// Of what takes longer than a minute, as much: no such network is planned, and sums stay in range.
+std::int64_t whole(double seconds) {
+    return static_cast<std::int64_t>(
+        std::ceil(std::clamp(seconds, 1 / kPicoseconds, 60.0) * kPicoseconds));
+}
 
 } // namespace
 
 PieceSimulator::PieceSimulator(const Network &network)
     : network_(network), uses_(network.operators), reader_(network.source.size()),
-      option_(network.operators), edge_(network.source.size()), left_(network.operators) {
+      option_(network.operators), edge_(network.source.size()), left_(network.operators),
+      demand_(network.cores + 1, Demand{network.copied, 1.0}) {
+    for (const double seconds : network.alone) duration_.push_back(whole(seconds));
     find_gates();
     find_shares();
     find_places();
@@ -44,13 +52,14 @@ void PieceSimulator::find_gates() {
 void PieceSimulator::find_shares() {
     const std::size_t cores = network_.cores;
     std::vector<double> price(cores, 0.0);
-    for (std::size_t i = 0; i < network_.alone.size(); ++i) price[i % cores] += network_.alone[i];
+    for (std::size_t i = 0; i < duration_.size(); ++i)
+        price[i % cores] += static_cast<double>(duration_[i]);
     double sum = 0.0;
-    for (double &own : price)
-        own = 1.0 / std::max(own, std::numeric_limits<double>::min()), sum += own;
+    for (double &own : price) own = 1.0 / own, sum += own;
     share_.assign(network_.link.size(), std::numeric_limits<double>::infinity());
-    for (std::size_t i = 0; i < network_.alone.size(); ++i)
-        share_[i / cores] = std::min(share_[i / cores], network_.alone[i] * price[i % cores] / sum);
+    for (std::size_t i = 0; i < duration_.size(); ++i)
+        share_[i / cores] =
+            std::min(share_[i / cores], static_cast<double>(duration_[i]) * price[i % cores] / sum);
 }
 
 void PieceSimulator::find_places() {
@@ -69,33 +78,37 @@ void PieceSimulator::find_places() {
 
 Outcome PieceSimulator::run(std::span<const std::int64_t> option, double limit) {
     begin(option);
-    while (true) {
-        if (now_ + std::max(rest_, to_fetch_) > limit * (1.0 + margin))
-            return {std::numeric_limits<double>::infinity(), work_};
-        fetch_next();
-        dispatch();
-        if (running_.empty()) return {now_, work_};
-        advance();
-        for (const Running &run : ended_) {
-            if (run.piece < 0) {
-                fetched();
-            } else {
-                busy_[run.core] = 0, ++idle_;
-                finish(static_cast<std::size_t>(run.piece));
-            }
-        }
-    }
+    EventEngine engine(2, 2);
+    double work = 0.0;
+    bool late = false;
+    const auto start = [&] {
+        const double least = static_cast<double>(engine.now()) + std::max(rest_, to_fetch_);
+        late = least / kPicoseconds > limit * (1.0 + kMargin);
+        if (late) return engine.stop();
+        fetch_next(engine);
+        dispatch(engine);
+    };
+    const auto pass = [&](std::int64_t step) {
+        work += static_cast<double>(step) * static_cast<double>(network_.cores - idle_);
+    };
+    const auto end = [&](const Running &run) {
+        if (run.task == kFetch) return fetched();
+        busy_[run.resource] = 0, ++idle_;
+        finish(static_cast<std::size_t>(run.task));
+    };
+    engine.run(start, [] { return kNever; }, pass, end);
+    const double ended = static_cast<double>(engine.now()) / kPicoseconds;
+    return {late ? std::numeric_limits<double>::infinity() : ended, work};
 }
 
 void PieceSimulator::begin(std::span<const std::int64_t> option) {
     ready_.clear(place_.size());
     busy_.assign(network_.cores, 0);
-    running_.clear();
     fetch_op_ = fetch_tile_ = 0;
     idle_ = network_.cores;
     pieces_ = 0;
     fetching_ = false;
-    now_ = work_ = rest_ = to_fetch_ = 0.0;
+    rest_ = to_fetch_ = 0.0;
     for (std::size_t op = 0; op < network_.operators; ++op) {
         option_[op] = network_.option_first[op] + option[op];
         set_up(op);
@@ -111,7 +124,7 @@ void PieceSimulator::set_up(std::size_t op) {
     std::int32_t *waiting = &waiting_[first_[op]], waits = 0;
     for (std::size_t tile = 0; tile < count; ++tile) {
         rest_ += share_[number + tile] * static_cast<double>(batches);
-        to_fetch_ += network_.fetch[number + tile];
+        to_fetch_ += network_.fetch[number + tile] * kPicoseconds;
         if (network_.fetch[number + tile] > 0.0) waits = 1;
         waiting[tile] = waits;
     }
@@ -159,32 +172,6 @@ PieceSimulator::Edge PieceSimulator::made_edge(
     return edge;
 }
 
-// Lets time pass until something ends. As in simulation/event_engine.hpp, what uses a link of which
-// more is demanded than it has goes so much slower.
-void PieceSimulator::advance() {
-    double near = 0.0, main = 0.0, step = std::numeric_limits<double>::infinity();
-    for (const Running &run : running_) near += run.near, main += run.main;
-    near = std::max(1.0, near), main = std::max(1.0, main);
-    for (Running &run : running_) {
-        run.slowness = std::max(run.near > 0.0 ? near : 1.0, run.main > 0.0 ? main : 1.0);
-        step = std::min(step, run.left * run.slowness);
-    }
-    now_ += step;
-    ended_.clear();
-    std::size_t kept = 0;
-    for (const Running &run : running_) {
-        if (run.piece >= 0) work_ += step;
-        const double left = run.left - step / run.slowness;
-        if (left <= rounding * step) {
-            ended_.push_back(run);
-        } else {
-            running_[kept] = run;
-            running_[kept++].left = left;
-        }
-    }
-    running_.resize(kept);
-}
-
 bool PieceSimulator::overlap(std::size_t need, std::size_t made) const {
     const std::int64_t *one = &network_.needed[need * 2 * network_.rank],
                        *other = &network_.made[made * 2 * network_.rank];
@@ -201,15 +188,15 @@ std::size_t PieceSimulator::next_fetch(std::size_t op, std::size_t tile) const {
     return tile < tiles(option) ? tile : IndexSet::none;
 }
 
-void PieceSimulator::fetch_next() {
+void PieceSimulator::fetch_next(EventEngine &engine) {
     for (; !fetching_ && fetch_op_ < network_.operators; ++fetch_op_, fetch_tile_ = 0) {
         const std::size_t op = fetch_op_, tile = next_fetch(op, fetch_tile_);
         if (tile == IndexSet::none) continue;
         if (gate_[op] != op && left_[gate_[op]] > 0) return;
         const double seconds = network_.fetch[network_.piece_first[option_[op]] + tile];
         fetch_tile_ = tile, fetching_ = true;
-        to_fetch_ -= seconds;
-        running_.push_back({-1, 0, seconds, network_.copied, 1.0, 1.0});
+        to_fetch_ -= seconds * kPicoseconds;
+        engine.add(kFetch, 0, whole(seconds), demand_.back().data());
         return;
     }
 }
@@ -226,38 +213,39 @@ void PieceSimulator::fetched() {
     ++fetch_tile_;
 }
 
-void PieceSimulator::dispatch() {
+void PieceSimulator::dispatch(EventEngine &engine) {
     std::size_t piece = ready_.from(0);
     if (idle_ == 0 || piece == IndexSet::none) return;
-    expected_.assign(network_.cores, now_);
-    for (const Running &run : running_)
-        if (run.piece >= 0) expected_[run.core] += run.left * run.slowness;
+    expected_.assign(network_.cores, 0.0);
+    for (const Running &run : engine.running())
+        if (run.task != kFetch) expected_[run.resource] += run.remaining / run.speed;
     // As in simulation/dispatch.cpp: looking at a few pieces a core bounds the work of an event.
     for (std::size_t looks = 4 * network_.cores; looks > 0 && idle_ > 0 && piece != IndexSet::none;
         --looks, piece = ready_.from(piece + 1)) {
-        const double *alone = &network_.alone[number_of(place_[piece]) * network_.cores];
+        const std::int64_t *duration = &duration_[number_of(place_[piece]) * network_.cores];
         std::size_t core = 0;
-        double end = expected_[0] + alone[0];
+        double end = expected_[0] + static_cast<double>(duration[0]);
         for (std::size_t c = 1; c < network_.cores; ++c) {
-            const double other = expected_[c] + alone[c];
+            const double other = expected_[c] + static_cast<double>(duration[c]);
             core = other < end ? c : core;
             end = std::min(end, other);
         }
         expected_[core] = end;
         if (busy_[core]) continue;
         ready_.erase(piece);
-        start(piece, core);
+        start(engine, piece, core);
     }
 }
 
-void PieceSimulator::start(std::size_t piece, std::size_t core) {
+void PieceSimulator::start(EventEngine &engine, std::size_t piece, std::size_t core) {
     const std::size_t number = number_of(place_[piece]);
-    const double alone = network_.alone[number * network_.cores + core];
-    const double per_second = alone > 0.0 ? 1.0 / alone : 0.0;
+    const std::int64_t duration = duration_[number * network_.cores + core];
+    const double per_second = kPicoseconds / static_cast<double>(duration);
     busy_[core] = 1, --idle_;
     rest_ -= share_[number];
-    running_.push_back({static_cast<std::int64_t>(piece), core, alone,
-        network_.link[number] * per_second, network_.stream[number] * per_second, 1.0});
+    demand_[core] = {network_.link[number] * per_second, network_.stream[number] * per_second};
+    engine.add(static_cast<std::int64_t>(piece), static_cast<std::int32_t>(core), duration,
+        demand_[core].data());
 }
 
 void PieceSimulator::finish(std::size_t piece) {

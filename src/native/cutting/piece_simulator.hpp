@@ -3,7 +3,9 @@
 
 #include "common/index_set.hpp"
 #include "cutting/network.hpp"
+#include "simulation/event_engine.hpp"
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -13,7 +15,8 @@
 namespace loadmaster::cutting {
 
 struct Outcome {
-    double end, work; // seconds until all pieces have ended, and those that cores spend on them
+    double end;  // seconds until all pieces have ended
+    double work; // picoseconds that cores spend on them
 
     bool operator<(const Outcome &other) const {
         return end != other.end ? end < other.end : work < other.work;
@@ -22,9 +25,8 @@ struct Outcome {
 
 // Runs a network for one choice of options after another. Of the pieces that could start, those of
 // earlier operators go first, each to the core where it ends first; a piece that would rather wait
-// for a busy core does. What runs at once shares the links as in a plan
-// (simulation/event_engine.hpp), and what operators are given is fetched in their order, once for
-// all mini-batches, as early as there is room for it.
+// for a busy core does. What operators are given is fetched in their order, once for all
+// mini-batches, as early as there is room for it.
 class PieceSimulator {
   public:
     explicit PieceSimulator(const Network &network);
@@ -47,13 +49,7 @@ class PieceSimulator {
     struct Place {
         std::size_t op, mini_batch, tile;
     };
-    // A piece, or -1 for what is fetched, on a core: seconds that it still takes alone, the share
-    // of each link that it demands, and how many times slower it is now.
-    struct Running {
-        std::int64_t piece;
-        std::size_t core;
-        double left, near, main, slowness;
-    };
+    using Demand = std::array<double, 2>; // of the near link's time, and of the main one's
 
     void find_gates();
     void find_shares();
@@ -74,11 +70,10 @@ class PieceSimulator {
     std::size_t number_of(const Place &place) const {
         return static_cast<std::size_t>(network_.piece_first[option_[place.op]]) + place.tile;
     }
-    void fetch_next();
+    void fetch_next(EventEngine &engine);
     void fetched();
-    void dispatch();
-    void advance();
-    void start(std::size_t piece, std::size_t core);
+    void dispatch(EventEngine &engine);
+    void start(EventEngine &engine, std::size_t piece, std::size_t core);
     void finish(std::size_t piece);
     void enable(std::size_t piece) {
         if (--waiting_[piece] == 0) ready_.insert(piece);
@@ -88,9 +83,10 @@ class PieceSimulator {
     std::vector<std::size_t> gate_; // the operator that must have ended before there is room for
                                     // what each is given; itself: none
     std::vector<std::vector<std::int64_t>>
-        uses_;                        // of each operator's result: indices into `source`
-    std::vector<std::size_t> reader_; // the operator that each such index belongs to
-    std::vector<double> share_;       // of each piece: seconds that it adds to any run at least
+        uses_;                           // of each operator's result: indices into `source`
+    std::vector<std::size_t> reader_;    // the operator that each such index belongs to
+    std::vector<std::int64_t> duration_; // picoseconds (pieces x cores)
+    std::vector<double> share_; // of each piece: picoseconds that it adds to any run at least
     // Pieces are numbered by operator, mini-batch and tile, with room for the tiles of any option:
     // so they keep their numbers whatever is chosen.
     std::vector<std::size_t> first_, most_tiles_; // of every operator
@@ -104,14 +100,13 @@ class PieceSimulator {
     std::vector<std::size_t> left_;     // of every operator: pieces that still have to run
     IndexSet ready_;
     std::vector<char> busy_;
-    std::vector<Running> running_, ended_;
+    std::vector<Demand> demand_; // of what runs on every core, then of what is fetched
     std::vector<double> expected_;
     std::size_t fetch_op_ = 0, fetch_tile_ = 0; // where to look for the next piece to fetch for
     std::size_t idle_ = 0;
     std::int64_t pieces_ = 0;
     bool fetching_ = false;
-    double now_ = 0.0, work_ = 0.0;
-    // Seconds at least that pieces and fetches which have not begun will take.
+    // Picoseconds at least that pieces and fetches which have not begun will take.
     double rest_ = 0.0, to_fetch_ = 0.0;
 };
 

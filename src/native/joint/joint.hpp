@@ -52,8 +52,8 @@ struct Options {
                                           // last use: so many later jobs may run beside it
     double streamed_share; // of the main link's time while jobs run, in which they may stream what
                            // is used once; the rest is prefetched
-    double
-        fast_link_price; // what a second of the fast link costs, a second of the main link being 1
+    std::vector<double> link_prices; // what a second of the link of every memory counts when stays
+                                     // are chosen
     double occupancy_exponent; // how much bytes and time of occupancy count against what a stay
                                // saves; 1: in proportion
     double link_load_limit;    // demands on a link that may run at once, 1 filling it; a job that
@@ -65,10 +65,10 @@ struct Options {
                                    // admitted; 0 for none
     double fetch_lead; // share of all jobs' time by which a fetch is early at least before it gives
                        // way to jobs on a link that is full; may be infinite
-    std::span<const double>
-        core_prices; // what a second of each core counts when a core is chosen for a job; empty: 1
-    std::span<const std::int64_t>
-        streamed_tensors; // that no stay is chosen for, where jobs may use main memory in place
+    std::vector<double> core_prices; // what a second of each core counts when a core is chosen for
+                                     // a job; empty: 1
+    std::vector<std::int64_t> streamed_tensors; // that no stay is chosen for, where jobs may use
+                                                // main memory in place
 };
 
 // A stay in the fast memory, over positions of the order: admitted at `first`, in use from `begin`
@@ -86,7 +86,6 @@ struct Stays {
     std::vector<std::int64_t>
         row_stay; // of every operand row: the stay that serves it, -1 for main memory
     std::vector<std::int64_t> used; // bytes of the fast memory that they take at every position
-    double main_seconds = 0.0;      // of the main link that all this takes
     bool fit = true; // whether there is room for all operands of every job that has to have them in
                      // the fast memory
 };

@@ -56,7 +56,6 @@ class Chooser {
         const std::vector<std::size_t> order = fetched(result.stays);
         fetch_early(result.stays, order);
         if (std::isfinite(options_.fetch_lead)) find_pressing(result.stays, order);
-        count(result);
         result.used = used_.bytes();
         return result;
     }
@@ -135,12 +134,13 @@ class Chooser {
     double fetch_seconds(std::size_t t) const {
         return static_cast<double>(work_.bytes[t]) / machine_.read[kMain];
     }
-    double fetch_fast(std::size_t t) const {
-        return static_cast<double>(work_.bytes[t]) / machine_.write[kFast];
+    double price(std::size_t memory) const { return options_.link_prices[memory]; }
+    double fetch_cost(std::size_t t) const {
+        const double fill = static_cast<double>(work_.bytes[t]) / machine_.write[kFast];
+        return price(kMain) * fetch_seconds(t) + price(kFast) * fill;
     }
-    double leave_seconds(std::size_t t) const {
-        return static_cast<double>(work_.bytes[t]) / machine_.write[kMain];
-    }
+    // By a use in the fast memory.
+    double saved(const Use &use) const { return price(kMain) * use.main - price(kFast) * use.fast; }
 
     void offer(std::vector<Item> &items, std::size_t t, std::size_t from, std::size_t to,
         double value) const {
@@ -157,12 +157,12 @@ class Chooser {
     void offer_from_producer(std::vector<Item> &items, std::size_t t) const {
         const auto uses = this->uses(t);
         const auto begun = static_cast<std::ptrdiff_t>(items.size());
-        const double price = options_.fast_link_price;
-        double value = -price * write_[t] / machine_.write[kFast];
+        double value = -price(kFast) * write_[t] / machine_.write[kFast];
         for (std::size_t to = 1; to < uses.size(); ++to) {
-            value += uses[to].main - price * uses[to].fast;
+            value += saved(uses[to]);
             const bool all = to + 1 == uses.size() && !work_.output[t];
-            offer(items, t, 0, to, value + (all ? write_[t] / machine_.write[kMain] : 0.0));
+            const double write = price(kMain) * write_[t] / machine_.write[kMain];
+            offer(items, t, 0, to, value + (all ? write : 0.0));
         }
         std::reverse(items.begin() + begun, items.end());
     }
@@ -170,14 +170,11 @@ class Chooser {
     // Fetched for one use, or for two that follow one another.
     void offer_fetched(std::vector<Item> &items, std::size_t t) const {
         const auto uses = this->uses(t);
-        const double price = options_.fast_link_price,
-                     fetch = fetch_seconds(t) + price * fetch_fast(t);
+        const double fetch = fetch_cost(t);
         for (std::size_t i = 0; i < uses.size(); ++i) {
             if (i + 1 < uses.size())
-                offer(items, t, i, i + 1,
-                    uses[i].main + uses[i + 1].main - price * (uses[i].fast + uses[i + 1].fast) -
-                        fetch);
-            offer(items, t, i, i, uses[i].main - price * uses[i].fast - fetch);
+                offer(items, t, i, i + 1, saved(uses[i]) + saved(uses[i + 1]) - fetch);
+            offer(items, t, i, i, saved(uses[i]) - fetch);
         }
     }
 
@@ -185,9 +182,11 @@ class Chooser {
     // covers all uses of a result its way out too.
     void offer_gaps(std::vector<Item> &items, std::size_t t) const {
         const std::size_t last = uses(t).size() - 1;
-        const double fetch = fetch_seconds(t) + options_.fast_link_price * fetch_fast(t);
+        const double fetch = fetch_cost(t);
+        const double leave =
+            price(kMain) * static_cast<double>(work_.bytes[t]) / machine_.write[kMain];
         if (produced(t) && !work_.output[t] && last > 0)
-            offer(items, t, 0, last, static_cast<double>(last) * fetch + leave_seconds(t));
+            offer(items, t, 0, last, static_cast<double>(last) * fetch + leave);
         for (std::size_t i = 0; i < last; ++i) offer(items, t, i, i + 1, fetch);
     }
 
@@ -406,25 +405,6 @@ class Chooser {
             latest = std::min(latest, elapsed_[stay.begin] - lead) - fetch_seconds(stay.tensor);
             stay.urgent_from =
                 std::lower_bound(elapsed_.begin(), elapsed_.end(), latest) - elapsed_.begin();
-        }
-    }
-
-    void count(Stays &result) const {
-        std::vector<char> streams(work_.tensors, 0);
-        for (const Stay &stay : result.stays) {
-            const std::size_t t = static_cast<std::size_t>(stay.tensor);
-            if (stay.fetched) result.main_seconds += fetch_seconds(t);
-            if (stay.fetched) streams[t] = 1;
-            if (stay.leaves) result.main_seconds += leave_seconds(t);
-        }
-        for (std::size_t t = 0; machine_.in_place && t < work_.tensors; ++t) {
-            streams[t] |= work_.output[t] || uses(t).size() <= 1;
-            for (std::size_t i = produced(t) ? 1 : 0; i < uses(t).size(); ++i)
-                if (!own(t)[i]) {
-                    streams[t] = 1;
-                    result.main_seconds += uses(t)[i].main;
-                }
-            if (produced(t) && streams[t]) result.main_seconds += write_[t] / machine_.write[kMain];
         }
     }
 

@@ -1,6 +1,6 @@
 // The event engine: tasks that run at once share links, as in the bandwidth allocator of M3E (HPCA
-// 2022), for any number of links. List scheduling, replay and joint evaluation say what starts
-// when.
+// 2022), for any number of links. List scheduling, replay, joint evaluation and the model that
+// chooses cuts say what starts when.
 #pragma once
 
 #include <algorithm>
@@ -38,6 +38,9 @@ class EventEngine {
         std::int64_t task, std::int32_t resource, std::int64_t picoseconds, const double *demand) {
         running_.push_back({task, resource, static_cast<double>(picoseconds), demand, 1.0});
     }
+
+    // Give up what runs, so that `run` returns.
+    void stop() { running_.clear(); }
 
     std::int64_t now() const { return now_; } // picoseconds since the start
     const std::vector<Running> &running() const { return running_; }

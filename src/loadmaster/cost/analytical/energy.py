@@ -209,8 +209,7 @@ def area(of: Core | Target) -> float:
     needs. Main memory is another chip.
     """
     if isinstance(of, Target):
-        cells = 8 * (0 if of.fast is None else of.fast.capacity)
-        return sum(map(_core_area, of.cores)) + cells * _CELL_AREA / _SQUARE_MILLIMETRE
+        return sum(map(_core_area, of.cores)) + 8 * of.room * _CELL_AREA / _SQUARE_MILLIMETRE
     return _core_area(of)
 
 

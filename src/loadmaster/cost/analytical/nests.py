@@ -284,9 +284,8 @@ def _prices(target: Target, expected: str) -> tuple[float, float, float]:
     """Seconds a byte of input, weights and output, on a core's share of the links where they are
     expected."""
     activations, weights, crowd = EXPECTED[expected]
-    near = target.fast or target.main
     main, fast = (
-        crowd * len(target.cores) / memory.read_bandwidth for memory in (target.main, near)
+        crowd * len(target.cores) / memory.read_bandwidth for memory in (target.main, target.near)
     )
     of_activations = main if activations else fast
     return of_activations, main if weights else fast, of_activations

@@ -74,7 +74,7 @@ class StackModel:
                 [_times_read(network, plain[n], n, name) for n, name in reads], dtype=np.float64
             ),
             "cores": len(target.cores),
-            "alignment": target.fast.alignment if target.fast is not None else 1,
+            "alignment": target.near.alignment,
             "bytes_of_piece": start_up * target.main.read_bandwidth,
             "price": price,
         }
@@ -110,7 +110,7 @@ def _times_read(network: Network, cut: Cut, number: int, storage: str) -> float:
     form = network.forms[number]
     if not isinstance(cut, Grid) or form is None or cut.tiles == 1:
         return float(cut.tiles)
-    boxes = form.needed(network.graph, storage, cut.boxes)
+    boxes = form.uses[storage].needed(cut.boxes)
     return sum(map(volume, boxes)) / max(1, volume(whole(network.graph.tensors[storage].shape)))
 
 
@@ -260,10 +260,10 @@ def stacks_of_bands(
     Operators in no stack, and networks for which the memory is ample, are cut as in ``others``,
     where there are any.
     """
-    if target.fast is None:
+    if not target.room:
         return
     used = [_most_in_use(network) for network in networks]
-    most = target.fast.capacity
+    most = target.room
     while most > 1 and max(used) <= most * _AMPLE:
         most //= 2
     rooms = [int(most * share) for share in _SHARES]
@@ -279,7 +279,7 @@ def stacks_of_bands(
     for tiled, pipelined in itertools.product((False, True), (True, False)):
         if late() or (tiled and not any(wide)):
             return
-        if most < target.fast.capacity and not pipelined:
+        if most < target.room and not pipelined:
             return  # what bands that wait for one another save is room, of which there is enough
         found = [
             None
@@ -299,7 +299,7 @@ def stacks_of_bands(
 
             name = (
                 f"into {'tiles' if tiled else 'bands'} for {format_bytes(room)} of"
-                f" {target.fast.name}{', operators side by side' if pipelined else ''}"
+                f" {target.near.name}{', operators side by side' if pipelined else ''}"
             )
             cuts = [
                 stacked(own, mine, beside) if mine else Cuts(beside)

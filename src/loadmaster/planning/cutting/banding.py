@@ -18,7 +18,7 @@ from loadmaster import _native
 from loadmaster.core.arrays import Ints
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, needed_boxes
+from loadmaster.workloads.lowering.grid import CHANNELS, Divisible
 from loadmaster.workloads.window import whole
 
 BANDS = tuple(dict.fromkeys((4 + step << octave) // 4 for octave in range(10) for step in range(4)))
@@ -219,20 +219,15 @@ class Network:
         form, axis = self.forms[reader], self.rows(reader)
         assert form is not None
         assert axis is not None
-        tensors = self.graph.tensors
-        shape = tensors[storage].shape
-        key = (
-            form.shape,
-            shape,
-            tuple((tensors[name].shape, windows) for name, windows in form.uses[storage]),
-        )
+        uses = form.uses[storage]
+        key = (form.shape, uses.shape, uses.views)
         if key not in self._edges:
-            extent, own = form.shape[axis], self._axis(shape)
+            extent, own = form.shape[axis], self._axis(uses.shape)
             needed = np.tile(np.array([0, 1], dtype=np.int64), (extent, 1))
             if own is not None:
                 boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (extent, 1, 1))
                 boxes[:, axis] = np.arange(extent)[:, None] + [0, 1]
-                needed = needed_boxes(form, self.graph, storage, boxes)[:, own]
+                needed = uses.needed_boxes(boxes)[:, own]
             self._edges[key] = (
                 np.append(needed[:, 0], self.rows_of(storage)),
                 np.append(0, np.maximum.accumulate(needed[:, 1])),

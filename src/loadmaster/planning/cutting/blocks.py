@@ -35,11 +35,9 @@ are streamed."""
 def streams_weights(network: DivisibleNetwork, target: Target) -> bool:
     """Whether some operator's weights exceed the fast memory, and it does so much with each that
     reading it more than once costs little."""
-    if target.fast is None:
-        return False
-    capacity, balance = target.fast.capacity, sizes_for(target).balance
-    return any(
-        _is_weight_above(network, access.tensor, capacity)
+    balance = sizes_for(target).balance
+    return target.room > 0 and any(
+        _is_weight_above(network, access.tensor, target.room)
         and sum(nest.macs for nest in group.nests) >= access.bytes * balance
         for group, form in zip(network.fused, network.forms, strict=True)
         if form is not None
@@ -166,7 +164,6 @@ def _seconds(
 ) -> Floats:
     """Seconds that operators take in grids, by the first piece of each: those of all cores'
     arithmetic, or of the slower link."""
-    assert target.fast is not None
     firsts = []
     for number, own in itertools.groupby(options, key=itemgetter(0)):
         form = network.forms[number]
@@ -177,7 +174,7 @@ def _seconds(
     (table,) = job_tables(work, target, [WEIGHTS_STREAMED])
     storages = [work.tensors[tensor].name for tensor in table.operand_tensor.tolist()]
     streamed = np.array(
-        [_is_weight_above(network, storage, _STAYS * target.fast.capacity) for storage in storages],
+        [_is_weight_above(network, storage, _STAYS * target.room) for storage in storages],
         dtype=np.bool_,
     )
     sizes = operand_bytes(work.jobs)
@@ -190,11 +187,11 @@ def _seconds(
         ]
     )
     held = grouped_sums(job, np.where(streamed, 0, sizes * at_once), count)
-    streamed |= (held > ROOM * target.fast.capacity)[job]
+    streamed |= (held > ROOM * target.room)[job]
     pieces = np.array([grid.tiles for _, grid in options], dtype=np.int64)
     moved = table.moved.min(axis=1) * pieces[job]
     main = grouped_sums(job, np.where(streamed, moved, 0), count) / target.main.read_bandwidth
-    near = grouped_sums(job, np.where(streamed, 0, moved), count) / target.fast.read_bandwidth
+    near = grouped_sums(job, np.where(streamed, 0, moved), count) / target.near.read_bandwidth
     work_ends = [
         until_all_end(each, tiles)
         for each, tiles in zip(table.compute, pieces.tolist(), strict=True)

@@ -115,8 +115,7 @@ def _in_blocks(
 
 def _whole_where_fitting(network: DivisibleNetwork, target: Target) -> DivisibleNetwork:
     """A network whose operators are cut only as far as their operands exceed the fast memory."""
-    assert target.fast is not None
-    cuts = fitted(network.graph, network.fused, network.forms, target, target.fast.capacity)
+    cuts = fitted(network.graph, network.fused, network.forms, target, target.room)
     return network if cuts is None else replace(network, plain=cuts)
 
 
@@ -129,14 +128,13 @@ def _in_small_pieces(
     Beside a piece of a sum there need only be room for what the next adds, so that larger pieces
     are offered, too.
     """
-    assert target.fast is not None
     sums = [any(isinstance(cut, Chains) for cut in network.plain) for network in networks]
     for share in dict.fromkeys(
         (*((4 / 3,) if any(sums) else ()), 2, max(2, len(target.cores)), 2 * len(target.cores))
     ):
         if late():
             return
-        room = int(target.fast.capacity / share)
+        room = int(target.room / share)
         cuts = [
             fitted(n.graph, n.fused, n.forms, target, room, sums=own or share <= 2)
             for n, own in zip(networks, sums, strict=True)

@@ -18,7 +18,7 @@ from loadmaster.planning.cutting.options import Option
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import Divisible, Grid, needed_boxes
+from loadmaster.workloads.lowering.grid import Divisible, Grid
 from loadmaster.workloads.lowering.pieces import Cut
 from loadmaster.workloads.window import Box, reshaped_boxes, volumes, whole
 
@@ -177,7 +177,7 @@ class _Boxes:
         return (
             np.empty((0, rank, 2), dtype=np.int64)
             if form is None
-            else needed_boxes(form, self.graph, storage, boxes)
+            else form.uses[storage].needed_boxes(boxes)
         )
 
     def _made_of(self, boxes: Ints, storage: str, home: int) -> Ints:
@@ -236,7 +236,6 @@ def _arguments(
         for option in mine
         for _ in range(option.cut.tiles)
     ]
-    fast = target.fast
     return {
         "option_first": _until([len(own) for own in options]),
         "piece_first": _until([option.cut.tiles for option in every]),
@@ -250,12 +249,12 @@ def _arguments(
         "fetch": np.concatenate([boxes[n].fetched(number) for n, number in order])
         / target.main.read_bandwidth,
         "stream": np.concatenate([option.costs.stream for option in every]),
-        "copied": target.main.read_bandwidth / fast.write_bandwidth if fast else 0.0,
+        "copied": target.main.read_bandwidth / target.near.write_bandwidth if target.room else 0.0,
         "given": np.array(
             [sum(boxes[n].given(number).values()) for n, number in order], dtype=np.int64
         ),
-        "room": _room(networks, order, fast.capacity, mini_batches)
-        if fast
+        "room": _room(networks, order, target.room, mini_batches)
+        if target.room
         else np.full(len(order), 2**60),
         "mini_batches": mini_batches,
     }

@@ -84,7 +84,6 @@ class _Fitting:
         *,
         sums: bool,
     ) -> None:
-        assert target.fast is not None
         self._sums = sums
         self._accumulator = max((core.accumulator for core in target.cores), default=0)
         self._graph = graph
@@ -92,7 +91,7 @@ class _Fitting:
         self._forms = forms
         self._target = target
         self._room = room
-        self._padded = target.fast.padded
+        self._padded = target.near.padded
         self._parts: list[dict[int, int]] = [{} for _ in fused]
         self._home = {
             access.tensor: number for number, group in enumerate(fused) for access in group.writes
@@ -138,8 +137,8 @@ class _Fitting:
             sizes = {access.tensor: 1 for access in group.writes}
             summed = (form.summed - 1, form.summed) if self._sums and form.summed else None
             sizes |= {
-                storage: self._bytes(storage, *form.needed(self._graph, storage, [box], summed))
-                for storage in form.uses
+                storage: self._bytes(storage, *uses.needed([box], summed))
+                for storage, uses in form.uses.items()
             }
             sizes |= {"": self._width(number)} if summed else {}
         return sum(map(self._padded, sizes.values()))
@@ -187,10 +186,9 @@ class _Fitting:
         # The last piece of a chain needs all that the others need, and what follows the sum.
         links = parts.get(_SUM, 1)
         summed = (form.summed * (links - 1) // links, form.summed) if links > 1 else None
-        for storage in form.uses:
+        for storage, uses in form.uses.items():
             found[storage] = max(
-                self._bytes(storage, needed)
-                for needed in form.needed(self._graph, storage, boxes, summed)
+                self._bytes(storage, needed) for needed in uses.needed(boxes, summed)
             )
         if links > 1:
             # In the middle of a chain a piece reads sums and writes others, at its end it writes
@@ -224,7 +222,7 @@ class _Fitting:
                 or size <= needed.get(storage, size) * (1 + _SMALL)
             ):
                 continue
-            axis = self._longest(maker, *form.needed(self._graph, storage, [middle]))
+            axis = self._longest(maker, *form.uses[storage].needed([middle]))
             if axis is not None and self._halve(maker, axis):
                 changed.add(maker)
         return any(self._home.get(storage) in changed for storage in demand.reads)

@@ -172,9 +172,8 @@ def network_bounds(
             else MakespanBound(chain, limit, bound.main_bytes, terms)
         )
 
-    room = 0 if target.fast is None else target.fast.capacity
     # A piece of what is larger than the fast memory may fit there.
-    tensors = tuple(_fitting(tensor, room) for tensor in workload.tensors)
+    tensors = tuple(_fitting(tensor, target.room) for tensor in workload.tensors)
     return goal_bounds(
         replace(workload, tensors=tensors), table, target, rates, goal_for(workload), bound_of
     )
@@ -258,7 +257,6 @@ class _Chains:
         )
         least = self.least[network] * PICOSECONDS
         inbound, outbound = self._traffic(rows, operator, count)
-        held = 0 if target.fast is None else target.fast.capacity
         return chain_bound(
             precedence,
             Demands(
@@ -268,7 +266,7 @@ class _Chains:
                 inbound,
                 outbound,
                 least,
-                held / target.main.read_bandwidth * PICOSECONDS,
+                target.room / target.main.read_bandwidth * PICOSECONDS,
             ),
         )
 

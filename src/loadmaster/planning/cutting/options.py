@@ -17,7 +17,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph
 from loadmaster.workloads.job import Job, Operand, Role, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, needed_boxes, piece_of
+from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Uses, piece_of
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, operand_roles
 from loadmaster.workloads.window import volumes, whole
@@ -38,7 +38,7 @@ def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
         (
             alias(storage),
             graph.tensors[storage].bytes,
-            tuple((graph.tensors[name].shape, windows) for name, windows in uses),
+            uses.views,
         )
         for storage, uses in form.uses.items()
     )
@@ -80,10 +80,9 @@ class PieceCosts:
         """Those of the jobs of a table."""
         job, jobs = table.operand_job, len(table.compute)
         least = grouped_sums(job, table.moved.min(axis=1), jobs)
-        near = target.fast or target.main
-        streams = (least > near.capacity)[job]
+        streams = (least > target.near.capacity)[job]
         seconds = np.where(
-            streams[:, None], link_seconds(table, target.main), link_seconds(table, near)
+            streams[:, None], link_seconds(table, target.main), link_seconds(table, target.near)
         )
         link = grouped_sums(job, np.where(streams, 0.0, seconds.min(axis=1)), jobs)
         stream = grouped_sums(job, np.where(streams, seconds.min(axis=1), 0.0), jobs)
@@ -113,7 +112,8 @@ def piece_workload(graph: Graph, pieces: Sequence[Pieces]) -> Workload:
 def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
     group, form = pieces.group, pieces.form
     total = math.prod(form.shape)
-    reads = [_reads(graph, pieces, access) for access in group.reads]
+    needed: dict[Uses, list[int]] = {}
+    reads = [_reads(graph, pieces, access, needed) for access in group.reads]
     outputs = [
         (
             access.tensor,
@@ -148,12 +148,16 @@ def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
         )
 
 
-def _reads(graph: Graph, pieces: Pieces, access: Access) -> list[list[Operand]]:
-    """What each piece reads of a storage."""
-    tensor = graph.tensors[access.tensor]
+def _reads(
+    graph: Graph, pieces: Pieces, access: Access, needed: dict[Uses, list[int]]
+) -> list[list[Operand]]:
+    """What each piece reads of a storage; ``needed`` has the elements that were counted before."""
+    tensor, uses = graph.tensors[access.tensor], pieces.form.uses[access.tensor]
     roles = operand_roles(pieces.group.nests, access)
-    needed = volumes(needed_boxes(pieces.form, graph, access.tensor, pieces.boxes)).tolist()
-    sizes = (-(-tensor.bytes * count // max(1, math.prod(tensor.shape))) for count in needed)
+    if uses not in needed:
+        needed[uses] = volumes(uses.needed_boxes(pieces.boxes)).tolist()
+    elements = max(1, math.prod(tensor.shape))
+    sizes = [-(-tensor.bytes * count // elements) for count in needed[uses]]
     return [
         [Operand(access.tensor, size, role, nest) for role, nest in roles if size] for size in sizes
     ]

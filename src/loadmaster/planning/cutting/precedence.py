@@ -71,7 +71,7 @@ class Precedence:
                     or tensor.bytes < math.prod(tensor.shape)
                 ):
                     continue
-                need = _need(graph, form, access.tensor)
+                need = _need(form, access.tensor)
                 needs[number][writer] = needs[number].get(writer, Need()) | need
         after = np.eye(len(fused), dtype=np.bool_)
         before = np.eye(len(fused), dtype=np.bool_)
@@ -84,14 +84,14 @@ class Precedence:
         return Precedence(needs, after, before)
 
 
-def _need(graph: Graph, form: Divisible | None, storage: str) -> Need:
+def _need(form: Divisible | None, storage: str) -> Need:
     """What pieces of a group need of a storage; only of one that can be cut the pieces are not
     known."""
     if form is None:
         return _EVERYTHING
     found = Need()
-    for name, windows in form.uses.get(storage, ()):
-        use = _use(form, windows, graph.tensors[name].shape)
+    for shape, windows in form.uses[storage].views if storage in form.uses else ():
+        use = _use(form, windows, shape)
         if form.summed and SUMMED not in windows:
             # Only the last piece of a chain needs what follows the sum.
             use = Need(False, use.all_parts, False)

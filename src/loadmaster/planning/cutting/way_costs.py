@@ -59,7 +59,6 @@ def way_costs(network: Network, target: Target) -> list[WayCosts]:
     moved = np.bincount(
         table.operand_job, weights=table.moved.min(axis=1), minlength=len(work.jobs)
     )
-    near = target.fast or target.main
     smallest = min(range(len(target.cores)), key=lambda c: target.cores[c].buffer or np.inf)
     crossed = table.moved[:, smallest] / np.maximum(operand_bytes(work.jobs), 1)
     storage = [tensor.name for tensor in work.tensors]
@@ -73,7 +72,7 @@ def way_costs(network: Network, target: Target) -> list[WayCosts]:
         refill, beside, alone = np.ones((len(own), len(reads))), *np.zeros((2, len(own)))
         if network.forms[number] is not None:
             jobs, counts = slice(first, first + len(own)), own.prod(axis=1)
-            links = counts * moved[jobs] / near.read_bandwidth
+            links = counts * moved[jobs] / target.near.read_bandwidth
             beside = np.maximum(counts / (1.0 / seconds[jobs]).sum(axis=1), links)
             ends = map(until_all_end, seconds[jobs], counts.tolist())
             alone = np.maximum(links, list(ends))

@@ -45,8 +45,8 @@ class JointOptions:
     streamed_share
         Share of the main link's time, while jobs run, in which they may stream what is used once;
         what would take longer is prefetched. 0: everything is prefetched; infinity: nothing.
-    fast_link_price
-        What a second of the fast link costs, a second of the main link being 1.
+    link_prices
+        What a second of the link of each memory counts when stays are chosen.
     occupancy_exponent
         Stays are chosen by what they save over their bytes times their time, to this power: below
         1, what is large and long comes sooner.
@@ -76,7 +76,7 @@ class JointOptions:
     prefetch_fraction: float = 1.0
     release_delay_positions: int = 0
     streamed_share: float = 0.0
-    fast_link_price: float = 0.0
+    link_prices: tuple[float, ...] = (1.0, 0.0)
     occupancy_exponent: float = 1.0
     link_load_limit: float = math.inf
     core_wait_ratio: float = 0.0
@@ -121,8 +121,9 @@ class JointProblem:
         self.target = target
         self.goal = goal
         self.energy = energy
-        self.memories = _memories(target)
-        self.capacity = self.memories[1].capacity
+        # Of a machine without a fast memory, one that holds nothing stands for it.
+        self.memories = (target.main, replace(target.near, capacity=target.room))
+        self.capacity = target.room
         every = np.ones((len(target.memories), len(table.operand_job)), dtype=np.bool_)
         # Raises `PlanError` where times are too long to be counted.
         job_times(table, target, every)
@@ -141,11 +142,12 @@ class JointProblem:
             [tensor.kind == "weight" for tensor in workload.tensors], dtype=np.bool_
         )
         (main, fast), rates = self.memories, energy.rates.memories
-        # Per second of its link a byte takes energy too: with this price, stays are chosen by the
+        # Per second of its link a byte takes energy too: with these prices, stays are chosen by the
         # energy that they save.
-        self.energy_price = (
+        of_fast = (
             rates[-1] * fast.read_bandwidth / (rates[0] * main.read_bandwidth) if rates[0] else 0.0
         )
+        self.energy_prices = (1.0, of_fast)
 
     @cached_property
     def near_limits(self) -> bool:
@@ -202,7 +204,7 @@ class JointProblem:
     def evaluate(self, order: Ints, options: JointOptions) -> Evaluation:
         """Choose stays along an order and run it. O(operands + stays x positions that they cover +
         tasks x cores)."""
-        run = self._native.evaluate(order, _native.JointOptions(**vars(options)))
+        run = self._native.evaluate(order, options)
         if run.makespan < 0:
             return Evaluation(run, None)
         # Behind the highest buffer nothing needs to be aligned.
@@ -244,7 +246,7 @@ class JointProblem:
         np.maximum.at(end, tensor[streamed], run.end[self.table.operand_job[streamed]])
         np.maximum.at(end, run.stay_tensor[run.copies], run.end[jobs : jobs + len(run.copies)])
         end[self._stays] = run.makespan
-        here = self._in_main(run) | ~made
+        here = (run.in_main > 0) | ~made
         return most_alive(start[here], end[here], self._padded[here])
 
     def _main_writers(self, run: _native.JointEvaluation) -> Ints:
@@ -254,21 +256,6 @@ class JointProblem:
         writer[run.stay_tensor[run.copies[leaving]]] = len(self.workload.jobs) + leaving
         return writer
 
-    def _in_main(self, run: _native.JointEvaluation) -> Mask:
-        """Tensors that jobs write to main memory as outputs, because they are used or fetched there
-        or nowhere else, or that are copied."""
-        # As `written_to_main` in src/native/joint/times.cpp; tests/test_twins.py holds the two
-        # together.
-        tensor, in_fast = self.table.operand_tensor, run.row_stay >= 0
-        copied = np.zeros(len(self._output), dtype=np.bool_)
-        copied[run.stay_tensor[run.copies]] = True
-        if not self.target.main.in_place:
-            return copied
-        in_fast_somewhere, in_main_somewhere = np.zeros((2, len(self._output)), dtype=np.bool_)
-        in_fast_somewhere[tensor[in_fast]] = True
-        in_main_somewhere[tensor[~in_fast]] = True
-        return np.asarray(self._output | copied | in_main_somewhere | ~in_fast_somewhere)
-
     def energy_of(self, run: _native.JointEvaluation) -> int:
         """Femtojoules of an evaluation."""
         copied = int(self._bytes[run.stay_tensor[run.copies]].sum())
@@ -277,7 +264,7 @@ class JointProblem:
     def _used(self, run: _native.JointEvaluation) -> Mask:
         """Whether each row of the job table moves bytes of each memory, shape (memories, rows)."""
         in_fast = run.row_stay >= 0
-        written = self._in_main(run) & self.target.main.in_place
+        written = (run.in_main > 0) & self.target.main.in_place
         main = np.where(self.table.operand_write, written[self.table.operand_tensor], ~in_fast)
         return np.stack([main, in_fast])[: len(self.target.memories)]
 
@@ -296,7 +283,6 @@ class JointProblem:
 
     def _placement(self, run: _native.JointEvaluation) -> Placement:
         tensors = self.workload.tensors
-        in_main = self._in_main(run)
         writer = self._main_writers(run).tolist()
         users, streams = self._users(run)
         jobs, leaving = len(self.workload.jobs), run.outward.tolist()
@@ -318,7 +304,7 @@ class JointProblem:
             if stay in task:
                 fetched[t].append(task[stay])
         for t, record in enumerate(tensors):
-            if in_main[t] or record.producer < 0:
+            if run.in_main[t] or record.producer < 0:
                 # Weights serve every later run too: they keep their place.
                 stays = record.is_output or record.kind == "weight"
                 residences.append(Residence(t, 0, writer[t], (*streams[t], *fetched[t]), stays))
@@ -368,11 +354,6 @@ class JointProblem:
             tuple(dict.fromkeys((*there, *(users[stay - 1] if again else ())))),
             tuple(users[stay]),
         )
-
-
-def _memories(target: Target) -> tuple[Memory, Memory]:
-    """The main memory, and the fast one: of a machine without, one that holds nothing."""
-    return target.main, target.fast or replace(target.main, capacity=0)
 
 
 def _native_problem(

@@ -219,7 +219,7 @@ def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
         values["fetch_lead"] = (_LEAD, math.inf)
     if goal.needs_energy:
         values["energy_weight"] = (0.0, 0.3, 1.0, 3.0, ENERGY_ONLY)
-        values["fast_link_price"] = (0.0, problem.energy_price)
+        values["link_prices"] = ((1.0, 0.0), problem.energy_prices)
     if goal.urgent:
         values["urgent_networks_first"] = (False, True)
     return values
@@ -233,7 +233,7 @@ def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
             yield JointOptions(
                 release_delay_positions=delay,
                 streamed_share=math.inf,
-                fast_link_price=problem.energy_price,
+                link_prices=problem.energy_prices,
                 energy_weight=weight,
             )
         return

@@ -124,9 +124,8 @@ def point_and_plan(setting: Setting) -> tuple[DesignPoint, Plan | None]:
     from loadmaster.planning.verify.plan import verify
 
     target, options = setting.target, setting.options
-    size = 0 if target.fast is None else target.fast.capacity
     bandwidth = min(target.main.read_bandwidth, target.main.write_bandwidth)
-    machine = (setting.at, size, bandwidth, area(target))
+    machine = (setting.at, target.room, bandwidth, area(target))
     try:
         result = plan(setting.graphs, target, **options)
     except CapacityError as error:

@@ -7,7 +7,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -25,12 +25,13 @@ from loadmaster.workloads.window import (
     operand_boxes,
     reshaped_boxes,
     volume,
+    volumes,
     whole,
 )
 
 CHANNELS = "channels"
 _MOST_KNOWN = 4096
-"""Needs of pieces that an operator remembers."""
+"""Needs of pieces that are remembered of storages that an operator reads alike."""
 
 
 @dataclass(frozen=True)
@@ -154,26 +155,71 @@ class Chains:
         return self.grid.amount_of_tile(amount, self.part(tile)) if self.is_last(tile) else 0
 
 
+@dataclass(frozen=True, eq=False)
+class Uses:
+    """How a group of operators reads a storage of some shape from outside: ``views`` are the shapes
+    under which they see it, each with its windows.
+
+    ``summed`` is the extent of what the group's loop nest sums over, if that can be cut, else 0.
+    """
+
+    shape: tuple[int, ...]
+    views: tuple[tuple[tuple[int, ...], tuple[Window, ...]], ...]
+    summed: int
+    _known: dict[tuple[Box, Range | None], Box] = field(default_factory=dict, init=False)
+    """What was needed: ways to cut a network that are tried one after the other share most of their
+    pieces."""
+
+    def needed(self, boxes: Sequence[Box], summed: Range | None = None) -> list[Box]:
+        """The part of the storage that each of some parts of the result needs; or the pieces of
+        their chains that take the range ``summed``.
+
+        A piece that is not the last needs nothing but what is summed.
+        """
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        known = self._known
+        new = [box for box in boxes if (box, summed) not in known]
+        if new:
+            several = np.array(new, dtype=np.int64).reshape(len(new), -1, 2)
+            found = self.needed_boxes(several, summed).tolist()
+            for box, own in zip(new, found, strict=True):
+                known[box, summed] = tuple([(first, last) for first, last in own])
+        return [known[box, summed] for box in boxes]
+
+    def needed_boxes(self, boxes: Ints, summed: Range | None = None) -> Ints:
+        """What :meth:`needed` finds, as arrays of boxes, shape (boxes, dimensions, 2)."""
+        found = []
+        for own, windows in self.views:
+            parts = operand_boxes(windows or (ALL,) * len(own), boxes, own)
+            if summed is not None and SUMMED in windows:
+                parts[:, [window == SUMMED for window in windows]] = summed
+            elif summed is not None and summed[1] < self.summed:
+                continue
+            if own == self.shape:
+                parts[volumes(parts) == 0] = 0
+            else:
+                parts = reshaped_boxes(parts, own, self.shape)
+            found.append(parts)
+        return (
+            reduce(hulls, found) if found else np.zeros((len(boxes), len(self.shape), 2), np.int64)
+        )
+
+
 @dataclass(frozen=True)
 class Divisible:
     """A fused operator that can be cut: the shape of its result, and the dimensions that can be
     cut.
 
-    ``uses`` lists, by storage, every way in which an operator of the group reads it from outside:
-    the tensor and its windows. ``summed`` is the extent of what its loop nest sums over, if that
-    can be cut too, else 0.
+    ``uses`` says, by storage, how the group reads it; storages that it reads alike share this.
+    ``summed`` is the extent of what its loop nest sums over, if that can be cut too, else 0.
     """
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
     step: tuple[int, ...]
-    uses: dict[str, list[tuple[str, tuple[Window, ...]]]] = field(default_factory=dict)
+    uses: dict[str, Uses] = field(default_factory=dict)
     summed: int = 0
-    _known: dict[tuple[str, Box, Range | None], Box] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    """What was needed: ways to cut a network that are tried one after the other share most of their
-    pieces."""
 
     def grid(self, parts: dict[int, int]) -> Grid:
         """The grid of so many parts along some dimensions, as equal as whole steps of the dimension
@@ -194,7 +240,8 @@ class Divisible:
         """Whether each part of the result along a dimension needs a part of its own of an
         operand."""
         return all(
-            any(window.axis == axis for window in windows) for _, windows in self.uses[storage]
+            any(window.axis == axis for window in windows)
+            for _, windows in self.uses[storage].views
         )
 
     def along(self, axis: int, ends: tuple[int, ...]) -> Grid:
@@ -208,44 +255,6 @@ class Divisible:
         grid = self.grid(parts)
         ends = tuple(self.summed * link // links for link in range(1, links + 1))
         return Chains(grid, ends) if links > 1 else grid
-
-    def needed(
-        self, graph: Graph, storage: str, boxes: Sequence[Box], summed: Range | None = None
-    ) -> list[Box]:
-        """The part of a storage that each of some parts of the result needs; or the pieces of their
-        chains that take the range ``summed``.
-
-        A piece that is not the last needs nothing but what is summed. ``graph`` is always the one
-        that the operator is of.
-        """
-        if len(self._known) > _MOST_KNOWN:
-            self._known.clear()
-        known = self._known
-        new = [box for box in boxes if (storage, box, summed) not in known]
-        if new:
-            several = np.array(new, dtype=np.int64).reshape(len(new), -1, 2)
-            found = needed_boxes(self, graph, storage, several, summed).tolist()
-            for box, own in zip(new, found, strict=True):
-                known[storage, box, summed] = tuple([(first, last) for first, last in own])
-        return [known[storage, box, summed] for box in boxes]
-
-
-def needed_boxes(
-    form: Divisible, graph: Graph, storage: str, boxes: Ints, summed: Range | None = None
-) -> Ints:
-    """What :meth:`Divisible.needed` finds, as arrays of boxes, shape (boxes, dimensions, 2)."""
-    tensors = graph.tensors
-    shape = tensors[storage].shape
-    result = np.zeros((len(boxes), len(shape), 2), dtype=np.int64)
-    for name, windows in form.uses[storage]:
-        own = tensors[name].shape
-        parts = operand_boxes(windows or (ALL,) * len(own), boxes, own)
-        if summed is not None and SUMMED in windows:
-            parts[:, [window == SUMMED for window in windows]] = summed
-        elif summed is not None and summed[1] < form.summed:
-            continue
-        result = hulls(result, parts if own == shape else reshaped_boxes(parts, own, shape))
-    return result
 
 
 def divisible(graph: Graph, group: FusedOp, *, sums: bool = False) -> Divisible | None:
@@ -310,11 +319,15 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
     ):
         return None
     summed = _summed(graph, group, uses) if sums else 0
-    return (
-        Divisible(shape, tuple(sorted(axes)), _steps(main, len(shape)), uses, summed)
-        if axes or summed
-        else None
-    )
+    if not axes and not summed:
+        return None
+    shared: dict[object, Uses] = {}
+    own_uses = {}
+    for storage, names in uses.items():
+        views = tuple((graph.tensors[name].shape, windows) for name, windows in names)
+        of = (graph.tensors[storage].shape, views)
+        own_uses[storage] = shared.setdefault(of, Uses(*of, summed))
+    return Divisible(shape, tuple(sorted(axes)), _steps(main, len(shape)), own_uses, summed)
 
 
 def _by_axes(

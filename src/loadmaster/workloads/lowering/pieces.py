@@ -153,9 +153,9 @@ class Pieces:
         form, cut = self._divisible[number], self.cuts[number]
         assert form is not None
         if isinstance(cut, Grid):
-            return form.needed(self.graph, storage, cut.boxes)
+            return form.uses[storage].needed(cut.boxes)
         links = [
-            form.needed(self.graph, storage, cut.grid.boxes, cut.summed(link))
+            form.uses[storage].needed(cut.grid.boxes, cut.summed(link))
             for link in range(len(cut.ends))
         ]
         return list(itertools.chain.from_iterable(zip(*links, strict=True)))
@@ -345,7 +345,7 @@ def sizes_for(target: Target) -> Sizes:
     rate = sum(
         core.rows * core.columns * core.macs_per_cycle[8] * core.clock for core in target.cores
     )
-    bandwidth = (target.fast or target.main).read_bandwidth
+    bandwidth = target.near.read_bandwidth
     return Sizes(
         step, max(1, math.ceil(rate / bandwidth / step)) * step, rate / target.main.read_bandwidth
     )
@@ -355,8 +355,7 @@ def plain_cuts(graph: Graph, groups: Sequence[FusedOp], target: Target) -> list[
     """How operators are cut that nothing else cuts: only as far as they exceed the fast memory."""
     sizes = sizes_for(target)
     return [
-        WHOLE if target.fast is None else _in_channels(graph, group, target.fast.capacity, sizes)
-        for group in groups
+        _in_channels(graph, group, target.room, sizes) if target.room else WHOLE for group in groups
     ]
 
 
