@@ -391,7 +391,7 @@ LIMITS = {
     "planning": (84_618, 53, 64),
     "report": (33_114, 29, 23),
     "targets": (5_432, 6, 1),
-    "workloads": (67_102, 36, 31),
+    "workloads": (66_523, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -24,16 +24,11 @@ def encoder(**options):
 
 @contextlib.contextmanager
 def unfused():
-    """The same layers as many small operators."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with torch.backends.mkldnn.flags(enabled=False):
-                yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+    """Recurrent layers as many small operators."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
 
 
 STEPS, TEXT = torch.zeros(20, 4, 64), torch.zeros(2, 50, 64)
@@ -62,9 +57,22 @@ def test_fused_layers_count_what_their_parts_do(name):
     make, inputs, macs = FUSED[name]
     fused = captured(make(), *inputs)
     assert (fused.macs, fused.unknown_ops) == (macs, {})
-    if name != "bilinear":
+    if name.startswith("lstm"):
         with unfused():
             assert captured(make(), *inputs).macs == macs
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_attention_is_recorded_as_the_operators_that_it_consists_of(enabled):
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(enabled)
+    try:
+        kinds = {op.kind for op in captured(encoder(), TEXT).ops}
+        assert torch.backends.mha.get_fastpath_enabled() is enabled
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+    assert {"addmm", "native_layer_norm"} <= kinds
+    assert not any("encoder_layer" in kind or "multi_head" in kind for kind in kinds)
 
 
 def test_a_recurrent_training_step_takes_three_times_the_forward_pass():

@@ -124,3 +124,30 @@ def test_torch_networks_are_cut_and_their_plans_hold():
     plan = lm.plan([graph], npu(2, 8_000), effort=TEST)
     assert lm.verify(plan) == ()
     assert any(job.ranges for job in plan.jobs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stride": 2, "padding": 1, "output_padding": 1},
+        {"stride": 3, "dilation": 2},
+        {"padding": 2, "groups": 2},
+    ],
+)
+def test_a_transposed_convolution_needs_the_rows_whose_taps_reach_a_range(options):
+    layer, x = nn.ConvTranspose2d(4, 6, 3, bias=False, **options), torch.zeros(1, 4, 7, 5)
+    (op,) = lm.load((layer, x)).ops
+    reach = []
+    for row in range(7):
+        one = torch.zeros_like(x)
+        one[:, :, row] = 1
+        reach.append(layer(one).abs().sum((0, 1, 3)).nonzero().flatten().tolist())
+    shape = tuple(layer(x).shape)
+    assert op.axes
+    for first in range(shape[2]):
+        for last in range(first + 1, shape[2] + 1):
+            box = ((0, 1), (0, 6), (first, last), (0, shape[3]))
+            needed = [at for at, rows in enumerate(reach) if set(rows) & set(range(first, last))]
+            low, high = operand_box(op.reads[0].windows, box, tuple(x.shape))[2]
+            assert all(low <= at < high for at in needed)
+            assert high - low <= max(needed, default=low) - min(needed, default=low) + 2

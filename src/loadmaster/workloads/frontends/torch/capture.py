@@ -309,7 +309,7 @@ class _Run:
             recording.given(label, tensor, TensorKind.WEIGHT)
         for label, tensor in self._inputs():
             recording.given(label, tensor, TensorKind.INPUT)
-        with _Recorder(recording):
+        with _unfused(), _Recorder(recording):
             outputs = self._step() if self._training else self._inference()
         return recording.graph(name, source, outputs)
 
@@ -352,6 +352,18 @@ class _Run:
             self._parameters[name].grad = gradient
         self._optimiser.step()
         return [loss]
+
+
+@contextmanager
+def _unfused() -> Iterator[None]:
+    """Have attention and the layers of encoders run as the operators that they consist of, in
+    inference as they do in training: so each has its place in a plan."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _tensors(result: Any) -> list[Tensor]:

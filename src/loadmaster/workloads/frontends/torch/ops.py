@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from loadmaster.workloads.frontends.onnx.attention import Heads
-from loadmaster.workloads.frontends.onnx.products import cell, convolution_nest, matrix_nest
+from loadmaster.workloads.frontends.onnx.operators import work_of
+from loadmaster.workloads.frontends.onnx.products import cell, convolution_nest
 from loadmaster.workloads.frontends.onnx.rules import (
     GATE_STEPS,
     NORM_STEPS,
@@ -234,14 +235,17 @@ def _transforms(call: Call) -> Work:
     return Work(OpClass.REDUCTION, elements=whole.count // max(1, length) * steps)
 
 
-@rule("convolution")
-def _forward(call: Call) -> Work:
-    return product(_convolution(call, call.results[0]))
-
-
-def _convolution(call: Call, result: Value) -> LoopNest:
-    meaning = convolution(call)
-    return convolution_nest(meaning.node(call, result), transposed=call.arguments["transposed"])
+@rule(
+    """
+    convolution mm bmm mv addmm addmv baddbmm dot vdot _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention
+    _scaled_dot_product_cudnn_attention
+    """
+)
+def _as_in_onnx(call: Call) -> Work:
+    """A product that is always like one of ONNX."""
+    node = node_of(call)
+    return work_of(node) if all(value.count for value in node.present) else product()
 
 
 @rule("convolution_backward")
@@ -249,7 +253,10 @@ def _backward(call: Call) -> Work:
     """One product for the gradient of the input, one for that of the weight: each has the
     multiply-accumulates of the forward one."""
     gradient, source = call.tensor("grad_output"), call.tensor("input")
-    forward = _convolution(call, gradient)
+    meaning = convolution(call)
+    forward = convolution_nest(
+        meaning.node(call, gradient), transposed=call.arguments["transposed"]
+    )
     results = iter(call.results)
     wanted = [next(results).name if asked else None for asked in call.arguments["output_mask"]]
     nests = []
@@ -284,32 +291,6 @@ def _backward(call: Call) -> Work:
     return product(*nests, elements=gradient.count if wanted[2] is not None else 0)
 
 
-@rule("mm bmm mv addmm addmv baddbmm dot vdot")
-def _matrices(call: Call) -> Work:
-    """A product of matrices, of batches of them, or of a matrix and a vector."""
-    return product(matrix_nest(node_of(call)))
-
-
-def _heads(call: Call) -> Heads:
-    """Sizes of an attention; operands are (batch, heads, steps, width)."""
-    query, key, value = (call.tensor(name).shape for name in ("query", "key", "value"))
-    return Heads(query[0], query[1], query[1], query[-2], key[-2], query[-1], value[-1])
-
-
-@rule(
-    """
-    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention
-    _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention
-    """
-)
-def _attention(call: Call) -> Work:
-    """Scores, softmax, and the weighted sum of the values, in one kernel."""
-    heads = _heads(call)
-    query, key, value = (call.tensor(name).name for name in ("query", "key", "value"))
-    nests = heads.nests(query, key, value, call.results[0].name)
-    return product(*nests, elements=heads.elements)
-
-
 @rule(
     """
     _scaled_dot_product_flash_attention_for_cpu_backward
@@ -320,65 +301,21 @@ def _attention(call: Call) -> Work:
 def _attention_backward(call: Call) -> Work:
     """Compute the scores again, then one product each for the gradients of softmax, value, query
     and key."""
-    heads = _heads(call)
-    groups = heads.batch * heads.heads
-    queries = heads.queries
-    keys = heads.keys
-    width, value_width = heads.width, heads.value_width
+    query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
+    (batch, count, queries, width), keys, value_width = query.shape, key.shape[2], value.shape[3]
+    heads = Heads(batch, count, count, queries, keys, width, value_width)
+    groups = batch * count
     gradient = call.tensor("grad_out" if "grad_out" in call.arguments else "grad_out_").name
-    query, key, value = (call.tensor(name).name for name in ("query", "key", "value"))
     to_query, to_key, to_value = (result.name for result in call.results[:3])
-    scores, _ = heads.nests(query, key, "", "")
+    scores, _ = heads.nests(query.name, key.name, "", "")
     nests = (
         scores,
-        LoopNest(keys, value_width, queries, groups=groups, input=gradient, weight=value),
+        LoopNest(keys, value_width, queries, groups=groups, input=gradient, weight=value.name),
         LoopNest(value_width, queries, keys, groups=groups, weight=gradient, output=to_value),
-        LoopNest(width, keys, queries, groups=groups, weight=key, output=to_query),
-        LoopNest(width, queries, keys, groups=groups, weight=query, output=to_key),
+        LoopNest(width, keys, queries, groups=groups, weight=key.name, output=to_query),
+        LoopNest(width, queries, keys, groups=groups, weight=query.name, output=to_key),
     )
     return product(*nests, elements=2 * heads.elements)
-
-
-def _projected(
-    call: Call, query: Value, key: Value, output: str
-) -> tuple[tuple[LoopNest, ...], int]:
-    """Nests and scalar operations of an attention over (batch, steps, width) with its projections:
-    one matrix to queries, keys and values, one from the heads."""
-    width = call.arguments["embed_dim"]
-    count = call.arguments["num_heads" if "num_heads" in call.arguments else "num_head"]
-    (batch, queries, _), keys, each = query.shape, key.shape[1], width // count
-    heads = Heads(batch, count, count, queries, keys, each, each)
-    packed = call.tensor("qkv_weight").name
-    last = call.tensor("proj_weight").name
-    return (
-        LoopNest(width, width, batch * queries, input=query.name, weight=packed),
-        LoopNest(2 * width, width, batch * keys, input=key.name, weight=packed),
-        *heads.nests("", "", "", ""),
-        LoopNest(width, width, batch * queries, weight=last, output=output),
-    ), heads.elements
-
-
-@rule("_native_multi_head_attention")
-def _multi_head_attention(call: Call) -> Work:
-    nests, elements = _projected(
-        call, call.tensor("query"), call.tensor("key"), call.results[0].name
-    )
-    return product(*nests, elements=elements)
-
-
-@rule("_transformer_encoder_layer_fwd")
-def _encoder_layer(call: Call) -> Work:
-    """Attention and two dense layers, each with a normalisation and a sum."""
-    source, result = call.tensor("src"), call.results[0]
-    first, second = call.tensor("ffn_weight_1"), call.tensor("ffn_weight_2")
-    nests, elements = _projected(call, source, source, "")
-    rows, (inner, width) = source.count // source.shape[-1], first.shape
-    return product(
-        *nests,
-        LoopNest(inner, width, rows, weight=first.name),
-        LoopNest(width, inner, rows, weight=second.name, output=result.name),
-        elements=elements + rows * inner + 2 * (NORMALISATION_STEPS + 1) * source.count,
-    )
 
 
 @rule("mkldnn_rnn_layer")

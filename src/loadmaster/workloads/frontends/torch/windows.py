@@ -228,14 +228,8 @@ def _enlarging(call: Call) -> Meaning | None:
     return Meaning("Resize", ["self"], attributes) if whole else None
 
 
-def _attention(call: Call) -> Meaning | None:
-    names = ("query", "key", "value")
-    heads = {call.tensor(name).shape[1] for name in names}
-    return Meaning("Attention", names) if len(heads) == 1 else None
-
-
 _rule("clone _to_copy", _like("Identity", "self"))
-_rule("convolution", lambda call: None if call.arguments["transposed"] else convolution(call))
+_rule("convolution", convolution)
 _rule("max_pool2d_with_indices avg_pool2d", _pooling)
 _rule("_adaptive_avg_pool2d", _like("ReduceMean", "self", axes=[-2, -1]))
 _rule(
@@ -268,9 +262,9 @@ _rule("baddbmm", _like("Gemm", "batch1 batch2 self"))
 _rule(
     """
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention
-    _scaled_dot_product_efficient_attention
+    _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention
     """,
-    _attention,
+    _like("Attention", "query key value"),
 )
 
 
