@@ -19,7 +19,7 @@ from loadmaster.workloads.frontends import load
 
 SQUEEZENET = "plan onnx:squeezenet --target edge-npu"
 QUICK = f"{SQUEEZENET} --precision int8 --cut none"
-FILES = ["plan.json", "report.html", "trace.pftrace"]
+FILES = ["plan.json", "report.html", "trace.json.gz"]
 
 
 def names(folder):
@@ -195,7 +195,7 @@ from loadmaster.cli.main import app
 try:
     app()
 except SystemExit:
-    heavy = {'numpy', 'onnx', 'pydantic', 'bokeh', 'highspy', 'perfetto'}
+    heavy = {'numpy', 'onnx', 'pydantic', 'bokeh', 'highspy'}
     print([m for m in sys.modules if m in heavy or m.endswith('.auto')])
 """
     assert python(code, "--help").stdout.endswith("\n[]\n")

@@ -33,7 +33,7 @@ WRITTEN = {
     ALLOCATE: ("packed.csv", "report.html"),
     INSPECT: ("network.json", "report.html"),
     PLACE: ("placement.json", "report.html"),
-    PLAN: ("plan.json", "report.html", "trace.pftrace"),
+    PLAN: ("plan.json", "report.html", "trace.json.gz"),
 }
 
 
@@ -172,7 +172,7 @@ def test_two_plans_are_compared(folder):
     ran("report 4MiB --out one", cwd=folder)
     assert sorted(path.name for path in (folder / "one").iterdir()) == [
         "report.html",
-        "trace.pftrace",
+        "trace.json.gz",
     ]
     alone = run("report 4MiB --json", cwd=folder)
     assert (alone.returncode, "give OTHER.json" in alone.stderr) == (2, True)

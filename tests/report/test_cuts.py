@@ -3,11 +3,12 @@ colour and name for the pieces of one."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from dataclasses import replace
 from functools import cache
 
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from tests.support.cut_networks import convolutions, cut_plan
 from tests.support.efforts import TEST
 from tests.support.networks import npu
@@ -17,8 +18,8 @@ from tests.support.summed_networks import summed_plan
 import loadmaster as lm
 from loadmaster.report.cuts import cuts_of, family, piece
 from loadmaster.report.page import render
-from loadmaster.report.perfetto import render_trace
 from loadmaster.report.plan import plan_page
+from loadmaster.report.trace import render_trace
 
 
 @cache
@@ -139,8 +140,8 @@ def test_the_page_has_a_row_for_every_operator_and_a_chart_for_a_stack():
 
 def test_pieces_of_one_operator_have_one_name_and_one_colour():
     plan = cut_plan(2)
-    trace = Trace.FromString(render_trace(plan))
-    names = {p.track_event.name for p in trace.packet if p.HasField("track_event")} - {""}
+    trace = json.loads(gzip.decompress(render_trace(plan)))
+    names = {event["name"] for event in trace["traceEvents"] if event["ph"] == "X"}
     assert {family(job) for job in plan.jobs} <= names
     assert not [name for name in names if re.search(r"\[\d+/\d+\]$", name)]
     data = charts(render(plan_page(plan)))

@@ -19,8 +19,8 @@ from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.planning.plan_records import Cost
 from loadmaster.report.charts import MAX_SHAPES
 from loadmaster.report.page import render
-from loadmaster.report.perfetto import render_trace
 from loadmaster.report.plan import plan_page
+from loadmaster.report.trace import render_trace
 from loadmaster.report.write import write_report
 
 NOTES = ("the search stopped at its time limit",)
@@ -37,7 +37,7 @@ def page(make_plan):
 
 def test_writes_both_files_and_nothing_else(plan, tmp_path):
     paths = write_report(plan, tmp_path / "new" / "place")
-    assert [path.name for path in paths] == ["report.html", "trace.pftrace"]
+    assert [path.name for path in paths] == ["report.html", "trace.json.gz"]
     assert sorted(paths) == sorted((tmp_path / "new" / "place").iterdir())
     assert all(path.stat().st_size > 1_000 for path in paths)
 
@@ -66,7 +66,7 @@ def test_same_plan_same_bytes_in_any_process(page, make_plan, tmp_path):
     environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(places)}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
     assert (tmp_path / "report.html").read_text("utf-8") == page
-    assert (tmp_path / "trace.pftrace").read_bytes() == render_trace(make_plan(notes=NOTES))
+    assert (tmp_path / "trace.json.gz").read_bytes() == render_trace(make_plan(notes=NOTES))
 
 
 def test_says_what_was_planned_and_that_times_are_estimates(page, plan):

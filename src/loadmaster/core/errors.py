@@ -90,7 +90,6 @@ _EXTRAS = {
     "bokeh": "plan",
     "highspy": "plan",
     "onnx": "plan",
-    "perfetto": "plan",
     "pydantic": "plan",
     "torch": "torch",
     "transformers": "torch",

@@ -93,7 +93,7 @@ class Plan(PlanRecord):
         return read_plan(Path(path), Plan)
 
     def report(self, directory: str | Path) -> list[Path]:
-        """Write ``report.html`` and ``trace.pftrace`` into a directory and return their paths."""
+        """Write ``report.html`` and ``trace.json.gz`` into a directory and return their paths."""
         # By name, because pages are drawn by a package that knows plans.
         paths: list[Path] = import_module("loadmaster.report.write").write_report(
             self, Path(directory)

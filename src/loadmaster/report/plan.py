@@ -42,7 +42,7 @@ SCHEDULE_HINT = (
     "The paler a job, the longer it waits for memory. Pieces of one operator have one shade of"
     " their network's colour. Drag to pan, hold Ctrl and scroll to zoom in time: all charts move"
     " together, with arrows, + and - too, and 0 resets. Click a network in the legend to hide it"
-    " everywhere; the circular arrow in a chart's corner resets the view. trace.pftrace has every"
+    " everywhere; the circular arrow in a chart's corner resets the view. trace.json.gz has every"
     " job and copy."
 )
 LIMITS_HINT = (

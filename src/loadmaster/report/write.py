@@ -1,4 +1,4 @@
-"""Writes the reports of a finished plan: an HTML page and a Perfetto trace.
+"""Writes the reports of a finished plan: an HTML page and a trace.
 
 Drawing libraries are loaded when something is drawn, so that importing the package costs nothing.
 """
@@ -18,18 +18,18 @@ __all__ = ["write_report"]
 
 
 def write_report(plan: PlanRecord, directory: Path) -> list[Path]:
-    """Write ``report.html`` and ``trace.pftrace`` into ``directory``, which is made if need be, and
+    """Write ``report.html`` and ``trace.json.gz`` into ``directory``, which is made if need be, and
     return their paths.
 
     The same plan gives the same bytes. Raises :class:`~loadmaster.core.errors.OutputError` if a
     file cannot be written; a file is replaced as a whole or not at all.
     """
     from loadmaster.report.page import render
-    from loadmaster.report.perfetto import render_trace
     from loadmaster.report.plan import plan_page
+    from loadmaster.report.trace import render_trace
 
     page = render(plan_page(plan)).encode()
-    contents = {"report.html": page, "trace.pftrace": render_trace(plan)}
+    contents = {"report.html": page, "trace.json.gz": render_trace(plan)}
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

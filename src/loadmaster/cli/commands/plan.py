@@ -105,7 +105,7 @@ def plan_command(
     out: Annotated[
         Path | None,
         out_to(
-            "Where plan.json, report.html and trace.pftrace go. Default: loadmaster-plan, or with"
+            "Where plan.json, report.html and trace.json.gz go. Default: loadmaster-plan, or with"
             " `--json` nowhere."
         ),
     ] = None,
@@ -114,7 +114,7 @@ def plan_command(
     """Plan networks on a target, check the plan, write a report.
 
     Networks are planned together. The plan is checked by code that shares nothing with the planner,
-    and plan.json, report.html and trace.pftrace are written. Ctrl-C ends the search and keeps the
+    and plan.json, report.html and trace.json.gz are written. Ctrl-C ends the search and keeps the
     best plan so far; a second Ctrl-C gives up.
 
     Deadlines come before the objective: exit code 3 says that the plan holds, but some mini-batch

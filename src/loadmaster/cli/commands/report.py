@@ -30,7 +30,7 @@ def report_command(
     out: Annotated[
         Path | None,
         out_to(
-            "Where report.html and trace.pftrace, or comparison.html, go. Default:"
+            "Where report.html and trace.json.gz, or comparison.html, go. Default:"
             " loadmaster-report, or with `--json` nowhere."
         ),
     ] = None,

@@ -50,7 +50,7 @@ def size_command(
     out: Annotated[
         Path | None,
         out_to(
-            "Where size.json goes, and plan.json, report.html and trace.pftrace of the least value"
+            "Where size.json goes, and plan.json, report.html and trace.json.gz of the least value"
             " that suffices. Default: nowhere."
         ),
     ] = None,

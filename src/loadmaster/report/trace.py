@@ -1,0 +1,104 @@
+"""The plan in the Trace Event Format, which Perfetto and other viewers open: a track for each core,
+one for copies, and counters for links and memories.
+
+Times are microseconds, rounded to whole nanoseconds, which keeps their order.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import Any
+
+from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRecord
+from loadmaster.report import figures
+from loadmaster.report.cuts import family, piece
+from loadmaster.report.text import printable
+from loadmaster.report.timeline import Steps, first_free_lines, outline
+
+Event = dict[str, Any]
+Slice = tuple[float, float, str, dict[str, Any]]
+"""Start and end in seconds, name and details of a job or a copy."""
+
+
+def render_trace(plan: PlanRecord) -> bytes:
+    """Render the bytes of a ``.json.gz`` file; the same plan gives the same bytes."""
+    numbers = count(1)
+    events = [_named("process", 0, printable(figures.title(plan)))]
+    for core in plan.target.cores:
+        jobs = (job for job in plan.jobs if job.core == core.name)
+        slices = [(j.start, j.end, family(j), _job_facts(j)) for j in jobs]
+        events += _slices(core.name, slices, numbers)
+    copies = [
+        (m.start, m.end, f"{m.source} to {m.destination}: {m.tensor}", _copy_facts(m))
+        for m in figures.copies(plan)
+    ]
+    if copies:
+        events += _slices("copies", copies, numbers)
+    for memory in plan.target.memories:
+        segments = plan.links.get(memory.name, ())
+        rates = [(s.start, s.end, s.bytes_per_second / 1e9) for s in segments]
+        events += _counter(f"{memory.name} link", "GB/s", rates)
+        alive = figures.bytes_alive(figures.allocations_of(plan, memory.name))
+        events += _counter(f"{memory.name} in use", "B", alive)
+    return gzip.compress(json.dumps({"traceEvents": events}).encode(), 6, mtime=0)
+
+
+def _named(what: str, track: int, name: str) -> Event:
+    """Name the process, or a track, which viewers call a thread."""
+    return _event("M", f"{what}_name", 0, track, args={"name": name})
+
+
+def _event(kind: str, name: str, nanoseconds: int, track: int = 0, **more: Any) -> Event:
+    return {"ph": kind, "name": name, "pid": 1, "tid": track, "ts": nanoseconds / 1e3, **more}
+
+
+def _slices(name: str, slices: Iterable[Slice], numbers: Iterator[int]) -> Iterator[Event]:
+    """Make a track of slices; those that would overlap get further tracks of the same name.
+    Viewers show tracks by their numbers."""
+    ordered = sorted(slices, key=lambda each: each[:2])
+    spans = [(0, _nanoseconds(start), _nanoseconds(end)) for start, end, *_ in ordered]
+    lines, count_of = first_free_lines(spans)
+    tracks = [next(numbers) for _ in range(count_of.get(0, 1))]
+    for line, track in enumerate(tracks):
+        yield _named("thread", track, f"{name} ({line + 1})" if line else name)
+        yield _event("M", "thread_sort_index", 0, track, args={"sort_index": track})
+    for (_, _, title, details), (_, start, end), line in zip(ordered, spans, lines, strict=True):
+        yield _event("X", title, start, tracks[line], dur=(end - start) / 1e3, args=details)
+
+
+def _counter(name: str, unit: str, steps: Steps) -> Iterator[Event]:
+    """Make a counter of an amount over time."""
+    for instant, value in outline(steps):
+        yield _event("C", name, _nanoseconds(instant), args={unit: value})
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def _job_facts(job: PlannedJob) -> dict[str, Any]:
+    # Viewers colour slices by their names: pieces of an operator have one, and differ here.
+    return {
+        "network": job.network,
+        "mini_batch": job.mini_batch,
+        "kind": job.kind,
+        "operators": ", ".join(job.operators),
+        **({"piece": piece(job)} if job.tiles > 1 else {}),
+        "macs": job.macs,
+        "compute_ns": job.compute * 1e9,
+        "stall_ns": max(0.0, job.end - job.start - job.compute) * 1e9,
+        "read_bytes": sum(operand.bytes for operand in job.reads),
+        "written_bytes": sum(operand.bytes for operand in job.writes),
+    }
+
+
+def _copy_facts(move: PlannedTransfer) -> dict[str, Any]:
+    return {
+        "tensor": move.tensor,
+        "from": move.source,
+        "to": move.destination,
+        "bytes": move.bytes,
+    }
