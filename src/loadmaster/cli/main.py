@@ -17,7 +17,8 @@ import typer
 from loadmaster import __version__
 from loadmaster.cli.commands.allocate import allocate_command
 from loadmaster.cli.commands.calibrate import calibrate_command
-from loadmaster.cli.commands.export.group import app as export_group
+from loadmaster.cli.commands.export.iree import iree_command
+from loadmaster.cli.commands.export.tflite import tflite_command
 from loadmaster.cli.commands.inspect import inspect_command
 from loadmaster.cli.commands.map import map_command
 from loadmaster.cli.commands.place import place_command
@@ -45,6 +46,11 @@ app = typer.Typer(
         " holds each tensor, and at which address."
     ),
 )
+export = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Write a plan in the form in which another system runs it.",
+)
 
 
 def _show_version(asked: bool) -> None:
@@ -70,22 +76,27 @@ def _options(
     """Declare the options before any command."""
 
 
-for each in (
-    plan_command,
-    size_command,
-    map_command,
-    place_command,
-    allocate_command,
-    run_command,
-    profile_command,
-    calibrate_command,
-    verify_command,
-    report_command,
-    targets_command,
-    inspect_command,
-):
-    app.command(each.__name__.removesuffix("_command"))(grouped(each))
-app.add_typer(export_group, name="export")
+_COMMANDS = {
+    app: (
+        plan_command,
+        size_command,
+        map_command,
+        place_command,
+        allocate_command,
+        run_command,
+        profile_command,
+        calibrate_command,
+        verify_command,
+        report_command,
+        targets_command,
+        inspect_command,
+    ),
+    export: (iree_command, tflite_command),
+}
+for group, commands in _COMMANDS.items():
+    for each in commands:
+        group.command(each.__name__.removesuffix("_command"))(grouped(each))
+app.add_typer(export, name="export")
 
 _OUTPUTS = ("--out", "--c-struct")
 

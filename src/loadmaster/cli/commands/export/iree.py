@@ -50,6 +50,3 @@ def iree_command(
     exported = export_program(model, out, flags or ())
     shown = versioned(ProgramJson, exported, model=str(model))
     output.show(shown, lambda: [transients_table(shown["packs"])], exported.written)
-
-
-COMMAND = iree_command

@@ -201,6 +201,3 @@ def _in_bands(
         takes = f"the arena takes {format_bytes(needed)}, not {format_bytes(room)}"
         return planned, f"{error}; with a plan alone {takes}"
     return found, None
-
-
-COMMAND = tflite_command
