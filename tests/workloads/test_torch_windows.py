@@ -7,7 +7,7 @@ from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
 import loadmaster as lm
-from loadmaster.workloads.lowering.grid import WHOLE
+from loadmaster.workloads.lowering.grid import WHOLE, least_shares
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
@@ -65,6 +65,24 @@ def test_a_window_of_a_view_holds_the_elements_of_its_storage(seed):
         if sorted(view.shape) == sorted(shape) and sorted(view.stride()) == sorted(owner.stride()):
             assert len(needed) == volume(found), "a permutation needs what it shows"
     assert known > 20
+
+
+class Strided(nn.Module):
+    """A stride over images whose channels are last."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 1, stride=2, bias=False)
+
+    def forward(self, x):
+        return self.layer(x.permute(0, 3, 1, 2))
+
+
+def test_what_strides_step_over_is_counted_in_the_storage():
+    """A quarter of the pixels, whatever the order of dimensions: bounds rest on it."""
+    graph, (group,), _ = parts_of(lm.load((Strided(), torch.zeros(1, 16, 16, 3))))
+    shares = least_shares(graph, group)
+    assert sorted(shares.values()) == [0.25, 1.0]
 
 
 class Blocks(nn.Module):

@@ -408,12 +408,13 @@ def least_shares(graph: Graph, group: FusedOp) -> dict[str, float]:
     shares: dict[str, float] = {}
     for op in group.ops:
         for access in op.reads:
-            tensor, share = graph.tensors[access.tensor], 1.0
+            storage, share = graph.tensors[access.tensor].storage, 1.0
             if op.writes:
                 shape = graph.tensors[op.writes[0].tensor].shape
-                for window, extent in zip(access.windows, tensor.shape, strict=False):
+                seen = graph.tensors[storage if access.of_storage else access.tensor].shape
+                for window, extent in zip(access.windows, seen, strict=bool(access.windows)):
                     share *= _elements_read(window, shape, extent) / max(1, extent)
-            shares[tensor.storage] = max(shares.get(tensor.storage, 0.0), share)
+            shares[storage] = max(shares.get(storage, 0.0), share)
     return shares
 
 
