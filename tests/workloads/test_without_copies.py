@@ -1,10 +1,12 @@
 """Operators that only move elements are left out where their readers can do without, and nowhere
 else."""
 
+import numpy as np
 import pytest
 from tests.support.efforts import TEST
+from tests.support.lowered import parts_of
 from tests.support.networks import npu
-from tests.support.onnx_builder import constant, graph_of, int8_graph, node
+from tests.support.onnx_builder import constant, constants, graph_of, int8_graph, node
 from tests.support.random_networks import random_network
 
 import loadmaster as lm
@@ -13,6 +15,7 @@ from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import plain_cuts, sizes_for
 from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.window import volume
 
 HEADS, CACHED, WIDTH = 2, 40, 16
 
@@ -123,3 +126,22 @@ def test_what_is_left_out_once_leaves_nothing_more_to_leave_out(seed):
     assert without_updates(graph) is graph
     plan = lm.plan([graph], npu(2, 4096), effort=TEST)
     assert lm.verify(plan) == ()
+
+
+def test_a_part_that_lies_in_another_order_is_needed_by_its_own_dimensions():
+    """Transpositions that only rename bytes: each half of the rows is one operand as a whole."""
+    graph = graph_of(
+        [
+            "a = Transpose<perm=[1, 0, 2]>(x)",
+            "b = Transpose<perm=[1, 0, 2]>(y)",
+            "c = Concat<axis=0>(a, b)",
+            "[product] z = MatMul(c, w)",
+        ],
+        "float[1,3,4] x, float[1,3,4] y",
+        "z",
+        constants(w=np.zeros((4, 5))),
+    )
+    single, _, (form,) = parts_of(graph)
+    boxes = form.grid({0: 2}).boxes
+    assert [volume(box) for box in form.needed(single, "x", boxes)] == [12, 0]
+    assert [volume(box) for box in form.needed(single, "y", boxes)] == [0, 12]

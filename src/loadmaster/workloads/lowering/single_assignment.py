@@ -192,9 +192,7 @@ class _Rewriting:
                 return False
             place = {
                 window.axis: (-window.low, extent - window.low)
-                for window, extent in zip(
-                    part.windows, self.tensors[part.tensor].shape, strict=True
-                )
+                for window, extent in zip(part.windows, self._shape_of(part), strict=True)
             }
             boxes.append(tuple(place[axis] for axis in axes))
         apart = not any(
@@ -203,6 +201,11 @@ class _Rewriting:
         return (
             bool(boxes) and apart and sum(volume(box) for box in boxes) == math.prod(result.shape)
         )
+
+    def _shape_of(self, part: Access) -> tuple[int, ...]:
+        """The shape that windows are of: that of the owner where a view lies in another order."""
+        tensor = self.tensors[part.tensor]
+        return (self.tensors[tensor.storage] if part.of_storage else tensor).shape
 
     def _is_free(self, result: str) -> bool:
         """Whether a result is not the network's, under whatever name."""
@@ -251,7 +254,7 @@ class _Rewriting:
         of its own is."""
         needed = self._seen(read, result)
         windows = tuple(_shifted(needed[window.axis], -window.low) for window in part.windows)
-        return Access(part.tensor, part.bytes, windows, read.part_of or (read.tensor,))
+        return replace(part, windows=windows, part_of=read.part_of or (read.tensor,))
 
 
 def _axes(windows: Sequence[Window], shape: Sequence[int]) -> set[int]:
