@@ -382,13 +382,13 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 LIMITS = {
     "allocation": (28_810, 25, 20),
-    "cli": (15_953, 25, 6),
+    "cli": (15_898, 24, 6),
     "core": (11_891, 17, 10),
-    "cost": (30_848, 30, 37),
+    "cost": (30_826, 30, 37),
     "integrations": (103_475, 66, 93),
     "mapping": (19_995, 34, 39),
     "placement": (31_969, 25, 32),
-    "planning": (84_618, 53, 64),
+    "planning": (84_292, 53, 64),
     "report": (32_994, 29, 22),
     "targets": (5_432, 6, 1),
     "workloads": (66_523, 36, 31),

@@ -24,7 +24,7 @@ from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.cutting.precedence import Precedence
 from loadmaster.planning.goal import goal_of
-from loadmaster.workloads.lowering.grid import WHOLE, Chains
+from loadmaster.workloads.lowering.grid import WHOLE
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
@@ -102,7 +102,7 @@ def test_no_plan_with_sums_in_parts_is_faster_than_the_bound_of_such(monkeypatch
         )
         assert best >= bound.picoseconds, bound
         met += best == bound.picoseconds
-        summed = [cuts for cuts in every if any(isinstance(cut, Chains) for cut in cuts.cuts)]
+        summed = [cuts for cuts in every if any(cut.sums for cut in cuts.cuts)]
         limit = 1.02 * bound.picoseconds
         near += any(best_makespan(graph, target, cuts, below=limit) < limit for cuts in summed)
     assert met > 5, "some bounds are met by a plan, else plans are not tried"

@@ -18,9 +18,9 @@ from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.job_pool import JobPool, joined, part_of, read_listed
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import load
-from loadmaster.workloads.lowering.grid import WHOLE, least_shares
+from loadmaster.workloads.lowering.grid import WHOLE, Grid, least_shares
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 
 _LENGTHS = (2, 4, 8, 16)
 """Pieces are at most this fraction of the least time that all jobs take, one way to divide for
@@ -55,7 +55,7 @@ class DividedJobs:
     least: LeastWork
 
 
-def _in_parts(network: DivisibleNetwork, parts: int, nth: int, long: Mask) -> list[Cut]:
+def _in_parts(network: DivisibleNetwork, parts: int, nth: int, long: Mask) -> list[Grid]:
     """Every long operator in so many parts along its ``nth`` longest dimension, where it has
     one."""
     cuts = list(network.plain)
@@ -101,7 +101,7 @@ def divide_jobs(
             read.append(DivisibleNetwork.of(graph, target))
     networks = [each for each in read if isinstance(each, DivisibleNetwork)]
 
-    def pool(cuts: Sequence[Sequence[Cut]]) -> JobPool:
+    def pool(cuts: Sequence[Sequence[Grid]]) -> JobPool:
         parts, left = [], iter(cuts)
         for each in read:
             if isinstance(each, list):
@@ -135,7 +135,7 @@ class _Option:
     """A way to cut every operator: its longest piece, and all of its pieces together, in
     seconds."""
 
-    cuts: list[Cut]
+    cuts: list[Grid]
     longest: Floats
     together: Floats
 
@@ -159,7 +159,7 @@ def _options(
 
 
 def _option(
-    network: DivisibleNetwork, cuts: list[Cut], target: Target, bandwidth: float
+    network: DivisibleNetwork, cuts: list[Grid], target: Target, bandwidth: float
 ) -> _Option:
     analysis = analyse(lower([network.source], target, cuts=[Cuts(cuts)]), target)
     moving = analysis.latency * analysis.bandwidth / bandwidth
@@ -173,7 +173,7 @@ def _option(
     )
 
 
-def _choose(options: Sequence[_Option], length: float) -> list[Cut]:
+def _choose(options: Sequence[_Option], length: float) -> list[Grid]:
     """For every operator, of the cuts into short enough pieces the one that takes least together;
     else the one into the shortest."""
 

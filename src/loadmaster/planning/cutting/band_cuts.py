@@ -29,7 +29,7 @@ from loadmaster.planning.cutting.choice import alive_between
 from loadmaster.planning.cutting.way_costs import way_costs
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.grid import Grid
-from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 from loadmaster.workloads.window import volume, whole
 
 
@@ -49,7 +49,7 @@ class StackModel:
     stack. Work of the cores counts ``price`` bytes a second."""
 
     def __init__(
-        self, network: Network, target: Target, plain: Sequence[Cut], price: float = 0.0
+        self, network: Network, target: Target, plain: Sequence[Grid], price: float = 0.0
     ) -> None:
         self.network = network
         ways = [way_costs(axis, target) for axis in (network.along(False), network.along(True))]
@@ -105,7 +105,7 @@ class StackModel:
         ]
 
 
-def _times_read(network: Network, cut: Cut, number: int, storage: str) -> float:
+def _times_read(network: Network, cut: Grid, number: int, storage: str) -> float:
     """How often an operator's pieces together read an operand where it is in no stack."""
     form = network.forms[number]
     if not isinstance(cut, Grid) or form is None or cut.tiles == 1:
@@ -114,7 +114,7 @@ def _times_read(network: Network, cut: Cut, number: int, storage: str) -> float:
     return sum(map(volume, boxes)) / max(1, volume(whole(network.graph.tensors[storage].shape)))
 
 
-def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> Cuts:
+def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Grid]) -> Cuts:
     """The cuts and the order of jobs that stacks stand for; an operator that is a stack of its own
     in one band stays as in ``plain``."""
     cuts = list(plain)
@@ -245,7 +245,7 @@ _WIDE = 1 / 6
 
 def stacks_of_bands(
     networks: Sequence[DivisibleNetwork],
-    others: Sequence[Sequence[Cut]],
+    others: Sequence[Sequence[Grid]],
     target: Target,
     late: Callable[[], bool],
 ) -> Iterator[tuple[str, list[Cuts]]]:

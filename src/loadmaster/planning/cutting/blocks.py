@@ -22,7 +22,7 @@ from loadmaster.workloads.job import operand_bytes
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, sizes_for
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork, sizes_for
 
 _WORTH_OF_A_PIECE = 1e-5
 """Share of the time of all operators that a piece more has to save: pieces take time to plan."""
@@ -70,7 +70,7 @@ def in_blocks(network: DivisibleNetwork, target: Target) -> Cuts:
 
 def _chosen(
     options: Sequence[tuple[int, Grid]], seconds: Sequence[float], times: Mapping[int, int]
-) -> dict[int, Cut]:
+) -> dict[int, Grid]:
     """For every operator, which there is so many times, the grid of the least seconds, those that
     make pieces not worth it left out."""
     least: dict[int, float] = {}
@@ -86,7 +86,7 @@ def _chosen(
 
 
 def depth_first(
-    network: DivisibleNetwork, cuts: Sequence[Cut], target: Target
+    network: DivisibleNetwork, cuts: Sequence[Grid], target: Target
 ) -> list[tuple[int, int]]:
     """Operators and pieces in an order in which each piece comes when one that reads it is next,
     beginning with the last operator's first.

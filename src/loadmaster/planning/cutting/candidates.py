@@ -18,8 +18,8 @@ from loadmaster.planning.cutting.fitting import fitted
 from loadmaster.planning.cutting.options import operator_options
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.grid import Chains
-from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, divides_sums
+from loadmaster.workloads.lowering.grid import Grid
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork, divides_sums
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
@@ -128,7 +128,7 @@ def _in_small_pieces(
     Beside a piece of a sum there need only be room for what the next adds, so that larger pieces
     are offered, too.
     """
-    sums = [any(isinstance(cut, Chains) for cut in network.plain) for network in networks]
+    sums = [any(cut.sums for cut in network.plain) for network in networks]
     for share in dict.fromkeys(
         (*((4 / 3,) if any(sums) else ()), 2, max(2, len(target.cores)), 2 * len(target.cores))
     ):
@@ -161,7 +161,7 @@ def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
         for form, plain in zip(network.forms, network.plain, strict=True)
     ]
     plain = [own[0] for own in options]
-    ways: Iterable[Sequence[Cut]] = itertools.product(*options)
+    ways: Iterable[Sequence[Grid]] = itertools.product(*options)
     if math.prod(map(len, options)) > _FEW_WAYS:
         ways = (
             [*plain[:at], other, *plain[at + 1 :]]
@@ -201,7 +201,7 @@ def _offers(
     late: Callable[[], bool],
     effort: Effort,
 ) -> Iterator[Candidate]:
-    others: Sequence[Sequence[Cut]] = []
+    others: Sequence[Sequence[Grid]] = []
     if len(target.cores) > 1:
         choosable = [
             Choosable(n.graph, n.fused, n.forms, operator_options(n, target)) for n in networks

@@ -19,7 +19,6 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible, Grid
-from loadmaster.workloads.lowering.pieces import Cut
 from loadmaster.workloads.window import Box, reshaped_boxes, volumes, whole
 
 _MOST_MINI_BATCHES = 4
@@ -77,9 +76,9 @@ class CutChoice:
         makespan of the model."""
         return tuple(self._native.improve(self._pieces).tolist())
 
-    def cuts(self, chosen: Chosen) -> list[list[Cut]]:
+    def cuts(self, chosen: Chosen) -> list[list[Grid]]:
         """How the operators of every network are cut with an option for each."""
-        found: list[list[Cut]] = [[] for _ in self.networks]
+        found: list[list[Grid]] = [[] for _ in self.networks]
         for (network, number), option in zip(self._order, chosen, strict=True):
             found[network].append(self.networks[network].options[number][option].cut)
         return found
@@ -202,7 +201,7 @@ def _boxes(form: Divisible | None, options: Sequence[Option]) -> tuple[Mask, Int
     boxes = list[Box]()
     rank = 0 if form is None else len(form.shape)
     for cut in (option.cut for option in options):
-        own = cut.boxes if isinstance(cut, Grid) and cut.shape else ()
+        own = cut.boxes if cut.shape and not cut.sums else ()
         known += [bool(own)] * cut.tiles
         boxes += own
     return np.array(known, dtype=np.bool_), np.array(boxes, dtype=np.int64).reshape(

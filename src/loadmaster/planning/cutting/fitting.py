@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import WHOLE, Divisible
+from loadmaster.workloads.lowering.grid import WHOLE, Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.window import Box, volume
 
 _MOST_ROUNDS = 40
@@ -46,7 +46,7 @@ def fitted(
     room: int,
     *,
     sums: bool = True,
-) -> list[Cut] | None:
+) -> list[Grid] | None:
     """Cuts with which the operands of every piece fit into ``room`` bytes, whole where they fit as
     they are; None if none are found.
 
@@ -96,7 +96,7 @@ class _Fitting:
         self._home = {
             access.tensor: number for number, group in enumerate(fused) for access in group.writes
         }
-        self.cuts: list[Cut] = [WHOLE] * len(fused)
+        self.cuts: list[Grid] = [WHOLE] * len(fused)
 
     def can_fit(self) -> bool:
         """Whether the smallest piece of every operator fits, were the tensors that it reads in
@@ -135,7 +135,7 @@ class _Fitting:
             parts = {axis: form.shape[axis] for axis in form.axes}
             box = form.grid(parts).boxes[0]
             sizes = {access.tensor: 1 for access in group.writes}
-            summed = (form.summed - 1, form.summed) if self._sums and form.summed else None
+            summed = (form.summed - 1, form.summed) if self._sums and form.summed else ()
             sizes |= {
                 storage: self._bytes(storage, *uses.needed([box], summed))
                 for storage, uses in form.uses.items()
@@ -185,7 +185,7 @@ class _Fitting:
         result = sum(found.values())
         # The last piece of a chain needs all that the others need, and what follows the sum.
         links = parts.get(_SUM, 1)
-        summed = (form.summed * (links - 1) // links, form.summed) if links > 1 else None
+        summed = (form.summed * (links - 1) // links, form.summed) if links > 1 else ()
         for storage, uses in form.uses.items():
             found[storage] = max(
                 self._bytes(storage, needed) for needed in uses.needed(boxes, summed)

@@ -17,9 +17,9 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph
 from loadmaster.workloads.job import Job, Operand, Role, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Uses, piece_of
+from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid, Uses, piece_of
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cut, Cuts, DivisibleNetwork, operand_roles
+from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork, operand_roles
 from loadmaster.workloads.window import volumes, whole
 
 
@@ -171,7 +171,7 @@ _SIZES = 32
 class Option:
     """A cut of an operator, and what its pieces cost."""
 
-    cut: Cut
+    cut: Grid
     costs: PieceCosts
 
 
@@ -239,7 +239,7 @@ def operator_options(network: DivisibleNetwork, target: Target) -> list[list[Opt
     return options
 
 
-def _plain(graph: Graph, plain: Sequence[Cut], target: Target) -> list[list[Option]]:
+def _plain(graph: Graph, plain: Sequence[Grid], target: Target) -> list[list[Option]]:
     costs = PieceCosts.of(job_table(lower([graph], target, cuts=[Cuts(plain)]), target), target)
     until = np.cumsum([0, *(cut.tiles for cut in plain)]).tolist()
     return [

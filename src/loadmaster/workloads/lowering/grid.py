@@ -18,7 +18,6 @@ from loadmaster.workloads.window import (
     ALL,
     SUMMED,
     Box,
-    Range,
     Window,
     hulls,
     matching_axes,
@@ -39,15 +38,19 @@ class Grid:
     """The pieces of a result of some shape: ``ends[d]`` are where the ranges of dimension ``d``
     end, the last at its extent.
 
-    Pieces are counted with the last dimension fastest.
+    A part of a result that is summed up in parts has a chain of pieces: each adds a range of what
+    is summed to the sums of the one before it, and the last makes the part. ``sums`` are where
+    these ranges end, the last at the extent. Pieces are counted chain by chain, parts with the last
+    dimension fastest.
     """
 
     shape: tuple[int, ...]
     ends: tuple[tuple[int, ...], ...]
+    sums: tuple[int, ...] = ()
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
-        """The part of the result that each piece makes; together these are all of it, once."""
+        """The parts of the result that are made; together these are all of it, once."""
         return tuple(
             itertools.product(*(zip((0, *ends), ends, strict=False) for ends in self.ends))
         )
@@ -55,27 +58,32 @@ class Grid:
     @property
     def tiles(self) -> int:
         """Number of pieces."""
-        return math.prod(len(ends) for ends in self.ends)
+        return math.prod(len(ends) for ends in self.ends) * self.links
 
     @property
-    def grid(self) -> Grid:
-        """How the result is cut."""
-        return self
+    def links(self) -> int:
+        """Number of pieces in a chain."""
+        return max(1, len(self.sums))
 
     def part(self, tile: int) -> int:
         """The part of the result that a piece works on."""
-        return tile
+        return tile // self.links
+
+    def box(self, tile: int) -> Box:
+        """The box of that part."""
+        return self.boxes[self.part(tile)]
 
     def summed(self, tile: int) -> tuple[int, ...]:
         """The range of the sum that a piece takes; empty for all."""
-        return ()
+        link = tile % self.links
+        return ((0, *self.sums)[link], self.sums[link]) if self.sums else ()
 
     def is_last(self, tile: int) -> bool:
         """Whether a piece makes the part of the result that it works on."""
-        return True
+        return (tile + 1) % self.links == 0
 
     def tile(self, at: Mapping[int, int]) -> int:
-        """The number of the piece that is the ``at[axis]``-th along some dimensions and the first
+        """The number of the part that is the ``at[axis]``-th along some dimensions and the first
         along all others."""
         number = 0
         for axis, ends in enumerate(self.ends):
@@ -83,16 +91,14 @@ class Grid:
         return number
 
     def under(self, shape: tuple[int, ...]) -> Grid:
-        """The same pieces of the same elements under another shape, which has the dimensions that
+        """The same parts of the same elements under another shape, which has the dimensions that
         are cut."""
-        if shape == self.shape:
-            return self
         at = matching_axes(shape, self.shape)
         ends = (self.ends[at[a]] if a in at else (extent,) for a, extent in enumerate(shape))
         return Grid(shape, tuple(ends))
 
     def meeting(self, box: Box) -> Iterator[int]:
-        """Numbers of the pieces that make something of a box. O(those)"""
+        """Numbers of the parts that hold something of a box. O(those)"""
         numbers = [0]
         for ends, (first, last) in zip(self.ends, box, strict=True):
             own = (
@@ -108,51 +114,16 @@ class Grid:
         return (0, *itertools.accumulate(volume(box) for box in self.boxes))
 
     def amount_of_tile(self, amount: int, tile: int) -> int:
-        """What falls to one piece of an amount that all share by the size of their results; the
-        shares add up to the amount."""
-        total = max(1, self._until[-1])
-        return amount * self._until[tile + 1] // total - amount * self._until[tile] // total
+        """What falls to one piece of an amount that all share by the size of their results, which
+        the last of a chain makes; the shares add up to the amount."""
+        if not self.is_last(tile):
+            return 0
+        total, part = max(1, self._until[-1]), self.part(tile)
+        return amount * self._until[part + 1] // total - amount * self._until[part] // total
 
 
 WHOLE = Grid((), ())
 """The only piece of an operator that cannot be cut."""
-
-
-@dataclass(frozen=True)
-class Chains:
-    """The pieces of a result that is summed up in parts: a chain of pieces for each part of the
-    result in ``grid``.
-
-    Each piece of a chain adds a range of what is summed to the sums of the one before it, and the
-    last makes the part of the result. ``ends`` are where these ranges end, the last at the extent.
-    Pieces are counted chain by chain.
-    """
-
-    grid: Grid
-    ends: tuple[int, ...]
-
-    @property
-    def tiles(self) -> int:
-        """Number of pieces."""
-        return self.grid.tiles * len(self.ends)
-
-    def part(self, tile: int) -> int:
-        """The part of the result that a piece works on."""
-        return tile // len(self.ends)
-
-    def summed(self, tile: int) -> Range:
-        """The range of the sum that a piece takes."""
-        link = tile % len(self.ends)
-        return (self.ends[link - 1] if link else 0), self.ends[link]
-
-    def is_last(self, tile: int) -> bool:
-        """Whether a piece is the last of its chain, which makes the result."""
-        return (tile + 1) % len(self.ends) == 0
-
-    def amount_of_tile(self, amount: int, tile: int) -> int:
-        """What falls to one piece of an amount that all share by the size of their results, which
-        the last of a chain makes."""
-        return self.grid.amount_of_tile(amount, self.part(tile)) if self.is_last(tile) else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,11 +137,11 @@ class Uses:
     shape: tuple[int, ...]
     views: tuple[tuple[tuple[int, ...], tuple[Window, ...]], ...]
     summed: int
-    _known: dict[tuple[Box, Range | None], Box] = field(default_factory=dict, init=False)
+    _known: dict[tuple[Box, tuple[int, ...]], Box] = field(default_factory=dict, init=False)
     """What was needed: ways to cut a network that are tried one after the other share most of their
     pieces."""
 
-    def needed(self, boxes: Sequence[Box], summed: Range | None = None) -> list[Box]:
+    def needed(self, boxes: Sequence[Box], summed: tuple[int, ...] = ()) -> list[Box]:
         """The part of the storage that each of some parts of the result needs; or the pieces of
         their chains that take the range ``summed``.
 
@@ -187,14 +158,14 @@ class Uses:
                 known[box, summed] = tuple([(first, last) for first, last in own])
         return [known[box, summed] for box in boxes]
 
-    def needed_boxes(self, boxes: Ints, summed: Range | None = None) -> Ints:
+    def needed_boxes(self, boxes: Ints, summed: tuple[int, ...] = ()) -> Ints:
         """What :meth:`needed` finds, as arrays of boxes, shape (boxes, dimensions, 2)."""
         found = []
         for own, windows in self.views:
             parts = operand_boxes(windows or (ALL,) * len(own), boxes, own)
-            if summed is not None and SUMMED in windows:
+            if summed and SUMMED in windows:
                 parts[:, [window == SUMMED for window in windows]] = summed
-            elif summed is not None and summed[1] < self.summed:
+            elif summed and summed[1] < self.summed:
                 continue
             if own == self.shape:
                 parts[volumes(parts) == 0] = 0
@@ -249,12 +220,11 @@ class Divisible:
         extents = (ends if d == axis else (extent,) for d, extent in enumerate(self.shape))
         return Grid(self.shape, tuple(extents))
 
-    def chains(self, parts: dict[int, int], links: int) -> Grid | Chains:
+    def chains(self, parts: dict[int, int], links: int) -> Grid:
         """The grid of so many parts along some dimensions, each summed up by a chain of so many
         pieces, as equal as can be."""
-        grid = self.grid(parts)
         ends = tuple(self.summed * link // links for link in range(1, links + 1))
-        return Chains(grid, ends) if links > 1 else grid
+        return replace(self.grid(parts), sums=ends if links > 1 else ())
 
 
 def divisible(graph: Graph, group: FusedOp, *, sums: bool = False) -> Divisible | None:

@@ -278,7 +278,7 @@ class _MiniBatch:
         """The sums that a piece leaves to the next of its chain."""
         cut = self._pieces.cuts[number]
         storage = self._pieces.fused[number].main.writes[0].tensor
-        box, shape = cut.grid.boxes[cut.part(tile)], cut.grid.shape
+        box, shape = cut.box(tile), cut.shape
         width = max(self._accumulator, -(-self._pieces.fused[number].main.bits // 8))
         name, size = self._sums_name(number, tile), volume(box) * width
         own = (name, self._network, storage, 0, size, str(TensorKind.ACTIVATION))
@@ -321,6 +321,6 @@ class _MiniBatch:
             after=tuple(sorted(producers - {-1})),
             tile=tile,
             tiles=cut.tiles,
-            ranges=cut.grid.boxes[cut.part(tile)] if cut.tiles > 1 else (),
+            ranges=cut.box(tile) if cut.tiles > 1 else (),
             summed=cut.summed(tile),
         )

@@ -14,7 +14,6 @@ from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import (
     CHANNELS,
     WHOLE,
-    Chains,
     Divisible,
     Grid,
     divisible,
@@ -22,8 +21,6 @@ from loadmaster.workloads.lowering.grid import (
 )
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.window import Box, shared, volume, whole
-
-Cut = Grid | Chains
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Cuts:
     ``order`` lists (operator, piece); a piece comes after all that it reads.
     """
 
-    cuts: Sequence[Cut]
+    cuts: Sequence[Grid]
     order: Sequence[tuple[int, int]] | None = None
 
     @property
@@ -84,7 +81,7 @@ class Pieces:
         self.steps = chosen.steps
         self.outputs = {graph.tensors[name].storage for name in graph.outputs}
         self._divisible = [
-            divisible(graph, group, sums=isinstance(cut, Chains))
+            divisible(graph, group, sums=bool(cut.sums))
             for group, cut in zip(fused, self.cuts, strict=True)
         ]
         self._grids: dict[str, Grid] = {}
@@ -94,11 +91,10 @@ class Pieces:
         self._reads: dict[int, list[list[Read]]] = {}
 
     def _cut_results(self) -> None:
-        for group, whole_cut in zip(self.fused, self.cuts, strict=True):
-            cut = whole_cut.grid
+        for group, cut in zip(self.fused, self.cuts, strict=True):
             for storage in (access.tensor for access in group.writes):
                 size = self.graph.tensors[storage].bytes
-                if cut.tiles == 1:
+                if len(cut.boxes) == 1:
                     self.parts_of(storage)
                 else:
                     own = self._grids[storage] = cut.under(self.graph.tensors[storage].shape)
@@ -122,7 +118,7 @@ class Pieces:
     def _cut_given(self, number: int, storage: str) -> None:
         tensor = self.graph.tensors[storage]
         needed = self._needed(number, storage)
-        if isinstance(self.cuts[number], Chains):
+        if self.cuts[number].sums:
             needed = [box for box in needed if volume(box)]
         boxes = list(dict.fromkeys(needed))
         if tensor.kind is TensorKind.INPUT:
@@ -152,11 +148,8 @@ class Pieces:
         """The part of a storage that each piece of an operator needs."""
         form, cut = self._divisible[number], self.cuts[number]
         assert form is not None
-        if isinstance(cut, Grid):
-            return form.uses[storage].needed(cut.boxes)
         links = [
-            form.uses[storage].needed(cut.grid.boxes, cut.summed(link))
-            for link in range(len(cut.ends))
+            form.uses[storage].needed(cut.boxes, cut.summed(link)) for link in range(cut.links)
         ]
         return list(itertools.chain.from_iterable(zip(*links, strict=True)))
 
@@ -223,9 +216,9 @@ class Pieces:
         cut, nests = self.cuts[group], self.fused[group].nests
         if cut.tiles == 1:
             return nests
-        own = (piece_of(nest, cut.grid.shape, cut.grid.boxes[cut.part(tile)]) for nest in nests)
-        if not isinstance(cut, Chains):
-            return tuple(own)
+        own = tuple(piece_of(nest, cut.shape, cut.box(tile)) for nest in nests)
+        if not cut.sums:
+            return own
         first, last = cut.summed(tile)
         return tuple(replace(nest, c=last - first) for nest in own)
 
@@ -289,7 +282,7 @@ class DivisibleNetwork:
     graph: Graph
     fused: Sequence[FusedOp]
     forms: Sequence[Divisible | None]
-    plain: list[Cut]
+    plain: list[Grid]
 
     @staticmethod
     def of(source: Graph, target: Target, *, sums: bool = False) -> DivisibleNetwork:
@@ -351,7 +344,7 @@ def sizes_for(target: Target) -> Sizes:
     )
 
 
-def plain_cuts(graph: Graph, groups: Sequence[FusedOp], target: Target) -> list[Cut]:
+def plain_cuts(graph: Graph, groups: Sequence[FusedOp], target: Target) -> list[Grid]:
     """How operators are cut that nothing else cuts: only as far as they exceed the fast memory."""
     sizes = sizes_for(target)
     return [
