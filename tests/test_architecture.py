@@ -390,7 +390,7 @@ LIMITS = {
     "placement": (31_969, 25, 32),
     "planning": (84_292, 53, 64),
     "report": (32_994, 29, 22),
-    "targets": (5_432, 6, 1),
+    "targets": (5_462, 6, 1),
     "workloads": (66_523, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.

@@ -225,16 +225,12 @@ class Target:
 def core_places(smaller: Target, target: Target) -> list[int] | None:
     """For each core of a machine, in order, find the first further core of another that can do as
     well; None if there is none for one."""
-    places, free = [], iter(enumerate(target.cores))
-    for core in smaller.cores:
-        place = next(
-            (number for number, other in free if not any(_core_excess(core, other))),
-            None,
-        )
-        if place is None:
-            return None
-        places.append(place)
-    return places
+    free = iter(enumerate(target.cores))
+    places = [
+        next((number for number, other in free if not any(_core_excess(core, other))), -1)
+        for core in smaller.cores
+    ]
+    return None if -1 in places else places
 
 
 def is_within(smaller: Target, target: Target) -> bool:
