@@ -141,7 +141,7 @@ def test_a_part_that_lies_in_another_order_is_needed_by_its_own_dimensions():
         "z",
         constants(w=np.zeros((4, 5))),
     )
-    single, _, (form,) = parts_of(graph)
+    _, _, (form,) = parts_of(graph)
     boxes = form.grid({0: 2}).boxes
-    assert [volume(box) for box in form.needed(single, "x", boxes)] == [12, 0]
-    assert [volume(box) for box in form.needed(single, "y", boxes)] == [0, 12]
+    assert [volume(box) for box in form.uses["x"].needed(boxes)] == [12, 0]
+    assert [volume(box) for box in form.uses["y"].needed(boxes)] == [0, 12]
