@@ -24,8 +24,7 @@ def decoder(machine):
 def test_a_plan_in_blocks_is_near_its_bound(machine, decoder, monkeypatch):
     """Blocks are tried whatever the number of pieces that others leave, of which none is left
     here."""
-    monkeypatch.setattr(cut_selection, "MOST_SCREENED", 1)
-    monkeypatch.setattr(cut_selection, "MOST_BESIDE", 1)
+    monkeypatch.setattr(cut_selection, "fills_selection", lambda jobs: True)
     plan = lm.plan([decoder.source], machine, effort="test")
     whole = lm.plan([decoder.source], machine, effort="test", cut="none")
     assert not lm.verify(plan)

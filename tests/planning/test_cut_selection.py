@@ -81,7 +81,7 @@ def test_what_seems_worse_is_not_planned_in_full():
 
 
 def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_tried():
-    large, small = Planner(10, 10, cut_selection.MOST_SCREENED), Planner(60, 60)
+    large, small = Planner(10, 10, cut_selection.MOST_JOBS), Planner(60, 60)
     found = contest_of([Planner(500, 500), large, small])
     assert found.best()[0] is small
     assert any("not tried: 1," in note for note in found.notes(stopped=False))
@@ -103,14 +103,14 @@ def test_large_pieces_are_tried_whatever_whole_operators_take(monkeypatch):
     they are."""
     monkeypatch.setattr(Planner, "best", lambda planner: planned.append(planner) or planner.ends)
     for jobs, seems, expected in (
-        (cut_selection.MOST_BESIDE, 500, 1),
+        (cut_selection.MOST_JOBS, 500, 1),
         (100, 500, 2),
-        (cut_selection.MOST_BESIDE, 50, 1),
+        (cut_selection.MOST_JOBS, 50, 1),
     ):
         planned = []
         whole, large = (
             Planner(seems, seems, jobs),
-            Planner(60, 60, cut_selection.MOST_BESIDE, large=True),
+            Planner(60, 60, cut_selection.MOST_JOBS, large=True),
         )
         found = contest_of([whole, large])
         assert found.best()[0] is (large if seems > 60 else whole)
@@ -124,7 +124,7 @@ def test_large_pieces_are_bounded_too():
 
 def test_a_contest_that_whole_operators_fill_says_so():
     """Where they leave room for no other way, working one out would be in vain."""
-    for jobs in (1, cut_selection.MOST_BESIDE):
+    for jobs in (1, cut_selection.MOST_JOBS):
         found = contest_of([Planner(500, 500, jobs)])
         found.best()
         assert found.full is (jobs > 1)

@@ -2,10 +2,11 @@
 
     minimise over c in candidates   score(plan of c)
 
-A full plan of every candidate would take too long. Each is screened: an eighth of the evaluations
-and no addresses give its quick score. The candidate of the best quick score is planned in full. So
-is the next if the plan, whose buffers have addresses, is worse than its quick score; and so are
-whole operators, unless their lower bound shows that they cannot be better."""
+A full plan of every candidate would take too long. Each is screened: an eighth of the evaluations,
+of very many jobs a quarter of theirs, and no addresses give its quick score. The candidate of the
+best quick score is planned in full. So is the next if the plan, whose buffers have addresses, is
+worse than its quick score; and so are whole operators, unless their lower bound shows that they
+cannot be better."""
 
 from __future__ import annotations
 
@@ -33,9 +34,10 @@ _LONGER = 25.0
 makes several times as many jobs that are chosen, costed, screened, planned and written down."""
 _PRICES = (0.0, 1.0)
 """What a second of the links counts beside one of a job, when its tiling is chosen."""
-_MOST_JOBS = 20_000
-"""Jobs of which each is tiled by itself, and pieces of a candidate with large pieces that is
-screened whatever the others take: it makes few for the size of its networks."""
+MOST_JOBS = 20_000
+"""Jobs of all candidates that are screened, and of a plan whose jobs are each tiled by itself, so
+that planning large workloads takes bounded work. A candidate with large pieces is screened whatever
+the others take: it makes few for the size of its networks."""
 
 
 def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlanner, Solution]:
@@ -47,7 +49,7 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
     most as often as a search packs. O(operands x cores x tilings) besides.
     """
     if (
-        len(planner.workload.jobs) > _MOST_JOBS
+        len(planner.workload.jobs) > MOST_JOBS
         or not planner.target.main.in_place
         or planner.is_late()
     ):
@@ -109,26 +111,16 @@ def _least(costs: Sequence[Floats]) -> Ints:
     return np.asarray(np.argmin(np.stack(costs), axis=0), dtype=np.int64)
 
 
-MOST_SCREENED = 30_000
-"""Pieces of all candidates that are screened: a candidate with which there would be more is left
-out, so that planning large workloads takes bounded work."""
-MOST_BESIDE = 10_000
-"""Jobs of whole operators and a piece of each, or large pieces, beside which other candidates are
-screened."""
 _STOPPED = (
     "the search was stopped early, by a time limit or an interrupt, and what was left was packed"
     " with the least effort: this is the best plan so far"
 )
 
 
-def fills_selection(workload: Workload) -> bool:
-    """Whether jobs are so many that no other candidate is screened, but for large pieces: any makes
-    a piece of every fused operator at least."""
-    return (
-        len(workload.jobs)
-        + len({(job.network, job.mini_batch, job.operators) for job in workload.jobs})
-        > MOST_BESIDE
-    )
+def fills_selection(jobs: int) -> bool:
+    """Whether jobs are so many that there is no room for a candidate of as many, unless it has
+    large pieces."""
+    return 2 * jobs > MOST_JOBS
 
 
 @dataclass(frozen=True)
@@ -250,26 +242,26 @@ class CutSelection:
         """Entries with their quick scores; whole operators have one too once there is anything to
         compare them with."""
         pieces = len(whole.planner.workload.jobs)
-        self.full = fills_selection(whole.planner.workload)
+        self.full = fills_selection(pieces)
         refused = 0
         for number, candidate in enumerate(() if self.is_late() else self._offered):
             self._tried = number
             if number == 0:
                 with suppress(CapacityError):
                     yield replace(whole, quick=whole.planner.quick_score())
-            most = _MOST_JOBS if candidate.large else MOST_SCREENED - pieces
+            most = MOST_JOBS - pieces * (not candidate.large)
             entry = self._entry(candidate) if candidate.pieces <= most else None
             refused += candidate.pieces > most
             if entry is not None:
                 pieces += len(entry.planner.workload.jobs)
-                self.full |= candidate.large and pieces > MOST_BESIDE
+                self.full |= candidate.large and fills_selection(pieces)
                 yield entry
             if self.is_late():
                 break
         if refused:
             self._notes.append(
                 f"ways to cut operators that were not tried: {refused}, as all that are tried may"
-                f" be {MOST_SCREENED} pieces together"
+                f" be {MOST_JOBS} pieces together"
             )
 
     def _entry(self, candidate: Candidate) -> _Entry | None:
@@ -288,7 +280,7 @@ def _cannot_win(entry: _Entry, whole: _Entry, best: Score) -> bool:
     if entry is not whole:
         return entry.quick is None or entry.quick >= best
     planner = whole.planner
-    if fills_selection(planner.workload):
+    if fills_selection(len(planner.workload.jobs)):
         # Whole operators of very many jobs take longest to plan, and were screened worse.
         return True
     bounds = planner.bounds()

@@ -149,7 +149,8 @@ class WorkloadPlanner:
         """An estimate of the score of :meth:`best`: few orders, and no addresses."""
         require_room(self.workload, self.target)
         begun = self._separate()
-        samples = self.effort.evaluations_of(len(self.workload.jobs)) // 8
+        own = self.effort.evaluations_of(len(self.workload.jobs))
+        samples = min(self.effort.evaluations // 8, own // 4)
         search = self._search(begun.run.start, samples, no_progress)
         return min(begun.final_score, search.run(samples).evaluation.final_score)
 

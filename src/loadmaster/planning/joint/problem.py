@@ -20,7 +20,7 @@ from loadmaster.cost.base import JobTable, job_times
 from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Score, Timeline
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.packing import most_alive
-from loadmaster.targets.hardware import Memory, Target
+from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
 _LIMITING = 0.5
@@ -129,13 +129,11 @@ class JointProblem:
         job_times(table, target, every)
         self._scores: dict[tuple[bytes, JointOptions], Score | None] = {}
         self.width = _widths(workload, table, target)
-        self._native = _native_problem(
-            workload, table, self.memories, target, goal, energy, self.width
-        )
         self._bytes = np.array([tensor.bytes for tensor in workload.tensors], dtype=np.int64)
         self._output = np.array([tensor.is_output for tensor in workload.tensors], dtype=np.bool_)
-        self._padded = np.array(
-            [target.main.padded(tensor.bytes) for tensor in workload.tensors], dtype=np.int64
+        self._padded, padded_bytes = (
+            np.array([memory.padded(tensor.bytes) for tensor in workload.tensors], dtype=np.int64)
+            for memory in self.memories
         )
         self._producer = np.array([tensor.producer for tensor in workload.tensors], dtype=np.int64)
         self._stays = self._output | np.array(
@@ -148,6 +146,37 @@ class JointProblem:
             rates[-1] * fast.read_bandwidth / (rates[0] * main.read_bandwidth) if rates[0] else 0.0
         )
         self.energy_prices = (1.0, of_fast)
+        self._native = self._to_native(padded_bytes)
+
+    def _to_native(self, padded_bytes: Ints) -> _native.JointProblem:
+        """The problem as native code takes it; ``padded_bytes`` are those in the fast memory."""
+        workload, table, goal = self.workload, self.table, self.goal
+        # An input that comes later could only be fetched then: it is streamed where that can be.
+        available = goal.released_tensors(workload)
+        late = (available > 0) & self.target.main.in_place
+        copy = self.target.copy
+        return _native.JointProblem(
+            compute=table.compute,
+            row_job=table.operand_job,
+            row_tensor=table.operand_tensor,
+            row_write=table.operand_write.astype(np.uint8),
+            moved=np.ascontiguousarray(table.moved),
+            bytes=self._bytes,
+            padded_bytes=np.where(late, self.capacity + 1, padded_bytes),
+            producer=self._producer,
+            output=self._output.astype(np.uint8),
+            graph=task_graph(workload.edges, len(workload.jobs)),
+            release=goal.job_release,
+            available=available,
+            energy_penalty=_energy_penalty(table, self.energy),
+            width=self.width,
+            urgent=np.array([job.network in goal.urgent for job in workload.jobs], dtype=np.uint8),
+            read=np.array([memory.read_bandwidth for memory in self.memories]),
+            write=np.array([memory.write_bandwidth for memory in self.memories]),
+            engine=np.array(copy.overlapping if copy else [0.0] * len(self.memories)),
+            capacity=self.capacity,
+            in_place=self.target.main.in_place,
+        )
 
     @cached_property
     def near_limits(self) -> bool:
@@ -354,47 +383,6 @@ class JointProblem:
             tuple(dict.fromkeys((*there, *(users[stay - 1] if again else ())))),
             tuple(users[stay]),
         )
-
-
-def _native_problem(
-    workload: Workload,
-    table: JobTable,
-    memories: tuple[Memory, Memory],
-    target: Target,
-    goal: Goal,
-    energy: EnergyModel,
-    width: Floats,
-) -> _native.JointProblem:
-    (main, fast), tensors = memories, workload.tensors
-    # An input that comes later could only be fetched then: it is streamed where that can be.
-    available = goal.released_tensors(workload)
-    late = (available > 0) & main.in_place
-    return _native.JointProblem(
-        compute=table.compute,
-        row_job=table.operand_job,
-        row_tensor=table.operand_tensor,
-        row_write=table.operand_write.astype(np.uint8),
-        moved=np.ascontiguousarray(table.moved),
-        bytes=np.array([tensor.bytes for tensor in tensors], dtype=np.int64),
-        padded_bytes=np.where(
-            late,
-            fast.capacity + 1,
-            np.array([fast.padded(tensor.bytes) for tensor in tensors], dtype=np.int64),
-        ),
-        producer=np.array([tensor.producer for tensor in tensors], dtype=np.int64),
-        output=np.array([tensor.is_output for tensor in tensors], dtype=np.uint8),
-        graph=task_graph(workload.edges, len(workload.jobs)),
-        release=goal.job_release,
-        available=available,
-        energy_penalty=_energy_penalty(table, energy),
-        width=width,
-        urgent=np.array([job.network in goal.urgent for job in workload.jobs], dtype=np.uint8),
-        read=np.array([memory.read_bandwidth for memory in memories]),
-        write=np.array([memory.write_bandwidth for memory in memories]),
-        engine=np.array(target.copy.overlapping if target.copy else [0.0] * len(memories)),
-        capacity=fast.capacity,
-        in_place=main.in_place,
-    )
 
 
 def _energy_penalty(table: JobTable, energy: EnergyModel) -> Floats:

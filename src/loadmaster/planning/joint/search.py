@@ -35,6 +35,7 @@ from loadmaster.planning.joint.state import (
     State,
     best_blocks,
     chains,
+    first_policies,
     given_states,
     order_by,
     policy_values,
@@ -343,6 +344,10 @@ class JointSearch:
         for state in starts(self._problem, self._chains):
             self._offer(state)
             yield
+        for policy in first_policies(self._problem):
+            if self._at is not None:
+                self._offer(replace(self._at, policy=policy))
+                yield
         options = moves(self._problem, self._chains)
         least: Score | None = None
         while self._at is not None and least != self._score:

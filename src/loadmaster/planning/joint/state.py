@@ -226,7 +226,7 @@ def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
 
 
 def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
-    """The policies with which every start is tried."""
+    """The policies with which given orders and the best of the starts are tried."""
     cores, goal = problem.table.compute.shape[1], problem.goal
     if goal.objective == "energy":
         for delay, weight in itertools.product((0, cores), (0.0, 1.0, ENERGY_ONLY)):
@@ -340,7 +340,7 @@ def given_states(
 
 def starts(problem: JointProblem, chains: Sequence[Chain]) -> Iterator[State]:
     """Orders by dates, or mini-batches one after another at a distance; then blocks for shares of
-    the fast memory, networks side by side and in turn; each with every first policy."""
+    the fast memory, networks side by side and in turn."""
     plain = _plain(chains)
     found: list[State] = []
     if problem.goal.is_timed:
@@ -348,8 +348,8 @@ def starts(problem: JointProblem, chains: Sequence[Chain]) -> Iterator[State]:
     elif len(chains) == 1 and chains[0].mini_batches > 1:
         found += [replace(plain, lag=lag) for lag in LAGS]
     found += _in_blocks(problem, chains, plain)
-    for state, policy in itertools.product(found, first_policies(problem)):
-        yield replace(state, policy=policy)
+    policy = next(first_policies(problem))
+    yield from (replace(state, policy=policy) for state in found)
 
 
 def _plain(chains: Sequence[Chain]) -> State:
