@@ -104,6 +104,13 @@ def test_a_long_loop_is_one_operator_with_the_work_of_all_runs(count, macs):
     assert bool(graph.subgraph_ops) is not bool(macs)
 
 
+def test_a_long_loop_whose_first_state_is_a_constant_calculates_all_the_same():
+    weights = constants(n=5000, x=np.zeros((1, 8), np.float32))
+    nodes, shapes = [loop("n", ""), "z = Add(y, u)"], "float[1,8] y"
+    graph = graph_of(nodes, "float[1,8] u", "z", weights, value_info=shapes)
+    assert graph.macs == 5000 * 8 * 8
+
+
 def test_a_long_scan_is_one_operator_with_the_work_of_all_runs():
     inner = body(["sum = Add(s, e)", "t = Tanh(sum)"], "float[8] s, float[8] e", "t, sum")
     scan = node("Scan", ["s0", "x"], ["last", "all"], body=inner, num_scan_inputs=1)

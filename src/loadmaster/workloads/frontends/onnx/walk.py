@@ -160,7 +160,7 @@ class Walk(WalkedNetwork):
             opset=self.shapes.opset(proto.domain),
         )
         outer = tuple(self.values[item] for item in sorted(captured(proto)))
-        repeated = self._repeated(inner) if inner is not None else None
+        repeated = self._repeated(inner, proto) if inner is not None else None
         if repeated is None:
             self.subgraph_ops.update(
                 inner.op_type for inner in nested_nodes([proto]) if inner is not proto
@@ -182,14 +182,19 @@ class Walk(WalkedNetwork):
             self.operators.add(label)
             self.visit(each, label)
 
-    def _repeated(self, expansion: Expansion) -> Work | None:
+    def _repeated(self, expansion: Expansion, proto: onnx.NodeProto) -> Work | None:
         """The work of all runs of a long loop, each taken to be that of the first, whose
         intermediate results never leave the core; None where some of it is not known."""
+        values = dict(self.values)
+        for value in (values.get(name) for name in proto.input[expansion.data :]):
+            # A state that is known before the first run is not known before the others.
+            if value is not None and value.dtype.startswith("float"):
+                values[value.name] = replace(value, kind=TensorKind.ACTIVATION, data=None)
         run = replace(
             self,
             needed=set(self.needed),
             operators=set(self.operators),
-            values=dict(self.values),
+            values=values,
             steps=[],
             subgraph_ops=Counter(),
         )
