@@ -341,8 +341,9 @@ class JointSearch:
         for state in self._given:
             self._offer(state, 0.0)
             yield
+        given = self._best
         for state in starts(self._problem, self._chains):
-            self._offer(state)
+            self._offer(replace(state, policy=given[2].policy) if given else state)
             yield
         for policy in first_policies(self._problem):
             if self._at is not None:

@@ -342,14 +342,11 @@ def starts(problem: JointProblem, chains: Sequence[Chain]) -> Iterator[State]:
     """Orders by dates, or mini-batches one after another at a distance; then blocks for shares of
     the fast memory, networks side by side and in turn."""
     plain = _plain(chains)
-    found: list[State] = []
     if problem.goal.is_timed:
-        found += _timed(problem, chains, plain)
+        yield from _timed(problem, chains, plain)
     elif len(chains) == 1 and chains[0].mini_batches > 1:
-        found += [replace(plain, lag=lag) for lag in LAGS]
-    found += _in_blocks(problem, chains, plain)
-    policy = next(first_policies(problem))
-    yield from (replace(state, policy=policy) for state in found)
+        yield from (replace(plain, lag=lag) for lag in LAGS)
+    yield from _in_blocks(problem, chains, plain)
 
 
 def _plain(chains: Sequence[Chain]) -> State:
