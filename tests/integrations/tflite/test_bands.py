@@ -14,7 +14,7 @@ from tests.support.tflite_models import branches, started
 
 import loadmaster as lm
 from loadmaster.core.errors import AllocationError, ModelError
-from loadmaster.integrations.tflite.arena import plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import Arena, plan_arena, plan_entries
 from loadmaster.integrations.tflite.bands import shrink
 from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
@@ -41,7 +41,8 @@ def planned(data, chosen):
     banded, written = in_bands(parse_model(data), chosen)
     model = parse_model(banded)
     found = lifetimes(model)
-    plan = plan_arena(found, UNKNOWN, 16, (), banded_problem(model, found, UNKNOWN, written, 16))
+    arena = Arena(found, UNKNOWN)
+    plan = plan_arena(arena, banded_problem(model, arena, written, 16))
     return with_plan(model, plan_entries(found, plan.offsets)), plan.head
 
 
@@ -136,7 +137,7 @@ def test_addresses_that_overlap_are_found_by_running(monkeypatch):
 
     def moved(found, offsets):
         wrong = list(offsets)
-        largest = max(range(len(wrong)), key=lambda at: found.tensors[at].bytes)
+        largest = max(range(len(found.tensors)), key=lambda at: found.tensors[at].bytes)
         wrong[largest] = 0 if wrong[largest] else 16
         return entries(found, wrong)
 
@@ -275,7 +276,7 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
     check_rewritten(old, new)
     assert same_outputs(old, new)
     small = shrink_model(model.save(tmp_path), extra_work=0.0)
-    assert small.plan.head <= found.load + sum(each.bytes for each in small.scratch.buffers)
+    assert small.plan.head <= found.load + sum(each.bytes for each in small.arena.scratch.buffers)
 
 
 def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon():

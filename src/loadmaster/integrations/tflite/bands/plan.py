@@ -8,19 +8,14 @@ from dataclasses import replace
 
 from loadmaster.allocation.problem import Buffer, Gap, Problem
 from loadmaster.allocation.rules import problem_of
-from loadmaster.integrations.tflite.arena import arena_buffers
+from loadmaster.integrations.tflite.arena import Arena, arena_buffers
 from loadmaster.integrations.tflite.bands.rewrite import Written
 from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, element_bytes
-from loadmaster.integrations.tflite.scratch import Scratch
 from loadmaster.workloads.frontends.tflite.model import TfliteModel
 
 
 def banded_problem(
-    model: TfliteModel,
-    found: Lifetimes,
-    scratch: Scratch,
-    written: Sequence[Written],
-    alignment: int,
+    model: TfliteModel, arena: Arena, written: Sequence[Written], alignment: int
 ) -> Problem:
     """As :func:`~loadmaster.integrations.tflite.arena.arena_problem`, with the freedom that bands
     give.
@@ -33,8 +28,9 @@ def banded_problem(
     """
     buffers = [
         replace(buffer, lower=2 * buffer.lower, upper=2 * buffer.upper)
-        for buffer in arena_buffers(found, scratch, alignment)
+        for buffer in arena_buffers(arena, alignment)
     ]
+    found = arena.found
     first = [0]
     for subgraph in model.subgraphs:
         first.append(first[-1] + len(subgraph.tensors))
