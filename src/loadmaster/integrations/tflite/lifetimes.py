@@ -140,10 +140,21 @@ def element_bytes(tensor: TensorEntry) -> int:
     return width
 
 
+def row_bytes(image: TensorEntry) -> int:
+    """Bytes of a row of a feature map of one image."""
+    return element_bytes(image) * image.count // image.shape[1]
+
+
+def rounded(size: int) -> int:
+    """Bytes that TFLM takes for so many."""
+    return -(-size // UNIT) * UNIT
+
+
 def arena_bytes(tensor: TensorEntry) -> int:
-    """Bytes of a tensor in the arena, rounded up."""
-    width = element_bytes(tensor)
-    size = -(-width * tensor.count // UNIT) * UNIT
+    """Bytes of a tensor in the arena, rounded up; 0 if it is not planned."""
+    if not needs_room(tensor):
+        return 0
+    size = rounded(element_bytes(tensor) * tensor.count)
     if size >= LARGEST_OFFSET:
         raise ModelError(
             f"tensor {tensor.name!r} takes {size} bytes, and TFLM counts below 2^31: convert the"

@@ -137,8 +137,8 @@ def _operands(operator: OperatorEntry) -> list[int]:
 
 
 def _largest(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
-    planned = (subgraph.tensors[index] for index in _operands(operator))
-    return max((arena_bytes(tensor) for tensor in planned if needs_room(tensor)), default=0)
+    sizes = (arena_bytes(subgraph.tensors[index]) for index in _operands(operator))
+    return max(sizes, default=0)
 
 
 def _front(

@@ -10,7 +10,7 @@ from loadmaster.allocation.problem import Buffer, Gap, Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.integrations.tflite.arena import Arena, arena_buffers
 from loadmaster.integrations.tflite.bands.rewrite import Written
-from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, element_bytes
+from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, row_bytes
 from loadmaster.workloads.frontends.tflite.model import TfliteModel
 
 
@@ -30,7 +30,7 @@ def banded_problem(
         replace(buffer, lower=2 * buffer.lower, upper=2 * buffer.upper)
         for buffer in arena_buffers(arena, alignment)
     ]
-    found = arena.found
+    found, tensors = arena.found, model.subgraphs[0].tensors
     first = [0]
     for subgraph in model.subgraphs:
         first.append(first[-1] + len(subgraph.tensors))
@@ -48,12 +48,12 @@ def banded_problem(
             at = place[first[each.subgraph] + position]
             own = buffers[at]
             buffers[at] = Buffer.during(own.id, lives, own.size, alignment=own.alignment)
-        for tensor, part, (begin, end) in zip(slices, each.parts, runs, strict=True):
+        for band, part, (begin, end) in zip(slices, each.parts, runs, strict=True):
             # IF copies its operands before it runs anything, and its results after everything.
-            buffers[tensor] = replace(buffers[tensor], upper=2 * begin + 4)
+            buffers[band] = replace(buffers[band], upper=2 * begin + 4)
             buffers[place[part]] = replace(buffers[place[part]], lower=2 * end + 2 + late)
-        aliases.append(tuple((tensor, 0) for tensor in (operand, *slices)))
-        row = _row_bytes(model, region.result)
+        aliases.append(tuple((band, 0) for band in (operand, *slices)))
+        row = row_bytes(tensors[region.result])
         aliases.append(
             (
                 (place[region.result], 0),
@@ -67,7 +67,7 @@ def banded_problem(
         source = place[region.source]
         last_slice = 2 * begins[each.calls[-1]] + 4
         if buffers[source].upper == last_slice and not buffers[source].gaps:
-            row = _row_bytes(model, region.source)
+            row = row_bytes(tensors[region.source])
             gaps = []
             for band, call in enumerate(each.calls[:-1]):
                 low = min(bands.starts[band + 1 :]) * row
@@ -105,8 +105,3 @@ def _lives(
             early = late and last == end and tensor not in entry.outputs
             lives.setdefault(tensor, []).append((2 * born + 2, 2 * last + 4 - early))
     return lives
-
-
-def _row_bytes(model: TfliteModel, tensor: int) -> int:
-    entry = model.subgraphs[0].tensors[tensor]
-    return element_bytes(entry) * entry.count // entry.shape[1]
