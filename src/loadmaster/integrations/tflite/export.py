@@ -23,10 +23,9 @@ from loadmaster.integrations.tflite.arena import (
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
 from loadmaster.integrations.tflite.interpreter import CannotLoad, Measured, is_installed, measure
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
-from loadmaster.integrations.tflite.memory_log import read_memory_log
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
-from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
+from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch, read_memory_log
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
 
 _TEMPLATE = """\

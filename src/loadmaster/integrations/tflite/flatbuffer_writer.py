@@ -9,8 +9,10 @@ old file still is.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from loadmaster.workloads.frontends.tflite.flatbuffer import Table
 
 ALIGNMENT = 64
 """Old bytes move by a multiple of it: a cache line, and four times what TensorFlow Lite aligns
@@ -72,6 +74,12 @@ class NewTable:
 
 Part = NewTable | Tables | Numbers | Content | Text
 Field = Number | Existing | Part
+
+
+def kept(table: Table, fields: Iterable[int]) -> dict[int, Field]:
+    """Fields of an old table that point to what stays where it is."""
+    found = ((field, table.at(field)) for field in fields)
+    return {field: Existing(table.file.follow(at)) for field, at in found if at is not None}
 
 
 def write_before(old: bytes, root: NewTable, identifier: bytes) -> bytes:

@@ -22,8 +22,10 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     Numbers,
     Tables,
     Text,
+    kept,
     write_before,
 )
+from loadmaster.integrations.tflite.planned_file import copied_operator
 from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, Table
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
@@ -131,7 +133,7 @@ class _Rewriter:
             if number in folds:
                 inputs = [folds[number], *op.inputs[1:]]
                 padding: dict[int, Field] = {4: self._with_padding(op)}
-                copied = self._copied(table, inputs, op.outputs)
+                copied = copied_operator(table, inputs, op.outputs)
                 network.operators.append(NewTable({**copied.fields, **padding}))
             elif padded.isdisjoint(op.outputs):
                 network.operators.append(Existing(op.position))
@@ -162,7 +164,7 @@ class _Rewriter:
             _INPUTS: Numbers("i", self.main.inputs),
             _OUTPUTS: Numbers("i", outputs),
             _OPERATORS: Tables(network.operators),
-            **self._kept(first, _SUBGRAPH_KEPT),
+            **kept(first, _SUBGRAPH_KEPT),
         }
         subgraphs: list[NewTable | Existing] = [NewTable(fields)]
         subgraphs += [*(Existing(t.position) for t in others), *self.added]
@@ -171,7 +173,7 @@ class _Rewriter:
             _CODES: Tables(self.codes),
             _SUBGRAPHS: Tables(subgraphs),
             _BUFFERS: Tables(self.buffers),
-            **self._kept(self.root, _ROOT_KEPT),
+            **kept(self.root, _ROOT_KEPT),
         }
         return write_before(self.file.data, NewTable(root), IDENTIFIER)
 
@@ -254,7 +256,7 @@ class _Rewriter:
             (made,) = op.outputs
             place[made] = own.tensor(self._like(made, bands.heights[made]))
             own.operators.append(
-                self._copied(
+                copied_operator(
                     table, [place.get(t, -1) for t in op.inputs], [place[t] for t in op.outputs]
                 )
             )
@@ -290,17 +292,6 @@ class _Rewriter:
         for op in self.main.operators[first:last]:
             network.operators.append(Existing(op.position))
 
-    def _copied(self, table: Table, inputs: Sequence[int], outputs: Sequence[int]) -> NewTable:
-        """An operator with its options, and other operands."""
-        fields: dict[int, Field] = {
-            0: Number("I", table.number(0, "I")),
-            1: Numbers("i", inputs),
-            2: Numbers("i", outputs),
-        }
-        if table.at(4) is not None:
-            fields[3] = Number("B", table.number(3, "B"))
-        return NewTable(fields | self._kept(table, (4, 5)))
-
     def _operator(
         self,
         kind: str,
@@ -335,7 +326,7 @@ class _Rewriter:
             1: Number("b", table.number(1, "b")),
             3: Text(name),
         }
-        return NewTable(fields | self._kept(table, (4,)))
+        return NewTable(fields | kept(table, (4,)))
 
     def _vector(self, values: Sequence[int]) -> NewTable:
         return self._constant(
@@ -354,11 +345,3 @@ class _Rewriter:
                 3: Text(name),
             }
         )
-
-    def _kept(self, table: Table, fields: Sequence[int]) -> dict[int, Field]:
-        """Fields that point to what stays where it is."""
-        return {
-            each: Existing(self.file.follow(at))
-            for each in fields
-            if (at := table.at(each)) is not None
-        }
