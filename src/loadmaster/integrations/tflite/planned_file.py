@@ -24,8 +24,8 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     kept,
     write_before,
 )
-from loadmaster.workloads.frontends.tflite.flatbuffer import Table
-from loadmaster.workloads.frontends.tflite.model import LARGEST_FILE, TfliteModel
+from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, Table
+from loadmaster.workloads.frontends.tflite.model import LARGEST_FILE, OperatorEntry, TfliteModel
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
 PLAN = "OfflineMemoryAllocation"
@@ -62,12 +62,14 @@ def with_plan(model: TfliteModel, offsets: Sequence[int]) -> bytes:
 
 
 def copied_operator(
-    table: Table,
+    file: Flatbuffer,
+    operator: OperatorEntry,
     inputs: Sequence[int],
     outputs: Sequence[int],
     intermediates: Sequence[int] = (),
 ) -> NewTable:
     """An operator with its options, and other operands."""
+    table = Table(file, operator.position)
     codes = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
     fields: dict[int, Field] = {
         field: Number(code, table.number(field, code))

@@ -150,10 +150,8 @@ def _front(
         if index >= 0 and needs_room(subgraph.tensors[index])
     )
     operands = (operator.inputs, operator.outputs, operator.intermediates)
-    copied = copied_operator(
-        Table(root.file, operator.position),
-        *([place[index] for index in each] for each in operands),
-    )
+    renumbered = [[place[index] for index in each] for each in operands]
+    copied = copied_operator(root.file, operator, *renumbered)
     main = NewTable(
         {
             0: Tables([Existing(tensor.position) for tensor in tensors]),

@@ -47,6 +47,11 @@ class Cut:
     rows: int
     begins: tuple[int, ...]
 
+    @property
+    def moves(self) -> bool:
+        """Whether it begins elsewhere in some band than in others."""
+        return len(set(self.begins)) > 1
+
 
 @dataclass(frozen=True)
 class Rows:

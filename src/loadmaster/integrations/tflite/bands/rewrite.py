@@ -127,13 +127,12 @@ class _Rewriter:
         operators = self.main.operators
         padded = {operators[number].inputs[0] for number in folds}
         network = self._network(padded)
-        tables = self._operators(0, len(operators))
         for number in order:
-            op, table = tables[number]
+            op = operators[number]
             if number in folds:
                 inputs = [folds[number], *op.inputs[1:]]
                 padding: dict[int, Field] = {4: self._with_padding(op)}
-                copied = copied_operator(table, inputs, op.outputs)
+                copied = copied_operator(self.file, op, inputs, op.outputs)
                 network.operators.append(NewTable({**copied.fields, **padding}))
             elif padded.isdisjoint(op.outputs):
                 network.operators.append(Existing(op.position))
@@ -152,9 +151,7 @@ class _Rewriter:
         """The tensors of the network; TFLM would keep room for those that nothing uses any more."""
         network = _Lists([Existing(t.position) for t in self.main.tensors])
         for tensor in unused:
-            network.tensors[tensor] = NewTable(
-                {0: Numbers("i", [1]), 1: Number("b", TYPES.index("int8")), 3: Text("unused")}
-            )
+            network.tensors[tensor] = _tensor("unused", "int8", [1])
         return network
 
     def _file(self, network: _Lists, outputs: Sequence[int]) -> bytes:
@@ -179,24 +176,20 @@ class _Rewriter:
 
     def _banded(self, network: _Lists, bands: Bands) -> Written:
         region = bands.region
-        source = self.main.tensors[bands.region.source]
         number = len(self.model.subgraphs) + len(self.added)
         self.added.append(self._subgraph(bands))
         true = network.tensor(self._constant("band", b"\1", "bool", ()))
-        size = network.tensor(self._vector((1, bands.height, *source.shape[2:])))
         slices, parts, calls = [], [], []
         for band, start in enumerate(bands.starts):
-            begin = network.tensor(self._vector((0, start, 0, 0)))
-            slices.append(network.tensor(self._like(region.source, bands.height, f"rows {band}")))
-            parts.append(network.tensor(self._like(region.result, bands.rows, f"band {band}")))
+            begin = network.tensor(self._begin(start))
             calls.append(len(network.operators))
-            network.operators.append(
-                self._operator("SLICE", [region.source, begin, size], [slices[-1]])
-            )
+            like = (region.source, bands.height, f"rows {band}")
+            slices.append(self._slice(network, region.source, begin, *like))
+            parts.append(network.tensor(self._like(region.result, bands.rows, f"band {band}")))
             operands = [true, slices[-1]]
             for cut in bands.cuts:
-                if len(set(cut.begins)) > 1:
-                    operands.append(network.tensor(self._vector((0, cut.begins[band], 0, 0))))
+                if cut.moves:
+                    operands.append(network.tensor(self._begin(cut.begins[band])))
             options: dict[int, Field] = {0: Number("i", number), 1: Number("i", number)}
             network.operators.append(
                 self._operator("IF", operands, [parts[-1]], (_IF_OPTIONS, options))
@@ -206,11 +199,8 @@ class _Rewriter:
         if bands.again:
             rows = bands.rows - bands.again
             first = bands.tops[-1] + bands.again
-            rest = network.tensor(self._like(region.result, rows, "rest"))
-            begin = network.tensor(self._vector((0, bands.again, 0, 0)))
-            shape = self.main.tensors[region.result].shape
-            size = network.tensor(self._vector((1, rows, *shape[2:])))
-            network.operators.append(self._operator("SLICE", [parts[-1], begin, size], [rest]))
+            begin = network.tensor(self._begin(bands.again))
+            rest = self._slice(network, parts[-1], begin, region.result, rows, "rest")
             joins.append((rest, first))
             level[-1] = (rest, first, rows)
         while len(level) > MOST_JOINED:
@@ -226,6 +216,16 @@ class _Rewriter:
         self._join(network, [each[0] for each in level], region.result)
         return Written(bands, number, 0, tuple(slices), tuple(parts), tuple(joins), tuple(calls))
 
+    def _slice(
+        self, lists: _Lists, operand: int, begin: int, tensor: int, rows: int, what: str
+    ) -> int:
+        """Some rows of an operand, which is a tensor of the network or rows of it."""
+        shape = self.main.tensors[tensor].shape
+        size = lists.tensor(self._vector((1, rows, *shape[2:])))
+        made = lists.tensor(self._like(tensor, rows, what))
+        lists.operators.append(self._operator("SLICE", [operand, begin, size], [made]))
+        return made
+
     def _join(self, network: _Lists, operands: Sequence[int], result: int) -> None:
         options: dict[int, Field] = {0: Number("i", 1)}
         network.operators.append(
@@ -239,27 +239,20 @@ class _Rewriter:
         inputs = [place[region.source]]
         cuts: dict[Cut, int] = {}
         for cut in bands.cuts:
-            if len(set(cut.begins)) > 1:
-                begin_fields: dict[int, Field] = {0: Numbers("i", [4]), 3: Text("begin")}
-                begin_fields[1] = Number("b", TYPES.index("int32"))
-                cuts[cut] = own.tensor(NewTable(begin_fields))
+            begin = _tensor("begin", "int32", [4]) if cut.moves else self._begin(cut.begins[0])
+            cuts[cut] = own.tensor(begin)
+            if cut.moves:
                 inputs.append(cuts[cut])
-            else:
-                cuts[cut] = own.tensor(self._vector((0, cut.begins[0], 0, 0)))
-        for number, (op, table) in enumerate(
-            self._operators(region.first, region.last), region.first
-        ):
+        operators = self.main.operators[region.first : region.last]
+        for number, op in enumerate(operators, region.first):
             self._cut(own, number, place, cuts)
             for tensor in op.inputs:
                 if tensor >= 0 and tensor not in place:
                     place[tensor] = own.tensor(Existing(self.main.tensors[tensor].position))
             (made,) = op.outputs
             place[made] = own.tensor(self._like(made, bands.heights[made]))
-            own.operators.append(
-                copied_operator(
-                    table, [place.get(t, -1) for t in op.inputs], [place[t] for t in op.outputs]
-                )
-            )
+            operands = [place.get(t, -1) for t in op.inputs]
+            own.operators.append(copied_operator(self.file, op, operands, [place[made]]))
         self._cut(own, region.last, place, cuts)
         return NewTable(
             {
@@ -277,16 +270,9 @@ class _Rewriter:
         """Cut tensors before an operator."""
         for cut, begin in cuts.items():
             if cut.before == number:
-                shape = self.main.tensors[cut.tensor].shape
-                size = own.tensor(self._vector((1, cut.rows, *shape[2:])))
-                kept = own.tensor(self._like(cut.tensor, cut.rows, "kept"))
-                operands = [place[cut.tensor], begin, size]
-                own.operators.append(self._operator("SLICE", operands, [kept]))
-                place[cut.tensor] = kept
-
-    def _operators(self, first: int, last: int) -> list[tuple[OperatorEntry, Table]]:
-        tables = list(next(self.root.tables(_SUBGRAPHS)).tables(_OPERATORS))
-        return list(zip(self.main.operators[first:last], tables[first:last], strict=True))
+                operand = place[cut.tensor]
+                made = self._slice(own, operand, begin, cut.tensor, cut.rows, "kept")
+                place[cut.tensor] = made
 
     def _copy(self, network: _Lists, first: int, last: int) -> None:
         for op in self.main.operators[first:last]:
@@ -328,6 +314,9 @@ class _Rewriter:
         }
         return NewTable(fields | kept(table, (4,)))
 
+    def _begin(self, row: int) -> NewTable:
+        return self._vector((0, row, 0, 0))
+
     def _vector(self, values: Sequence[int]) -> NewTable:
         return self._constant(
             "sizes", struct.pack(f"<{len(values)}i", *values), "int32", (len(values),)
@@ -337,11 +326,9 @@ class _Rewriter:
         if content not in self.constants:
             self.buffers.append(NewTable({0: Content(content)}))
             self.constants[content] = len(self.buffers) - 1
-        return NewTable(
-            {
-                0: Numbers("i", shape),
-                1: Number("b", TYPES.index(dtype)),
-                2: Number("I", self.constants[content]),
-                3: Text(name),
-            }
-        )
+        buffer = Number("I", self.constants[content])
+        return NewTable({**_tensor(name, dtype, shape).fields, 2: buffer})
+
+
+def _tensor(name: str, dtype: str, shape: Sequence[int]) -> NewTable:
+    return NewTable({0: Numbers("i", shape), 1: Number("b", TYPES.index(dtype)), 3: Text(name)})
