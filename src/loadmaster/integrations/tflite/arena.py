@@ -4,11 +4,9 @@ checked as TFLM will have them."""
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from heapq import heappop, heappush
 from itertools import pairwise
 
 import numpy as np
@@ -272,24 +270,14 @@ def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
 
     Beside tensors that take ``load`` bytes and end at ``top``, scratch of ``s`` bytes needs at
     least ``load + s`` without a plan, and ends at ``top + s`` or below with it. Tensors are there
-    as TFLM knows them, which places both. O(tensors log tensors).
+    as TFLM knows them, which places both. O(tensors^2) comparisons of arrays.
     """
-    change: Counter[int] = Counter()
-    born: dict[int, list[tuple[int, int]]] = {}
-    for tensor, offset in zip(found.tensors, offsets, strict=False):
-        first, last = tensor.span
-        change[first] += tensor.bytes
-        change[last + 1] -= tensor.bytes
-        born.setdefault(first, []).append((-offset - tensor.bytes, last))
-    load = most = 0
-    highest: list[tuple[int, int]] = []
-    for scope in sorted(change):
-        load += change[scope]
-        for item in born.get(scope, ()):
-            heappush(highest, item)
-        while highest and highest[0][1] < scope:
-            heappop(highest)
-        most = max(most, -highest[0][0] - load) if highest else most
+    first, last = np.array([tensor.span for tensor in found.tensors]).T
+    size = np.array([tensor.bytes for tensor in found.tensors])
+    end, most = size + offsets, 0
+    for scope in {*first.tolist(), *(last + 1).tolist()}:
+        alive = (first <= scope) & (scope <= last)
+        most = max(most, int(end[alive].max(initial=0) - size[alive].sum()))
     return most
 
 

@@ -98,18 +98,11 @@ def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
         spans[key] = (spans.get(key, visit.span)[0], visit.span[1])
     made = []
     for (number, index), span in spans.items():
-        subgraph = model.subgraphs[number]
-        operator = subgraph.operators[index]
+        operator = model.subgraphs[number].operators[index]
         if not operator.bodies:
             name = f"operator {index} of subgraph {number} ({operator.kind})"
-            made.append(
-                Trial(
-                    name,
-                    _front(model, subgraph, operator, buffers),
-                    _largest(subgraph, operator),
-                    span,
-                )
-            )
+            front, head = _alone(model, model.subgraphs[number], operator, buffers)
+            made.append(Trial(name, front, head, span))
     return made
 
 
@@ -125,23 +118,14 @@ def scratch_of(tried: Sequence[Trial], answers: Sequence[Measured]) -> Scratch:
     )
 
 
-def _operands(operator: OperatorEntry) -> list[int]:
-    """Tensors of an operator, each once."""
-    named = (*operator.inputs, *operator.outputs, *operator.intermediates)
-    return list(dict.fromkeys(tensor for tensor in named if tensor >= 0))
-
-
-def _largest(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
-    sizes = (arena_bytes(subgraph.tensors[index]) for index in _operands(operator))
-    return max(sizes, default=0)
-
-
-def _front(
+def _alone(
     model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry, all_buffers: Sequence[int]
-) -> bytes:
-    """Tables of a model with one operator, to stand before the file that they point into."""
+) -> tuple[bytes, int]:
+    """Tables of a model with one operator, to stand before the file that they point into, and bytes
+    of its largest tensor."""
     root = model.root
-    used = _operands(operator)
+    operands = (operator.inputs, operator.outputs, operator.intermediates)
+    used = list(dict.fromkeys(index for each in operands for index in each if index >= 0))
     place = {tensor: position for position, tensor in enumerate(used)} | {-1: -1}
     tensors = [subgraph.tensors[index] for index in used]
     given = dict.fromkeys(
@@ -149,21 +133,21 @@ def _front(
         for index in operator.inputs
         if index >= 0 and needs_room(subgraph.tensors[index])
     )
-    operands = (operator.inputs, operator.outputs, operator.intermediates)
     renumbered = [[place[index] for index in each] for each in operands]
     copied = copied_operator(root.file, operator, *renumbered)
     main = NewTable(
         {
             0: Tables([Existing(tensor.position) for tensor in tensors]),
             1: Numbers("i", tuple(given)),
-            2: Numbers("i", tuple(place[index] for index in operator.outputs)),
+            2: Numbers("i", renumbered[1]),
             3: Tables([copied]),
         }
     )
     buffers = _buffers(root, tensors, all_buffers)
     offsets = [0 if needs_room(tensor) else ONLINE for tensor in tensors]
     fields = {2: Tables([main]), **plan_fields(root, offsets, buffers), **kept(root, (1,))}
-    return write_before(b"", NewTable(fields), IDENTIFIER)
+    head = max(map(arena_bytes, tensors), default=0)
+    return write_before(b"", NewTable(fields), IDENTIFIER), head
 
 
 def _buffers(root: Table, tensors: list[TensorEntry], positions: Sequence[int]) -> list[Existing]:

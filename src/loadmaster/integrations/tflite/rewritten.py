@@ -399,29 +399,22 @@ class _Run:
     # --- Where it lies.
 
     def _place(self) -> None:
-        """Addresses of all tensors in units; tensors without one have a place of their own."""
-        entries = self._plan()
-        alone, number = [], 0
-        for index, subgraph in enumerate(self.model.subgraphs):
-            for position, entry in enumerate(subgraph.tensors):
-                units = -(-entry.count * self._width(entry) // _UNIT)
-                offset = entries[number] if number < len(entries) else -1
-                number += 1
-                planned = units and not entry.constant
-                if offset >= 0 and (offset % _UNIT or not planned):
-                    raise _fault(f"tensor {entry.name!r}", f"lies at {offset}")
-                if not planned:
-                    continue
-                if offset < 0 or entry.is_variable:
-                    alone.append((index, position, units))
-                else:
-                    self.at[index, position] = (offset // _UNIT, units)
-                    self.end = max(self.end, offset + units * _UNIT)
-        top = self.end // _UNIT
-        for index, position, units in alone:
-            self.at[index, position] = (top, units)
-            top += units
-        self.memory = np.full((2, top), _NOTHING, dtype=np.int64)
+        """Addresses in units. What has none, and variables, lies by itself, over nothing else."""
+        tensors = (
+            (index, position, entry)
+            for index, subgraph in enumerate(self.model.subgraphs)
+            for position, entry in enumerate(subgraph.tensors)
+        )
+        for (index, position, entry), offset in zip(tensors, self._plan(), strict=False):
+            if offset < 0:
+                continue
+            units = -(-entry.count * self._width(entry) // _UNIT)
+            if offset % _UNIT or entry.constant or not units:
+                raise _fault(f"tensor {entry.name!r}", f"lies at {offset}")
+            if not entry.is_variable:
+                self.at[index, position] = (offset // _UNIT, units)
+                self.end = max(self.end, offset + units * _UNIT)
+        self.memory = np.full((2, self.end // _UNIT), _NOTHING, dtype=np.int64)
 
     def _plan(self) -> Sequence[int]:
         root = self.model.root
