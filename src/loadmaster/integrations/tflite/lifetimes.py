@@ -9,6 +9,7 @@ times from its first run to its last.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loadmaster.core.errors import ModelError
@@ -68,10 +69,12 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """Tensors that need room, in the order of the file; every run of an operator, in the order of
-    time; the file's plan, an address or :data:`ONLINE` for each tensor of any kind."""
+    """Tensors that need room, in the order of the file, and their positions there by subgraph and
+    tensor; every run of an operator, in the order of time; the file's plan, an address or
+    :data:`ONLINE` for each tensor of any kind."""
 
     tensors: tuple[ArenaTensor, ...]
+    positions: Mapping[tuple[int, int], int]
     visits: tuple[Visit, ...]
     entries: tuple[int, ...]
 
@@ -99,6 +102,7 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
     walk = _Walk(model)
     walk.enter(0)
     found: list[ArenaTensor] = []
+    positions: dict[tuple[int, int], int] = {}
     number = 0
     for index, subgraph in enumerate(model.subgraphs):
         handles = {
@@ -110,6 +114,7 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
         for position, tensor in enumerate(subgraph.tensors):
             if needs_room(tensor) and position not in handles:
                 name = tensor.name or f"tensor {position}"
+                positions[index, position] = len(found)
                 found.append(
                     ArenaTensor(
                         number,
@@ -120,7 +125,7 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
                     )
                 )
             number += 1
-    return Lifetimes(tuple(found), tuple(walk.visits), entries)
+    return Lifetimes(tuple(found), positions, tuple(walk.visits), entries)
 
 
 def needs_room(tensor: TensorEntry) -> bool:

@@ -31,27 +31,23 @@ def banded_problem(
         for buffer in arena_buffers(arena, alignment)
     ]
     found, tensors = arena.found, model.subgraphs[0].tensors
-    first = [0]
-    for subgraph in model.subgraphs:
-        first.append(first[-1] + len(subgraph.tensors))
-    place = {tensor.number: at for at, tensor in enumerate(found.tensors)}
+    place = {tensor: at for (subgraph, tensor), at in found.positions.items() if subgraph == 0}
     spans = {visit.operator: visit.span for visit in found.visits if visit.subgraph == 0}
-    begins = {operator: span[0] for operator, span in spans.items()}
     aliases: list[tuple[tuple[int, int], ...]] = []
     for each in written:
         region, bands = each.bands.region, each.bands
         late = len(region.kept) > 1
-        operand = place[first[each.subgraph] + each.operand]
         slices = [place[tensor] for tensor in each.slices]
         runs = [spans[call + 1] for call in each.calls]
         for position, lives in _lives(model, found, each.subgraph, runs, late).items():
-            at = place[first[each.subgraph] + position]
+            at = found.positions[each.subgraph, position]
             own = buffers[at]
             buffers[at] = Buffer.during(own.id, lives, own.size, alignment=own.alignment)
         for band, part, (begin, end) in zip(slices, each.parts, runs, strict=True):
             # IF copies its operands before it runs anything, and its results after everything.
             buffers[band] = replace(buffers[band], upper=2 * begin + 4)
             buffers[place[part]] = replace(buffers[place[part]], lower=2 * end + 2 + late)
+        operand = found.positions[each.subgraph, 0]
         aliases.append(tuple((band, 0) for band in (operand, *slices)))
         row = row_bytes(tensors[region.result])
         aliases.append(
@@ -65,7 +61,7 @@ def banded_problem(
             )
         )
         source = place[region.source]
-        last_slice = 2 * begins[each.calls[-1]] + 4
+        last_slice = 2 * spans[each.calls[-1]][0] + 4
         if buffers[source].upper == last_slice and not buffers[source].gaps:
             row = row_bytes(tensors[region.source])
             gaps = []
@@ -73,8 +69,8 @@ def banded_problem(
                 low = min(bands.starts[band + 1 :]) * row
                 if low:
                     window = (low, buffers[source].size)
-                    after = 2 * begins[each.calls[band + 1]] + 4
-                    gaps.append(Gap(2 * begins[call] + 4, after, window))
+                    after = 2 * spans[each.calls[band + 1]][0] + 4
+                    gaps.append(Gap(2 * spans[call][0] + 4, after, window))
             buffers[source] = replace(buffers[source], gaps=tuple(gaps))
     return problem_of(buffers, aliases=tuple(aliases))
 

@@ -47,14 +47,13 @@ _ROOT_KEPT, _SUBGRAPH_KEPT = (3, 5, 6, 7), (4,)
 class Written:
     """What a region became: tensors of the network and of its subgraph by their numbers there.
 
-    ``slices`` are the operands of ``IF``, ``parts`` its results; ``joins`` are partial
-    concatenations and what is new of the last band, each with the first row that it has; ``calls``
-    are operators of the network, the SLICE of every band, whose IF follows.
+    ``slices`` are what ``IF`` gives to operand 0 of the subgraph, ``parts`` its results; ``joins``
+    are partial concatenations and what is new of the last band, each with the first row that it
+    has; ``calls`` are operators of the network, the SLICE of every band, whose IF follows.
     """
 
     bands: Bands
     subgraph: int
-    operand: int
     slices: tuple[int, ...]
     parts: tuple[int, ...]
     joins: tuple[tuple[int, int], ...]
@@ -214,7 +213,7 @@ class _Rewriter:
                 joined.append((made, group[0][1], rows))
             level = joined
         self._join(network, [each[0] for each in level], region.result)
-        return Written(bands, number, 0, tuple(slices), tuple(parts), tuple(joins), tuple(calls))
+        return Written(bands, number, tuple(slices), tuple(parts), tuple(joins), tuple(calls))
 
     def _slice(
         self, lists: _Lists, operand: int, begin: int, tensor: int, rows: int, what: str
