@@ -4,6 +4,8 @@ been checked."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -83,6 +85,15 @@ def _comment(text: str) -> str:
     )
 
 
+@contextmanager
+def naming(source: str | Path) -> Iterator[None]:
+    """Errors from here on begin with the name of a file, on one line."""
+    try:
+        yield
+    except LoadmasterError as error:
+        raise type(error)(" ".join(f"{source}: {error}".split())) from None
+
+
 PROBE, NONE = "probe", "none"
 
 
@@ -159,28 +170,29 @@ def export_model(
         If the file cannot be read, planned or measured; the message begins with its name.
     """
     try:
-        model = parse_model(read_file(source))
-        found = lifetimes(model)
-        arena = Arena(found, _scratch(model, found, scratch))
-        pairs = in_place_pairs(model, found, kernels_in_place(in_place)) if in_place else ()
-        problem = arena_problem(arena, alignment, pairs)
-        plan = plan_arena(arena, problem)
-        data = with_plan(model, plan_entries(found, plan.offsets))
-        check_file(data, model, arena, problem, plan)
-        exported = ExportedModel(Path(source).stem, data, plan, arena, problem)
-        if arena.scratch.source == "probed":
-            before = measure(model.root.file.data, plan.head_before, least=True)
-            exported = replace(exported.measured(), before=before)
-            plan = replace(exported.plan, head_before=before.head)
-        if plan.head > plan.head_before:
-            raise AllocationError(
-                f"the head would grow from {plan.head_before} to {plan.head} bytes: leave the file"
-                " as it is"
-            )
-    except LoadmasterError as error:
-        if isinstance(error, CannotLoad) and scratch is None:
-            return export_model(source, alignment=alignment, in_place=in_place, scratch=NONE)
-        raise type(error)(" ".join(f"{source}: {error}".split())) from None
+        with naming(source):
+            model = parse_model(read_file(source))
+            found = lifetimes(model)
+            arena = Arena(found, _scratch(model, found, scratch))
+            pairs = in_place_pairs(model, found, kernels_in_place(in_place)) if in_place else ()
+            problem = arena_problem(arena, alignment, pairs)
+            plan = plan_arena(arena, problem)
+            data = with_plan(model, plan_entries(found, plan.offsets))
+            check_file(data, model, arena, problem, plan)
+            exported = ExportedModel(Path(source).stem, data, plan, arena, problem)
+            if arena.scratch.source == "probed":
+                before = measure(model.root.file.data, plan.head_before, least=True)
+                exported = replace(exported.measured(), before=before)
+                plan = replace(exported.plan, head_before=before.head)
+            if plan.head > plan.head_before:
+                raise AllocationError(
+                    f"the head would grow from {plan.head_before} to {plan.head} bytes: leave the"
+                    " file as it is"
+                )
+    except CannotLoad:
+        if scratch is not None:
+            raise
+        return export_model(source, alignment=alignment, in_place=in_place, scratch=NONE)
     return replace(exported, plan=plan)
 
 
@@ -196,10 +208,8 @@ def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) 
 def tflite_problem(source: str | Path) -> Problem:
     """The packing problem of a file's arena, without scratch buffers. Raises `ModelError`, with the
     file's name, if it cannot be read."""
-    try:
+    with naming(source):
         return arena_problem(Arena(lifetimes(parse_model(read_file(source))), UNKNOWN))
-    except LoadmasterError as error:
-        raise type(error)(" ".join(f"{source}: {error}".split())) from None
 
 
 def check_file(

@@ -251,7 +251,7 @@ class _Run:
             rowed = [v for v in given if self.symbols.rows[v.symbol] == total > 1]
             if len({(value.start, len(value.right)) for value in rowed}) != 1:
                 raise _fault(where, "has operands of different rows")
-            self._require_whole([value for value in given if value not in rowed], where)
+            self._require_whole([v for v in given if self.symbols.rows[v.symbol] != total], where)
             right = np.logical_and.reduce([value.right for value in rowed])
             return [_Value(found[0], rowed[0].start, right)]
         self._require_whole(given, where)

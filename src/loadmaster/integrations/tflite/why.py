@@ -12,7 +12,6 @@ import numpy as np
 from loadmaster.allocation.peaks import peaks
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
-from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.tflite.arena import (
     Arena,
     addresses_of,
@@ -30,6 +29,7 @@ from loadmaster.integrations.tflite.bands.shrink import (
     front_of,
     smallest_within,
 )
+from loadmaster.integrations.tflite.export import naming
 from loadmaster.integrations.tflite.export_json import AliveTensor, OperatorPeak, Remedy
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, arena_bytes, lifetimes
@@ -66,7 +66,7 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
     ModelError
         If the file cannot be read; the message begins with its name.
     """
-    try:
+    with naming(source):
         data = read_file(source)
         model = parse_model(data)
         arena = Arena(lifetimes(model), scratch)
@@ -75,8 +75,6 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
         highest = tuple(_peaks(model, arena.found, problem))
         front, no_bands = _front(data, alignment)
         tried = tuple(_remedies(model, arena, alignment, front))
-    except LoadmasterError as error:
-        raise type(error)(" ".join(f"{source}: {error}".split())) from None
     before = head_of(arena.owners, offsets)
     addresses = addresses_of(problem, arena, offsets)
     return Reasons(problem, before, addresses, highest, tried, front, no_bands)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError
+from loadmaster.core.errors import AllocationError, ModelError
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.tflite.arena import Arena, plan_arena, plan_entries
 from loadmaster.integrations.tflite.bands.order import least_order
@@ -14,7 +14,7 @@ from loadmaster.integrations.tflite.bands.plan import banded_problem
 from loadmaster.integrations.tflite.bands.regions import Chain
 from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
 from loadmaster.integrations.tflite.bands.search import BandSearch, Choice
-from loadmaster.integrations.tflite.export import ExportedModel
+from loadmaster.integrations.tflite.export import ExportedModel, naming
 from loadmaster.integrations.tflite.interpreter import Measured, differing, is_installed, measure
 from loadmaster.integrations.tflite.lifetimes import UNIT, lifetimes
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
@@ -157,7 +157,7 @@ def shrink_model(
         If the file cannot be read; or if the new file gives other bits than the old one, in which
         case it is not handed out.
     """
-    try:
+    with naming(source):
         if not is_installed() and not unchecked:
             raise ModelError(
                 "in bands is checked by running it: install the extra `tflite`, or write it"
@@ -176,8 +176,6 @@ def shrink_model(
         if before is not None:
             _check(front, choice, old, found)
             found = replace(found, before=before, plan=replace(found.plan, head_before=before.head))
-    except LoadmasterError as error:
-        raise type(error)(" ".join(f"{source}: {error}".split())) from None
     return replace(found, name=Path(source).stem)
 
 
