@@ -23,7 +23,6 @@ from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.dumps.arena import Arena
 from loadmaster.integrations.dumps.compare import Comparison, compare
 from loadmaster.integrations.dumps.readers.registry import READERS
-from loadmaster.integrations.tflite.arena import arena_problem
 from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.interpreter import is_installed as has_interpreter
 
@@ -80,7 +79,7 @@ def of_tflm(program: str, path: Path) -> dict[str, Any]:
     return show(
         program,
         "tflm",
-        compare(Arena("head", arena_problem(exported.found, exported.scratch), None, taken)),
+        compare(Arena("head", exported.problem, None, taken)),
     )
 
 

@@ -63,7 +63,7 @@ def log_of(scratch=""):
     lines = [
         f"{number % 10} (id={number}): size={tensor.bytes}, offset=0,"
         f" first_used={tensor.span[0]} last_used={tensor.span[1]}"
-        for number, tensor in enumerate(exported().found.tensors)
+        for number, tensor in enumerate(exported().arena.found.tensors)
     ]
     return (
         "hello from the target\n"

@@ -4,7 +4,7 @@ import pickle
 
 from tests.support.needs import FIXTURES
 
-from loadmaster.integrations.tflite.arena import Request, online_offsets
+from loadmaster.integrations.tflite.arena import online_offsets
 from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
@@ -21,13 +21,11 @@ def tflm_log(model):
     """What a target prints of a model without scratch buffers; addresses as TFLM's planner gives
     them."""
     tensors = lifetimes(parse_model(model.read_bytes())).tensors
-    requests = [Request(tensor.bytes, *tensor.span) for tensor in tensors]
+    offsets = online_offsets(tensors, [None] * len(tensors))
     lines = [
-        f"{number % 10} (id={number}): size={each.bytes}, offset={offset}, first_used={each.first}"
-        f" last_used={each.last}"
-        for number, (each, offset) in enumerate(
-            zip(requests, online_offsets(requests), strict=True)
-        )
+        f"{number % 10} (id={number}): size={each.bytes}, offset={offset},"
+        f" first_used={each.span[0]} last_used={each.span[1]}"
+        for number, (each, offset) in enumerate(zip(tensors, offsets, strict=True))
     ]
     return "\n".join(["hello from the target", *lines, " 0: 0000000.... (27k)", ""])
 

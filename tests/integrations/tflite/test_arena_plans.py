@@ -8,7 +8,13 @@ from tests.support.tflite_random import random_model
 from tests.support.tflm import inputs_for, outputs_of, same_outputs
 
 from loadmaster.integrations.tflite import interpreter
-from loadmaster.integrations.tflite.arena import _growth, plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import (
+    Arena,
+    _growth,
+    arena_problem,
+    plan_arena,
+    plan_entries,
+)
 from loadmaster.integrations.tflite.export import check_file, export_model
 from loadmaster.integrations.tflite.in_place import LIBRARIES, in_place_pairs
 from loadmaster.integrations.tflite.lifetimes import lifetimes
@@ -45,10 +51,11 @@ def probed(files):
 def planned(data, scratch, kernels=frozenset()):
     model = parse_model(data)
     found = lifetimes(model)
-    pairs = tuple(in_place_pairs(model, found, kernels))
-    plan = plan_arena(found, scratch, pairs=pairs)
+    arena = Arena(found, scratch)
+    problem = arena_problem(arena, pairs=in_place_pairs(model, found, kernels))
+    plan = plan_arena(arena, problem)
     file = with_plan(model, plan_entries(found, plan.offsets))
-    check_file(file, model, scratch, plan, 16, pairs)
+    check_file(file, model, arena, problem, plan)
     return plan, file
 
 

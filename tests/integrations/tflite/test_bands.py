@@ -14,7 +14,7 @@ from tests.support.tflite_models import branches, started
 
 import loadmaster as lm
 from loadmaster.core.errors import AllocationError, ModelError
-from loadmaster.integrations.tflite.arena import plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import Arena, plan_arena, plan_entries
 from loadmaster.integrations.tflite.bands import shrink
 from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
@@ -41,13 +41,14 @@ def planned(data, chosen):
     banded, written = in_bands(parse_model(data), chosen)
     model = parse_model(banded)
     found = lifetimes(model)
-    plan = plan_arena(found, UNKNOWN, 16, (), banded_problem(model, found, UNKNOWN, written, 16))
+    arena = Arena(found, UNKNOWN)
+    plan = plan_arena(arena, banded_problem(model, arena, written, 16))
     return with_plan(model, plan_entries(found, plan.offsets)), plan.head
 
 
 def aligned_bands(data):
     search = BandSearch(Chain(parse_model(data)))
-    return [bands for edges in search.edges.values() for bands, _, _ in edges]
+    return [bands for edges in search.edges for edge in edges for bands in edge.bands]
 
 
 def tried_in_bands(seed):
@@ -136,7 +137,7 @@ def test_addresses_that_overlap_are_found_by_running(monkeypatch):
 
     def moved(found, offsets):
         wrong = list(offsets)
-        largest = max(range(len(wrong)), key=lambda at: found.tensors[at].bytes)
+        largest = max(range(len(found.tensors)), key=lambda at: found.tensors[at].bytes)
         wrong[largest] = 0 if wrong[largest] else 16
         return entries(found, wrong)
 
@@ -259,7 +260,6 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
     old = model.bytes()
     main = parse_model(old).subgraphs[0]
     found = least_order(main)
-    assert found.exact
 
     def load(order):
         return max(BandSearch(Chain(parse_model(in_order(parse_model(old), order, {})))).load)
@@ -275,22 +275,24 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
     check_rewritten(old, new)
     assert same_outputs(old, new)
     small = shrink_model(model.save(tmp_path), extra_work=0.0)
-    assert small.plan.head <= found.load + sum(each.bytes for each in small.scratch.buffers)
+    assert small.plan.head <= found.load + sum(each.bytes for each in small.arena.scratch.buffers)
 
 
-def test_an_order_is_never_worse_than_that_of_the_file_and_is_found_soon():
-    """Eighty branches, each of which begins with what is large: 2^80 sets of operators."""
+def test_an_order_is_found_soon_where_there_are_too_many_to_try_all():
+    """Eighty branches, written breadth first: 2^80 sets of operators."""
     model, net = started()
     value = net.input((1, 4, 4, 4))
     axes = net.tensor((2,), "int32", [1, 2])
-    means = []
-    for _ in range(80):
-        large = net.out("RELU", [value], (1, 4, 4, 4))
-        means.append(net.out("MEAN", [large, axes], (1, 1, 1, 4), {0: 1}))
-    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 320), {0: 3}))
-    main = parse_model(model.bytes()).subgraphs[0]
-    found = least_order(main)
-    assert found.load <= max(BandSearch(Chain(parse_model(model.bytes()))).load)
+    grown = [
+        net.out("TILE", [value, net.tensor((4,), "int32", [1, 1, 1, n + 1])], (1, 4, 4, 4 * n + 4))
+        for n in range(80)
+    ]
+    means = [
+        net.out("MEAN", [each, axes], (1, 1, 1, 4 * n + 4), {0: 1}) for n, each in enumerate(grown)
+    ]
+    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 12960), {0: 3}))
+    main = parse_model(model.bytes())
+    assert least_order(main.subgraphs[0]).load < 0.2 * max(BandSearch(Chain(main)).load)
 
 
 def test_padding_is_left_out_where_a_convolution_pads_as_much():

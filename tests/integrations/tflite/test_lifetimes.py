@@ -7,7 +7,8 @@ from tests.support.tflite_models import started
 from tests.support.tflm import same_outputs
 
 from loadmaster.integrations.tflite.arena import (
-    Request,
+    Arena,
+    arena_problem,
     head_of,
     online_offsets,
     plan_arena,
@@ -17,7 +18,7 @@ from loadmaster.integrations.tflite.interpreter import measure_each
 from loadmaster.integrations.tflite.lifetimes import NEVER, lifetimes
 from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
-from loadmaster.integrations.tflite.scratch import UNKNOWN
+from loadmaster.integrations.tflite.scratch import UNKNOWN, ScratchBuffer
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 
@@ -104,7 +105,8 @@ def test_heads_of_models_that_run_subgraphs_several_times_are_foretold():
     for data in files:
         model = parse_model(data)
         found = lifetimes(model)
-        plan = plan_arena(found, probe(model, found))
+        arena = Arena(found, probe(model, found))
+        plan = plan_arena(arena, arena_problem(arena))
         plans.append((plan, with_plan(model, plan_entries(found, plan.offsets))))
     measured = measure_each(b"", [*files, *(file for _, file in plans)], 2**14)
     heads = [each.head for each in measured]
@@ -115,19 +117,14 @@ def test_heads_of_models_that_run_subgraphs_several_times_are_foretold():
 
 
 def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last():
-    requests = [
-        Request(32, 0, 1),
-        Request(64, 1, 2),
-        Request(32, 1, 3),
-        Request(16, 0, 3, 32),
-        Request(16, 5, 6),
-    ]
-    offsets = online_offsets(requests)
+    lives = ((32, (0, 1)), (64, (1, 2)), (32, (1, 3)), (16, (0, 3)), (16, (5, 6)))
+    buffers = [ScratchBuffer("", *each) for each in lives]
+    offsets = online_offsets(buffers, [None, None, None, 32, None])
     # The planned one is at 32; 64 bytes find no gap below it; of the two of 32 bytes the second
     # takes the gap.
     assert offsets == [112, 48, 0, 32, 0]
-    assert head_of(requests, offsets) == 144
-    assert (online_offsets([]), head_of([], [])) == ([], 0)
+    assert head_of(buffers, offsets) == 144
+    assert (online_offsets([], []), head_of([], [])) == ([], 0)
 
 
 def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing():
@@ -135,7 +132,8 @@ def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing():
     main.tensor((2,), "float32", [1, 2])
     parsed = parse_model(model.bytes())
     found = lifetimes(parsed)
-    plan = plan_arena(found, UNKNOWN)
+    arena = Arena(found, UNKNOWN)
+    plan = plan_arena(arena, arena_problem(arena))
     assert (plan.head, plan.head_before, plan.growth, plan.status) == (0, 0, 0, "optimal")
     assert planned_offsets(parse_model(with_plan(parsed, plan_entries(found, plan.offsets)))) == (
         -1,

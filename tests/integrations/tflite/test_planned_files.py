@@ -2,6 +2,7 @@
 planned. And probes that fail."""
 
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ from tests.support.tflite_models import started
 from tests.support.tflm import same_outputs
 
 import loadmaster as lm
-from loadmaster.core.errors import ModelError
+from loadmaster.core.errors import AllocationError, ModelError
 from loadmaster.integrations.tflite import probe as probing
+from loadmaster.integrations.tflite.arena import Arena
 from loadmaster.integrations.tflite.export import export_model, tflite_problem
 from loadmaster.integrations.tflite.interpreter import measure
 from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.integrations.tflite.planned_file import plan_bytes, planned_offsets
+from loadmaster.integrations.tflite.scratch import Scratch
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 pytestmark = pytest.mark.slow
@@ -150,3 +153,14 @@ def test_where_a_probe_fails_the_whole_model_bounds_its_scratch(tmp_path, monkey
     assert [each.bytes for each in bounded.buffers] == [each.bytes for each in exact.buffers]
     exported = export_model(saved(tmp_path, data))
     assert exported.plan.head == measure(exported.data, 2**12).head <= exported.plan.head_before
+
+
+def test_bounds_of_scratch_may_be_more_than_is_measured_and_sizes_may_not(tmp_path):
+    """Of files in bands, too, whose arenas are measured in the same way."""
+    pytest.importorskip("tflite_micro")
+    exported = export_model(saved(tmp_path, chain([-1] * 5)), scratch="none")
+    larger = replace(exported, plan=replace(exported.plan, head=exported.plan.head + 16))
+    bounded = replace(larger, arena=Arena(exported.arena.found, Scratch((), "probed", bounds=True)))
+    assert bounded.measured().plan.head == exported.plan.head
+    with pytest.raises(AllocationError, match="as planned: please report it"):
+        larger.measured()

@@ -189,8 +189,9 @@ def _reasons(path: Path, alignment: int | None) -> dict[str, Any]:
     from loadmaster.integrations.tflite.why import arena_reasons
 
     step = alignment or UNIT
-    # Where TFLM has no such alignment, bands are tried with its own.
-    step = step if step % UNIT == step & (step - 1) == 0 else UNIT
+    if step < UNIT or step & (step - 1):
+        # TFLM has no such alignment: bands are tried with its own.
+        step = UNIT
     return vars(arena_reasons(path, alignment=step))
 
 

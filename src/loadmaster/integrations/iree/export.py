@@ -282,7 +282,7 @@ def _planned(
         )
     answers = [_answer(each) for each in placed_packs(dumps[first:], _TEXT)]
     body = [lines[number] for number in dumps[first].lines]
-    return "\n".join(_rewritten(body, answers)), tuple(plan for plan, _, _ in answers)
+    return "\n".join(_rewritten(body, answers)), tuple(plan for plan, _ in answers)
 
 
 def _first_of_program(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None:
@@ -304,8 +304,8 @@ def _names(lines: Sequence[str], dump: Dump) -> frozenset[str]:
     return frozenset(head[2] for head in heads if head and head[1] == "util.func" and head[2])
 
 
-Answer = tuple[PlannedPack, int, Ints]
-"""What is told of a plan, the bytes of the resource, and the address of each slice."""
+Answer = tuple[PlannedPack, Ints]
+"""What is told of a plan, and the address of each slice."""
 
 
 def _answer(placed: PlacedPack) -> Answer:
@@ -327,18 +327,14 @@ def _answer(placed: PlacedPack) -> Answer:
     theirs = np.array(placed.offsets, dtype=np.int64)
     _require_valid(problem, theirs, placed.total, f"IREE's own plan of {pack.function}")
     answer = allocate(problem)
-    better = answer.offsets is not None and answer.peak is not None and answer.peak < placed.total
-    offsets = answer.offsets if better and answer.offsets is not None else theirs
-    total = answer.peak if better and answer.peak is not None else placed.total
+    offsets, total = theirs, placed.total
+    if answer.offsets is not None and answer.peak is not None and answer.peak < total:
+        offsets, total = answer.offsets, answer.peak
     _require_valid(problem, offsets, total, f"the plan of {pack.function}")
     status: Status = "optimal" if total == answer.lower_bound else "feasible"
-    return (
-        PlannedPack(
-            pack.function, len(pack.slices), placed.total, total, answer.lower_bound, status
-        ),
-        total,
-        offsets,
-    )
+    slices = len(pack.slices)
+    plan = PlannedPack(pack.function, slices, placed.total, total, answer.lower_bound, status)
+    return plan, offsets
 
 
 def _problem(placed: PlacedPack, alignment: int) -> Problem:
@@ -364,7 +360,7 @@ def _rewritten(lines: Sequence[str], answers: Sequence[Answer]) -> Iterator[str]
     as there are answers."""
     packs = find_packs(lines, _TEXT)
     if [(pack.function, len(pack.slices)) for pack in packs] != [
-        (plan.function, plan.slices) for plan, _, _ in answers
+        (plan.function, plan.slices) for plan, _ in answers
     ]:
         raise AllocationError(
             "IREE prints other packs in the module than in its functions: please report it"
@@ -378,8 +374,8 @@ def _rewritten(lines: Sequence[str], answers: Sequence[Answer]) -> Iterator[str]
         if number in begins:
             at, pack = begins[number]
             constants[pack.result], after = at, pack.end
-            _, total, offsets = answers[at]
-            for result, value in enumerate([total, *offsets.tolist()]):
+            plan, offsets = answers[at]
+            for result, value in enumerate([plan.bytes, *offsets.tolist()]):
                 yield f"    {_constant(at, result)} = arith.constant {value} : index"
         if number >= after:
             yield _RESULT.sub(

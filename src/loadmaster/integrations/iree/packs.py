@@ -51,9 +51,7 @@ class Pack:
     slices: tuple[Slice, ...]
 
 
-def find_packs(
-    lines: Sequence[str], source: str, first_line: int = 1, alignment: int = ALIGNMENT
-) -> list[Pack]:
+def find_packs(lines: Sequence[str], source: str, first_line: int = 1) -> list[Pack]:
     """Find all operations in some lines; errors name ``source`` and the line, of which
     ``first_line`` is the first. O(lines).
 
@@ -80,7 +78,7 @@ def find_packs(
                 )
             last = _end_of(lines, number, spot)
             slices = tuple(
-                _slice(lines[at], f"{source}:{first_line + at}", function, constants, alignment)
+                _slice(lines[at], f"{source}:{first_line + at}", function, constants)
                 for at in range(number + 1, last)
             )
             if len(slices) + 1 != int(begin[2]):
@@ -105,7 +103,7 @@ def _end_of(lines: Sequence[str], begin: int, spot: str) -> int:
     )
 
 
-def _slice(line: str, spot: str, function: str, constants: dict[str, int], alignment: int) -> Slice:
+def _slice(line: str, spot: str, function: str, constants: dict[str, int]) -> Slice:
     match = _SLICE.match(line)
     assert match is not None
     first, last = int(match[1]), int(match[2])
@@ -115,7 +113,7 @@ def _slice(line: str, spot: str, function: str, constants: dict[str, int], align
             " only static shapes can be planned"
         )
     size = constants[match[3]]
-    rounded = -(-size // alignment) * alignment
+    rounded = -(-size // ALIGNMENT) * ALIGNMENT
     if last < first or size < 0 or max(last, rounded) >= WHOLE_LIMIT:
         raise AllocationError(
             f"{spot}: a slice of {size} bytes from {first} to {last}: the text is damaged"

@@ -4,11 +4,10 @@ checked as TFLM will have them."""
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
-from itertools import pairwise, zip_longest
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,67 +27,72 @@ from loadmaster.integrations.tflite.lifetimes import (
 )
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A buffer as TFLM asks for it: bytes, first and last scope, and its address if the plan has
-    one."""
-
-    bytes: int
-    first: int
-    last: int
-    offset: int | None = None
+Owner = ArenaTensor | ScratchBuffer
+"""What TFLM gives an address to: bytes, first and last scope."""
 
 
-def online_offsets(requests: Sequence[Request]) -> list[int]:
-    """Addresses that TFLM gives. O(n^2) time for n buffers, as in TFLM itself."""
+@dataclass(frozen=True)
+class Arena:
+    """What lies in an arena: tensors in the order of the file, then scratch buffers."""
+
+    found: Lifetimes
+    scratch: Scratch
+
+    @cached_property
+    def owners(self) -> tuple[Owner, ...]:
+        """Everything that TFLM places, in its order."""
+        return (*self.found.tensors, *self.scratch.buffers)
+
+    @cached_property
+    def given(self) -> list[int | None]:
+        """Addresses that the file has."""
+        return [tensor.offset for tensor in self.found.tensors] + [None] * len(self.scratch.buffers)
+
+    @cached_property
+    def free(self) -> list[int]:
+        """Positions of what the file has no address for."""
+        return [position for position, offset in enumerate(self.given) if offset is None]
+
+
+def online_offsets(owners: Sequence[Owner], given: Sequence[int | None]) -> list[int]:
+    """Addresses that TFLM gives around those that are given. O(n^2) time for n owners, as in TFLM
+    itself."""
     placed: list[tuple[int, int]] = []
-    offsets = [0] * len(requests)
-    fixed = [index for index, request in enumerate(requests) if request.offset is not None]
-    free = sorted(
-        (index for index, request in enumerate(requests) if request.offset is None),
-        key=lambda i: (-requests[i].bytes, -i),
+    offsets = [0] * len(owners)
+    # What has an address comes first, in the order of the file.
+    order = sorted(
+        range(len(owners)),
+        key=lambda i: (1, -owners[i].bytes, -i) if given[i] is None else (0, 0, i),
     )
-    for rank, index in enumerate((*fixed, *free)):
-        request = requests[index]
-        offsets[index] = (
-            request.offset
-            if request.offset is not None
-            else _lowest_gap(request, placed, requests, (*fixed, *free))
-        )
-        insort(placed, (offsets[index], rank))
+    for rank, index in enumerate(order):
+        offset = given[index]
+        if offset is None:
+            offset = _lowest_gap(owners[index], ((at, owners[order[r]]) for at, r in placed))
+        offsets[index] = offset
+        insort(placed, (offset, rank))
     return offsets
 
 
-def _lowest_gap(
-    request: Request,
-    placed: Sequence[tuple[int, int]],
-    requests: Sequence[Request],
-    order: Sequence[int],
-) -> int:
+def _lowest_gap(owner: Owner, placed: Iterable[tuple[int, Owner]]) -> int:
     """The end of the first buffer behind which there is room, among those that are there at the
     same time, by address."""
     candidate = 0
-    for offset, rank in placed:
-        other = requests[order[rank]]
-        if other.first <= request.last and request.first <= other.last:
-            if offset - candidate >= request.bytes:
+    for offset, other in placed:
+        if other.span[0] <= owner.span[1] and owner.span[0] <= other.span[1]:
+            if offset - candidate >= owner.bytes:
                 break
             candidate = max(candidate, offset + other.bytes)
     return candidate
 
 
-def head_of(requests: Sequence[Request], offsets: Sequence[int]) -> int:
+def head_of(owners: Sequence[Owner], offsets: Sequence[int]) -> int:
     """Bytes of the arena's head, in which TFLM has all that is planned."""
-    return max(
-        (offset + request.bytes for request, offset in zip(requests, offsets, strict=True)),
-        default=0,
-    )
+    return max((at + each.bytes for each, at in zip(owners, offsets, strict=True)), default=0)
 
 
 @dataclass(frozen=True)
 class ArenaPlan:
-    """Addresses of the planned tensors in bytes, in the order of the file, and of the scratch
+    """Addresses in bytes of the planned tensors, in the order of the file, and of the scratch
     buffers where TFLM will put them.
 
     Attributes
@@ -110,7 +114,6 @@ class ArenaPlan:
     """
 
     offsets: tuple[int, ...]
-    scratch_offsets: tuple[int, ...]
     head: int
     head_before: int
     lower_bound: int
@@ -121,7 +124,7 @@ class ArenaPlan:
 
 
 def arena_problem(
-    found: Lifetimes, scratch: Scratch, alignment: int = UNIT, pairs: Iterable[tuple[int, int]] = ()
+    arena: Arena, alignment: int = UNIT, pairs: Iterable[tuple[int, int]] = ()
 ) -> Problem:
     """The packing problem of an arena: tensors in the order of the file and scratch buffers, then
     what the file has addresses for; instant 0 is TFLM's scope -1.
@@ -131,44 +134,26 @@ def arena_problem(
     AllocationError
         For an alignment that is not a power of two of at least 16.
     """
-    buffers = arena_buffers(found, scratch, alignment)
-    place = {id(owner): index for index, owner in enumerate(_free(found, scratch))}
-    chosen = [tuple(place[id(found.tensors[index])] for index in pair) for pair in pairs]
-    return problem_of(buffers, in_place=chosen) if chosen else problem_of(buffers)
+    place = {position: index for index, position in enumerate(arena.free)}
+    chosen = [(place[one], place[other]) for one, other in pairs]
+    return problem_of(arena_buffers(arena, alignment), in_place=chosen)
 
 
-def arena_buffers(found: Lifetimes, scratch: Scratch, alignment: int = UNIT) -> list[Buffer]:
+def arena_buffers(arena: Arena, alignment: int = UNIT) -> list[Buffer]:
     """The buffers of :func:`arena_problem`. Raises as it does."""
     if alignment < UNIT or alignment & (alignment - 1):
         raise AllocationError(
             f"--alignment {alignment}: TFLM needs a power of two of at least {UNIT}"
         )
-    free = _free(found, scratch)
-    fixed = _fixed([tensor for tensor in found.tensors if tensor.offset is not None])
-    names = unique_names([owner.name for owner in free] + [buffer.id for buffer in fixed])
-    buffers = [
-        Buffer(
-            name,
-            owner.span[0] + 1,
-            owner.span[1] + 2,
-            owner.bytes,
-            alignment if isinstance(owner, ArenaTensor) else UNIT,
-        )
-        for name, owner in zip(names, free, strict=False)
-    ]
-    return buffers + [
-        replace(buffer, id=name) for buffer, name in zip(fixed, names[len(free) :], strict=True)
-    ]
-
-
-def _owners(found: Lifetimes, scratch: Scratch) -> tuple[ArenaTensor | ScratchBuffer, ...]:
-    """Everything that TFLM places, in its order."""
-    return (*found.tensors, *scratch.buffers)
-
-
-def _free(found: Lifetimes, scratch: Scratch) -> list[ArenaTensor | ScratchBuffer]:
-    """Everything that the file has no address for."""
-    return [owner for owner in _owners(found, scratch) if getattr(owner, "offset", None) is None]
+    tensors = arena.found.tensors
+    buffers = []
+    for position in arena.free:
+        owner, step = arena.owners[position], alignment if position < len(tensors) else UNIT
+        first, last = owner.span
+        buffers.append(Buffer(owner.name, first + 1, last + 2, owner.bytes, step))
+    buffers += _fixed([tensor for tensor in tensors if tensor.offset is not None])
+    names = unique_names(buffer.id for buffer in buffers)
+    return [replace(buffer, id=name) for buffer, name in zip(buffers, names, strict=True)]
 
 
 def _fixed(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
@@ -210,13 +195,7 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
     return merged
 
 
-def plan_arena(
-    found: Lifetimes,
-    scratch: Scratch,
-    alignment: int = UNIT,
-    pairs: Sequence[tuple[int, int]] = (),
-    problem: Problem | None = None,
-) -> ArenaPlan:
+def plan_arena(arena: Arena, problem: Problem) -> ArenaPlan:
     """Find addresses for the tensors that the file has none for; of the plan and TFLM's own
     addresses the better. ``problem`` is that of :func:`arena_problem`, or one that knows more.
 
@@ -225,88 +204,64 @@ def plan_arena(
     AllocationError
         If the arena would take 2 GiB.
     """
-    problem = problem or arena_problem(found, scratch, alignment, pairs)
-    answer = allocate(problem)
-    tried = [[tensor.offset for tensor in found.tensors]]
+    answer, owners = allocate(problem), arena.owners
+    tensors = len(arena.found.tensors)
+    tried = [arena.given]
     if answer.offsets is not None:
         planned = iter(answer.offsets.tolist())
-        tried.append([next(planned) if at is None else at for at in tried[0]])
+        kept = [next(planned) if at is None else at for at in arena.given[:tensors]]
+        tried.insert(0, [*kept, *arena.given[tensors:]])
+    # Once TFLM has placed what is left to it, something may lie over something else.
+    placed = [online_offsets(owners, given) for given in tried]
+    heads = [head_of(owners, offsets) for offsets in placed]
     settled = [
-        placed
-        for offsets in reversed(tried)
-        if (placed := _settled(problem, found, scratch, offsets)) is not None
+        (head, offsets)
+        for head, offsets in zip(heads, placed, strict=True)
+        if not arena_violations(problem, arena, offsets, head)
     ]
     if not settled:
         raise AllocationError("no addresses were found that hold: please report it with the file")
-    head, offsets = min(settled, key=lambda placed: placed[0])
+    head, offsets = min(settled, key=lambda each: each[0])
     if head >= LARGEST_OFFSET:
         raise AllocationError(
             f"the arena would take {head} bytes, and TFLM counts below 2^31: convert the model with"
             " smaller sizes"
         )
-    count = len(found.tensors)
-    free = len(_free(found, scratch)) - len(scratch.buffers)
+    fixed = len(owners) - len(arena.free)
+    moved = [offsets[position] for position in arena.free]
     return ArenaPlan(
-        offsets=tuple(offsets[:count]),
-        scratch_offsets=tuple(offsets[count:]),
+        offsets=tuple(offsets),
         head=head,
-        head_before=without_plan(found, scratch)[0],
+        head_before=heads[-1],
         lower_bound=answer.lower_bound,
         status=(
             "optimal"
             if head == answer.lower_bound or (answer.status == "optimal" and head == answer.peak)
             else "feasible"
         ),
-        growth=0 if scratch.known or not free else _growth(found, offsets),
-        in_place=len({other for one, other in pairs if offsets[one] == offsets[other]}),
-        fixed=count - free,
+        growth=0 if arena.scratch.known or fixed == tensors else _growth(arena.found, offsets),
+        in_place=len({other for one, other, _ in problem.in_place if moved[one] == moved[other]}),
+        fixed=fixed,
     )
 
 
-def without_plan(found: Lifetimes, scratch: Scratch) -> tuple[int, list[int]]:
-    """Bytes that TFLM takes for the file as it is, with what addresses it has, and those that it
-    gives."""
-    requests = _requests(found, scratch, [tensor.offset for tensor in found.tensors])
-    placed = online_offsets(requests)
-    return head_of(requests, placed), placed
-
-
-def _requests(found: Lifetimes, scratch: Scratch, offsets: Sequence[int | None]) -> list[Request]:
-    """What TFLM's planner is asked for, with addresses as far as they are given."""
-    owners = _owners(found, scratch)
-    return [
-        Request(owner.bytes, owner.span[0], owner.span[1], offset)
-        for owner, offset in zip_longest(owners, offsets)
-    ]
-
-
-def _settled(
-    problem: Problem, found: Lifetimes, scratch: Scratch, offsets: Sequence[int | None]
-) -> tuple[int, list[int]] | None:
-    """Head and addresses once TFLM has placed what a plan leaves to it; None if anything then lies
-    over something else."""
-    requests = _requests(found, scratch, offsets)
-    placed = online_offsets(requests)
-    head = head_of(requests, placed)
-    return None if arena_violations(problem, found, scratch, placed, head) else (head, placed)
+def without_plan(arena: Arena) -> list[int]:
+    """Addresses that TFLM gives for the file as it is, with what addresses it has."""
+    return online_offsets(arena.owners, arena.given)
 
 
 def arena_violations(
-    problem: Problem, found: Lifetimes, scratch: Scratch, offsets: Sequence[int], head: int
+    problem: Problem, arena: Arena, offsets: Sequence[int], head: int
 ) -> Sequence[Violation]:
     """What is wrong with addresses of all tensors and scratch buffers; those that the file has are
     right, and are those of its buffers in the problem."""
-    return verify_buffers(problem, addresses_of(problem, found, scratch, offsets), head)
+    return verify_buffers(problem, addresses_of(problem, arena, offsets), head)
 
 
-def addresses_of(
-    problem: Problem, found: Lifetimes, scratch: Scratch, offsets: Sequence[int]
-) -> Ints:
+def addresses_of(problem: Problem, arena: Arena, offsets: Sequence[int]) -> Ints:
     """Addresses of a problem's buffers, given those of all tensors and scratch buffers."""
-    owners = _owners(found, scratch)
-    free = {id(owner) for owner in _free(found, scratch)}
-    moved = [at for owner, at in zip(owners, offsets, strict=True) if id(owner) in free]
-    return np.array([*moved, *problem.pin[len(free) :].tolist()], dtype=np.int64)
+    moved = [offsets[position] for position in arena.free]
+    return np.array([*moved, *problem.pin[len(moved) :].tolist()], dtype=np.int64)
 
 
 def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
@@ -315,30 +270,20 @@ def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
 
     Beside tensors that take ``load`` bytes and end at ``top``, scratch of ``s`` bytes needs at
     least ``load + s`` without a plan, and ends at ``top + s`` or below with it. Tensors are there
-    as TFLM knows them, which places both. O(tensors log tensors).
+    as TFLM knows them, which places both. O(tensors^2) comparisons of arrays.
     """
-    change: Counter[int] = Counter()
-    born: dict[int, list[tuple[int, int]]] = {}
-    for tensor, offset in zip(found.tensors, offsets, strict=False):
-        first, last = tensor.span
-        change[first] += tensor.bytes
-        change[last + 1] -= tensor.bytes
-        born.setdefault(first, []).append((-offset - tensor.bytes, last))
-    load = most = 0
-    highest: list[tuple[int, int]] = []
-    for scope in sorted(change):
-        load += change[scope]
-        for item in born.get(scope, ()):
-            heappush(highest, item)
-        while highest and highest[0][1] < scope:
-            heappop(highest)
-        most = max(most, -highest[0][0] - load) if highest else most
+    first, last = np.array([tensor.span for tensor in found.tensors]).T
+    size = np.array([tensor.bytes for tensor in found.tensors])
+    end, most = size + offsets, 0
+    for scope in {*first.tolist(), *(last + 1).tolist()}:
+        alive = (first <= scope) & (scope <= last)
+        most = max(most, int(end[alive].max(initial=0) - size[alive].sum()))
     return most
 
 
 def plan_entries(found: Lifetimes, offsets: Sequence[int]) -> tuple[int, ...]:
     """Addresses of all tensors of a file: what is not planned keeps the file's entry."""
     entries = list(found.entries)
-    for tensor, offset in zip(found.tensors, offsets, strict=True):
+    for tensor, offset in zip(found.tensors, offsets, strict=False):
         entries[tensor.number] = offset
     return tuple(entries)

@@ -4,7 +4,8 @@ been checked."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.core.files import replace_file
 from loadmaster.integrations.tflite.arena import (
+    Arena,
     ArenaPlan,
     addresses_of,
     arena_problem,
@@ -23,10 +25,9 @@ from loadmaster.integrations.tflite.arena import (
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
 from loadmaster.integrations.tflite.interpreter import CannotLoad, Measured, is_installed, measure
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
-from loadmaster.integrations.tflite.memory_log import read_memory_log
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
-from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
+from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch, read_memory_log
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
 
 _TEMPLATE = """\
@@ -44,8 +45,8 @@ const struct BufferPlan k{symbol}Plan = {{
 """
 
 
-def buffer_plan(title: str, found: Lifetimes, scratch: Scratch, plan: ArenaPlan) -> str:
-    """The source of one C or C++ file; ``title`` names the model, and the constant after it.
+def buffer_plan(model: ExportedModel) -> str:
+    """The source of one C or C++ file, with a constant that has the model's name.
 
     Raises
     ------
@@ -53,24 +54,21 @@ def buffer_plan(title: str, found: Lifetimes, scratch: Scratch, plan: ArenaPlan)
         If it is not known which scratch buffers kernels ask for one by one: probing finds how many
         bytes an operator's take together.
     """
+    scratch = model.arena.scratch
     if scratch.source == "unknown" or (scratch.source == "probed" and scratch.buffers):
         raise AllocationError(
-            f"{title}: --c-struct lists every scratch buffer that kernels ask for: give the log of"
-            " a target's build with --scratch FILE"
+            f"{model.name}: --c-struct lists every scratch buffer that kernels ask for: give the"
+            " log of a target's build with --scratch FILE"
         )
-    owners = [
-        *(tensor.name for tensor in found.tensors),
-        *(buffer.name for buffer in scratch.buffers),
+    lines = [
+        f"        {{{offset}}},  // {_comment(owner.name)}"
+        for owner, offset in zip(model.arena.owners, model.plan.offsets, strict=True)
     ]
-    lines = (
-        f"        {{{offset}}},  // {_comment(owner)}"
-        for owner, offset in zip(owners, (*plan.offsets, *plan.scratch_offsets), strict=True)
-    )
     return _TEMPLATE.format(
-        title=_comment(title),
-        head=plan.head,
-        symbol=_symbol(title),
-        count=len(owners),
+        title=_comment(model.name),
+        head=model.plan.head,
+        symbol=_symbol(model.name),
+        count=len(lines),
         entries="\n".join(lines),
     )
 
@@ -87,6 +85,15 @@ def _comment(text: str) -> str:
     )
 
 
+@contextmanager
+def naming(source: str | Path) -> Iterator[None]:
+    """Errors from here on begin with the name of a file, on one line."""
+    try:
+        yield
+    except LoadmasterError as error:
+        raise type(error)(" ".join(f"{source}: {error}".split())) from None
+
+
 PROBE, NONE = "probe", "none"
 
 
@@ -98,11 +105,10 @@ class ExportedModel:
     name: str
     data: bytes
     plan: ArenaPlan
-    found: Lifetimes
-    scratch: Scratch
+    arena: Arena
     problem: Problem
-    before: Measured | None
-    after: Measured | None
+    before: Measured | None = None
+    after: Measured | None = None
     work: float = 1.0
     """Multiply-accumulates over those of the file as it was."""
     time: float = 1.0
@@ -113,8 +119,26 @@ class ExportedModel:
     @property
     def addresses(self) -> Ints:
         """Addresses of the problem's buffers."""
-        offsets = [*self.plan.offsets, *self.plan.scratch_offsets]
-        return addresses_of(self.problem, self.found, self.scratch, offsets)
+        return addresses_of(self.problem, self.arena, self.plan.offsets)
+
+    def measured(self) -> ExportedModel:
+        """With what TFLM's interpreter takes. Raises `AllocationError` if that is not what was
+        planned."""
+        after = measure(self.data, self.plan.head, least=True)
+        bounded = self.arena.scratch.bounds and after.head < self.plan.head
+        if after.head != self.plan.head and not bounded:
+            raise AllocationError(
+                f"TFLM's interpreter takes {after.head} bytes, not {self.plan.head} as planned:"
+                " please report it"
+            )
+        return replace(self, after=after, plan=replace(self.plan, head=after.head))
+
+    @property
+    def least(self) -> int:
+        """Bytes of the smallest arena that was measured; what is planned, where none was."""
+        if self.after is None:
+            return self.plan.head
+        return self.after.least or self.after.head + self.after.tail
 
 
 def export_model(
@@ -123,7 +147,6 @@ def export_model(
     alignment: int = UNIT,
     in_place: str | None = None,
     scratch: str | None = None,
-    measured: bool = True,
 ) -> ExportedModel:
     """Plan the arena of a ``.tflite`` file.
 
@@ -140,8 +163,6 @@ def export_model(
         Where the scratch buffers of kernels are known from: ``probe``, with TFLM's interpreter,
         which is usual where it is installed and can load the file; the log of a target's build; or
         ``none``.
-    measured
-        Whether both files are loaded into TFLM's interpreter, where it is installed.
 
     Raises
     ------
@@ -149,46 +170,37 @@ def export_model(
         If the file cannot be read, planned or measured; the message begins with its name.
     """
     try:
-        model = parse_model(read_file(source))
-        found = lifetimes(model)
-        known = _scratch(model, found, scratch)
-        pairs = tuple(in_place_pairs(model, found, kernels_in_place(in_place))) if in_place else ()
-        problem = arena_problem(found, known, alignment, pairs)
-        plan = plan_arena(found, known, alignment, pairs, problem)
-        data = with_plan(model, plan_entries(found, plan.offsets))
-        check_file(data, model, known, plan, alignment, pairs)
-        files = (model.root.file.data, data) if measured and known.source == "probed" else ()
-        measurements = [measure(file, plan.head_before, least=True) for file in files]
-    except LoadmasterError as error:
-        if isinstance(error, CannotLoad) and scratch is None:
-            return export_model(source, alignment=alignment, in_place=in_place, scratch=NONE)
-        raise type(error)(" ".join(f"{source}: {error}".split())) from None
-    before, after = measurements or (None, None)
-    if before is not None and after is not None:
-        if after.head > plan.head or (after.head < plan.head and not known.bounds):
-            raise AllocationError(
-                f"{source}: TFLM's interpreter takes {after.head} bytes, not {plan.head} as"
-                " planned: please report it"
-            )
-        plan = replace(plan, head=after.head, head_before=before.head)
-    if plan.head > plan.head_before:
-        raise AllocationError(
-            f"{source}: the head would grow from {plan.head_before} to {plan.head} bytes: leave the"
-            " file as it is"
-        )
-    name = Path(source).stem
-    return ExportedModel(name, data, plan, found, known, problem, before, after)
+        with naming(source):
+            model = parse_model(read_file(source))
+            found = lifetimes(model)
+            arena = Arena(found, _scratch(model, found, scratch))
+            pairs = in_place_pairs(model, found, kernels_in_place(in_place)) if in_place else ()
+            problem = arena_problem(arena, alignment, pairs)
+            plan = plan_arena(arena, problem)
+            data = with_plan(model, plan_entries(found, plan.offsets))
+            check_file(data, model, arena, problem, plan)
+            exported = ExportedModel(Path(source).stem, data, plan, arena, problem)
+            if arena.scratch.source == "probed":
+                before = measure(model.root.file.data, plan.head_before, least=True)
+                exported = replace(exported.measured(), before=before)
+                plan = replace(exported.plan, head_before=before.head)
+            if plan.head > plan.head_before:
+                raise AllocationError(
+                    f"the head would grow from {plan.head_before} to {plan.head} bytes: leave the"
+                    " file as it is"
+                )
+    except CannotLoad:
+        if scratch is not None:
+            raise
+        return export_model(source, alignment=alignment, in_place=in_place, scratch=NONE)
+    return replace(exported, plan=plan)
 
 
 def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) -> list[Path]:
     """Write the file with the plan and, if asked for, its C source."""
-    source = (
-        None
-        if c_struct is None
-        else buffer_plan(model.name, model.found, model.scratch, model.plan)
-    )
+    source = buffer_plan(model) if c_struct else ""
     written = [replace_file(path, model.data, "the model with its plan")]
-    if c_struct is not None and source is not None:
+    if c_struct:
         written.append(replace_file(c_struct, source, "the plan in C"))
     return written
 
@@ -196,19 +208,12 @@ def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) 
 def tflite_problem(source: str | Path) -> Problem:
     """The packing problem of a file's arena, without scratch buffers. Raises `ModelError`, with the
     file's name, if it cannot be read."""
-    try:
-        return arena_problem(lifetimes(parse_model(read_file(source))), UNKNOWN)
-    except LoadmasterError as error:
-        raise type(error)(" ".join(f"{source}: {error}".split())) from None
+    with naming(source):
+        return arena_problem(Arena(lifetimes(parse_model(read_file(source))), UNKNOWN))
 
 
 def check_file(
-    data: bytes,
-    before: TfliteModel,
-    scratch: Scratch,
-    plan: ArenaPlan,
-    alignment: int,
-    pairs: Sequence[tuple[int, int]],
+    data: bytes, before: TfliteModel, arena: Arena, problem: Problem, plan: ArenaPlan
 ) -> None:
     """Read a planned file again: it must hold what it held, and a plan in which nothing overlaps.
 
@@ -222,14 +227,11 @@ def check_file(
         raise AllocationError(
             "the file with the plan does not hold what it held before: please report it"
         )
-    found, entries = lifetimes(before), planned_offsets(after)
-    if any(old not in (ONLINE, new) for old, new in zip(found.entries, entries, strict=True)):
+    tensors, entries = arena.found.tensors, planned_offsets(after)
+    if any(old not in (ONLINE, new) for old, new in zip(arena.found.entries, entries, strict=True)):
         raise AllocationError("the plan moves what the file has an address for: please report it")
-    offsets = [entries[tensor.number] for tensor in found.tensors]
-    problem = arena_problem(found, scratch, alignment, pairs)
-    violations = arena_violations(
-        problem, found, scratch, [*offsets, *plan.scratch_offsets], plan.head
-    )
+    offsets = [*(entries[tensor.number] for tensor in tensors), *plan.offsets[len(tensors) :]]
+    violations = arena_violations(problem, arena, offsets, plan.head)
     if violations:
         raise AllocationError(f"the plan does not hold ({violations[0].message}): please report it")
 

@@ -9,8 +9,10 @@ old file still is.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from loadmaster.workloads.frontends.tflite.flatbuffer import Table
 
 ALIGNMENT = 64
 """Old bytes move by a multiple of it: a cache line, and four times what TensorFlow Lite aligns
@@ -74,6 +76,12 @@ Part = NewTable | Tables | Numbers | Content | Text
 Field = Number | Existing | Part
 
 
+def kept(table: Table, fields: Iterable[int]) -> dict[int, Field]:
+    """Fields of an old table that point to what stays where it is."""
+    found = ((field, table.at(field)) for field in fields)
+    return {field: Existing(table.file.follow(at)) for field, at in found if at is not None}
+
+
 def write_before(old: bytes, root: NewTable, identifier: bytes) -> bytes:
     """The file whose root is ``root``, with the bytes ``old`` behind everything that is new."""
     writer = _Writer(identifier)
@@ -102,35 +110,23 @@ class _Writer:
         """Write something and everything in it, and return its position."""
         if isinstance(part, NewTable):
             return self._table(part)
+        children: Sequence[NewTable | Existing] = ()
         if isinstance(part, Tables):
-            return self._vector(
-                bytes(4 * len(part.tables)), len(part.tables), 4, list(enumerate(part.tables))
-            )
-        if isinstance(part, Numbers):
-            width = struct.calcsize(part.code)
-            return self._vector(
-                struct.pack(f"<{len(part.values)}{part.code}", *part.values),
-                len(part.values),
-                width,
-                [],
-            )
-        if isinstance(part, Content):
-            return self._vector(part.data, len(part.data), _CONTENT_ALIGNMENT, [])
-        text = part.text.encode()
-        return self._vector(text + b"\0", len(text), 1, [])
-
-    def _vector(
-        self,
-        content: bytes,
-        count: int,
-        alignment: int,
-        children: Sequence[tuple[int, NewTable | Existing]],
-    ) -> int:
-        """A count and what follows it, whose first byte is aligned."""
+            children = part.tables
+            content, count, alignment = bytes(4 * len(children)), len(children), 4
+        elif isinstance(part, Numbers):
+            content = struct.pack(f"<{len(part.values)}{part.code}", *part.values)
+            count, alignment = len(part.values), struct.calcsize(part.code)
+        elif isinstance(part, Content):
+            content, count, alignment = part.data, len(part.data), _CONTENT_ALIGNMENT
+        else:
+            text = part.text.encode()
+            content, count, alignment = text + b"\0", len(text), 1
+        # A count, and what follows it, whose first byte is aligned.
         self.pad(max(4, alignment), ahead=4)
         position = len(self.data)
         self.data += struct.pack("<I", count) + content
-        for index, child in children:
+        for index, child in enumerate(children):
             self._refer(position + 4 + 4 * index, child)
         return position
 

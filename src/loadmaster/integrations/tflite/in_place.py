@@ -58,18 +58,14 @@ def in_place_pairs(
     either. Both have as many elements and bytes, so that nothing is broadcast to the shared place.
     O(operands).
     """
-    first_number = [0]
-    for subgraph in model.subgraphs:
-        first_number.append(first_number[-1] + len(subgraph.tensors))
-    position = {tensor.number: place for place, tensor in enumerate(found.tensors)}
     for visit in found.visits:
         subgraph = model.subgraphs[visit.subgraph]
         operator = subgraph.operators[visit.operator]
         if operator.kind not in kernels or len(operator.outputs) != 1:
             continue
-        result = position.get(first_number[visit.subgraph] + operator.outputs[0])
+        result = found.positions.get((visit.subgraph, operator.outputs[0]))
         for operand in dict.fromkeys(operator.inputs):
-            source = position.get(first_number[visit.subgraph] + operand) if operand >= 0 else None
+            source = found.positions.get((visit.subgraph, operand))
             if source is None or result is None or source == result:
                 continue
             one, other = found.tensors[source], found.tensors[result]

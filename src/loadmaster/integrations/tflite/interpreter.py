@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from loadmaster.core.errors import ModelError, missing
 
@@ -71,15 +72,16 @@ def measure_each(
         raise missing(ModuleNotFoundError(name=_PACKAGE), "probing with TFLM's interpreter")
     answers: list[Measured | str] = []
     with tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
-        shared = Path(folder, "old")
-        shared.write_bytes(old)
-        jobs = []
-        for number, front in enumerate(fronts):
-            path = Path(folder, f"front-{number}")
-            path.write_bytes(front)
-            jobs.append({"front": str(path), "arena": head + _ROOM, "least": least})
+        paths = [Path(folder, f"{number}") for number in range(len(fronts) + 1)]
+        for path, data in zip(paths, (*fronts, old), strict=True):
+            path.write_bytes(data)
+        *jobs, shared = map(str, paths)
         while len(answers) < len(jobs):
-            answers += _answers(shared, jobs[len(answers) :])
+            rest = jobs[len(answers) :]
+            found, reason = _asked(old=shared, fronts=rest, arena=head + _ROOM, least=least)
+            answers += [each.get("error") or Measured(**each) for each in found]
+            if len(found) < len(rest):
+                answers.append(reason)
     return answers
 
 
@@ -90,37 +92,22 @@ def differing(old: bytes, new: bytes, head: int, seeds: Sequence[int] = (1, 2, 3
         paths = [Path(folder, name) for name in ("old", "new")]
         for path, data in zip(paths, (old, new), strict=True):
             path.write_bytes(data)
-        request = {"compare": [str(path) for path in paths], "seeds": list(seeds)}
-        text = json.dumps(request | {"arena": head + _ROOM})
-        done = subprocess.run(
-            [sys.executable, "-m", _MODULE], input=text, capture_output=True, text=True, check=False
-        )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        return f"TFLM's interpreter ended: {last}"
-    found: str | None = json.loads(done.stdout.splitlines()[-1])["differs"]
-    return found
+        compared = [str(path) for path in paths]
+        found, reason = _asked(compare=compared, seeds=list(seeds), arena=head + _ROOM)
+    return found[-1]["differs"] if found else f"TFLM's interpreter cannot run it: {reason}"
 
 
-def _answers(old: Path, jobs: Sequence[dict[str, object]]) -> list[Measured | str]:
-    """What a process says, at least one answer: a job that ends it is answered here."""
-    request = json.dumps({"old": str(old), "jobs": jobs})
+def _asked(**request: object) -> tuple[list[dict[str, Any]], str]:
+    """Answers of a process, and why there are no more if it has ended before the last."""
     done = subprocess.run(
-        [sys.executable, "-m", _MODULE], input=request, capture_output=True, text=True, check=False
+        [sys.executable, "-m", _MODULE],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    answers = [_answer(json.loads(line)) for line in done.stdout.splitlines()]
-    if len(answers) < len(jobs):
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        answers.append(
-            f"it ended with signal {-done.returncode}"
-            if done.returncode < 0
-            else f"it ended: {last}"
-        )
-    return answers
-
-
-def _answer(line: dict[str, int | str]) -> Measured | str:
-    if "error" in line:
-        return str(line["error"])
-    least = line.get("least")
-    return Measured(int(line["head"]), int(line["tail"]), None if least is None else int(least))
+    last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    reason = (
+        f"it ended with signal {-done.returncode}" if done.returncode < 0 else f"it ended: {last}"
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()], reason

@@ -3,10 +3,10 @@ that process, not the program.
 
 Run as ``python -m``, with a request in JSON on standard input. ``compare`` names two files, which
 are run with random inputs of some ``seeds``; one line says in what they differ. Else: ``old``, a
-file, and ``jobs``: each the path of a file whose bytes stand before those of ``old``, and the
-arena's bytes. For every job one line of JSON follows on standard output: ``head`` and ``tail`` in
-bytes, with ``least``, the smallest arena in which it can be allocated, if the job asks for it; or
-an ``error``.
+file, and ``fronts``, files whose bytes stand before those of ``old``. For each of them one line of
+JSON follows on standard output: ``head`` and ``tail`` in bytes, with ``least``, the smallest arena
+in which it can be allocated, if the request asks for it; or an ``error``. ``arena`` is how many
+bytes are tried first.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def main() -> None:
         old, new = (Path(path).read_bytes() for path in request["compare"])
         print(json.dumps({"differs": _differing(old, new, request["seeds"], request["arena"])}))
         return
-    old = Path(request["old"]).read_bytes() if request["old"] else b""
-    for job in request["jobs"]:
-        data = Path(job["front"]).read_bytes() + old
-        print(json.dumps(_measured(data, job["arena"], job["least"])), flush=True)
+    old = Path(request["old"]).read_bytes()
+    for front in request["fronts"]:
+        data = Path(front).read_bytes() + old
+        print(json.dumps(_measured(data, request["arena"], request["least"])), flush=True)
 
 
 def _differing(old: bytes, new: bytes, seeds: list[int], arena: int) -> str | None:

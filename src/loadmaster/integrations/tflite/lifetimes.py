@@ -9,6 +9,7 @@ times from its first run to its last.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loadmaster.core.errors import ModelError
@@ -68,10 +69,12 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """Tensors that need room, in the order of the file; every run of an operator, in the order of
-    time; the file's plan, an address or :data:`ONLINE` for each tensor of any kind."""
+    """Tensors that need room, in the order of the file, and their positions there by subgraph and
+    tensor; every run of an operator, in the order of time; the file's plan, an address or
+    :data:`ONLINE` for each tensor of any kind."""
 
     tensors: tuple[ArenaTensor, ...]
+    positions: Mapping[tuple[int, int], int]
     visits: tuple[Visit, ...]
     entries: tuple[int, ...]
 
@@ -99,6 +102,7 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
     walk = _Walk(model)
     walk.enter(0)
     found: list[ArenaTensor] = []
+    positions: dict[tuple[int, int], int] = {}
     number = 0
     for index, subgraph in enumerate(model.subgraphs):
         handles = {
@@ -110,6 +114,7 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
         for position, tensor in enumerate(subgraph.tensors):
             if needs_room(tensor) and position not in handles:
                 name = tensor.name or f"tensor {position}"
+                positions[index, position] = len(found)
                 found.append(
                     ArenaTensor(
                         number,
@@ -120,7 +125,7 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
                     )
                 )
             number += 1
-    return Lifetimes(tuple(found), tuple(walk.visits), entries)
+    return Lifetimes(tuple(found), positions, tuple(walk.visits), entries)
 
 
 def needs_room(tensor: TensorEntry) -> bool:
@@ -140,10 +145,21 @@ def element_bytes(tensor: TensorEntry) -> int:
     return width
 
 
+def row_bytes(image: TensorEntry) -> int:
+    """Bytes of a row of a feature map of one image."""
+    return element_bytes(image) * image.count // image.shape[1]
+
+
+def rounded(size: int) -> int:
+    """Bytes that TFLM takes for so many."""
+    return -(-size // UNIT) * UNIT
+
+
 def arena_bytes(tensor: TensorEntry) -> int:
-    """Bytes of a tensor in the arena, rounded up."""
-    width = element_bytes(tensor)
-    size = -(-width * tensor.count // UNIT) * UNIT
+    """Bytes of a tensor in the arena, rounded up; 0 if it is not planned."""
+    if not needs_room(tensor):
+        return 0
+    size = rounded(element_bytes(tensor) * tensor.count)
     if size >= LARGEST_OFFSET:
         raise ModelError(
             f"tensor {tensor.name!r} takes {size} bytes, and TFLM counts below 2^31: convert the"

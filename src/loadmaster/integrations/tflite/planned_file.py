@@ -18,12 +18,14 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     Field,
     NewTable,
     Number,
+    Numbers,
     Tables,
     Text,
+    kept,
     write_before,
 )
-from loadmaster.workloads.frontends.tflite.flatbuffer import Table
-from loadmaster.workloads.frontends.tflite.model import LARGEST_FILE, TfliteModel
+from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, Table
+from loadmaster.workloads.frontends.tflite.model import LARGEST_FILE, OperatorEntry, TfliteModel
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
 PLAN = "OfflineMemoryAllocation"
@@ -48,17 +50,8 @@ def with_plan(model: TfliteModel, offsets: Sequence[int]) -> bytes:
     root = model.root
     _require_known_parts(root)
     buffers = [Existing(table.position) for table in root.tables(_BUFFERS)]
-    kept = [Existing(table.position) for table in root.tables(_METADATA) if table.text(0) != PLAN]
-    plan = NewTable({0: Content(plan_bytes(offsets))})
-    note = NewTable({0: Text(PLAN), 1: Number("I", len(buffers))})
-    fields: dict[int, Field] = {
-        0: Number("I", root.number(0, "I")),
-        _BUFFERS: Tables([*buffers, plan]),
-        _METADATA: Tables([*kept, note]),
-    }
-    for field in _REFERENCES:
-        if (at := root.at(field)) is not None:
-            fields[field] = Existing(root.file.follow(at))
+    notes = [Existing(table.position) for table in root.tables(_METADATA) if table.text(0) != PLAN]
+    fields = plan_fields(root, offsets, buffers, notes) | kept(root, _REFERENCES)
     data = write_before(root.file.data, NewTable(fields), IDENTIFIER)
     if len(data) >= LARGEST_FILE:
         raise ModelError(
@@ -66,6 +59,43 @@ def with_plan(model: TfliteModel, offsets: Sequence[int]) -> bytes:
             " smaller weights"
         )
     return data
+
+
+def copied_operator(
+    file: Flatbuffer,
+    operator: OperatorEntry,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    intermediates: Sequence[int] = (),
+) -> NewTable:
+    """An operator with its options, and other operands."""
+    table = Table(file, operator.position)
+    codes = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
+    fields: dict[int, Field] = {
+        field: Number(code, table.number(field, code))
+        for field, code in codes
+        if table.at(field) is not None
+    }
+    for field, operands in ((1, inputs), (2, outputs), (8, intermediates)):
+        if operands:
+            fields[field] = Numbers("i", operands)
+    return NewTable(fields | kept(table, (4, 5, 7, 12)))
+
+
+def plan_fields(
+    root: Table,
+    offsets: Sequence[int],
+    buffers: Sequence[Existing],
+    notes: Sequence[Existing] = (),
+) -> dict[int, Field]:
+    """Fields of a root that have a plan in them, beside some buffers and other metadata."""
+    plan = NewTable({0: Content(plan_bytes(offsets))})
+    note = NewTable({0: Text(PLAN), 1: Number("I", len(buffers))})
+    return {
+        0: Number("I", root.number(0, "I")),
+        _BUFFERS: Tables([*buffers, plan]),
+        _METADATA: Tables([*notes, note]),
+    }
 
 
 def plan_bytes(offsets: Sequence[int]) -> bytes:

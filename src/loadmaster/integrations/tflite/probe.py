@@ -7,24 +7,25 @@ such a copy, the whole model with all tensors at address 0 bounds the scratch of
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from loadmaster.integrations.tflite.flatbuffer_writer import (
-    Content,
     Existing,
-    Field,
     NewTable,
-    Number,
     Numbers,
     Tables,
-    Text,
+    kept,
     write_before,
 )
 from loadmaster.integrations.tflite.interpreter import Measured, measure, measure_each
 from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, arena_bytes, needs_room
-from loadmaster.integrations.tflite.planned_file import ONLINE, PLAN, plan_bytes, with_plan
+from loadmaster.integrations.tflite.planned_file import (
+    ONLINE,
+    copied_operator,
+    plan_fields,
+    with_plan,
+)
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
 from loadmaster.workloads.frontends.tflite.flatbuffer import Table
 from loadmaster.workloads.frontends.tflite.model import (
@@ -34,12 +35,6 @@ from loadmaster.workloads.frontends.tflite.model import (
     TfliteModel,
 )
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
-
-_REFERENCES = (4, 5, 12)
-"""Fields of an operator that are kept by pointing to them: options, custom options, further
-options."""
-_NUMBERS = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
-"""Fields of an operator that are kept, with their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +98,11 @@ def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
         spans[key] = (spans.get(key, visit.span)[0], visit.span[1])
     made = []
     for (number, index), span in spans.items():
-        subgraph = model.subgraphs[number]
-        operator = subgraph.operators[index]
+        operator = model.subgraphs[number].operators[index]
         if not operator.bodies:
             name = f"operator {index} of subgraph {number} ({operator.kind})"
-            made.append(
-                Trial(
-                    name,
-                    _front(model, subgraph, operator, buffers),
-                    _largest(subgraph, operator),
-                    span,
-                )
-            )
+            front, head = _alone(model, model.subgraphs[number], operator, buffers)
+            made.append(Trial(name, front, head, span))
     return made
 
 
@@ -130,23 +118,14 @@ def scratch_of(tried: Sequence[Trial], answers: Sequence[Measured]) -> Scratch:
     )
 
 
-def _operands(operator: OperatorEntry) -> list[int]:
-    """Tensors of an operator, each once."""
-    named = (*operator.inputs, *operator.outputs, *operator.intermediates)
-    return list(dict.fromkeys(tensor for tensor in named if tensor >= 0))
-
-
-def _largest(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
-    planned = (subgraph.tensors[index] for index in _operands(operator))
-    return max((arena_bytes(tensor) for tensor in planned if needs_room(tensor)), default=0)
-
-
-def _front(
+def _alone(
     model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry, all_buffers: Sequence[int]
-) -> bytes:
-    """Tables of a model with one operator, to stand before the file that they point into."""
+) -> tuple[bytes, int]:
+    """Tables of a model with one operator, to stand before the file that they point into, and bytes
+    of its largest tensor."""
     root = model.root
-    used = _operands(operator)
+    operands = (operator.inputs, operator.outputs, operator.intermediates)
+    used = list(dict.fromkeys(index for each in operands for index in each if index >= 0))
     place = {tensor: position for position, tensor in enumerate(used)} | {-1: -1}
     tensors = [subgraph.tensors[index] for index in used]
     given = dict.fromkeys(
@@ -154,27 +133,21 @@ def _front(
         for index in operator.inputs
         if index >= 0 and needs_room(subgraph.tensors[index])
     )
+    renumbered = [[place[index] for index in each] for each in operands]
+    copied = copied_operator(root.file, operator, *renumbered)
     main = NewTable(
         {
             0: Tables([Existing(tensor.position) for tensor in tensors]),
             1: Numbers("i", tuple(given)),
-            2: Numbers("i", tuple(place[index] for index in operator.outputs)),
-            3: Tables([_operator(root, operator, place)]),
+            2: Numbers("i", renumbered[1]),
+            3: Tables([copied]),
         }
     )
     buffers = _buffers(root, tensors, all_buffers)
     offsets = [0 if needs_room(tensor) else ONLINE for tensor in tensors]
-    note = NewTable({0: Text(PLAN), 1: Number("I", len(buffers))})
-    codes = root.at(1)
-    fields: dict[int, Field] = {
-        0: Number("I", root.number(0, "I")),
-        2: Tables([main]),
-        4: Tables([*buffers, NewTable({0: Content(plan_bytes(offsets))})]),
-        6: Tables([note]),
-    }
-    if codes is not None:
-        fields[1] = Existing(root.file.follow(codes))
-    return write_before(b"", NewTable(fields), IDENTIFIER)
+    fields = {2: Tables([main]), **plan_fields(root, offsets, buffers), **kept(root, (1,))}
+    head = max(map(arena_bytes, tensors), default=0)
+    return write_before(b"", NewTable(fields), IDENTIFIER), head
 
 
 def _buffers(root: Table, tensors: list[TensorEntry], positions: Sequence[int]) -> list[Existing]:
@@ -185,27 +158,3 @@ def _buffers(root: Table, tensors: list[TensorEntry], positions: Sequence[int]) 
         Existing(position if number in used else positions[0])
         for number, position in enumerate(positions)
     ]
-
-
-def _operator(root: Table, operator: OperatorEntry, place: dict[int, int]) -> NewTable:
-    """The operator with its tensors renumbered."""
-    table = Table(root.file, operator.position)
-    fields: dict[int, Field] = {
-        field: Number(code, table.number(field, code))
-        for field, code in _NUMBERS
-        if table.at(field) is not None
-    }
-    for field, operands in (
-        (1, operator.inputs),
-        (2, operator.outputs),
-        (8, operator.intermediates),
-    ):
-        fields[field] = Numbers("i", tuple(place[index] for index in operands))
-    for field in _REFERENCES:
-        if (at := table.at(field)) is not None:
-            fields[field] = Existing(table.file.follow(at))
-    if (at := table.at(7)) is not None:
-        start = table.file.follow(at)
-        count = table.file.vector(start, 1)[1]
-        fields[7] = Numbers("b", struct.unpack_from(f"<{count}b", table.file.data, start + 4))
-    return NewTable(fields)

@@ -33,18 +33,18 @@ from loadmaster.workloads.frontends.tflite.model import (
 _UNIT = 16
 """TFLM rounds every tensor up to a multiple, at which every address must be."""
 _WINDOWS = {
-    "CONV_2D": (range(1, 6), 4, 5),
-    "DEPTHWISE_CONV_2D": (range(1, 7), 5, 6),
-    "AVERAGE_POOL_2D": (range(1, 6), None, None),
-    "MAX_POOL_2D": (range(1, 6), None, None),
+    "CONV_2D": "iibii",
+    "DEPTHWISE_CONV_2D": "iiibii",
+    "AVERAGE_POOL_2D": "iiiib",
+    "MAX_POOL_2D": "iiiib",
 }
-"""Of operators with windows: the fields of their options but the padding, and those with dilations
-of columns and rows."""
+"""Of operators with windows: types of their options behind the padding. Strides of columns and rows
+come first, dilations of a convolution last, taps of a pool behind the strides."""
 _BY_ELEMENT = (
     "ABS ADD DEQUANTIZE ELU EXP HARD_SWISH LEAKY_RELU LOGISTIC MAXIMUM MINIMUM MUL NEG PRELU"
     " QUANTIZE RELU RELU6 RELU_N1_TO_1 RSQRT SQRT SQUARE SUB TANH"
 )
-_WITH_STATE = "ASSIGN_VARIABLE CALL_ONCE RANDOM_UNIFORM READ_VARIABLE VAR_HANDLE"
+_WITH_STATE = ("ASSIGN_VARIABLE", "CALL_ONCE", "RANDOM_UNIFORM", "READ_VARIABLE", "VAR_HANDLE")
 _WIDTHS = {"int4": 1, "bfloat16": 2, "resource": 4, "double": 8, "complex64": 8}
 _CONCATENATION_OPTIONS = 10
 _NOTHING = -1
@@ -71,9 +71,9 @@ class _Made:
     source_rows: int = 1
 
 
-def check_rewritten(old: bytes, new: bytes, in_place: frozenset[str] = frozenset()) -> int:
+def check_rewritten(old: bytes, new: bytes) -> int:
     """Check that a file computes what another does, at the addresses that it has; return the bytes
-    that these take. ``in_place``: operators that may write over an operand.
+    that these take.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def check_rewritten(old: bytes, new: bytes, in_place: frozenset[str] = frozenset
         raise _fault("the new file", "does not end with the old one")
     known = _Symbols()
     try:
-        before, after = _Run(old, known, None), _Run(new, known, in_place)
+        before, after = _Run(old, known, is_old=True), _Run(new, known, is_old=False)
         expected, found = before.outputs(), after.outputs()
     except (LookupError, MemoryError, TypeError, ValueError, struct.error) as error:
         raise _fault("the new file", f"is damaged ({error})") from None
@@ -111,46 +111,43 @@ class _Symbols:
         self.content: list[bytes | None] = []
         self.folded: dict[int, tuple[int, int, int, int]] = {}
 
-    def add(self, rows: int, content: bytes | None = None) -> int:
-        """A new symbol."""
-        self.rows.append(rows)
-        self.content.append(content)
-        return len(self.rows) - 1
-
-    def window(self, key: object, rows: int, pad: int, source_rows: int) -> int:
-        """The symbol of what a window makes in the old network."""
+    def symbol(
+        self,
+        key: object,
+        rows: int,
+        content: bytes | None = None,
+        pad: int = 0,
+        source_rows: int = 1,
+    ) -> int:
+        """The symbol of what was made so, a new one if nothing was."""
         made = self.made.setdefault(key, [])
         for each in made:
             if (each.rows, each.pad, each.source_rows) == (rows, pad, source_rows):
                 return each.symbol
-        made.append(_Made(self.add(rows), rows, pad, source_rows))
+        made.append(_Made(len(self.rows), rows, pad, source_rows))
+        self.rows.append(rows)
+        self.content.append(content)
         return made[-1].symbol
-
-    def known(self, key: object, rows: int, content: bytes | None = None) -> int:
-        """The symbol of something that is the same in both files."""
-        if key not in self.made:
-            self.made[key] = [_Made(self.add(rows, content), rows)]
-        return self.made[key][0].symbol
 
 
 class _Run:
-    """One file, run on symbols: the old one, for which ``in_place`` is None, makes them."""
+    """One file, run on symbols: the old one makes them, the new one has addresses."""
 
-    def __init__(self, data: bytes, symbols: _Symbols, in_place: frozenset[str] | None) -> None:
-        self.data, self.symbols, self.in_place = data, symbols, in_place
+    def __init__(self, data: bytes, symbols: _Symbols, *, is_old: bool) -> None:
+        self.data, self.symbols, self.is_old = data, symbols, is_old
         self.model: TfliteModel = parse_model(data)
         self.stateful = self.end = 0
         self.values: dict[tuple[int, int], _Value] = {}
         main = self.model.subgraphs[0]
-        if in_place is not None:
+        self.at: dict[tuple[int, int], tuple[int, int]] = {}
+        if not is_old:
             self._place()
         for position, tensor in enumerate(main.inputs):
-            symbol = self._named(main, tensor, ("input", position))
-            self._write(0, tensor, self._whole(symbol), "the input")
+            value = self._named(main.tensors[tensor], "input", position)
+            self._write(0, tensor, value, "the input")
         for position, entry in enumerate(main.tensors):
             if entry.is_variable:
-                symbol = self._named(main, position, ("variable", position))
-                self.values[0, position] = self._whole(symbol)
+                self.values[0, position] = self._named(entry, "variable", position)
         self._subgraph(0)
 
     def outputs(self) -> list[_Value]:
@@ -173,12 +170,13 @@ class _Run:
                 None if tensor < 0 else self._read(number, tensor, where)
                 for tensor in operator.inputs
             ]
-            if self.in_place is not None and operator.kind == "IF":
+            if operator.kind == "IF" and not self.is_old:
                 self._branch(number, operator, operands, where)
                 continue
             made = self._made(subgraph, operator, operands, where)
+            read = [(number, tensor) for tensor in operator.inputs]
             for tensor, value in zip(operator.outputs, made, strict=True):
-                self._write(number, tensor, value, where, operator)
+                self._write(number, tensor, value, where, read)
 
     def _branch(
         self, number: int, operator: OperatorEntry, operands: list[_Value | None], where: str
@@ -195,11 +193,11 @@ class _Run:
             raise _fault(where, "has other operands than the subgraph that it runs")
         for tensor, inner, value in zip(operator.inputs[1:], entry.inputs, given, strict=True):
             if value is not None:
-                self._write(body, inner, value, where, operator, ((number, tensor),))
+                self._write(body, inner, value, where, [(number, tensor)])
         self._subgraph(body)
         for tensor, inner in zip(operator.outputs, entry.outputs, strict=True):
             value = self._read(body, inner, where)
-            self._write(number, tensor, value, where, operator, ((body, inner),))
+            self._write(number, tensor, value, where, [(body, inner)])
 
     def _made(
         self,
@@ -216,7 +214,7 @@ class _Run:
                 return [self._window(subgraph, operator, operands, where)]
         given = [value for value in operands if value is not None]
         with_state = (
-            kind in _WITH_STATE.split()
+            kind in _WITH_STATE
             or kind.startswith("CUSTOM")
             or not results
             or any(
@@ -232,34 +230,32 @@ class _Run:
             self.stateful if with_state else None,
         )
         rows = [_rows(entry) for entry in results]
-        if self.in_place is None:
+        if self.is_old:
             return [
-                self._whole(self.symbols.known((key, place), each))
+                self._whole(self.symbols.symbol((key, place), each))
                 for place, each in enumerate(rows)
             ]
-        found = [self.symbols.made.get((key, place)) for place in range(len(results))]
-        whole = [self.symbols.rows[made[0].symbol] for made in found if made is not None]
-        if len(whole) < len(results):
+        found = [
+            made[0].symbol
+            for place in range(len(results))
+            if (made := self.symbols.made.get((key, place)))
+        ]
+        if len(found) < len(results):
             self._require_whole(given[1:] if kind == "SLICE" else (), where)
             moved = self._moved(operator, results[0], given)
             if moved is None:
                 raise _fault(where, "computes what nothing in the old file does")
             return [moved]
-        rowed = [v for v in given if whole and self.symbols.rows[v.symbol] == whole[0] > 1]
-        if kind in _BY_ELEMENT.split() and rowed and whole != rows:
-            if len({(value.start, len(value.right)) for value in rowed}) > 1:
+        if kind in _BY_ELEMENT.split() and self.symbols.rows[found[0]] != rows[0]:
+            total = self.symbols.rows[found[0]]
+            rowed = [v for v in given if self.symbols.rows[v.symbol] == total > 1]
+            if len({(value.start, len(value.right)) for value in rowed}) != 1:
                 raise _fault(where, "has operands of different rows")
+            self._require_whole([v for v in given if self.symbols.rows[v.symbol] != total], where)
             right = np.logical_and.reduce([value.right for value in rowed])
-            value = _Value(found[0][0].symbol, rowed[0].start, right)  # type: ignore[index]
-            given = [value for value in given if value not in rowed]
-        else:
-            value = None
+            return [_Value(found[0], rowed[0].start, right)]
         self._require_whole(given, where)
-        return [
-            self._whole(made[0].symbol) if value is None else value
-            for made in found
-            if made is not None
-        ]
+        return [self._whole(symbol) for symbol in found]
 
     def _require_whole(self, values: Sequence[_Value | None], where: str) -> None:
         for value in values:
@@ -315,21 +311,24 @@ class _Run:
         if source is None:
             raise _fault(where, "has no operand")
         self._require_whole(others, where)
+        pads = self._pads(operands) if operator.kind == "PAD" else ()
+        options = () if pads else self._window_options(operator, where)
         (stride, spread, taps, pad), (*_, left) = self._geometry(
-            subgraph, operator, operands, where
+            subgraph, operator, pads, options, where
         )
         key = (
             operator.kind,
-            () if operator.kind == "PAD" else self._fields(operator),
+            options[1:],
             self._table(operator).number(3, "B"),
-            () if operator.kind == "PAD" else tuple(v.symbol if v else None for v in others),
+            () if pads else tuple(v.symbol if v else None for v in others),
             self._type(result),
             result.shape[2:],
         )
-        if self.in_place is None:
+        if self.is_old:
             height, rows = entry.shape[1], result.shape[1]
-            symbol = symbols.window((*key, source.symbol, left), rows, pad, height)
-            if operator.kind == "PAD" and self._type(result) == self._type(entry):
+            place = (*key, source.symbol, left)
+            symbol = symbols.symbol(place, rows, pad=pad, source_rows=height)
+            if pads and self._type(result) == self._type(entry):
                 symbols.folded[symbol] = (source.symbol, pad, left, height)
             if operator.kind.endswith("CONV_2D") and source.symbol in symbols.folded:
                 inner, above, before, height = symbols.folded[source.symbol]
@@ -353,42 +352,46 @@ class _Run:
             raise _fault(where, "computes what nothing in the old file does")
         return best
 
+    def _window_options(self, operator: OperatorEntry, where: str) -> tuple[int, ...]:
+        """Options by the numbers of their fields; a dilation that is absent is 1."""
+        codes, options = _WINDOWS[operator.kind], operator.options
+        if options is None:
+            raise _fault(where, "has no options")
+        dilated = len(codes) - 2 if operator.kind.endswith("CONV_2D") else len(codes)
+        fields = (
+            options.number(field, code, int(field > dilated)) for field, code in enumerate(codes, 1)
+        )
+        return (options.number(0, "b"), *fields)
+
     def _geometry(
         self,
         subgraph: SubgraphEntry,
         operator: OperatorEntry,
-        operands: list[_Value | None],
+        pads: Sequence[int],
+        options: Sequence[int],
         where: str,
     ) -> list[tuple[int, int, int, int]]:
         """Stride, dilation, taps and padding in front, of rows and columns."""
         shape = subgraph.tensors[operator.inputs[0]].shape
         result = subgraph.tensors[operator.outputs[0]].shape
-        if operator.kind == "PAD":
-            pads = self._pads(operands)
-            sizes = [shape[1] + pads[2] + pads[3], shape[2] + pads[4] + pads[5]]
-            found = [(1, 1, 1, pads[2]), (1, 1, 1, pads[4])]
-        else:
-            options = operator.options
-            if options is None:
-                raise _fault(where, "has no options")
-            across, down = _WINDOWS[operator.kind][1:]
-            found, sizes = [], []
-            for axis, stride_field, spread_field, taps_field in (
-                (1, 2, down, 4),
-                (2, 1, across, 3),
-            ):
-                stride = options.number(stride_field)
-                if spread_field is None:
-                    spread, taps = 1, options.number(taps_field)
+        found, sizes = [], []
+        for axis in (1, 2):
+            stride, spread, taps = 1, 1, 1
+            if pads:
+                pad, after = pads[2 * axis : 2 * axis + 2]
+                size = shape[axis] + pad + after
+            else:
+                # Of columns first.
+                stride = options[3 - axis]
+                if operator.kind.endswith("CONV_2D"):
+                    spread, taps = options[-axis], subgraph.tensors[operator.inputs[1]].shape[axis]
                 else:
-                    spread = options.number(spread_field, default=1)
-                    taps = subgraph.tensors[operator.inputs[1]].shape[axis]
-                reach = (taps - 1) * spread + 1
-                same = options.number(0, "b") == 0
+                    taps = options[5 - axis]
+                reach, same = (taps - 1) * spread + 1, options[0] == 0
                 size = (shape[axis] + (0 if same else 1 - reach) + stride - 1) // stride
                 pad = max(0, (size - 1) * stride + reach - shape[axis]) // 2 if same else 0
-                found.append((stride, spread, taps, pad))
-                sizes.append(size)
+            found.append((stride, spread, taps, pad))
+            sizes.append(size)
         if tuple(sizes) != result[1:3]:
             raise _fault(where, f"makes {sizes} rows and columns, not {list(result[1:3])}")
         return found
@@ -396,30 +399,22 @@ class _Run:
     # --- Where it lies.
 
     def _place(self) -> None:
-        """Addresses of all tensors in units; tensors without one have a place of their own."""
-        entries = self._plan()
-        self.at: dict[tuple[int, int], tuple[int, int]] = {}
-        alone, number = [], 0
-        for index, subgraph in enumerate(self.model.subgraphs):
-            for position, entry in enumerate(subgraph.tensors):
-                units = -(-entry.count * self._width(entry) // _UNIT)
-                offset = entries[number] if number < len(entries) else -1
-                number += 1
-                planned = units and not entry.constant
-                if offset >= 0 and (offset % _UNIT or not planned):
-                    raise _fault(f"tensor {entry.name!r}", f"lies at {offset}")
-                if not planned:
-                    continue
-                if offset < 0 or entry.is_variable:
-                    alone.append((index, position, units))
-                else:
-                    self.at[index, position] = (offset // _UNIT, units)
-                    self.end = max(self.end, offset + units * _UNIT)
-        top = self.end // _UNIT
-        for index, position, units in alone:
-            self.at[index, position] = (top, units)
-            top += units
-        self.memory = np.full((2, top), _NOTHING, dtype=np.int64)
+        """Addresses in units. What has none, and variables, lies by itself, over nothing else."""
+        tensors = (
+            (index, position, entry)
+            for index, subgraph in enumerate(self.model.subgraphs)
+            for position, entry in enumerate(subgraph.tensors)
+        )
+        for (index, position, entry), offset in zip(tensors, self._plan(), strict=False):
+            if offset < 0:
+                continue
+            units = -(-entry.count * self._width(entry) // _UNIT)
+            if offset % _UNIT or entry.constant or not units:
+                raise _fault(f"tensor {entry.name!r}", f"lies at {offset}")
+            if not entry.is_variable:
+                self.at[index, position] = (offset // _UNIT, units)
+                self.end = max(self.end, offset + units * _UNIT)
+        self.memory = np.full((2, self.end // _UNIT), _NOTHING, dtype=np.int64)
 
     def _plan(self) -> Sequence[int]:
         root = self.model.root
@@ -436,11 +431,11 @@ class _Run:
             at, length = entry.content
             content = bytes(self.data[at : at + length])
             key = ("constant", content, entry.shape, self._type(entry))
-            return self._whole(self.symbols.known(key, _rows(entry), content))
+            return self._whole(self.symbols.symbol(key, _rows(entry), content))
         value = self.values.get((number, tensor))
         if value is None:
             raise _fault(where, f"reads tensor {entry.name!r} before it is made")
-        if self.in_place is not None and (number, tensor) in self.at:
+        if (number, tensor) in self.at:
             expected = self._units(number, tensor, value)
             begin, units = self.at[number, tensor]
             there = self.memory[:, begin : begin + units]
@@ -460,8 +455,7 @@ class _Run:
         tensor: int,
         value: _Value,
         where: str,
-        operator: OperatorEntry | None = None,
-        read: Sequence[tuple[int, int]] | None = None,
+        read: Sequence[tuple[int, int]] = (),
     ) -> None:
         """Write a result; ``read`` are the operands, which it must not change while they are
         read."""
@@ -473,21 +467,16 @@ class _Run:
         if self.symbols.types.setdefault(value.symbol, signature) != signature:
             raise _fault(where, f"makes another type, shape or scale than {entry.name!r} has")
         self.values[number, tensor] = value
-        if self.in_place is None or (number, tensor) not in self.at:
+        if (number, tensor) not in self.at:
             return
         content = self._units(number, tensor, value)
         begin, units = self.at[number, tensor]
-        if operator is not None:
-            operands = [(number, each) for each in operator.inputs] if read is None else read
-            for operand in operands:
-                first, count = self.at.get(operand, (0, 0))
-                low = max(first, begin)
-                high = min(first + count, begin + units)
-                same = operator.kind in self.in_place and (first, count) == (begin, units)
-                if low < high and not same:
-                    there = self.memory[:, low:high]
-                    if (there != content[:, low - begin : high - begin]).any():
-                        raise _fault(where, f"writes {entry.name!r} over an operand")
+        for operand in read:
+            first, count = self.at.get(operand, (0, 0))
+            low, high = max(first, begin), min(first + count, begin + units)
+            there, then = self.memory[:, low:high], content[:, low - begin : high - begin]
+            if low < high and (there != then).any():
+                raise _fault(where, f"writes {entry.name!r} over an operand")
         self.memory[:, begin : begin + units] = content
 
     def _units(self, number: int, tensor: int, value: _Value) -> Ints:
@@ -506,8 +495,9 @@ class _Run:
     def _whole(self, symbol: int) -> _Value:
         return _Value(symbol, 0, np.ones(self.symbols.rows[symbol], dtype=np.bool_))
 
-    def _named(self, subgraph: SubgraphEntry, tensor: int, key: object) -> int:
-        return self.symbols.known(key, _rows(subgraph.tensors[tensor]))
+    def _named(self, entry: TensorEntry, *key: object) -> _Value:
+        """What is there before anything runs."""
+        return self._whole(self.symbols.symbol(key, _rows(entry)))
 
     def _integers(self, value: _Value | None) -> tuple[int, ...]:
         """The 32-bit numbers of a constant; none where it is not one."""
@@ -518,17 +508,6 @@ class _Run:
         """Padding of rows and columns, if there is no other."""
         pads = self._integers(operands[1]) if len(operands) == 2 else ()
         return pads if len(pads) == 8 and not any((*pads[:2], *pads[6:])) else ()
-
-    def _fields(self, operator: OperatorEntry) -> tuple[int, ...]:
-        """Options of a window but its padding."""
-        options = operator.options
-        assert options is not None
-        _, across, down = _WINDOWS[operator.kind]
-        activation = 3 if operator.kind == "CONV_2D" else 4 if across else 5
-        return tuple(
-            options.number(field, "b" if field == activation else "i", int(field in (across, down)))
-            for field in _WINDOWS[operator.kind][0]
-        )
 
     def _options(self, operator: OperatorEntry) -> tuple[int | None, ...]:
         """Where an operator's options lie, counted from the end of the file, which both share."""

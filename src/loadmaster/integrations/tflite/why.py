@@ -12,10 +12,11 @@ import numpy as np
 from loadmaster.allocation.peaks import peaks
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
-from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.tflite.arena import (
+    Arena,
     addresses_of,
     arena_problem,
+    head_of,
     plan_arena,
     without_plan,
 )
@@ -28,6 +29,7 @@ from loadmaster.integrations.tflite.bands.shrink import (
     front_of,
     smallest_within,
 )
+from loadmaster.integrations.tflite.export import naming
 from loadmaster.integrations.tflite.export_json import AliveTensor, OperatorPeak, Remedy
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, arena_bytes, lifetimes
@@ -64,18 +66,17 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
     ModelError
         If the file cannot be read; the message begins with its name.
     """
-    try:
+    with naming(source):
         data = read_file(source)
         model = parse_model(data)
-        found = lifetimes(model)
-        problem = arena_problem(found, scratch)
-        before, offsets = without_plan(found, scratch)
-        highest = tuple(_peaks(model, found, problem))
+        arena = Arena(lifetimes(model), scratch)
+        problem = arena_problem(arena)
+        offsets = without_plan(arena)
+        highest = tuple(_peaks(model, arena.found, problem))
         front, no_bands = _front(data, alignment)
-        tried = tuple(_remedies(model, found, scratch, alignment, front))
-    except LoadmasterError as error:
-        raise type(error)(" ".join(f"{source}: {error}".split())) from None
-    addresses = addresses_of(problem, found, scratch, offsets)
+        tried = tuple(_remedies(model, arena, alignment, front))
+    before = head_of(arena.owners, offsets)
+    addresses = addresses_of(problem, arena, offsets)
     return Reasons(problem, before, addresses, highest, tried, front, no_bands)
 
 
@@ -101,22 +102,18 @@ def _peaks(model: TfliteModel, found: Lifetimes, problem: Problem) -> Iterator[O
 
 
 def _remedies(
-    model: TfliteModel,
-    found: Lifetimes,
-    scratch: Scratch,
-    alignment: int,
-    front: Front | None,
+    model: TfliteModel, arena: Arena, alignment: int, front: Front | None
 ) -> Iterator[Remedy]:
-    pairs = tuple(in_place_pairs(model, found, kernels_in_place("reference")))
-    head = plan_arena(found, scratch, alignment, pairs).head
+    pairs = in_place_pairs(model, arena.found, kernels_in_place("reference"))
+    head = plan_arena(arena, arena_problem(arena, alignment, pairs)).head
     yield Remedy("kernels in place", "--in-place reference", head)
-    if smaller := _smaller_input(model, found):
-        size, small = smaller
-        head = plan_arena(small, scratch, alignment, ()).head
+    if smaller := _smaller_input(model, arena.found):
+        size, small = smaller[0], replace(arena, found=smaller[1])
+        head = plan_arena(small, arena_problem(small, alignment)).head
         yield Remedy(f"an input of {size}", "convert the model with it", head)
     if front is None:
         return
-    probed = bool(scratch.buffers)
+    probed = bool(arena.scratch.buffers)
     names = [""] + ["PAD left out"] * bool(front.folded) + ["operators in another order"]
     for variant, name in enumerate(names[: len(front.variants)]):
         if variant:
@@ -125,10 +122,10 @@ def _remedies(
             yield Remedy(name, "--extra-macs 0%", plan.head)
     known = front.choices[0]
     for share in _WORKS:
-        found_bands = smallest_within(front, share, probed=probed)
-        if found_bands.choice.bands and found_bands.choice is not known:
-            known = found_bands.choice
-            yield Remedy("bands", f"--extra-macs {share:.0%}", found_bands.plan.head, known.work)
+        choice, made = smallest_within(front, share, probed=probed)
+        if choice.bands and choice is not known:
+            known = choice
+            yield Remedy("bands", f"--extra-macs {share:.0%}", made.plan.head, choice.work)
 
 
 def _smaller_input(model: TfliteModel, found: Lifetimes) -> tuple[str, Lifetimes] | None:

@@ -126,9 +126,9 @@ def tflite_command(
         from loadmaster.integrations.tflite.scratch import UNKNOWN
         from loadmaster.integrations.tflite.why import arena_reasons
 
-        reasons = arena_reasons(model, UNKNOWN if exported.bands else exported.scratch, step)
+        reasons = arena_reasons(model, UNKNOWN if exported.bands else exported.arena.scratch, step)
     front = reasons.front if reasons is not None and curve else None
-    plan, known = exported.plan, exported.scratch
+    plan, known = exported.plan, exported.arena.scratch
     why = vars(reasons) if reasons else {"peaks": (), "remedies": (), "no_bands": None}
     shown = versioned(
         ExportJson,
@@ -137,7 +137,7 @@ def tflite_command(
         | why
         | {
             "model": exported.name,
-            "tensors": len(plan.offsets),
+            "tensors": len(exported.arena.found.tensors),
             "scratch": known.source,
             "scratch_buffers": known.buffers,
             "growth_at_most": plan.growth,
@@ -194,10 +194,8 @@ def _in_bands(
         return export_model(model, alignment=alignment), str(error)
     except (NotInBands, CannotLoad) as error:
         planned = export_model(model, alignment=alignment)
-        after = planned.after
-        needed = planned.plan.head if after is None else after.least or after.head + after.tail
-        if room is None or needed <= room:
+        if room is None or planned.least <= room:
             return planned, None
-        takes = f"the arena takes {format_bytes(needed)}, not {format_bytes(room)}"
+        takes = f"the arena takes {format_bytes(planned.least)}, not {format_bytes(room)}"
         return planned, f"{error}; with a plan alone {takes}"
     return found, None

@@ -7,19 +7,34 @@ A line for each tensor and scratch buffer; lifetimes are inclusive, counted in o
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
 from loadmaster.integrations.dumps.text import numbered, read_text, whole
-from loadmaster.integrations.tflite.memory_log import BUFFER_LINE
 
+_LINE = re.compile(
+    r"\(id=(\d+)\): size=(\d+), offset=(-?\d+), first_used=(-?\d+),? last_used=(-?\d+)"
+)
 _FIELDS = ("the id", "the size", "the offset", "the first use", "the last use")
 _ALIGNMENT = 16
 
 
 def read(path: Path) -> list[Arena]:
-    """Read all plans of a log.
+    """Read all plans of a log. Raises as `logged_plans` does."""
+    arenas = []
+    for number, plan in enumerate(logged_plans(path), 1):
+        buffers = [each._replace(first=each.first + 1, last=each.last + 1) for each in plan]
+        arenas.append(arena_of(path, f"plan {number}", buffers, _ALIGNMENT))
+    return arenas
+
+
+READER = read
+
+
+def logged_plans(path: Path) -> list[list[Placed]]:
+    """Buffers of all plans of a log, with lifetimes as TFLM counts them; at least one plan.
 
     Raises
     ------
@@ -31,7 +46,7 @@ def read(path: Path) -> list[Arena]:
     for number, line in numbered(read_text(path)):
         if "(id=" not in line:
             continue
-        spot, match = f"{path}:{number}", BUFFER_LINE.search(line)
+        spot, match = f"{path}:{number}", _LINE.search(line)
         if match is None:
             raise AllocationError(f"{spot}: is no whole line of a buffer: the log is cut off")
         buffer, size, offset, first, last = (
@@ -43,20 +58,15 @@ def read(path: Path) -> list[Arena]:
             raise AllocationError(
                 f"{spot}: buffer {buffer} does not follow the one before it: the log is not whole"
             )
-        if min(size, offset, first + 1, last - first) < 0:
+        if size % _ALIGNMENT or min(offset, first + 1, last - first) < 0:
             raise AllocationError(
                 f"{spot}: buffer {buffer} has {size} bytes at {offset} from {first} to {last}: the"
                 " log is damaged"
             )
-        plans[-1].append(Placed(f"buffer {buffer}", first + 1, last + 1, size, offset))
+        plans[-1].append(Placed(f"buffer {buffer}", first, last, size, offset))
     if not plans:
         raise AllocationError(
             f"{path}:1: holds no plan: build TFLM with TF_LITE_SHOW_MEMORY_USE, and give what it"
             " prints"
         )
-    return [
-        arena_of(path, f"plan {number}", plan, _ALIGNMENT) for number, plan in enumerate(plans, 1)
-    ]
-
-
-READER = read
+    return plans

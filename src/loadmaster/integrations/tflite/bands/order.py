@@ -12,18 +12,16 @@ makes no other set larger.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from heapq import heappop, heappush, nsmallest
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
-from loadmaster.integrations.tflite.lifetimes import arena_bytes, needs_room
+from loadmaster.integrations.tflite.lifetimes import arena_bytes
 from loadmaster.workloads.frontends.tflite.model import SubgraphEntry
 
 _MOST_STEPS = 500_000
-"""Operators that are tried after a set for an exact answer, and as many again for a good one."""
-_BEAM = 100
-"""Sets of each size that are kept at most where there is no exact answer."""
-
+"""Operators that are tried after a set; then the search goes on from the largest set alone, and
+need not find the best order."""
 
 _State = tuple[int, int, int, tuple[Any, ...]]
 """The most bytes so far, those alive, which operators have run, and in which order."""
@@ -31,15 +29,15 @@ _State = tuple[int, int, int, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Order:
-    """Operators in the order in which they run; the most bytes at once; whether none has fewer."""
+    """Operators in the order in which they run, and the most bytes at once."""
 
     operators: tuple[int, ...]
     load: int
-    exact: bool
 
 
 def least_order(subgraph: SubgraphEntry) -> Order | None:
-    """The order; None where operators have state, which keeps them in theirs."""
+    """The order; None where none was found that is better than the file's, or operators have state,
+    which keeps them in theirs."""
     for op in subgraph.operators:
         state = any(t >= 0 and subgraph.tensors[t].is_variable for t in op.inputs)
         if state or op.bodies or not op.outputs or op.kind.startswith(("CUSTOM", "RANDOM")):
@@ -50,7 +48,7 @@ def least_order(subgraph: SubgraphEntry) -> Order | None:
 class _Search:
     def __init__(self, subgraph: SubgraphEntry) -> None:
         operators = subgraph.operators
-        size = [arena_bytes(t) if needs_room(t) else 0 for t in subgraph.tensors]
+        size = [arena_bytes(t) for t in subgraph.tensors]
         self.count = len(operators)
         self.reads: dict[int, int] = dict.fromkeys(range(len(size)), 0)
         makers = {t: number for number, op in enumerate(operators) for t in op.outputs}
@@ -75,39 +73,29 @@ class _Search:
             default=0,
         )
 
-    def run(self) -> Order:
-        """Dijkstra's method, then a beam where that takes too long; never worse than the file."""
+    def run(self) -> Order | None:
+        """Dijkstra's method, as long as it takes few steps."""
         all_done = (1 << self.count) - 1
         start: _State = (max(self.least, self.start), self.start, 0, ())
         own = start
         for number in range(self.count):
             own = self._after(own, number)
-        kept = Order(tuple(range(self.count)), own[0], exact=True)
         waiting, seen = [self._closed(start)], set[int]()
-        while waiting and self.steps < _MOST_STEPS:
+        while waiting:
+            if self.steps > _MOST_STEPS:
+                waiting = [min(waiting, key=lambda state: (-state[2].bit_count(), state))]
             load, alive, done, path = heappop(waiting)
             if load >= own[0]:
-                return kept
+                return None
             if done == all_done:
-                return Order(_unrolled(path), load, exact=True)
+                return Order(_unrolled(path), load)
             if done in seen:
                 continue
             seen.add(done)
             for state in self._next((load, alive, done, path)):
                 if state[2] not in seen:
                     heappush(waiting, state)
-        states, self.steps = [self._closed(start)], 0
-        while states and states[0][2] != all_done:
-            best: dict[int, _State] = {}
-            for found in (each for state in states for each in self._next(state)):
-                if found[0] < own[0]:
-                    best[found[2]] = min(found, best.get(found[2], found))
-            left = self.count - max((each[2].bit_count() for each in best.values()), default=0)
-            beam = _BEAM if self.steps < _MOST_STEPS * (self.count - left) // self.count else 1
-            states = nsmallest(beam, best.values())
-        if not states:
-            return replace(kept, exact=False)
-        return Order(_unrolled(states[0][3]), states[0][0], exact=False)
+        return None
 
     def _next(self, state: _State) -> list[_State]:
         ready = (n for n in range(self.count) if self._is_ready(n, state[2]))

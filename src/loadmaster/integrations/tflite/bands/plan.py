@@ -8,19 +8,14 @@ from dataclasses import replace
 
 from loadmaster.allocation.problem import Buffer, Gap, Problem
 from loadmaster.allocation.rules import problem_of
-from loadmaster.integrations.tflite.arena import arena_buffers
+from loadmaster.integrations.tflite.arena import Arena, arena_buffers
 from loadmaster.integrations.tflite.bands.rewrite import Written
-from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, element_bytes
-from loadmaster.integrations.tflite.scratch import Scratch
+from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, row_bytes
 from loadmaster.workloads.frontends.tflite.model import TfliteModel
 
 
 def banded_problem(
-    model: TfliteModel,
-    found: Lifetimes,
-    scratch: Scratch,
-    written: Sequence[Written],
-    alignment: int,
+    model: TfliteModel, arena: Arena, written: Sequence[Written], alignment: int
 ) -> Problem:
     """As :func:`~loadmaster.integrations.tflite.arena.arena_problem`, with the freedom that bands
     give.
@@ -33,31 +28,28 @@ def banded_problem(
     """
     buffers = [
         replace(buffer, lower=2 * buffer.lower, upper=2 * buffer.upper)
-        for buffer in arena_buffers(found, scratch, alignment)
+        for buffer in arena_buffers(arena, alignment)
     ]
-    first = [0]
-    for subgraph in model.subgraphs:
-        first.append(first[-1] + len(subgraph.tensors))
-    place = {tensor.number: at for at, tensor in enumerate(found.tensors)}
+    found, tensors = arena.found, model.subgraphs[0].tensors
+    place = {tensor: at for (subgraph, tensor), at in found.positions.items() if subgraph == 0}
     spans = {visit.operator: visit.span for visit in found.visits if visit.subgraph == 0}
-    begins = {operator: span[0] for operator, span in spans.items()}
     aliases: list[tuple[tuple[int, int], ...]] = []
     for each in written:
         region, bands = each.bands.region, each.bands
         late = len(region.kept) > 1
-        operand = place[first[each.subgraph] + each.operand]
         slices = [place[tensor] for tensor in each.slices]
         runs = [spans[call + 1] for call in each.calls]
         for position, lives in _lives(model, found, each.subgraph, runs, late).items():
-            at = place[first[each.subgraph] + position]
+            at = found.positions[each.subgraph, position]
             own = buffers[at]
             buffers[at] = Buffer.during(own.id, lives, own.size, alignment=own.alignment)
-        for tensor, part, (begin, end) in zip(slices, each.parts, runs, strict=True):
+        for band, part, (begin, end) in zip(slices, each.parts, runs, strict=True):
             # IF copies its operands before it runs anything, and its results after everything.
-            buffers[tensor] = replace(buffers[tensor], upper=2 * begin + 4)
+            buffers[band] = replace(buffers[band], upper=2 * begin + 4)
             buffers[place[part]] = replace(buffers[place[part]], lower=2 * end + 2 + late)
-        aliases.append(tuple((tensor, 0) for tensor in (operand, *slices)))
-        row = _row_bytes(model, region.result)
+        operand = found.positions[each.subgraph, 0]
+        aliases.append(tuple((band, 0) for band in (operand, *slices)))
+        row = row_bytes(tensors[region.result])
         aliases.append(
             (
                 (place[region.result], 0),
@@ -69,16 +61,16 @@ def banded_problem(
             )
         )
         source = place[region.source]
-        last_slice = 2 * begins[each.calls[-1]] + 4
+        last_slice = 2 * spans[each.calls[-1]][0] + 4
         if buffers[source].upper == last_slice and not buffers[source].gaps:
-            row = _row_bytes(model, region.source)
+            row = row_bytes(tensors[region.source])
             gaps = []
             for band, call in enumerate(each.calls[:-1]):
                 low = min(bands.starts[band + 1 :]) * row
                 if low:
                     window = (low, buffers[source].size)
-                    after = 2 * begins[each.calls[band + 1]] + 4
-                    gaps.append(Gap(2 * begins[call] + 4, after, window))
+                    after = 2 * spans[each.calls[band + 1]][0] + 4
+                    gaps.append(Gap(2 * spans[call][0] + 4, after, window))
             buffers[source] = replace(buffers[source], gaps=tuple(gaps))
     return problem_of(buffers, aliases=tuple(aliases))
 
@@ -109,8 +101,3 @@ def _lives(
             early = late and last == end and tensor not in entry.outputs
             lives.setdefault(tensor, []).append((2 * born + 2, 2 * last + 4 - early))
     return lives
-
-
-def _row_bytes(model: TfliteModel, tensor: int) -> int:
-    entry = model.subgraphs[0].tensors[tensor]
-    return element_bytes(entry) * entry.count // entry.shape[1]

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 
-from loadmaster.integrations.tflite.bands.rows import (
-    RowRule,
-    Slice,
-    padding_of,
-    row_rule,
-    window_rule,
-    work_of,
-)
+from loadmaster.integrations.tflite.bands.rows import RowRule, Slice, rules_of
 from loadmaster.workloads.frontends.tflite.flatbuffer import Table
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
 
@@ -54,6 +46,11 @@ class Cut:
     tensor: int
     rows: int
     begins: tuple[int, ...]
+
+    @property
+    def moves(self) -> bool:
+        """Whether it begins elsewhere in some band than in others."""
+        return len(set(self.begins)) > 1
 
 
 @dataclass(frozen=True)
@@ -111,8 +108,10 @@ class Chain:
     def __init__(self, model: TfliteModel) -> None:
         self.subgraph = model.subgraphs[0]
         self.file = model.root.file
-        self.data = self.file.data
-        self.rules = [row_rule(self.subgraph, op, self.data) for op in self.subgraph.operators]
+        self.windows = [
+            rules_of(self.subgraph, op, self.file.data) for op in self.subgraph.operators
+        ]
+        self.rules = [each and each[0] for each in self.windows]
         self.last_use: dict[int, int] = {}
         for number, operator in enumerate(self.subgraph.operators):
             for tensor in operator.inputs:
@@ -128,55 +127,35 @@ class Chain:
         """Rows of a feature map."""
         return self.subgraph.tensors[tensor].shape[1]
 
-    @cached_property
-    def work(self) -> list[int]:
-        """Multiply-accumulates for each row of every operator's result."""
-        return [work_of(self.subgraph, op) for op in self.subgraph.operators]
-
-    @property
-    def total_work(self) -> int:
-        """Multiply-accumulates of all operators that have rows."""
-        return sum(
-            work * self.rows(op.outputs[0])
-            for work, op in zip(self.work, self.subgraph.operators, strict=True)
-            if work
-        )
-
     def folds(self) -> dict[int, int]:
         """Convolutions with SAME padding instead of a PAD before them, where that is equal, each
         with the operand of the PAD."""
         operators = self.subgraph.operators
         found: dict[int, int] = {}
-        for pad in operators:
-            if pad.kind != "PAD" or self.rules[operators.index(pad)] is None:
+        for pad, padding in zip(operators, self.windows, strict=True):
+            if pad.kind != "PAD" or padding is None:
                 continue
-            (source, _), (result,) = pad.inputs, pad.outputs
+            source, (result,) = pad.inputs[0], pad.outputs
             readers = [n for n, op in enumerate(operators) if result in op.inputs]
-            alike = self._scales(source) == self._scales(result)
             if (
-                alike
+                self._scales(source) == self._scales(result)
                 and result not in self.subgraph.outputs
-                and all(self._folds(pad, operators[number]) for number in readers)
+                and all(self._folds(pad, padding, number) for number in readers)
             ):
                 found |= dict.fromkeys(readers, source)
         return found
 
-    def _folds(self, pad: OperatorEntry, conv: OperatorEntry) -> bool:
-        tensors = self.subgraph.tensors
-        padding = padding_of(self.subgraph, pad, self.data)
-        if padding is None or conv.options is None or not conv.kind.endswith("V_2D"):
+    def _folds(self, pad: OperatorEntry, padding: Sequence[RowRule], number: int) -> bool:
+        conv, windows = self.subgraph.operators[number], self.windows[number]
+        if windows is None or not conv.kind.endswith("V_2D") or conv.inputs[0] != pad.outputs[0]:
             return False
-        for axis, given in enumerate(padding, 1):
-            rule = window_rule(self.subgraph, conv, conv.options, axis)
+        sizes, results = (self.subgraph.tensors[t].shape for t in (pad.inputs[0], conv.outputs[0]))
+        for axis, (rule, given) in enumerate(zip(windows, padding, strict=True), 1):
             same = replace(rule, same=True)
-            size = tensors[pad.inputs[0]].shape[axis]
-            if (
-                rule.same
-                or same.pad_top(size) != given.top
-                or same.height(size) != tensors[conv.outputs[0]].shape[axis]
-            ):
+            size = sizes[axis]
+            if rule.same or (same.pad_top(size), same.height(size)) != (given.top, results[axis]):
                 return False
-        return conv.inputs[0] == pad.outputs[0]
+        return True
 
     def _scales(self, tensor: int) -> list[object]:
         """Type and quantisation."""

@@ -22,8 +22,10 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     Numbers,
     Tables,
     Text,
+    kept,
     write_before,
 )
+from loadmaster.integrations.tflite.planned_file import copied_operator
 from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, Table
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
@@ -45,14 +47,13 @@ _ROOT_KEPT, _SUBGRAPH_KEPT = (3, 5, 6, 7), (4,)
 class Written:
     """What a region became: tensors of the network and of its subgraph by their numbers there.
 
-    ``slices`` are the operands of ``IF``, ``parts`` its results; ``joins`` are partial
-    concatenations and what is new of the last band, each with the first row that it has; ``calls``
-    are operators of the network, the SLICE of every band, whose IF follows.
+    ``slices`` are what ``IF`` gives to operand 0 of the subgraph, ``parts`` its results; ``joins``
+    are partial concatenations and what is new of the last band, each with the first row that it
+    has; ``calls`` are operators of the network, the SLICE of every band, whose IF follows.
     """
 
     bands: Bands
     subgraph: int
-    operand: int
     slices: tuple[int, ...]
     parts: tuple[int, ...]
     joins: tuple[tuple[int, int], ...]
@@ -125,13 +126,12 @@ class _Rewriter:
         operators = self.main.operators
         padded = {operators[number].inputs[0] for number in folds}
         network = self._network(padded)
-        tables = self._operators(0, len(operators))
         for number in order:
-            op, table = tables[number]
+            op = operators[number]
             if number in folds:
                 inputs = [folds[number], *op.inputs[1:]]
                 padding: dict[int, Field] = {4: self._with_padding(op)}
-                copied = self._copied(table, inputs, op.outputs)
+                copied = copied_operator(self.file, op, inputs, op.outputs)
                 network.operators.append(NewTable({**copied.fields, **padding}))
             elif padded.isdisjoint(op.outputs):
                 network.operators.append(Existing(op.position))
@@ -150,9 +150,7 @@ class _Rewriter:
         """The tensors of the network; TFLM would keep room for those that nothing uses any more."""
         network = _Lists([Existing(t.position) for t in self.main.tensors])
         for tensor in unused:
-            network.tensors[tensor] = NewTable(
-                {0: Numbers("i", [1]), 1: Number("b", TYPES.index("int8")), 3: Text("unused")}
-            )
+            network.tensors[tensor] = _tensor("unused", "int8", [1])
         return network
 
     def _file(self, network: _Lists, outputs: Sequence[int]) -> bytes:
@@ -162,7 +160,7 @@ class _Rewriter:
             _INPUTS: Numbers("i", self.main.inputs),
             _OUTPUTS: Numbers("i", outputs),
             _OPERATORS: Tables(network.operators),
-            **self._kept(first, _SUBGRAPH_KEPT),
+            **kept(first, _SUBGRAPH_KEPT),
         }
         subgraphs: list[NewTable | Existing] = [NewTable(fields)]
         subgraphs += [*(Existing(t.position) for t in others), *self.added]
@@ -171,30 +169,26 @@ class _Rewriter:
             _CODES: Tables(self.codes),
             _SUBGRAPHS: Tables(subgraphs),
             _BUFFERS: Tables(self.buffers),
-            **self._kept(self.root, _ROOT_KEPT),
+            **kept(self.root, _ROOT_KEPT),
         }
         return write_before(self.file.data, NewTable(root), IDENTIFIER)
 
     def _banded(self, network: _Lists, bands: Bands) -> Written:
         region = bands.region
-        source = self.main.tensors[bands.region.source]
         number = len(self.model.subgraphs) + len(self.added)
         self.added.append(self._subgraph(bands))
         true = network.tensor(self._constant("band", b"\1", "bool", ()))
-        size = network.tensor(self._vector((1, bands.height, *source.shape[2:])))
         slices, parts, calls = [], [], []
         for band, start in enumerate(bands.starts):
-            begin = network.tensor(self._vector((0, start, 0, 0)))
-            slices.append(network.tensor(self._like(region.source, bands.height, f"rows {band}")))
-            parts.append(network.tensor(self._like(region.result, bands.rows, f"band {band}")))
+            begin = network.tensor(self._begin(start))
             calls.append(len(network.operators))
-            network.operators.append(
-                self._operator("SLICE", [region.source, begin, size], [slices[-1]])
-            )
+            like = (region.source, bands.height, f"rows {band}")
+            slices.append(self._slice(network, region.source, begin, *like))
+            parts.append(network.tensor(self._like(region.result, bands.rows, f"band {band}")))
             operands = [true, slices[-1]]
             for cut in bands.cuts:
-                if len(set(cut.begins)) > 1:
-                    operands.append(network.tensor(self._vector((0, cut.begins[band], 0, 0))))
+                if cut.moves:
+                    operands.append(network.tensor(self._begin(cut.begins[band])))
             options: dict[int, Field] = {0: Number("i", number), 1: Number("i", number)}
             network.operators.append(
                 self._operator("IF", operands, [parts[-1]], (_IF_OPTIONS, options))
@@ -204,11 +198,8 @@ class _Rewriter:
         if bands.again:
             rows = bands.rows - bands.again
             first = bands.tops[-1] + bands.again
-            rest = network.tensor(self._like(region.result, rows, "rest"))
-            begin = network.tensor(self._vector((0, bands.again, 0, 0)))
-            shape = self.main.tensors[region.result].shape
-            size = network.tensor(self._vector((1, rows, *shape[2:])))
-            network.operators.append(self._operator("SLICE", [parts[-1], begin, size], [rest]))
+            begin = network.tensor(self._begin(bands.again))
+            rest = self._slice(network, parts[-1], begin, region.result, rows, "rest")
             joins.append((rest, first))
             level[-1] = (rest, first, rows)
         while len(level) > MOST_JOINED:
@@ -222,7 +213,17 @@ class _Rewriter:
                 joined.append((made, group[0][1], rows))
             level = joined
         self._join(network, [each[0] for each in level], region.result)
-        return Written(bands, number, 0, tuple(slices), tuple(parts), tuple(joins), tuple(calls))
+        return Written(bands, number, tuple(slices), tuple(parts), tuple(joins), tuple(calls))
+
+    def _slice(
+        self, lists: _Lists, operand: int, begin: int, tensor: int, rows: int, what: str
+    ) -> int:
+        """Some rows of an operand, which is a tensor of the network or rows of it."""
+        shape = self.main.tensors[tensor].shape
+        size = lists.tensor(self._vector((1, rows, *shape[2:])))
+        made = lists.tensor(self._like(tensor, rows, what))
+        lists.operators.append(self._operator("SLICE", [operand, begin, size], [made]))
+        return made
 
     def _join(self, network: _Lists, operands: Sequence[int], result: int) -> None:
         options: dict[int, Field] = {0: Number("i", 1)}
@@ -237,27 +238,20 @@ class _Rewriter:
         inputs = [place[region.source]]
         cuts: dict[Cut, int] = {}
         for cut in bands.cuts:
-            if len(set(cut.begins)) > 1:
-                begin_fields: dict[int, Field] = {0: Numbers("i", [4]), 3: Text("begin")}
-                begin_fields[1] = Number("b", TYPES.index("int32"))
-                cuts[cut] = own.tensor(NewTable(begin_fields))
+            begin = _tensor("begin", "int32", [4]) if cut.moves else self._begin(cut.begins[0])
+            cuts[cut] = own.tensor(begin)
+            if cut.moves:
                 inputs.append(cuts[cut])
-            else:
-                cuts[cut] = own.tensor(self._vector((0, cut.begins[0], 0, 0)))
-        for number, (op, table) in enumerate(
-            self._operators(region.first, region.last), region.first
-        ):
+        operators = self.main.operators[region.first : region.last]
+        for number, op in enumerate(operators, region.first):
             self._cut(own, number, place, cuts)
             for tensor in op.inputs:
                 if tensor >= 0 and tensor not in place:
                     place[tensor] = own.tensor(Existing(self.main.tensors[tensor].position))
             (made,) = op.outputs
             place[made] = own.tensor(self._like(made, bands.heights[made]))
-            own.operators.append(
-                self._copied(
-                    table, [place.get(t, -1) for t in op.inputs], [place[t] for t in op.outputs]
-                )
-            )
+            operands = [place.get(t, -1) for t in op.inputs]
+            own.operators.append(copied_operator(self.file, op, operands, [place[made]]))
         self._cut(own, region.last, place, cuts)
         return NewTable(
             {
@@ -275,31 +269,13 @@ class _Rewriter:
         """Cut tensors before an operator."""
         for cut, begin in cuts.items():
             if cut.before == number:
-                shape = self.main.tensors[cut.tensor].shape
-                size = own.tensor(self._vector((1, cut.rows, *shape[2:])))
-                kept = own.tensor(self._like(cut.tensor, cut.rows, "kept"))
-                operands = [place[cut.tensor], begin, size]
-                own.operators.append(self._operator("SLICE", operands, [kept]))
-                place[cut.tensor] = kept
-
-    def _operators(self, first: int, last: int) -> list[tuple[OperatorEntry, Table]]:
-        tables = list(next(self.root.tables(_SUBGRAPHS)).tables(_OPERATORS))
-        return list(zip(self.main.operators[first:last], tables[first:last], strict=True))
+                operand = place[cut.tensor]
+                made = self._slice(own, operand, begin, cut.tensor, cut.rows, "kept")
+                place[cut.tensor] = made
 
     def _copy(self, network: _Lists, first: int, last: int) -> None:
         for op in self.main.operators[first:last]:
             network.operators.append(Existing(op.position))
-
-    def _copied(self, table: Table, inputs: Sequence[int], outputs: Sequence[int]) -> NewTable:
-        """An operator with its options, and other operands."""
-        fields: dict[int, Field] = {
-            0: Number("I", table.number(0, "I")),
-            1: Numbers("i", inputs),
-            2: Numbers("i", outputs),
-        }
-        if table.at(4) is not None:
-            fields[3] = Number("B", table.number(3, "B"))
-        return NewTable(fields | self._kept(table, (4, 5)))
 
     def _operator(
         self,
@@ -335,7 +311,10 @@ class _Rewriter:
             1: Number("b", table.number(1, "b")),
             3: Text(name),
         }
-        return NewTable(fields | self._kept(table, (4,)))
+        return NewTable(fields | kept(table, (4,)))
+
+    def _begin(self, row: int) -> NewTable:
+        return self._vector((0, row, 0, 0))
 
     def _vector(self, values: Sequence[int]) -> NewTable:
         return self._constant(
@@ -346,19 +325,9 @@ class _Rewriter:
         if content not in self.constants:
             self.buffers.append(NewTable({0: Content(content)}))
             self.constants[content] = len(self.buffers) - 1
-        return NewTable(
-            {
-                0: Numbers("i", shape),
-                1: Number("b", TYPES.index(dtype)),
-                2: Number("I", self.constants[content]),
-                3: Text(name),
-            }
-        )
+        buffer = Number("I", self.constants[content])
+        return NewTable({**_tensor(name, dtype, shape).fields, 2: buffer})
 
-    def _kept(self, table: Table, fields: Sequence[int]) -> dict[int, Field]:
-        """Fields that point to what stays where it is."""
-        return {
-            each: Existing(self.file.follow(at))
-            for each in fields
-            if (at := table.at(each)) is not None
-        }
+
+def _tensor(name: str, dtype: str, shape: Sequence[int]) -> NewTable:
+    return NewTable({0: Numbers("i", shape), 1: Number("b", TYPES.index(dtype)), 3: Text(name)})

@@ -15,17 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadmaster.workloads.frontends.tflite.flatbuffer import Table
-from loadmaster.workloads.frontends.tflite.model import OperatorEntry, SubgraphEntry
+from loadmaster.workloads.frontends.tflite.model import OperatorEntry, SubgraphEntry, TensorEntry
 
 _SAME = 0
 _WINDOWS = {"CONV_2D": (2, 5), "DEPTHWISE_CONV_2D": (2, 6), "AVERAGE_POOL_2D": (2, None)}
 _WINDOWS["MAX_POOL_2D"] = _WINDOWS["AVERAGE_POOL_2D"]
 """Of operators with windows: the fields of their options with the stride and dilation of rows."""
-_UNARY = frozenset(
-    ("RELU", "RELU6", "RELU_N1_TO_1", "LEAKY_RELU", "HARD_SWISH", "LOGISTIC", "TANH", "QUANTIZE")
-) | frozenset(("DEQUANTIZE", "ABS", "NEG", "ELU", "SQUARE", "SQRT", "RSQRT", "EXP"))
-_BINARY = frozenset(("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM", "PRELU"))
+_BY_ELEMENT = (
+    "ABS ADD DEQUANTIZE ELU EXP HARD_SWISH LEAKY_RELU LOGISTIC MAXIMUM MINIMUM MUL NEG PRELU"
+    " QUANTIZE RELU RELU6 RELU_N1_TO_1 RSQRT SQRT SQUARE SUB TANH"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +90,6 @@ class RowRule:
         return Slice(start, height, begin, end) if begin < end else None
 
 
-def row_rule(subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes) -> RowRule | None:
-    """The rule of an operator; None for one that cannot run in bands."""
-    rules = rules_of(subgraph, operator, data)
-    return rules and rules[0]
-
-
 def rules_of(
     subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes
 ) -> tuple[RowRule, RowRule] | None:
@@ -104,36 +97,28 @@ def rules_of(
     kind, options = operator.kind, operator.options
     if any(len(subgraph.tensors[t].shape) != 4 for t in operator.outputs):
         return None
-    if kind in _UNARY or kind in _BINARY:
+    if kind in _BY_ELEMENT.split():
         return RowRule(), RowRule()
     if kind in ("PAD", "PADV2"):
-        return padding_of(subgraph, operator, data)
+        return _padding(subgraph.tensors[operator.inputs[1]], data)
     if kind not in _WINDOWS or options is None:
         return None
-    rows, columns = (window_rule(subgraph, operator, options, axis) for axis in (1, 2))
-    return rows, columns
+    stride, dilation = _WINDOWS[kind]
+    rules = []
+    # Fields of columns stand before those of rows.
+    for axis, before in ((1, 0), (2, 1)):
+        if dilation is None:
+            extent = options.number(4 - before)
+        else:
+            taps = subgraph.tensors[operator.inputs[1]].shape[axis]
+            extent = (taps - 1) * options.number(dilation - before, default=1) + 1
+        same = options.number(0, "b") == _SAME
+        rules.append(RowRule(options.number(stride - before), extent, same))
+    return rules[0], rules[1]
 
 
-def window_rule(
-    subgraph: SubgraphEntry, operator: OperatorEntry, options: Table, axis: int
-) -> RowRule:
-    """The rule of a window along rows (axis 1) or columns (axis 2), whose fields come first."""
-    stride, dilation = _WINDOWS[operator.kind]
-    before = axis - 1
-    if dilation is None:
-        taps, spread = options.number(4 - before), 1
-    else:
-        taps = subgraph.tensors[operator.inputs[1]].shape[axis]
-        spread = options.number(dilation - before, default=1)
-    extent = (taps - 1) * spread + 1
-    return RowRule(options.number(stride - before), extent, options.number(0, "b") == _SAME)
-
-
-def padding_of(
-    subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes
-) -> tuple[RowRule, RowRule] | None:
+def _padding(paddings: TensorEntry, data: bytes) -> tuple[RowRule, RowRule] | None:
     """The rules of PAD for rows and columns; None where it pads anything else."""
-    paddings = subgraph.tensors[operator.inputs[1]]
     at, length = paddings.content
     if paddings.dtype not in ("int32", "int64") or length == 0:
         return None

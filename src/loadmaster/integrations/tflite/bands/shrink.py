@@ -6,22 +6,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loadmaster.allocation.problem import Problem
-from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError
+from loadmaster.core.errors import AllocationError, ModelError
 from loadmaster.core.units import format_bytes
-from loadmaster.integrations.tflite.arena import ArenaPlan, plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import Arena, plan_arena, plan_entries
 from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
 from loadmaster.integrations.tflite.bands.regions import Chain
 from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
 from loadmaster.integrations.tflite.bands.search import BandSearch, Choice
-from loadmaster.integrations.tflite.export import ExportedModel
+from loadmaster.integrations.tflite.export import ExportedModel, naming
 from loadmaster.integrations.tflite.interpreter import Measured, differing, is_installed, measure
-from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
+from loadmaster.integrations.tflite.lifetimes import UNIT, lifetimes
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
 from loadmaster.integrations.tflite.rewritten import check_rewritten
-from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
+from loadmaster.integrations.tflite.scratch import UNKNOWN
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
 from loadmaster.workloads.frontends.tflite.schema import CUSTOM
 
@@ -43,18 +42,6 @@ class Front:
     choices: tuple[Choice, ...]
     alignment: int
     folded: int
-
-
-@dataclass(frozen=True)
-class Banded:
-    """A choice, written and planned, but not checked by running."""
-
-    choice: Choice
-    data: bytes
-    plan: ArenaPlan
-    found: Lifetimes
-    scratch: Scratch
-    problem: Problem
 
 
 class NotInBands(ModelError):
@@ -103,30 +90,36 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
     return Front(tuple(variants), tuple(choices), alignment, len(folds))
 
 
-def banded(front: Front, choice: Choice, *, probed: bool = False) -> Banded:
-    """Write and plan one choice; ``probed``: with the scratch buffers of TFLM's kernels."""
+def banded(front: Front, choice: Choice, *, probed: bool = False) -> ExportedModel:
+    """Write and plan one choice, without a name; ``probed``: with the scratch buffers of TFLM's
+    kernels."""
     data, written = in_bands(front.variants[choice.variant], choice.bands)
     model = parse_model(data)
     found = lifetimes(model)
-    scratch = probe(model, found) if probed else UNKNOWN
-    problem = banded_problem(model, found, scratch, written, front.alignment)
-    plan = plan_arena(found, scratch, front.alignment, (), problem)
+    arena = Arena(found, probe(model, found) if probed else UNKNOWN)
+    problem = banded_problem(model, arena, written, front.alignment)
+    plan = plan_arena(arena, problem)
     planned = with_plan(model, plan_entries(found, plan.offsets))
-    return Banded(choice, planned, plan, found, scratch, problem)
+    parts = ((each.region.first, each.region.last - 1, each.count) for each in choice.bands)
+    return ExportedModel(
+        "", planned, plan, arena, problem, work=choice.work, time=choice.time, bands=tuple(parts)
+    )
 
 
-def smallest_within(front: Front, extra_work: float, *, probed: bool) -> Banded:
+def smallest_within(
+    front: Front, extra_work: float, *, probed: bool
+) -> tuple[Choice, ExportedModel]:
     """The choice whose planned head is the smallest for so much extra work."""
     within = [c for c in front.choices if c.work <= 1 + extra_work + 1e-9]
+    best, *others = reversed(within)
+    found = banded(front, best, probed=probed)
     # Addresses may take more than a choice promises; then the next one may take less.
-    best: Banded | None = None
-    for choice in reversed(within):
-        if best is None or choice.load < best.plan.head:
+    for choice in others:
+        if choice.load < found.plan.head:
             tried = banded(front, choice, probed=probed)
-            if best is None or tried.plan.head <= best.plan.head:
-                best = tried
-    assert best is not None
-    return best
+            if tried.plan.head <= found.plan.head:
+                best, found = choice, tried
+    return best, found
 
 
 def shrink_model(
@@ -164,7 +157,7 @@ def shrink_model(
         If the file cannot be read; or if the new file gives other bits than the old one, in which
         case it is not handed out.
     """
-    try:
+    with naming(source):
         if not is_installed() and not unchecked:
             raise ModelError(
                 "in bands is checked by running it: install the extra `tflite`, or write it"
@@ -173,79 +166,51 @@ def shrink_model(
         old = read_file(source)
         front = front_of(old, alignment)
         before = measure(old, front.choices[0].load, least=True) if is_installed() else None
-        found, after = _chosen(front, arena, extra_work, before)
+        if arena is None:
+            choice, found = smallest_within(front, extra_work or 0.0, probed=before is not None)
+            found = found if before is None else found.measured()
+        else:
+            choice, found = _within(front, arena, before)
         if check_rewritten(old, found.data) > found.plan.head:
             raise AllocationError("the file takes more than was planned: please report it")
-        if is_installed():
-            _check(front, old, found)
-    except LoadmasterError as error:
-        raise type(error)(" ".join(f"{source}: {error}".split())) from None
-    plan = found.plan
-    if before is not None:
-        plan = replace(plan, head_before=before.head)
-    return ExportedModel(
-        Path(source).stem,
-        found.data,
-        plan,
-        found.found,
-        found.scratch,
-        found.problem,
-        before,
-        after,
-        found.choice.work,
-        found.choice.time,
-        tuple((b.region.first, b.region.last - 1, b.count) for b in found.choice.bands),
-    )
+        if before is not None:
+            _check(front, choice, old, found)
+            found = replace(found, before=before, plan=replace(found.plan, head_before=before.head))
+    return replace(found, name=Path(source).stem)
 
 
-def _chosen(
-    front: Front, arena: int | None, extra_work: float | None, before: Measured | None
-) -> tuple[Banded, Measured | None]:
-    if arena is None:
-        best = smallest_within(front, extra_work or 0.0, probed=before is not None)
-        return best, None if before is None else _measured(best)
-    least: int | None = None
-    tail = 0 if before is None else before.tail
+def _within(front: Front, arena: int, before: Measured | None) -> tuple[Choice, ExportedModel]:
+    """The choice with the least work that fits into an arena."""
+    reached: list[int] = []
     for choice in front.choices:
         bands = sum(each.count for each in choice.bands)
-        if choice.load + (tail + _TAIL_OF_BAND * bands // 2 if before else 0) > arena:
-            continue
-        found = banded(front, choice, probed=before is not None)
-        after = None if before is None else _measured(found)
-        needed = found.plan.head if after is None else after.least or after.head + after.tail
-        if needed <= arena:
-            return found, after
-        least = needed if least is None else min(least, needed)
+        tail = 0 if before is None else before.tail + _TAIL_OF_BAND * bands // 2
+        if choice.load + tail <= arena:
+            found = banded(front, choice, probed=before is not None)
+            found = found if before is None else found.measured()
+            if found.least <= arena:
+                return choice, found
+            reached.append(found.least)
     most = front.choices[-1]
-    reached = "" if least is None else f"; the least that was reached is {format_bytes(least)}"
+    least = f"; the least that was reached is {format_bytes(min(reached))}" if reached else ""
     raise TooLarge(
         f"no bands make the arena {format_bytes(arena)} or less: with"
         f" {most.work - 1:.1%} more work what is planned alone takes {format_bytes(most.load)}"
-        f"{reached}: give a larger --arena, or make the input smaller"
+        f"{least}: give a larger --arena, or make the input smaller"
     )
 
 
-def _measured(found: Banded) -> Measured:
-    after = measure(found.data, found.plan.head, least=True)
-    if after.head != found.plan.head:
-        raise AllocationError(
-            f"TFLM's interpreter takes {after.head} bytes, not {found.plan.head} as planned:"
-            " please report it"
-        )
-    return after
-
-
-def _check(front: Front, old: bytes, found: Banded) -> None:
+def _check(front: Front, choice: Choice, old: bytes, found: ExportedModel) -> None:
     """Run both files: outputs of the planned one, and without a plan the feature maps behind every
     region."""
-    maps = [each.region.result for each in found.choice.bands]
-    whole, variant = front.variants[0], front.variants[found.choice.variant]
+    maps = [each.region.result for each in choice.bands]
+    whole, variant = front.variants[0], front.variants[choice.variant]
     outputs = list(dict.fromkeys((*whole.subgraphs[0].outputs, *maps)))
     shown = [
         in_bands(model, bands, outputs)[0]
-        for model, bands in ((whole, ()), (variant, found.choice.bands))
+        for model, bands in ((whole, ()), (variant, choice.bands))
     ]
-    room = sum(each.bytes for each in found.found.tensors)
+    room = sum(each.bytes for each in found.arena.found.tensors)
     for pair in ((old, found.data), (shown[0], shown[1])):
         difference = differing(*pair, head=room)
         if difference is not None:
