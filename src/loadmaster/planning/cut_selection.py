@@ -249,7 +249,7 @@ class CutSelection:
             if number == 0:
                 with suppress(CapacityError):
                     yield replace(whole, quick=whole.planner.quick_score())
-            most = MOST_JOBS - pieces * (not candidate.large)
+            most = MOST_JOBS if candidate.large else MOST_JOBS - pieces
             entry = self._entry(candidate) if candidate.pieces <= most else None
             refused += candidate.pieces > most
             if entry is not None:

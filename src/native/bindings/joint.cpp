@@ -1,7 +1,6 @@
 // Python binding of the joint planner's evaluation.
 #include "bindings/task_graph.hpp"
 #include "joint/joint.hpp"
-#include "joint/times.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -121,12 +120,10 @@ class JointProblem {
         const Options options = options_of(view(order), chosen);
         Stays stays;
         Admission admission;
-        std::vector<std::uint8_t> in_main;
         {
             nb::gil_scoped_release release;
             stays = choose_stays(work_, machine_, view(order), view(width_), options);
             admission = admit(work_, machine_, view(order), stays, options);
-            in_main = written_to_main(work_, machine_, stays);
         }
         std::vector<std::int64_t> tensor;
         for (const Stay &stay : stays.stays) tensor.push_back(stay.tensor);
@@ -138,7 +135,7 @@ class JointProblem {
             to_numpy(std::move(admission.copies), {copies}),
             to_numpy(std::move(admission.outward), {copies}), to_numpy(std::move(tensor), {count}),
             to_numpy(std::move(stays.row_stay), {work_.row_job.size()}),
-            to_numpy(std::move(in_main), {work_.tensors})};
+            to_numpy(std::move(stays.in_main), {work_.tensors})};
     }
 
     // Keys raised to those of the jobs that each depends on, which all come before it.

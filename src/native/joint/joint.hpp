@@ -86,6 +86,8 @@ struct Stays {
     std::vector<std::int64_t>
         row_stay; // of every operand row: the stay that serves it, -1 for main memory
     std::vector<std::int64_t> used; // bytes of the fast memory that they take at every position
+    std::vector<std::uint8_t>
+        in_main;     // of every tensor: whether a job or a copy writes it to main memory
     bool fit = true; // whether there is room for all operands of every job that has to have them in
                      // the fast memory
 };

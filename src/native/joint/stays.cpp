@@ -431,11 +431,27 @@ class Chooser {
         added_; // positions [begin, over) that `keep` would fill
 };
 
+// Whether every tensor that jobs write is written to main memory, by the job or by a copy: it is an
+// output, or somebody reads or fetches it there, or nobody reads it at all.
+std::vector<std::uint8_t> written_to_main(
+    const Work &work, const Machine &machine, const Stays &stays) {
+    std::vector<std::uint8_t> to_main(work.tensors, 0), kept(work.tensors, 0);
+    for (const Stay &stay : stays.stays)
+        if (stay.fetched || stay.leaves) to_main[stay.tensor] = 1;
+    if (!machine.in_place) return to_main;
+    for (std::size_t r = 0; r < work.row_job.size(); ++r)
+        (stays.row_stay[r] < 0 ? to_main : kept)[work.row_tensor[r]] = 1;
+    for (std::size_t t = 0; t < work.tensors; ++t) to_main[t] |= work.output[t] != 0 || !kept[t];
+    return to_main;
+}
+
 } // namespace
 
 Stays choose_stays(const Work &work, const Machine &machine, std::span<const std::int64_t> order,
     std::span<const double> width, const Options &options) {
-    return Chooser(work, machine, order, width, options).choose();
+    Stays stays = Chooser(work, machine, order, width, options).choose();
+    stays.in_main = written_to_main(work, machine, stays);
+    return stays;
 }
 
 } // namespace loadmaster::joint

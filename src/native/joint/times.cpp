@@ -5,18 +5,6 @@
 
 namespace loadmaster::joint {
 
-std::vector<std::uint8_t> written_to_main(
-    const Work &work, const Machine &machine, const Stays &stays) {
-    std::vector<std::uint8_t> to_main(work.tensors, 0), kept(work.tensors, 0);
-    for (const Stay &stay : stays.stays)
-        if (stay.fetched || stay.leaves) to_main[stay.tensor] = 1;
-    if (!machine.in_place) return to_main;
-    for (std::size_t r = 0; r < work.row_job.size(); ++r)
-        (stays.row_stay[r] < 0 ? to_main : kept)[work.row_tensor[r]] = 1;
-    for (std::size_t t = 0; t < work.tensors; ++t) to_main[t] |= work.output[t] != 0 || !kept[t];
-    return to_main;
-}
-
 std::int64_t whole(double seconds) {
     return std::max<std::int64_t>(
         1, static_cast<std::int64_t>(std::ceil(seconds * kPicoseconds - 1e-6)));
@@ -25,10 +13,9 @@ std::int64_t whole(double seconds) {
 Times job_times(const Work &work, const Machine &machine, const Stays &stays) {
     const std::size_t cells = work.jobs * work.cores;
     Times times{std::vector<std::int64_t>(cells), std::vector<double>(cells * kLinks, 0.0)};
-    const std::vector<std::uint8_t> to_main = written_to_main(work, machine, stays);
     for (std::size_t r = 0; r < work.row_job.size(); ++r) {
         const bool write = work.row_write[r], fast = stays.row_stay[r] >= 0,
-                   main = write ? machine.in_place && to_main[work.row_tensor[r]] : !fast;
+                   main = write ? machine.in_place && stays.in_main[work.row_tensor[r]] : !fast;
         const auto &speed = write ? machine.write : machine.read;
         const std::array<double, kLinks> per_byte{
             main ? 1.0 / speed[kMain] : 0.0, fast ? 1.0 / speed[kFast] : 0.0};

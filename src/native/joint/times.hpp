@@ -15,11 +15,6 @@ constexpr double kPicoseconds = 1e12;
 // together.
 std::int64_t whole(double seconds);
 
-// Whether every tensor that jobs write is written to main memory, by the job or by a copy: it is an
-// output, or somebody reads or fetches it there, or nobody reads it at all.
-std::vector<std::uint8_t> written_to_main(
-    const Work &work, const Machine &machine, const Stays &stays);
-
 // Picoseconds that every job takes alone on every core, and its share of each link meanwhile.
 struct Times {
     std::vector<std::int64_t> duration; // jobs x cores
