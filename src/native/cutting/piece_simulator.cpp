@@ -9,8 +9,7 @@ namespace loadmaster::cutting {
 
 namespace {
 
-constexpr double kMargin = 1e-6; // share by which a run may seem to end later than it does
-constexpr double kPicoseconds = 1e12;
+constexpr double kMargin = 1e-6;    // share by which a run may seem to end later than it does
 constexpr std::int64_t kFetch = -1; // the task that is no piece
 
 // Of what takes longer than a minute, as much: no such network is planned, and sums stay in range.

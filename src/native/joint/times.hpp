@@ -2,14 +2,13 @@
 #pragma once
 
 #include "joint/joint.hpp"
+#include "simulation/event_engine.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace loadmaster::joint {
-
-constexpr double kPicoseconds = 1e12;
 
 // As `whole_picoseconds` in loadmaster/cost/base.py; tests/test_twins.py holds the two
 // together.

@@ -12,6 +12,7 @@
 
 namespace loadmaster {
 
+constexpr double kPicoseconds = 1e12; // in a second
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 // A task occupies its resource until `remaining` picoseconds of work at full speed are done.
