@@ -10,7 +10,7 @@ from tests.support.sequences import random_sequence
 
 from loadmaster import _native
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
-from loadmaster.planning.cutting.banding import Network
+from loadmaster.planning.cutting.banding import AxisView
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
@@ -54,7 +54,7 @@ def buffers():
 
 def band_problem():
     divided = DivisibleNetwork.of(convolutions(), npu(2))
-    return Network(divided.graph, divided.fused, divided.forms).problem
+    return AxisView(divided.graph, divided.fused, divided.forms).problem
 
 
 MADE = {"JointProblem": search, "PlacementProblem": placement_problem}

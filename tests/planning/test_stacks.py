@@ -21,7 +21,7 @@ from loadmaster.planning.cutting.band_cuts import (
     stacked,
     stacks_of_bands,
 )
-from loadmaster.planning.cutting.banding import Network, Stack
+from loadmaster.planning.cutting.banding import AxisView, Stack
 from loadmaster.planning.cutting.way_costs import way_costs
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.joint.state import policy_values
@@ -35,7 +35,7 @@ def machine(scratchpad, buffer=16 * 1024):
 
 def network_of(graph, target):
     parts = parts_of(graph)
-    return Network(*parts), plain_cuts(parts.single, parts.fused, target)
+    return AxisView(*parts), plain_cuts(parts.single, parts.fused, target)
 
 
 def random_network(generator, most):

@@ -1,4 +1,5 @@
-"""Addresses for all that a plan holds in its memories, and the times that come of them."""
+"""Gives the residences of a plan addresses, and simulates the plan with the dependencies that
+address reuse implies."""
 
 from __future__ import annotations
 
@@ -27,12 +28,11 @@ from loadmaster.workloads.job import Job
 def reuse_pairs(
     start: Sequence[int], offset: Sequence[int], size: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Pairs ``(earlier, later)`` of buffers such that ``later`` takes over bytes whose last owner
+    """Yield pairs ``(earlier, later)`` of buffers such that ``later`` reuses bytes whose last owner
     was ``earlier``.
 
-    Buffers take their addresses in order of ``start``. Earlier owners of the same bytes are not
-    listed again: they were done before the last owner came. O(n log n) but for shifting the list of
-    ranges in use.
+    Buffers take their addresses in order of ``start``. Owners before the last one are not listed:
+    they ended before the last owner began. O(n log n) besides insertions into the list of ranges.
     """
     # Ranges of addresses by address, disjoint: first byte, the one after the last, and owner.
     lows: list[int] = []
@@ -63,11 +63,11 @@ After = tuple[tuple[int, ...], ...]
 def waits(
     jobs: Sequence[Job], schedule: Schedule, placement: Placement, packed: Sequence[Packed]
 ) -> After:
-    """For every task (jobs, then copies) the tasks that must have ended before it starts, beside
-    those before it on its core.
+    """Dependencies of every task (jobs, then copies): the tasks that must have ended before it
+    starts, besides those before it on its core.
 
-    With these the decisions hold whatever the times turn out to be: bytes pass from one stay to the
-    next only when all users of the first have ended. O(tasks + n log n) for n stays.
+    With them the plan is correct whatever the durations are: a stay begins only when all users of
+    the stays that had its addresses have ended. O(tasks + n log n) for n stays.
     """
     after = [set(job.after) for job in jobs] + [set(copy.after) for copy in placement.copies]
     for number, copy in enumerate(placement.copies):
@@ -80,7 +80,7 @@ def waits(
             waiting = part.residences[later].writer
             before = part.residences[earlier]
             here = core[waiting]
-            # What the order on its own core puts before a task need not be waited for.
+            # The order on the task's own core needs no further dependency.
             after[waiting].update(
                 [
                     task
@@ -92,11 +92,11 @@ def waits(
 
 
 def as_timed(after: After, timeline: Timeline) -> After:
-    """Waits with which no task starts before it does in a timeline that keeps them: each waits for
-    one that ends as it starts, too.
+    """Add dependencies so that no task starts earlier than in a timeline: each task also waits for
+    a task that ends when it starts there.
 
-    Tasks that start as early as they may can get into each other's way on the links, and all end
-    later than in the timeline.
+    Tasks that start as early as possible may compete for the links and end later than in the
+    timeline.
     """
     ends = timeline.end.tolist()
     ending = {end: task for task, end in reversed(list(enumerate(ends)))}
@@ -110,8 +110,8 @@ def as_timed(after: After, timeline: Timeline) -> After:
 
 @dataclass(frozen=True)
 class Draft:
-    """Decisions with addresses in the fast memory, if they use it; main memory is packed for the
-    best one only."""
+    """Decisions with addresses in the fast memory only; main memory is packed for the best draft
+    only."""
 
     schedule: Schedule
     placement: Placement
@@ -122,8 +122,8 @@ class Draft:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Packs the memories of one workload's plans; ``seconds`` tells what is left for that before it
-    should do with the least effort."""
+    """Packs the memories of a workload's plans; ``seconds`` returns the time left, after which the
+    least effort is used."""
 
     assess: Assessor
     seconds: Callable[[], float]
@@ -133,8 +133,11 @@ class Addresses:
     def pack(
         self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats
     ) -> Packed:
-        """Addresses in a memory; where jobs can read the main one in place, what finds none, of
-        least ``value``, has offset -1. Else all operands have to be there, or have none."""
+        """Pack the stays of a placement in one memory.
+
+        If jobs can use main memory in place, stays of the least ``value`` may be left out with
+        offset -1. Else all stays are placed, or all offsets are -1.
+        """
         stays = Stays.of(self.assess.workload, placement, timeline, memory_index)
         whole = not self.assess.target.main.in_place
         return self._packed(memory_index, stays, self.seconds(), whole=whole, value=value)
@@ -152,22 +155,22 @@ class Addresses:
         return stays.packed(packing)
 
     def complete(self, draft: Draft, *, needed: bool = True) -> Solution | None:
-        """Give everything in main memory its address too; None if it finds none, in the time that
-        is left unless a plan is ``needed``."""
+        """Pack main memory too and return the complete plan; None if no addresses are found. The
+        time left does not limit the search for a plan that is ``needed``."""
         main = self._pack_main(draft, needed)
         if main is None:
             return None
         packed = (main,) if draft.packed is None else (main, draft.packed)
         after = waits(self.assess.workload.jobs, draft.schedule, draft.placement, packed)
-        # Addresses were chosen for one timeline; what then waits for what makes the final one.
+        # Addresses were chosen for one timeline; the dependencies they imply give the final one.
         chosen = (draft.schedule, draft.placement, draft.timeline, packed)
         return self._timed(*chosen, after, enough=draft.score)
 
     def _pack_main(self, draft: Draft, needed: bool) -> Packed | None:
-        """Addresses in main memory; if they are needed and little effort finds none, with all
-        effort."""
+        """Pack main memory: with the effort that the time left allows, then with full effort if
+        addresses are ``needed``."""
         stays = Stays.of(self.assess.workload, draft.placement, draft.timeline, 0)
-        # How much of main memory a plan takes is of interest, but not every byte of it.
+        # A peak within half a per cent of the load is good enough in main memory.
         load = most_alive(stays.start, stays.end, stays.sizes)
         for seconds in dict.fromkeys((self.seconds(), math.inf) if needed else (self.seconds(),)):
             packed = self._packed(0, stays, seconds, whole=True, enough=load + load // 200)
@@ -176,8 +179,8 @@ class Addresses:
         return None
 
     def timed(self, solution: Solution) -> Solution:
-        """What was decided for a smaller machine, timed on this one: as early as the order allows,
-        or if that is slower, in its rhythm."""
+        """Time a plan of a smaller machine on this one: with every task as early as possible or, if
+        that is slower, no earlier than in the plan."""
         nothing = Packed((), [], [], [], [], 0)
         lacking = len(self.assess.target.memories) - len(solution.packed)
         packed = (*solution.packed, *[nothing] * lacking)
@@ -193,8 +196,8 @@ class Addresses:
         after: After,
         enough: Score | None = None,
     ) -> Solution:
-        """Decisions timed as early as the order allows; unless that is good enough, in the rhythm
-        in which they were found, if it is better."""
+        """Time decisions with every task as early as possible; unless the score is at most
+        ``enough``, also with no task earlier than in ``found``. Return the better."""
 
         def timed(after: After) -> Solution:
             timeline = self.assess.replay(schedule, placement, after)

@@ -1,5 +1,5 @@
-"""Write decisions down as a plan: names instead of indices, seconds instead of picoseconds, and the
-figures with their bounds."""
+"""Converts decisions to a plan: names instead of indices, seconds instead of picoseconds, and the
+metrics with their bounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from loadmaster.workloads.job import MiniBatch, NetworkTiming, Ranges, Workload
 
 
 class _Outcome:
-    """The figures of a simulated solution, counted from the plan's own records."""
+    """The metrics of a simulated solution, computed from the plan's records."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class _Outcome:
         )
 
     def objective(self) -> Objective:
-        """What the plan was made for."""
+        """The objective with its value and bound."""
         return Objective(
             self._goal.objective,
             self._goal.latency_network or "",
@@ -96,7 +96,7 @@ class _Outcome:
         )
 
     def status(self) -> str:
-        """Nothing is better than what is never late and meets the bound."""
+        """``optimal`` if no mini-batch is late and the objective meets its bound."""
         best = self._score.objective <= self._least and not self._score.lateness
         return "optimal" if best else "feasible"
 
@@ -111,7 +111,7 @@ class _Outcome:
 
     @cached_property
     def mini_batches(self) -> tuple[MiniBatch, ...]:
-        """What becomes of each mini-batch."""
+        """Release, end and latency of each mini-batch."""
         goal = self._goal
         columns = (goal.network, goal.number, goal.release.tolist(), self._ends, goal.due.tolist())
         return tuple(
@@ -127,7 +127,7 @@ class _Outcome:
         )
 
     def metrics(self) -> Metrics:
-        """The plan's figures, with their bounds."""
+        """The plan's metrics, with their bounds."""
         least = seconds_of(self._bounds.makespan.picoseconds)
         makespan = seconds_of(self._makespan)
         networks = self._workload.networks
@@ -168,7 +168,7 @@ class _Outcome:
         peak = dict.fromkeys(self.byte_energy, 0)
         for each in self._allocations:
             peak[each.memory] = max(peak[each.memory], each.offset + each.bytes)
-        # The tiles of one job lie one above the other, and nothing else is in a private buffer.
+        # A private buffer only holds the tiles of one job, stacked: its peak is its load.
         return {
             memory.name: MemoryUse(peak[memory.name], part.load, memory.capacity)
             for memory, part in zip(self._target.memories, self._packed, strict=True)
@@ -179,7 +179,7 @@ class _Outcome:
         }
 
     def notes(self) -> Iterator[str]:
-        """Where bounds come from, what cannot be done in time, and what energies rest on."""
+        """Yield notes on the origin of bounds, impossible deadlines, and the origin of energies."""
         bound = self._bounds.makespan
         terms = ", ".join(
             f"{name} {format_seconds(seconds_of(value))}" for name, value in bound.terms
@@ -221,8 +221,7 @@ def assemble(
     seed: int,
     notes: Sequence[str],
 ) -> Plan:
-    """Build the plan of decisions that have been made and simulated. Linear in operands, but for
-    sorting."""
+    """Build the plan of a simulated solution. Linear in operands, but for sorting."""
     writer = _Writer(workload, table, tilings, target, solution)
     jobs = tuple(writer.jobs())
     transfers = (*writer.streams(), *writer.copies())
@@ -260,10 +259,8 @@ def assemble(
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """All use that a job makes of one tensor in one direction: bytes over the core's port, bytes of
-    the private buffer, and the box.
-
-    ``memories`` are those that it reads the tensor from, or writes it to.
+    """A job's access to one tensor in one direction: bytes over the core's port (``moved``), bytes
+    of the private buffer (``tile``), the memories accessed, and the box.
     """
 
     tensor: str
@@ -275,7 +272,7 @@ class _Access:
 
 
 class _Writer:
-    """Turns one set of decisions into the parts of a plan."""
+    """Converts a solution to the records of a plan."""
 
     def __init__(
         self, workload: Workload, table: JobTable, tilings: Ints, target: Target, solution: Solution
@@ -292,7 +289,7 @@ class _Writer:
         ]
         tasks = [job.name for job in workload.jobs] + self._copies
         self._after = [tuple([tasks[task] for task in before]) for before in solution.after]
-        # In order of time, so that a reader finds things where they happen.
+        # Records are ordered by time, for readers of the file.
         start = self._timeline.start
         end = self._timeline.end
         core = self._schedule.core
@@ -315,7 +312,7 @@ class _Writer:
         job = table.operand_job
         tensor = table.operand_tensor
         write = table.operand_write
-        # Rows of one job, tensor and direction are one access, in place of the first of them.
+        # Rows of one job, tensor and direction are one access, at the position of the first.
         pair = job * len(tensors) + tensor
         _, first, access = np.unique(2 * pair + write, return_index=True, return_inverse=True)
         kept = np.argsort(first)
@@ -359,8 +356,7 @@ class _Writer:
         each = np.arange(len(self._schedule.core))
         core = self._schedule.core
         computing = (self._table.compute[each, core] * PICOSECONDS).astype(np.int64)
-        # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies
-        # between them.
+        # Start and end are rounded to picoseconds: arithmetic must not exceed their difference.
         computing = np.minimum(computing, (self._timeline.end - self._timeline.start)[: len(core)])
         energy = self._table.energy[each, core].tolist()
 
@@ -390,13 +386,13 @@ class _Writer:
         return records_of(PlannedJob, len(jobs), *columns)
 
     def _operands(self) -> Iterator[tuple[tuple[PlannedOperand, ...], tuple[PlannedOperand, ...]]]:
-        """What each job reads, and what it writes, by time."""
+        """Yield the reads and the writes of each job, by time."""
         memories = [memory for *_, memory in self._uses]
         columns = (self._tensors, memories, self._moved, self._ranges)
         made = iter(records_of(PlannedOperand, len(self._uses), *columns))
         counts = Counter((job, write) for job, write, _ in self._uses)
         for job in self._by_time:
-            # Of a job the reads come before the writes.
+            # The reads of a job precede its writes.
             reads = tuple(islice(made, counts[job, False]))
             yield reads, tuple(islice(made, counts[job, True]))
 
@@ -454,7 +450,7 @@ class _Writer:
             )
 
     def private_allocations(self) -> list[PlannedAllocation]:
-        """Tiles in private buffers, one above the other: a core runs one job at a time."""
+        """Tiles in private buffers, stacked: a core runs one job at a time."""
         tiles: list[tuple[int, _Access, int]] = []
         for job in self._by_time:
             offset = 0
@@ -473,7 +469,7 @@ class _Writer:
         )
 
     def links(self) -> dict[str, tuple[LinkSegment, ...]]:
-        """Use of every link over time; neighbouring segments of equal use are one."""
+        """Use of every link over time; adjacent segments of equal use are merged."""
         curves = {}
         time = self._timeline.time.tolist()
         for link, memory in enumerate(self._target.memories):

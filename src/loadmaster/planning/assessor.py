@@ -1,4 +1,4 @@
-"""What a plan of jobs takes, whoever decided it: its times, its energy and its score."""
+"""Simulates and scores decisions about the jobs of a workload."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def replay(
     after: Sequence[Sequence[int]] = (),
     release: Ints | None = None,
 ) -> Timeline:
-    """Simulate a schedule and a placement; ``after`` lists what else each task waits for,
-    ``release`` the picosecond before which it must.
+    """Simulate a schedule and a placement.
 
-    A task starts when its resource is free, the tasks before it on that resource have started, and
-    all it waits for has ended. Tasks that run together share each link as :mod:`loadmaster.mapping`
-    describes. Copies run one at a time, in the order given. O(tasks x cores x links) time.
+    A task starts when its resource is free, the tasks before it on that resource have started, the
+    tasks in ``after`` (by task) have ended, and its ``release`` (picoseconds, by task) has passed.
+    Tasks that run together share each link as :mod:`loadmaster.mapping` describes. Copies run one
+    at a time, in the given order. O(tasks x cores x links) time.
     """
     jobs = len(workload.jobs)
     chosen = np.arange(jobs), schedule.core
@@ -57,7 +57,7 @@ def replay(
         edges.append(edges_of([*nothing, *(copy.before for copy in placement.copies)])[:, ::-1])
     tasks = len(duration)
     if release is not None and release.any():
-        # A clock: a task for every time at which something is released, one after the other.
+        # A clock resource: one task up to every release time, in sequence.
         ticks = np.unique(release[release > 0])
         held = np.flatnonzero(release)
         edges.append(np.stack([tasks + np.searchsorted(ticks, release[held]), held], axis=1))
@@ -90,8 +90,8 @@ def replay(
 def _copy_times(
     tensors: Sequence[TensorInstance], target: Target, placement: Placement
 ) -> tuple[Ints, Floats]:
-    """Picoseconds, link demands and rates of every copy, at the copy engine's asynchronous
-    bandwidth."""
+    """Duration in picoseconds, link demands and rates of every copy, at the bandwidth of the copy
+    engine for copies that overlap jobs."""
     # As `number_copies` in src/native/joint/admission.cpp; tests/test_twins.py holds the two
     # together.
     assert target.copy is not None
@@ -131,14 +131,14 @@ class Assessor:
         )
 
     def times(self, placement: Placement) -> JobTimes:
-        """How long every job takes on every core, and what it asks of the links."""
+        """Duration of every job on every core, and its demand on the links."""
         return job_times(self.table, self.target, placement.used)
 
     def replay(
         self, schedule: Schedule, placement: Placement, after: Sequence[Sequence[int]] = ()
     ) -> Timeline:
-        """Run what was decided, as early as can be; ``after`` has for every task those that it
-        waits for beside its sources."""
+        """Simulate with every task as early as possible; ``after`` lists, by task, the tasks it
+        waits for besides the producers of its operands."""
         release = np.concatenate(
             [
                 self.goal.job_release,
@@ -152,7 +152,7 @@ class Assessor:
         )
 
     def score_of(self, solution: Solution) -> Score:
-        """What complete plans are compared by: first, bytes of main memory that are wanting."""
+        """Score of a complete plan."""
         placement, timeline = solution.placement, solution.timeline
         ends = delivered(self.workload, placement.copies, timeline.end)
         # Behind the highest buffer nothing needs to be aligned.

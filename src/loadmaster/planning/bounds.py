@@ -1,4 +1,4 @@
-"""What no plan of these jobs can go below: the makespan, latencies, energy, and the objective."""
+"""Lower bounds for all plans of given jobs: makespan, latencies and energy."""
 
 from __future__ import annotations
 
@@ -23,28 +23,26 @@ from loadmaster.workloads.job import Job, TensorInstance, Workload, operand_byte
 _WEIGHT_BITS = 30
 """Bits of the integers to which multipliers are rounded."""
 _FINE = 64
-"""Parts of a picosecond in which needs are counted, so that rounding each down loses little of
-their sum."""
+"""Needs are counted in 1/64 of a picosecond, so that rounding each down loses little in the sum."""
 _CUTS = 60
-"""Cutting planes of the linear program, at most."""
+"""Most cutting planes of the linear program."""
 _MOST_ENUMERATED = 8
-"""Operands of a job, at most, whose every distribution over the memories is tried."""
+"""Most operands of a job for which all distributions over the memories are enumerated."""
 
 
 def makespan_bound(
     jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target
 ) -> MakespanBound:
-    """The largest of three bounds: the critical path, a linear program over work and traffic, and
-    the traffic that no room is left for.
+    """The largest of: the critical path, a linear program over work and traffic, and the traffic of
+    jobs whose activations exceed the fast memory.
 
-    The program lets jobs be cut freely over cores, and every access choose its memory; but each
-    core and each link has only the makespan's time. Weights and inputs cross the main link once (or
-    as much of them as jobs read, where that is less), further reads of them either link, and
-    outputs the main one once; an activation larger than the fast memory crosses it at every use.
-    Where a job's activations do not fit into the fast memory together, some of them cross as well,
-    whatever the order. Instead of the program its dual is solved, over one multiplier per resource:
-    any multipliers give a valid bound, so those that the solver finds are trusted for nothing and
-    the bound is evaluated with them in integers. O(jobs x cores) time and memory.
+    The program divides jobs freely among cores and lets every access choose its memory; every core
+    and link is available for the makespan. Weights and inputs cross the main link once (only the
+    bytes that jobs read), repeated reads use either link, and outputs cross the main link once. An
+    activation larger than the fast memory crosses the main link at every use. The dual is solved,
+    with one multiplier per resource. Any multipliers give a valid bound, so the solver is not
+    trusted: the bound is evaluated with its multipliers in integers. O(jobs x cores) time and
+    memory.
     """
     needs = _needs(jobs, tensors, table, target)
     path = max(
@@ -72,12 +70,10 @@ def makespan_bound(
 
 
 def divisible_bound(needs: Needs, main: str) -> MakespanBound:
-    """The same linear program where jobs may be cut, for the needs of :func:`divisible_needs`.
+    """The linear program for jobs that may be cut, from the needs of :func:`divisible_needs`.
 
-    No job must follow another, none is longer than its shares, and nothing is too large for the
-    fast memory: see
-    :mod:`loadmaster.planning.cutting.network_bounds`, which makes the table. O(jobs x cores) time
-    and memory.
+    There is no critical path, and no tensor is too large for the fast memory: see
+    :mod:`loadmaster.planning.cutting.network_bounds`. O(jobs x cores) time and memory.
     """
     program = evaluate(needs, needs.multipliers)
     terms = [
@@ -85,7 +81,7 @@ def divisible_bound(needs: Needs, main: str) -> MakespanBound:
         ("arithmetic over all cores", evaluate(needs, needs.without_links.multipliers)),
         ("work and traffic, however operators are cut", program),
     ]
-    # Of equals the plainest says most.
+    # Of equal bounds the first, simplest argument is named.
     limit, value = max(terms, key=lambda term: term[1])
     return MakespanBound(value, limit, needs.main_bytes, tuple(terms))
 
@@ -102,10 +98,11 @@ def _facts(tensors: Sequence[TensorInstance]) -> tuple[Mask, Mask, Ints]:
 def divisible_needs(
     tensors: Sequence[TensorInstance], table: JobTable, target: Target, *, every_read: bool = False
 ) -> Needs:
-    """What jobs need when the table says of every job what its pieces take at least, all together.
+    """Needs of jobs that may be cut; the table holds the least costs of all pieces of a job
+    together.
 
-    With ``every_read``, needs of the links count all reads of weights and inputs, not only those
-    beyond what comes in over the main link.
+    With ``every_read``, all reads of weights and inputs count for the links, not only the repeated
+    ones.
     """
     t, write = table.operand_tensor, table.operand_write
     activation, output, sizes = _facts(tensors)
@@ -135,10 +132,10 @@ def _read_again(tensors: Sequence[TensorInstance], table: JobTable, inbound: Int
     """Share of the reads of every weight and input, shape (tensors,), that may use either link; 0
     for activations.
 
-    Let ``I`` of the ``R`` bytes that jobs read of one have to come in over the main link. Those
-    streamed, ``S``, are read over that link, the others over the fast one, after at least ``I - S``
-    were copied over the main one. So at least ``I`` cross the main link, and ``R - I`` either of
-    the two besides. Cores that read more than the least read more of the latter.
+    Of the ``R`` bytes that jobs read of a tensor, ``I`` must come in over the main link. If ``S``
+    bytes are streamed over the main link, the others are read over the fast link after at least ``I
+    - S`` were copied over the main one. So ``I`` bytes cross the main link, and ``R - I`` more
+    cross either link.
     """
     given = np.array([tensor.kind != "activation" for tensor in tensors])
     reads, read = ~table.operand_write, np.zeros(len(tensors))
@@ -153,8 +150,8 @@ def _read_again(tensors: Sequence[TensorInstance], table: JobTable, inbound: Int
 def inbound_bytes(
     tensors: Sequence[TensorInstance], table: JobTable, jobs: Mask | None = None
 ) -> Ints:
-    """Bytes of every weight and input, shape (tensors,), that ``jobs``, or all, take in over the
-    main link; 0 for activations."""
+    """Bytes of every weight and input that ``jobs`` (by default all) must bring in over the main
+    link, shape (tensors,); 0 for activations."""
     rows = ~table.operand_write if jobs is None else ~table.operand_write & jobs[table.operand_job]
     sizes, read = _given_and_read(tensors, table, rows, table.moved.min(axis=1))
     return np.minimum(sizes, read)
@@ -163,8 +160,8 @@ def inbound_bytes(
 def _given_and_read(
     tensors: Sequence[TensorInstance], table: JobTable, rows: Mask, bytes: Ints
 ) -> tuple[Ints, Ints]:
-    """Sizes of weights and inputs, 0 for activations, and the sum of ``bytes`` of those ``rows`` of
-    the operands that each has."""
+    """Sizes of weights and inputs (0 for activations), and for every tensor the sum of ``bytes``
+    over the operands in ``rows``."""
     sizes = np.array(
         [0 if tensor.kind == "activation" else tensor.bytes for tensor in tensors], dtype=np.int64
     )
@@ -175,14 +172,13 @@ def _given_and_read(
 
 @dataclass(frozen=True)
 class Needs:
-    """What the jobs need at least of each resource, in 1/64 of a picosecond.
+    """Least needs of jobs for each resource, in 1/64 of a picosecond.
 
-    ``core[j, c]``; ``link[l][j, c, d]`` for the accesses of job ``j`` to activations that may lie
-    anywhere, and reads of the rest that may use any link, were they all in memory ``l``, in
-    direction ``d`` (read, write); ``forced[j, c]`` on the main link for those that no fast memory
-    can hold; ``fixed`` on the main link whatever is decided. All bytes of one direction have the
-    same ratio of link times, so a job's cheapest link per direction is the cheapest of every
-    access.
+    ``core[j, c]``: time of job ``j`` on core ``c``. ``link[l][j, c, d]``: time of link ``l`` for
+    the accesses of job ``j`` that may use any link, if all use this one, by direction ``d`` (read,
+    write). ``forced[j, c]``: time of the main link for accesses that no other link can serve.
+    ``fixed``: time of the main link in every plan. All bytes of one direction have the same ratio
+    of link times, so the cheapest link of a job and direction is the cheapest for every access.
     """
 
     core: Ints
@@ -193,8 +189,8 @@ class Needs:
 
     @cached_property
     def distinct(self) -> tuple[Needs, Ints]:
-        """The same with every row once, and how often it comes: mini-batches repeat them. O(rows
-        log rows x columns)."""
+        """The distinct rows and how often each occurs, as mini-batches repeat them. O(rows log rows
+        x columns)."""
         links = [link.reshape(len(link), -1) for link in self.link]
         rows, _, count = distinct_rows(np.concatenate([self.core, self.forced, *links], axis=1))
         core, forced, *link = np.split(
@@ -214,12 +210,12 @@ class Needs:
 
     @cached_property
     def multipliers(self) -> list[int]:
-        """Those of the best bound that is found."""
+        """The multipliers of the best bound found."""
         return best_multipliers(self)
 
     @cached_property
     def without_links(self) -> Needs:
-        """The same on a machine whose links take no time."""
+        """The needs on a machine with infinitely fast links."""
         return replace(
             self,
             link=[np.zeros_like(link) for link in self.link],
@@ -228,8 +224,8 @@ class Needs:
         )
 
     def in_two(self, share: Floats, extra: Floats) -> Needs:
-        """Rows for a share of every job, shape (jobs,), and below these for the rest, which takes
-        ``extra`` seconds more on each core."""
+        """Split every job into two rows: a ``share``, shape (jobs,), and the rest, which takes
+        ``extra`` more seconds on each core; all first rows come before all second rows."""
         first, rest = (_part(self.core, each[:, None]) for each in (share, 1 - share))
         core = np.concatenate([first, rest + _fine(extra)])
         forced = np.concatenate([self.forced, np.zeros_like(self.forced)])
@@ -240,8 +236,8 @@ class Needs:
         return replace(self, core=core, link=links, forced=forced)
 
     def means(self, weights: Sequence[int]) -> Floats:
-        """What each job needs at least of the mean of all resources with these weights, in
-        picoseconds; without ``fixed``."""
+        """Least need of each job for the weighted mean of all resources, in picoseconds, without
+        ``fixed``."""
         cores = self.core.shape[1]
         share = np.array(weights, dtype=np.float64) / max(1, sum(weights))
         traffic = np.minimum.reduce(
@@ -256,7 +252,7 @@ def _needs(
 ) -> Needs:
     t, write = table.operand_tensor, table.operand_write
     activation, output, sizes = _facts(tensors)
-    # An output's write goes to main memory: it is among the fixed traffic and not free to choose.
+    # The write of an output always goes to main memory: it is part of the fixed traffic.
     accesses = activation[t] & ~(write & output[t])
     free = accesses & ((sizes <= target.room) | (not target.main.in_place))[t]
     compulsory = _compulsory_inbound(jobs, tensors, table, target.main.in_place)
@@ -278,11 +274,10 @@ def _needs(
 
 
 def _moving_time(table: JobTable, target: Target) -> Floats:
-    """Seconds that every job needs at least, on every core, to move its operands, each of which is
-    in one of the memories.
+    """Least seconds of every job on every core to move its operands, each from or to one memory.
 
-    O(operands x memories^operands of a job), and where they are many as if they could be cut
-    between the memories.
+    O(operands x memories^operands of a job); jobs with many operands are bounded as if operands
+    could be divided between the memories.
     """
     least = np.zeros_like(table.compute)
     np.add.at(least, table.operand_job, table.moved.astype(np.float64))
@@ -303,12 +298,12 @@ def _moving_time(table: JobTable, target: Target) -> Floats:
 
 
 def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> tuple[int, int]:
-    """Time of the main link, and bytes, that jobs need because not all of their activations fit
-    into the fast memory at once.
+    """Time of the main link, and bytes, for activations of jobs that do not all fit into the fast
+    memory at once.
 
-    Each activation is whole in the fast memory while a job uses it there, so that the cheapest that
-    leave enough room for the others cross the main link. Accesses differ from job to job, so that
-    all of them count. Those of :class:`Needs` that are fixed or forced are not among them.
+    An activation that a job uses in the fast memory is there as a whole, so some activations have
+    to use the main link: the cheapest set that leaves enough room for the others. Accesses counted
+    as fixed or forced in :class:`Needs` are excluded.
     """
     if not target.room or not target.main.in_place:
         return 0, 0
@@ -351,8 +346,8 @@ def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target)
 
 
 def _cheapest_cover(excess: int, items: list[tuple[int, float]]) -> float:
-    """Least cost of (size, cost) items that are together no smaller than ``excess``; of many items
-    a fraction of one may be taken."""
+    """Least cost of a subset of (size, cost) items with a total size of at least ``excess``; for
+    many items the fractional relaxation."""
     if len(items) <= _MOST_ENUMERATED:
         chosen = itertools.chain.from_iterable(
             itertools.combinations(items, n) for n in range(1, len(items) + 1)
@@ -373,8 +368,7 @@ def _cheapest_cover(excess: int, items: list[tuple[int, float]]) -> float:
 
 
 def _link_time(table: JobTable, memory: Memory, share: Floats) -> Ints:
-    """Time of a memory's link that a share of every operand of every job needs on every core, by
-    direction."""
+    """Time of a memory's link for a share of every operand, by job, core and direction."""
     seconds = np.zeros((*table.compute.shape, 2))
     each = link_seconds(table, memory) * share[:, None]
     for direction in (0, 1):
@@ -384,23 +378,22 @@ def _link_time(table: JobTable, memory: Memory, share: Floats) -> Ints:
 
 
 def _part(needs: Ints, share: Floats) -> Ints:
-    """Shares of needs, rounded down by at least what floating point may have added; all of those of
-    which the share is 1."""
+    """Shares of needs, rounded down with a margin for floating point; exact for a share of 1."""
     return np.where(share == 1, needs, np.floor(needs * share * (1 - 1e-14)).astype(np.int64))
 
 
 def _fine(seconds: Floats) -> Ints:
-    """Seconds in the unit of needs, rounded down by at least what floating point may have added."""
+    """Convert seconds to the unit of needs, rounded down with a margin for floating point."""
     return np.floor(seconds * (PICOSECONDS * _FINE) * (1 - 1e-14)).astype(np.int64)
 
 
 def _compulsory_inbound(
     jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, in_place: bool
 ) -> Ints:
-    """Bytes of weights and inputs that must come in, shape (tensors,): all of what is copied, or
-    what jobs read of what never is.
+    """Bytes of weights and inputs that must come in, shape (tensors,): on a machine that copies
+    operands the whole tensor, else only the bytes that jobs read.
 
-    A job may move less than its operands hold, where its strides step over elements.
+    A job with strides may move fewer bytes than its operands hold.
     """
     least = np.minimum(operand_bytes(jobs), table.moved.min(axis=1))
     sizes, read = _given_and_read(tensors, table, ~table.operand_write, least)
@@ -408,13 +401,13 @@ def _compulsory_inbound(
 
 
 def main_only(needs: Needs) -> list[int]:
-    """All weight on the main link."""
+    """Multipliers that are 0 but for the main link."""
     return [0] * needs.core.shape[1] + [1] + [0] * (len(needs.link) - 1)
 
 
 def evaluate(needs: Needs, weights: list[int]) -> int:
-    """The bound for integer multipliers: a makespan T gives every resource T, so sum(w) T >= sum
-    over jobs of the least weighted use."""
+    """Evaluate the bound for integer multipliers w: every resource has the makespan T, so sum(w) T
+    >= sum over jobs of the least weighted use."""
     needs, count = needs.distinct
     cores = needs.core.shape[1]
     cost = needs.core.astype(object) * np.array(weights[:cores], dtype=object)
@@ -428,7 +421,7 @@ def evaluate(needs: Needs, weights: list[int]) -> int:
         int(((cost + forced + cheapest.sum(axis=2)).min(axis=1) * count).sum())
         + weights[cores] * needs.fixed
     )
-    # A makespan is a whole number of picoseconds: the next one is a bound too.
+    # A makespan is a whole number of picoseconds: round up.
     return -(-total // max(1, sum(weights) * _FINE))
 
 
@@ -472,7 +465,7 @@ def best_multipliers(needs: Needs) -> list[int]:
 
 
 def _least_use(needs: Needs, count: Ints, columns: list[int], weights: Floats) -> Floats:
-    """Use of every resource when each job takes its cheapest core and each access its cheapest
+    """Use of every resource if each job takes its cheapest core and each access its cheapest
     link."""
     core = needs.core[:, columns].astype(np.float64)
     links = [link[:, columns].astype(np.float64) for link in needs.link]
@@ -500,7 +493,7 @@ def _least_use(needs: Needs, count: Ints, columns: list[int], weights: Floats) -
 
 
 BoundOf = Callable[[Sequence[Job], Sequence[TensorInstance], JobTable, Target], MakespanBound]
-"""Bounds the makespan of jobs."""
+"""A function that bounds the makespan of jobs."""
 
 
 def goal_bounds(
@@ -513,11 +506,10 @@ def goal_bounds(
 ) -> Bounds:
     """Bounds of makespan, energy and latencies.
 
-    The jobs of one network are a problem of their own that no other network makes easier, and so
-    are those of its first mini-batch, for which nothing can be done before time 0: the longest
-    latency is at least the bound of the latter, and that of the former less the last release. After
-    the last mini-batch's release its own jobs are to be done, for which weights may be there
-    already.
+    The bound of one network's jobs alone holds beside other networks too. A network's longest
+    latency is at least the bound of its first mini-batch, and the bound of all its mini-batches
+    less the last release. The makespan is at least the last release plus the bound of the last
+    mini-batch, whose weights may already be in the fast memory.
     """
     whole = bound_of(workload.jobs, workload.tensors, table, target)
     latency = {}
@@ -573,13 +565,12 @@ def energy_bound(
     *,
     in_parts: bool = False,
 ) -> int:
-    """Femtojoules that all jobs take at least, in integers: each on its most frugal core, every
-    operand in the memory that takes less.
+    """Lower bound of the energy of all jobs in femtojoules, in integers: each job on its core of
+    least energy, every operand in the memory of least energy.
 
-    Beyond that, what exists from the start is in main memory: it is streamed from there whenever it
-    is read, or copied once. Outputs go to main memory, and so does what is larger than the fast
-    one. ``in_parts`` says that jobs may be cut, and tensors with them: each part may be streamed or
-    copied by itself, however large the whole is.
+    Weights and inputs start in main memory: they are streamed from there at every read, or copied
+    once. Outputs, and tensors larger than the fast memory, use main memory. With ``in_parts``, jobs
+    and tensors may be cut: each part is streamed or copied by itself, however large the tensor is.
     """
     room = target.room
     size = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
@@ -591,7 +582,7 @@ def energy_bound(
     once = operand_bytes(jobs)
     to_main = (write & output[t]) | (~given & (size > room))[t]
     if not target.main.in_place:
-        # Results are copied out, operands in: nothing is streamed.
+        # Operands are copied in and results out: nothing is streamed.
         to_main, least, extra = np.zeros_like(to_main), rates.memories[1], 0
     per_byte = (
         np.array(rates.buffers, dtype=object)[None, :]
@@ -610,8 +601,7 @@ def energy_bound(
     streamed = moved[reads].astype(object) * extra
     copied = sum(rates.memories)
     if in_parts:
-        # A byte is streamed to each of its readers, as often as each reads it, or copied once for
-        # all of them: a read takes least where all readers share one copy.
+        # A byte is streamed to each reader, or copied once for all readers, who share its cost.
         shared = np.minimum(once, moved)[reads].astype(object) * copied // readers[of]
         least_read = np.minimum(streamed, shared) if target.main.in_place and room else streamed
         least_read = least_read if target.main.in_place else shared
@@ -637,7 +627,7 @@ def _part_of_goal(
     bound_of: BoundOf,
     weights_are_there: bool = False,
 ) -> MakespanBound:
-    """The bound of jobs ``first`` up to ``last`` alone, which depend on none before them."""
+    """The bound of jobs ``first`` up to ``last`` alone, which depend on no earlier job."""
     rows = slice(*np.searchsorted(table.operand_job, [first, last]).tolist())
     touched, tensor = np.unique(table.operand_tensor[rows], return_inverse=True)
     part = JobTable(

@@ -2,11 +2,11 @@
 
     minimise over c in candidates   score(plan of c)
 
-A full plan of every candidate would take too long. Each is screened: an eighth of the evaluations,
-of very many jobs a quarter of theirs, and no addresses give its quick score. The candidate of the
-best quick score is planned in full. So is the next if the plan, whose buffers have addresses, is
-worse than its quick score; and so are whole operators, unless their lower bound shows that they
-cannot be better."""
+A full plan of every candidate would take too long, so each candidate is screened first. Its quick
+score comes from an eighth of the evaluations (of very many jobs: a quarter of their own) and
+ignores addresses. The candidate with the best quick score is planned in full. The second best is
+planned too if the first plan, with addresses, is worse than the second quick score. Whole operators
+are planned too, unless their lower bound shows that they cannot be better."""
 
 from __future__ import annotations
 
@@ -30,23 +30,25 @@ from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
 _LONGER = 25.0
-"""Times that costing whole operators takes: what is kept of a time limit for a candidate, which
-makes several times as many jobs that are chosen, costed, screened, planned and written down."""
+"""Part of a time limit that a candidate needs, as a multiple of the time to lower and cost whole
+operators: a candidate has several times as many jobs, to be costed, screened, planned and
+written."""
 _PRICES = (0.0, 1.0)
-"""What a second of the links counts beside one of a job, when its tiling is chosen."""
+"""Weights of a second of the links beside a second of a job, when its tiling is chosen."""
 MOST_JOBS = 20_000
-"""Jobs of all candidates that are screened, and of a plan whose jobs are each tiled by itself, so
-that planning large workloads takes bounded work. A candidate with large pieces is screened whatever
-the others take: it makes few for the size of its networks."""
+"""Most jobs of all screened candidates together, and of a plan that is retiled, so that planning
+large workloads takes bounded work. Candidates with large pieces do not count: they have few jobs
+for the size of their networks."""
 
 
 def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlanner, Solution]:
-    """A plan no worse, whose jobs have the tilings that suit it, and its planner.
+    """Choose a tiling for every job of a plan; return the improved plan, or the plan, and its
+    planner.
 
-    For each of a few prices of a second of the links every job gets the tiling that is cheapest
-    where its operands are; so it does for energy. The plan is timed with each of these tables, and
-    the joint search goes on from the best for a round. That is done again as long as it helps, at
-    most as often as a search packs. O(operands x cores x tilings) besides.
+    For each of a few weights of link time, and for energy, every job gets the tiling that is
+    cheapest with its operands in the memories where the plan has them. The plan is timed with each
+    choice, and one round of the joint search continues from the best. This repeats while it helps,
+    at most ``effort.packings`` times. O(operands x cores x tilings) besides the search.
     """
     if (
         len(planner.workload.jobs) > MOST_JOBS
@@ -77,7 +79,7 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
 def _timed(
     planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTable]
 ) -> Iterator[tuple[WorkloadPlanner, Solution]]:
-    """The plan with other tilings, timed, and what plans on with these."""
+    """Yield planners with other tilings, each with the plan timed under these tilings."""
     seen = [planner.tilings]
     for chosen in _choices(planner, solution, tables):
         if not any(np.array_equal(chosen, other) for other in seen):
@@ -89,8 +91,8 @@ def _timed(
 def _choices(
     planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTable]
 ) -> Iterator[Ints]:
-    """A tiling for every job, by what it costs on its core with its operands where they are; of
-    equals the first."""
+    """Yield choices of a tiling for every job: the cheapest on its core with its operands where
+    they are; of equal ones the first."""
     used = solution.placement.used
     jobs = np.arange(len(planner.workload.jobs))
     core = solution.schedule.core
@@ -118,21 +120,20 @@ _STOPPED = (
 
 
 def fills_selection(jobs: int) -> bool:
-    """Whether jobs are so many that there is no room for a candidate of as many, unless it has
-    large pieces."""
+    """Whether so many jobs leave no room in :data:`MOST_JOBS` for a candidate with as many."""
     return 2 * jobs > MOST_JOBS
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A candidate, the planner of its jobs, and its quick score; None: it was not screened."""
+    """A candidate, the planner of its jobs, and its quick score, None before the screening."""
 
     candidate: Candidate
     planner: WorkloadPlanner
     quick: Score | None = None
 
     def order(self) -> tuple[bool, Score | tuple[()]]:
-        """The better entry comes first; one that was not screened last."""
+        """Sort key: the best quick score first, entries without one last."""
         return self.quick is None, self.quick or ()
 
 
@@ -158,23 +159,21 @@ class CutSelection:
         self._stopped = False
         self._notes: list[str] = []
         self.full = False
-        """Whether the screened candidates have so many pieces that there is no room for
-        another."""
+        """Whether the screened candidates leave no room in :data:`MOST_JOBS` for another."""
 
     def progress(self, stage: str, share: float) -> None:
-        """Report the progress of a planner; during the screening, how many candidates were
+        """Report the progress of a planner or, during the screening, the number of candidates
         tried."""
         if self._tried is not None:
             stage, share = f"choosing cuts, {self._tried} tried", 0.0
         self._report(stage, share)
 
     def is_late(self) -> bool:
-        """Whether no further candidate is begun, as its plan would not be there in time."""
+        """Whether too little time is left to begin another candidate."""
         return self._deadline.left() < self._needed
 
     def best(self) -> tuple[WorkloadPlanner, Solution]:
-        """The best plan and its planner: of the best candidate by the screening, or of whole
-        operators."""
+        """Screen the candidates and plan the best ones; return the best plan and its planner."""
         begun = time.monotonic()
         first = next(self._offered)
         whole = _Entry(first, self._planner(first))
@@ -186,8 +185,7 @@ class CutSelection:
             if best is not None and (entry.planner.is_late() or _cannot_win(entry, whole, best[0])):
                 continue
             try:
-                # Tilings are chosen for each: a plan that is behind without them may be ahead with
-                # them.
+                # Tilings are chosen for every plan: they may reverse which plan is the better.
                 planner, solution = retiled(entry.planner, entry.planner.best())
             except CapacityError as refusal:
                 error = refusal
@@ -209,7 +207,7 @@ class CutSelection:
     def compared(
         self, planner: WorkloadPlanner, solution: Solution, other: WorkloadPlanner, theirs: Solution
     ) -> tuple[WorkloadPlanner, Solution]:
-        """The better of the best plan and one that was made for a smaller machine."""
+        """Return the better of the best plan and a plan that was made for a smaller machine."""
         if planner.score_of(solution) <= other.score_of(theirs):
             return planner, solution
         self._stopped |= other.interrupted
@@ -220,13 +218,12 @@ class CutSelection:
         return other, theirs
 
     def notes(self, *, stopped: bool) -> list[str]:
-        """What a reader of the plan should know about how it came to be, also if what came after
-        the selection was ``stopped``."""
+        """Return notes on how the plan was found; ``stopped``: a later stage was interrupted."""
         return [*self._notes, *[_STOPPED] * (stopped or self._stopped)]
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
-        """The two best candidates by the screening, then whole operators; these alone if no time is
-        left."""
+        """Return the two best candidates by the screening, then whole operators; only the latter if
+        no time is left."""
         screened: list[_Entry] = []
         try:
             with self._interrupts.breakable():
@@ -239,8 +236,8 @@ class CutSelection:
         return list({id(entry.planner): entry for entry in (*screened[:2], whole)}.values())
 
     def _screened(self, whole: _Entry) -> Iterator[_Entry]:
-        """Entries with their quick scores; whole operators have one too once there is anything to
-        compare them with."""
+        """Yield entries with their quick scores; whole operators first, if there are other
+        candidates."""
         pieces = len(whole.planner.workload.jobs)
         self.full = fills_selection(pieces)
         refused = 0
@@ -265,8 +262,8 @@ class CutSelection:
             )
 
     def _entry(self, candidate: Candidate) -> _Entry | None:
-        """A candidate with its quick score; None if a piece has too many operands for a core's
-        buffer, or they are too large."""
+        """Return a candidate with its quick score; None if the operands of a piece do not fit into
+        a core's buffer or a memory."""
         try:
             planner = self._planner(candidate)
             return _Entry(candidate, planner, planner.quick_score())
@@ -275,13 +272,13 @@ class CutSelection:
 
 
 def _cannot_win(entry: _Entry, whole: _Entry, best: Score) -> bool:
-    """Whether an entry seems no better than a plan, or whole operators cannot be: even the
-    bound of their jobs is no better than a plan that is late nowhere."""
+    """Whether an entry need not be planned: its quick score is no better than the best plan or, of
+    whole operators, their lower bound is no better than a plan without lateness."""
     if entry is not whole:
         return entry.quick is None or entry.quick >= best
     planner = whole.planner
     if fills_selection(len(planner.workload.jobs)):
-        # Whole operators of very many jobs take longest to plan, and were screened worse.
+        # So many jobs take longest to plan, and the screening found a better candidate.
         return True
     bounds = planner.bounds()
     least = bounds.objective(planner.goal.objective, planner.goal.latency_network)
@@ -289,7 +286,7 @@ def _cannot_win(entry: _Entry, whole: _Entry, best: Score) -> bool:
 
 
 def _pieces(workload: Workload) -> str:
-    """How many operators run in pieces, and the one in most."""
+    """Describe how many operators run in pieces, and which has the most pieces."""
     pieces = [job for job in workload.jobs if job.ranges]
     operators = {(job.network, job.mini_batch, job.operators) for job in pieces}
     every = {(job.network, job.mini_batch, job.operators) for job in workload.jobs}

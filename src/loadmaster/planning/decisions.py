@@ -1,5 +1,5 @@
-"""What the engines find: a schedule, a placement, a timeline, a packing, a bound. Jobs and tensors
-are indices into the workload."""
+"""Records of decisions and results: schedule, placement, timeline, packing, bounds. Jobs and
+tensors are indices into the workload."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 
 
 class Score(NamedTuple):
-    """What plans are compared by, field by field: smaller is better.
+    """The score of a plan, compared lexicographically: smaller is better.
 
-    Bytes of memory 0 that are wanting, picoseconds of lateness of all mini-batches together, the
-    objective (picoseconds, femtojoules, or their product), and the makespan in picoseconds.
+    ``overflow``: bytes by which the plan exceeds main memory. ``lateness``: picoseconds, summed
+    over mini-batches. ``objective``: picoseconds, femtojoules, or their product. ``makespan``:
+    picoseconds.
     """
 
     overflow: int
@@ -24,7 +25,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Which core runs each job and in which order.
+    """The core of every job, and the order of jobs.
 
     ``core[j]`` is the core of job ``j``; each core runs its jobs in the order in which they appear
     in ``order``.
@@ -36,8 +37,8 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Copy:
-    """A tensor's copy from one memory to another, a task of its own: after some tasks, before some
-    jobs."""
+    """A copy of a tensor from memory ``source`` to ``memory``, which starts after the tasks
+    ``after`` and ends before the jobs ``before`` start."""
 
     tensor: int
     source: int
@@ -64,8 +65,8 @@ class Residence:
 
 @dataclass(frozen=True)
 class Placement:
-    """Which memories operands are read from and written to, the copies between memories, and the
-    stays of tensors in them.
+    """The memories that operands are read from and written to, the copies between memories, and
+    the residences of tensors in them.
 
     ``used[m, i]`` says whether row ``i`` of the job table moves bytes of memory ``m``.
     """
@@ -77,7 +78,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Packing:
-    """Offsets in one memory, -1 where a buffer found no place.
+    """Offsets in one memory, -1 for a buffer that was not placed.
 
     ``peak`` is the highest address used, ``load`` the most bytes alive at once.
     """
@@ -109,10 +110,10 @@ class Timeline:
 
 @dataclass(frozen=True)
 class MakespanBound:
-    """``picoseconds`` that any plan takes, what says so, and the bytes that must cross the main
-    memory's link.
+    """A lower bound of the makespan in picoseconds, the argument (``limit``) that it comes from,
+    and the bytes that must cross the main memory's link.
 
-    ``terms`` are all bounds of which it is the largest, by what says so.
+    ``terms`` are all bounds of which this is the largest, with the argument of each.
     """
 
     picoseconds: int
@@ -123,16 +124,16 @@ class MakespanBound:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What any plan takes: its makespan, femtojoules, and for every network the picoseconds of its
-    longest latency."""
+    """Lower bounds that hold for any plan: makespan, energy in femtojoules, and for every network
+    its longest latency in picoseconds."""
 
     makespan: MakespanBound
     energy: int
     latency: dict[str, int]
 
     def objective(self, name: str, latency_network: str | None) -> int:
-        """What an objective cannot go below: picoseconds, femtojoules, or their product;
-        ``latency_network`` is whose latency counts."""
+        """Lower bound of the objective ``name``: picoseconds, femtojoules, or their product;
+        ``latency_network`` is the network of the objective ``latency``."""
         if name == "latency":
             assert latency_network is not None
             return self.latency[latency_network]
@@ -143,8 +144,8 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Packed:
-    """Stays in one memory with their times in picoseconds, offsets and sizes in bytes, and the most
-    bytes alive at once."""
+    """Residences in one memory with their lifetimes in picoseconds, offsets and sizes in bytes;
+    ``load`` is the most bytes alive at once."""
 
     residences: tuple[Residence, ...]
     start: list[int]
@@ -156,11 +157,11 @@ class Packed:
 
 @dataclass(frozen=True)
 class Solution:
-    """Decisions that fit together: simulated, with an address for everything; ``packed`` is by
-    memory.
+    """A complete plan of the jobs: schedule, placement, simulated timeline, and addresses
+    (``packed``, by memory).
 
-    ``after`` lists for every task the tasks that must have ended before it starts. ``search`` tells
-    how it was found: the score of every improvement, with the evaluations made up to then.
+    ``after`` lists for every task the tasks that must have ended before it starts. ``search`` lists
+    the improvements of the search: evaluations so far, and the score.
     """
 
     schedule: Schedule

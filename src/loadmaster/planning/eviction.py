@@ -1,4 +1,4 @@
-"""What stays in the fast memory are worth, and plans without those that find no address there."""
+"""Values of stays in the fast memory, and eviction of the stays that find no address there."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def worth_of_stays(
     table: JobTable,
     schedule: Schedule,
 ) -> Floats:
-    """Bytes of the main link that each stay saves: reads, and a write that nobody else needs, less
-    what fetches it. O(operands + users)."""
+    """Bytes of main-link traffic that each stay saves: reads and an unneeded write, less its fetch.
+    O(operands + users)."""
     moved = table.moved[np.arange(len(table.operand_job)), schedule.core[table.operand_job]]
     crossing: dict[tuple[int, int], int] = defaultdict(int)
     written: dict[int, int] = defaultdict(int)
@@ -50,11 +50,10 @@ def evict(
     table: JobTable,
     jobs: int,
 ) -> tuple[Placement, Timeline]:
-    """The placement without some stays of the fast memory, and the timeline without the copies that
-    fetched them.
+    """Remove stays of the fast memory from a placement, and their fetches from the timeline.
 
-    Jobs that used an evicted stay use main memory; when tasks start and end is left as it was.
-    O(operands + tasks + users of all stays).
+    Jobs that used an evicted stay use main memory instead. Starts and ends of the other tasks are
+    unchanged. O(operands + tasks + users of all stays).
     """
     gone = set(evicted)
     kept_copies = sorted(

@@ -1,5 +1,5 @@
-"""What plans are compared by: an objective, and before it how late mini-batches are that come and
-are due at given times."""
+"""The goal of a plan: an objective, release times and deadlines, and the score that follows from
+them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from loadmaster.workloads.job import Job, Workload, network_timings, require_net
 
 
 def require_room(workload: Workload, target: Target) -> None:
-    """Raise `CapacityError` for networks that no plan can fit into main memory; where all operands
-    must be copied, also for a job whose operands do not fit into the fast one."""
+    """Raise `CapacityError` if no plan can fit into main memory or, on a machine that must copy
+    operands, if the operands of some job exceed the fast memory."""
     main, least = target.main, _least(workload)
     if least > main.capacity:
         raise CapacityError(
@@ -47,8 +47,8 @@ def require_room(workload: Workload, target: Target) -> None:
 
 
 def refusal(workload: Workload, target: Target, excess: int, *, stopped: bool) -> CapacityError:
-    """Why no plan was found: of all that were tried, the nearest to fitting takes ``excess`` bytes
-    of main memory more than there are."""
+    """Return the error that says why no plan was found; ``excess`` is by how many bytes the
+    smallest plan found exceeds main memory."""
     main = target.main
     if not excess and not main.in_place:
         name = target.memories[1].name
@@ -72,7 +72,7 @@ def refusal(workload: Workload, target: Target, excess: int, *, stopped: bool) -
 
 
 def _least(workload: Workload) -> int:
-    """Bytes of main memory that every plan takes: weights stay, inputs are there at the start, and
+    """Bytes of main memory that every plan takes: weights and inputs at the start, weights and
     outputs at the end."""
     sizes = np.array([tensor.bytes for tensor in workload.tensors], dtype=np.int64)
     given = np.array([tensor.producer < 0 for tensor in workload.tensors], dtype=np.bool_)
@@ -89,23 +89,23 @@ def _advice(main: Memory) -> str:
 OBJECTIVES = ("throughput", "latency", "energy", "edp")
 
 _NEVER = WHOLE_LIMIT
-"""Picoseconds at which a mini-batch without a deadline is due: no schedule lasts that long."""
+"""Due time in picoseconds of a mini-batch without a deadline: no schedule lasts that long."""
 _LATEST = 3600
-"""Seconds within which all mini-batches must have come."""
+"""Seconds within which all mini-batches must be released, so that times stay exact integers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """An objective, and when mini-batches come and are due.
+    """An objective, and the release and due time of every mini-batch.
 
-    ``throughput`` is the makespan of everything, in picoseconds; ``latency`` the longest time from
-    a mini-batch's release until its last job has ended and its outputs are in main memory, for
-    ``latency_network`` (None for other objectives); ``energy`` is in femtojoules, and ``edp`` that
-    times the makespan.
+    Objectives: ``throughput`` is the makespan in picoseconds. ``latency`` is the longest time, over
+    the mini-batches of ``latency_network`` (None for other objectives), from the release until the
+    last job has ended and the outputs are in main memory. ``energy`` is in femtojoules, ``edp``
+    energy times makespan.
 
     Jobs ``first[b]`` up to ``first[b + 1]`` are mini-batch ``number[b]`` of the network
-    ``network[b]``: it is released at ``release[b]`` picoseconds, before which none of its jobs
-    starts, and ``due[b]`` is when the last should have ended.
+    ``network[b]``. None of them starts before ``release[b]`` picoseconds; all should have ended by
+    ``due[b]``.
     """
 
     objective: str
@@ -118,12 +118,12 @@ class Goal:
 
     @property
     def needs_energy(self) -> bool:
-        """Whether plans of equal times may differ."""
+        """Whether the objective depends on energy."""
         return self.objective in ("energy", "edp")
 
     @property
     def is_timed(self) -> bool:
-        """Whether some mini-batch comes later or is due."""
+        """Whether some mini-batch has a release time after 0 or a deadline."""
         return bool(self.release.any() or (self.due < _NEVER).any())
 
     @property
@@ -133,15 +133,15 @@ class Goal:
 
     @property
     def urgency(self) -> Floats:
-        """Priorities of jobs, the larger the sooner: by due date, then by release; of a latency,
-        its network before all others."""
+        """Priority of every job, highest first: jobs of the latency network, then by due time, then
+        by release."""
         mine = np.array([network == self.latency_network for network in self.network])
         rank = np.argsort(np.lexsort((self.release, self.due, ~mine)))
         return np.repeat((len(rank) - rank).astype(np.float64), np.diff(self.first))
 
     def released_tensors(self, workload: Workload) -> Ints:
-        """Picosecond before which each tensor does not exist: an input comes with its
-        mini-batch."""
+        """Release time of every tensor in picoseconds: that of its mini-batch for an input, else
+        0."""
         by_mini_batch = dict(
             zip(zip(self.network, self.number, strict=True), self.release.tolist(), strict=True)
         )
@@ -155,19 +155,19 @@ class Goal:
 
     @cached_property
     def urgent(self) -> frozenset[str]:
-        """Networks for which all others may be held back: that whose latency counts, or those that
-        are due once and for all."""
+        """Networks that may run before all others: the latency network, or else the networks with a
+        deadline and no period."""
         due = {
             name for name, period, deadline in self.timings() if deadline is not None and not period
         }
         return frozenset({self.latency_network} if self.latency_network else due)
 
     def ends(self, end: Ints) -> Ints:
-        """When the last job of every mini-batch ends, given when jobs do."""
+        """End of the last job of every mini-batch, from the ends of all jobs."""
         return np.maximum.reduceat(end, self.first[:-1])
 
     def timings(self) -> Iterator[tuple[str, int, int | None]]:
-        """Networks that have a period or a deadline, with both in picoseconds."""
+        """Yield name, period and deadline, in picoseconds, of the networks with either."""
         for name in dict.fromkeys(self.network):
             mine = [b for b, network in enumerate(self.network) if network == name]
             period = int(self.release[mine[1]]) if len(mine) > 1 else 0
@@ -182,8 +182,9 @@ class Goal:
     def score(
         self, end: Ints, makespan: int, energy: Callable[[], int], overflow: int = 0
     ) -> Score:
-        """Judge a plan by the ends of its jobs (of :func:`delivered`), its makespan, its energy in
-        femtojoules if that matters, and the bytes of main memory that it lacks."""
+        """Return the score of a plan: from the ends of its jobs (:func:`delivered`), its makespan,
+        its energy in femtojoules where the objective needs it, and the overflow of main memory in
+        bytes."""
         ends = self.ends(end)
         late = int(np.maximum(0, ends - self.due).sum())
         if self.needs_energy:
@@ -197,8 +198,8 @@ class Goal:
 
 
 def delivered(workload: Workload, copies: Sequence[Copy], end: Ints) -> Ints:
-    """When every job ends or, where an output of it is copied to main memory, that copy; ``end`` is
-    of jobs, then copies."""
+    """End of every job or, where its output is copied to main memory, of that copy; ``end`` has
+    the ends of all jobs, then of all copies."""
     jobs = len(workload.jobs)
     result = end[:jobs].copy()
     for number, copy in enumerate(copies):
@@ -215,15 +216,16 @@ def goal_of(
     deadlines: Mapping[str, float],
     periods: Mapping[str, float],
 ) -> Goal:
-    """The goal of a workload's plan: mini-batch ``k`` of a network is released at ``k`` x period
-    and due a deadline later (seconds).
+    """Return the goal of a workload's plan: mini-batch ``k`` of a network is released at ``k`` x
+    period and due one deadline later (seconds).
 
-    A network without a period is there from the start, and one without a deadline is never late.
+    Mini-batches of a network without a period are released at the start; those of a network without
+    a deadline are never late.
 
     Raises
     ------
     PlanError
-        If the objective or a network is not known, or a time is not one.
+        If the objective or a network is unknown, or a time is out of range.
     """
     names = [info.name for info in workload.networks]
     require_known("objective", objective, OBJECTIVES, PlanError)
@@ -263,5 +265,5 @@ def goal_of(
 
 
 def _whole(seconds: float) -> int:
-    """Picoseconds, at most those after which nothing is late."""
+    """Round seconds to picoseconds, at most :data:`_NEVER`."""
     return round(min(seconds, _NEVER / PICOSECONDS) * PICOSECONDS)

@@ -1,5 +1,4 @@
-"""Packing the stays of a plan: all of them, or where nothing manages that, without what finds no
-place."""
+"""Packs the stays of a plan into one memory: all of them or, if that fails, the most valuable."""
 
 from __future__ import annotations
 
@@ -22,10 +21,10 @@ from loadmaster.planning.decisions import Packed, Packing, Placement, Residence,
 from loadmaster.workloads.job import Workload
 
 _FEW = 1500
-"""Buffers up to which a search may mend what orders are far from."""
+"""Number of buffers up to which exact search is always tried after the orders."""
 _NEAR = 1.05
-"""Share of the capacity up to which it may do so for more buffers; beyond, all that it does is take
-time."""
+"""For more buffers it is tried only if the peak of the best order is within this factor of the
+capacity: from further away it fails."""
 
 
 def pack(
@@ -44,19 +43,18 @@ def pack(
     """Give each buffer an offset so that no two alive at once overlap and none ends past
     ``capacity``.
 
-    Buffers are alive over [start, end), an empty lifetime counting as an instant, and take ``size``
-    bytes each at a multiple of ``alignment``. First-fit orders are tried until one has a peak of
-    ``enough``, by default the capacity; then, for up to 1,500 buffers, searches. Where these do not
-    place all, each order places one buffer after another at its lowest free gap: longest-lived
-    first, largest first (TensorFlow Lite), largest area, earliest. The one that loses least
-    ``value`` (by default bytes) wins; a buffer that fits nowhere gets -1. If the ``whole`` is asked
-    for, nothing may be left out: more buffers are searched for, and all get -1 where no offsets are
-    found. Once ``seconds`` are over, no further order or search is begun. Time grows a little
-    faster than n, memory with n.
+    Buffers are alive over [start, end), at least for an instant, and take ``size`` bytes at a
+    multiple of ``alignment``. First-fit orders are tried until one has a peak of at most ``enough``
+    (by default the capacity), then exact search. If these do not place all buffers, each of four
+    orders places one buffer after another at its lowest free gap: longest-lived first, largest
+    first (as TensorFlow Lite), largest area first, and by start. The order that loses the least
+    ``value`` (by default bytes) wins; buffers that do not fit get -1. With ``whole``, either all
+    buffers are placed or all get -1. After ``seconds`` no further order or search is begun. Time
+    grows a little faster than n, memory with n.
     """
     deadline = Deadline.within(seconds)
     units = _Units.of(start, end, size, alignment)
-    # Of many buffers a few that are left out cost less than the search that places them.
+    # With many buffers, leaving out a few costs less than the search that would place them.
     searched = whole or len(size) <= _FEW
     offsets = units.all(
         capacity, capacity if enough is None else enough, seconds, effort.nodes, searched=searched
@@ -76,17 +74,17 @@ def pack(
 
 
 class PackingCache:
-    """Answers of :func:`pack` for plans of the same jobs.
+    """Caches results of :func:`pack` for plans of the same jobs.
 
-    Searches that begin alike come to the same plans, and addresses may take longer than all else.
-    What was packed against time is not kept.
+    Searches that start alike reach the same plans, and packing may take longer than all else.
+    Results with a time limit are not cached.
     """
 
     def __init__(self) -> None:
         self._known: dict[bytes, Packing] = {}
 
     def get_or_pack(self, *stays: Ints, seconds: float, **options: Any) -> Packing:
-        """The packing of stays, which is worked out only if it has not been asked for before."""
+        """Return the packing of stays, from the cache if it is known."""
         if seconds < math.inf:
             return pack(*stays, **options, seconds=seconds)
         words = [
@@ -102,8 +100,8 @@ class PackingCache:
 
 @dataclass(frozen=True)
 class _Units:
-    """A packing problem in units of the alignment that all buffers share: then none has to be
-    aligned, which is easier at scale."""
+    """A packing problem with sizes in units of the common alignment, so that no buffer has to be
+    aligned."""
 
     problem: Problem
     unit: int
@@ -111,8 +109,7 @@ class _Units:
 
     @staticmethod
     def of(start: Ints, end: Ints, size: Ints, alignment: int) -> _Units:
-        """The problem of buffers alive over [start, end), an empty lifetime counting as an
-        instant."""
+        """Return the problem of buffers alive over [start, end), at least for an instant."""
         none = np.full(len(size), -1, dtype=np.int64)
         one = np.ones(len(size), dtype=np.int64)
         return _Units(
@@ -126,14 +123,15 @@ class _Units:
         return packing_problem(self.problem)
 
     def rooms(self, capacity: int) -> list[int]:
-        """Units that lie in the capacity as a whole, then with one that the highest buffer may not
-        fill."""
+        """The capacity in units, rounded down, then up: the highest buffer may end inside a
+        unit."""
         return list(dict.fromkeys((capacity // self.unit, -(-capacity // self.unit))))
 
     def all(
         self, capacity: int, enough: int, seconds: float, nodes: int, searched: bool
     ) -> Ints | None:
-        """Offsets for every buffer, or None; what orders do not find is ``searched`` for."""
+        """Offsets of all buffers, or None if the orders and, if ``searched``, exact search find
+        none."""
         deadline = Deadline.within(seconds)
         problem = self.problem
         if most_alive(problem.lower, problem.upper, problem.size) > -(-capacity // self.unit):
@@ -157,13 +155,13 @@ class _Units:
         return None
 
     def what_fits(self, order: Ints, capacity: int) -> Ints:
-        """Offsets, -1 for buffers that end past the capacity when each in turn goes to its lowest
-        gap."""
+        """Place each buffer in turn at its lowest gap; offset -1 for buffers that would end past
+        the capacity."""
         offsets = self._native.place_what_fits(order, capacity // self.unit)
         return np.where(offsets < 0, -1, offsets * self.unit)
 
     def _within(self, offsets: Ints, capacity: int) -> Ints | None:
-        """Offsets in bytes, if no buffer ends past the capacity."""
+        """Convert offsets to bytes; None if a buffer ends past the capacity."""
         found: Ints = offsets * self.unit
         return found if int((found + self.size).max(initial=0)) <= capacity else None
 
@@ -180,8 +178,8 @@ def _orders(start: Ints, end: Ints, size: Ints) -> list[Ints]:
 
 
 def most_alive(start: Ints, end: Ints, size: Ints) -> int:
-    """Most bytes alive at once; at one instant, ends come before starts, but an empty lifetime
-    counts as an instant."""
+    """Most bytes alive at once. At one instant, ends precede starts; an empty lifetime counts as
+    an instant."""
     times = np.concatenate([np.maximum(end, start + 1), start])
     order = np.argsort(times, kind="stable")
     return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))
@@ -189,7 +187,8 @@ def most_alive(start: Ints, end: Ints, size: Ints) -> int:
 
 @dataclass(frozen=True)
 class Stays:
-    """What is to be packed in one memory: picoseconds and bytes, shape (residences,)."""
+    """Residences to be packed in one memory, with lifetimes in picoseconds and sizes in bytes,
+    shape (residences,)."""
 
     residences: tuple[Residence, ...]
     start: Ints
@@ -200,7 +199,7 @@ class Stays:
     def of(
         workload: Workload, placement: Placement, timeline: Timeline, memory_index: int
     ) -> Stays:
-        """Those of a placement in one memory, with the times that a timeline gives them."""
+        """Collect the residences of a placement in one memory, with lifetimes from a timeline."""
         residences = tuple(r for r in placement.residences if r.memory == memory_index)
         columns = (
             *_lifetimes(residences, timeline),
@@ -209,7 +208,7 @@ class Stays:
         return Stays(residences, *(np.array(column, dtype=np.int64) for column in columns))
 
     def packed(self, result: Packing) -> Packed:
-        """The stays with the addresses that they were given."""
+        """Combine the stays with the offsets of a packing."""
         return Packed(
             self.residences,
             self.start.tolist(),
@@ -221,7 +220,7 @@ class Stays:
 
 
 def retimed(packed: Packed, timeline: Timeline) -> Packed:
-    """The same addresses over the lifetimes of another timeline."""
+    """Keep addresses and take lifetimes from another timeline."""
     start, end = _lifetimes(packed.residences, timeline)
     return replace(
         packed,
@@ -234,7 +233,7 @@ def retimed(packed: Packed, timeline: Timeline) -> Packed:
 
 
 def _lifetimes(residences: Sequence[Residence], timeline: Timeline) -> tuple[list[int], list[int]]:
-    """Picoseconds at which stays begin and end; a tensor that nobody reads is there while it is
+    """Begin and end of residences in picoseconds; a tensor without readers is alive while it is
     written."""
     starts = timeline.start.tolist()
     ends = timeline.end.tolist()

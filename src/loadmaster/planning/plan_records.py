@@ -20,94 +20,91 @@ SCHEMA_VERSION = 9
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A figure that should be small, and what it cannot be less than."""
+    """A minimised metric and its proven lower bound."""
 
     value: float
-    """What the plan reaches, in the unit of the figure."""
+    """The plan's value, in the unit of the metric."""
     lower_bound: float
-    """What no plan can be below, in the same unit."""
+    """Lower bound for all plans, in the same unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A figure that should be large, and what it cannot exceed."""
+    """A maximised metric and its proven upper bound."""
 
     value: float
-    """What the plan reaches, in the unit of the figure."""
+    """The plan's value, in the unit of the metric."""
     upper_bound: float
-    """What no plan can exceed, in the same unit."""
+    """Upper bound for all plans, in the same unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Highest address used, the most bytes alive at once (no packing of these lifetimes can do with
-    less), and the size."""
+    """Peak, lower bound of the peak for these lifetimes, and capacity of a memory."""
 
     peak: int
     """Highest address in use, in bytes."""
     lower_bound: int
-    """Most bytes that are alive at once: no packing of these lifetimes can do with less."""
+    """Most bytes alive at once: the least peak of any packing of these lifetimes."""
     capacity: int
-    """Size in bytes."""
+    """Size of the memory in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTensor:
-    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches and says
-    0.
+    """A tensor of one mini-batch, or a part of it.
 
-    ``storage`` is its name in the network, and a plan lists the tiles of one storage in their
-    order; ``producer`` is the name of the job that writes it, empty if it exists from the start. A
-    tile holds the box ``ranges`` of the storage as an array of ``shape``: for every dimension the
-    first element and the one after the last. ``ranges`` are empty for what is whole. Tiles over
-    output channels see the storage as an array of outer x channels x inner elements, or of channels
-    alone where it is not known how these lie.
+    ``storage`` is the tensor's name in the network; a plan lists the parts of a storage in order.
+    ``producer`` is the job that writes the tensor, empty for weights and inputs. Weights are shared
+    by all mini-batches and have ``mini_batch`` 0. A part holds the box ``ranges`` of the storage,
+    seen as an array of ``shape``: for every dimension the first element and the one after the last.
+    ``ranges`` is empty for a whole tensor. The shape of parts over output channels is outer x
+    channels x inner elements, or channels alone where the layout is not known.
 
-    What has ``summed`` is no tile of the storage: it holds partial sums for the elements
-    ``ranges``, over the range [first, last) of what its operator sums over, each as wide as an
-    accumulator.
+    A tensor with ``summed`` holds partial sums for the elements ``ranges``, over the range [first,
+    last) of its operator's reduction; each sum is as wide as an accumulator.
     """
 
     name: str
-    """Its name in the plan."""
+    """Name in the plan."""
     network: str
-    """Its network."""
+    """Network of the tensor."""
     storage: str
-    """Its name in the network."""
+    """Name in the network."""
     mini_batch: int
-    """Its mini-batch; 0 for weights, which all share."""
+    """Number of the mini-batch; 0 for weights, which all mini-batches share."""
     bytes: int
-    """Its size."""
+    """Size in bytes."""
     kind: str
     """`weight`, `input` or `activation`."""
     is_output: bool
-    """Whether the network returns it."""
+    """Whether the network returns the tensor."""
     producer: str
-    """The job that writes it; empty if it is there from the start."""
+    """The job that writes the tensor; empty for weights and inputs."""
     shape: tuple[int, ...] = ()
-    """The array that `ranges` are of: the whole tensor's shape, or outer x channels x inner of
-    parts over output channels, or channels alone."""
+    """Shape of the array that `ranges` refers to: the whole tensor's shape, or outer x channels x
+    inner for parts over output channels, or channels alone."""
     ranges: Ranges = ()
-    """The box that it holds, first and last + 1 along each dimension; empty: all of it."""
+    """Box of the part, first and last + 1 along each dimension; empty for a whole tensor."""
     summed: tuple[int, ...] = ()
-    """Of partial sums, the range that they sum over, first and last + 1; else empty."""
+    """For partial sums, the range of the reduction, first and last + 1; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedOperand:
-    """A job's access to a tensor: the memory where it finds or leaves it, the bytes that cross the
-    core's port, and the box ``ranges`` of the tensor's storage that it takes from there; empty for
-    all that the tensor holds."""
+    """A job's access to a tensor: the memory that it reads from or writes to, the bytes that cross
+    the core's port, and the accessed box ``ranges`` of the tensor's storage (empty: all of the
+    tensor)."""
 
     tensor: str
-    """The tensor."""
+    """Name of the tensor."""
     memory: str
-    """Where it is found or left."""
+    """Memory that the job reads from or writes to."""
     bytes: int
     """Bytes that cross the core's port."""
     ranges: Ranges = ()
-    """The box of the tensor's `shape` that it takes from there, first and last + 1 along each
-    dimension; empty: all that the tensor holds."""
+    """Accessed box of the tensor's `shape`, first and last + 1 along each dimension; empty: all of
+    the tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,67 +115,66 @@ class PlannedJob:
     ``macs`` multiply-accumulates of ``bits`` wide factors go through the core's array, ``elements``
     scalar operations over its lanes.
 
-    ``energy`` joules are taken inside the core: arithmetic, local buffers, on-chip network. What
-    its operands take on their way is in ``Metrics.energy_by``.
+    ``energy`` is in joules, inside the core: arithmetic, local buffers, on-chip network. The energy
+    of moving operands is in ``Metrics.energy_by``.
 
-    ``after`` names every job and copy that must have ended before it starts, whatever the times
-    turn out to be: producers of its operands and, where it writes to an address that others used
-    before, their last users. Order on one core is the order of start times.
+    ``after`` names every job and copy that must have ended before the job starts, whatever the
+    actual times are: producers of its operands and, where the job reuses addresses, the last users
+    of these. Jobs on one core run in the order of start times.
 
-    ``ranges`` is the part of its operators' result that a tile makes, for every dimension the first
-    element and the one after the last; empty where that is all, or not known. ``summed`` is the
-    range of what its first operator sums over that it adds to the sums of the tile before it in its
-    chain; the last of a chain makes the result. It is empty where a job sums over all.
+    ``ranges`` is the box of the result that a piece makes, for every dimension the first element
+    and the one after the last; empty for a whole result, or if the box is not known. ``summed`` is
+    the range of the first operator's reduction that the piece adds to the partial sums of the
+    previous piece in its chain; the last piece of a chain makes the result. It is empty if the job
+    does the whole reduction.
 
-    ``tiling`` says where its operands were expected when its loops were tiled for the private
-    buffer and the array: of several good tilings the cost model names each by that.
+    ``tiling`` names the tiling of the job's loops for the private buffer and the array, by the
+    memories where operands were expected when it was chosen.
     """
 
     name: str
-    """Its name."""
+    """Name of the job."""
     network: str
-    """Its network."""
+    """Network of the job."""
     mini_batch: int
-    """Its mini-batch."""
+    """Number of the mini-batch."""
     tile: int
-    """Which piece of its operators it is, from 0."""
+    """Number of the piece among the pieces of its operators, from 0."""
     tiles: int
-    """Pieces of its operators."""
+    """Number of pieces of its operators."""
     kind: str
-    """Kind of its first operator."""
+    """Kind of the first operator."""
     operators: tuple[str, ...]
-    """Operators that it does, fused into one."""
+    """Operators of the job, fused into one."""
     macs: int
     """Multiply-accumulates."""
     elements: int
     """Scalar operations."""
     bits: int
-    """Width of the factors."""
+    """Width of the factors in bits."""
     core: str
-    """Where it runs."""
+    """Core that runs the job."""
     start: float
-    """Seconds; estimated."""
+    """Start in seconds; estimated."""
     end: float
-    """Seconds; estimated."""
+    """End in seconds; estimated."""
     compute: float
     """Seconds of arithmetic."""
     energy: float
     """Joules inside the core."""
     after: tuple[str, ...]
-    """Jobs and copies that must have ended before it starts."""
+    """Jobs and copies that must have ended before the job starts."""
     reads: tuple[PlannedOperand, ...]
-    """Operands that it reads."""
+    """Operands that the job reads."""
     writes: tuple[PlannedOperand, ...]
-    """Operands that it writes."""
+    """Operands that the job writes."""
     ranges: Ranges = ()
-    """The part of the result that a piece makes, first and last + 1 along each dimension; else
-    empty."""
+    """Box of the result that a piece makes, first and last + 1 along each dimension; empty for a
+    whole result."""
     summed: tuple[int, ...] = ()
-    """Of what its operator sums over, the range that a piece of a chain adds, first and last + 1;
-    else empty."""
+    """Range of the reduction that a piece of a chain adds, first and last + 1; empty for all."""
     tiling: str = "all streamed"
-    """Where its operands were expected when its loops were tiled, which names one of several good
-    tilings."""
+    """Tiling of the job's loops, named by the memories where operands were expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,24 +185,24 @@ class PlannedAllocation:
     tensor: str
     """The tensor."""
     memory: str
-    """The memory, or the core."""
+    """The memory, or the core for its private buffer."""
     offset: int
     """First byte."""
     bytes: int
-    """How many."""
+    """Size in bytes."""
     start: float
-    """Seconds."""
+    """Begin of the lifetime in seconds."""
     end: float
-    """Seconds."""
+    """End of the lifetime in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTransfer:
-    """Bytes that move over [start, end) between a memory and a core on behalf of ``job``, or, if
-    ``job`` is empty, a copy between memories.
+    """A transfer over [start, end): between a memory and a core for ``job``, or a copy between
+    memories if ``job`` is empty.
 
-    A core stands for its private buffer. A copy has a ``name`` that ``after`` lists can mention,
-    and an ``after`` of its own.
+    A core stands for its private buffer. A copy has a ``name``, to which ``after`` lists refer, and
+    its own ``after`` list.
     """
 
     tensor: str
@@ -216,13 +212,13 @@ class PlannedTransfer:
     destination: str = field(metadata={"key": "to"})
     """A memory, or a core for its private buffer."""
     bytes: int
-    """How many."""
+    """Size in bytes."""
     start: float
-    """Seconds."""
+    """Start in seconds."""
     end: float
-    """Seconds."""
+    """End in seconds."""
     job: str = ""
-    """The job that moves them; empty for a copy."""
+    """The job that the transfer belongs to; empty for a copy."""
     name: str = ""
     """Name of a copy, else empty."""
     after: tuple[str, ...] = ()
@@ -246,14 +242,15 @@ class LinkSegment:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The figures of a plan. Utilisation is arithmetic time over makespan; its bound is what the
-    same assignment reaches at the makespan's bound. Traffic is bytes over each memory's link.
-    ``energy`` is that of all jobs and transfers, and the target's static power over the makespan;
-    ``energy_by`` says how much of it each memory and each core takes. ``latency`` is, for every
-    network, the longest of a mini-batch."""
+    """The metrics of a plan with their bounds.
+
+    Utilisation is arithmetic time over makespan; its bound is the value at the makespan's lower
+    bound for the same assignment. ``energy`` includes all jobs and transfers, and the target's
+    static power over the makespan; ``energy_by`` divides it by memory and core, without static
+    power."""
 
     makespan: Cost
-    """Seconds until everything has ended."""
+    """Seconds until the last job or copy has ended."""
     throughput: Rate
     """Operations per second; a multiply-accumulate is two."""
     inferences_per_second: Rate
@@ -263,19 +260,18 @@ class Metrics:
     traffic: Mapping[str, Cost]
     """By memory, bytes over its link."""
     memory: Mapping[str, MemoryUse]
-    """By memory, how full it gets."""
+    """By memory, its peak and capacity."""
     energy: Cost
-    """Joules of everything."""
+    """Joules of all jobs and transfers, and of static power."""
     energy_by: Mapping[str, float]
     """By memory and core, joules of jobs and transfers."""
     latency: Mapping[str, Cost]
-    """By network, seconds of its longest mini-batch."""
+    """By network, seconds of its longest mini-batch latency."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What the plan was made for, and what it reached: seconds, joules, or (``edp``) joules times
-    seconds.
+    """The objective of a plan and its value: seconds, joules, or (``edp``) joules times seconds.
 
     ``name`` is ``throughput`` (the makespan), ``latency`` (of ``network``), ``energy`` or ``edp``,
     energy times makespan.
@@ -284,30 +280,29 @@ class Objective:
     name: str
     """`throughput` (the makespan), `latency`, `energy` or `edp`."""
     network: str
-    """Whose latency counts; empty for other objectives."""
+    """Network of the objective `latency`; empty for other objectives."""
     value: float
-    """What the plan reaches, in seconds, joules, or joules times seconds."""
+    """The plan's value, in seconds, joules, or joules times seconds."""
     lower_bound: float
-    """What no plan can be below."""
+    """Lower bound for all plans, in the same unit."""
 
     @property
     def gap(self) -> float | None:
-        """How far the value is above its bound, as a share of the bound; None if that is
-        nothing."""
+        """Relative distance of the value from its bound; None if the bound is 0."""
         return self.value / self.lower_bound - 1 if self.lower_bound > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """The objective's value and the lateness of all mini-batches together that the search came
-    upon, after so many evaluations."""
+    """An improvement of the joint search: evaluations so far, the objective and the total
+    lateness."""
 
     evaluations: int
-    """Evaluations up to it."""
+    """Number of evaluations so far."""
     value: float
     """The objective, before addresses were chosen."""
     lateness: float
-    """Seconds by which mini-batches are late, all together."""
+    """Lateness in seconds, summed over mini-batches."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -316,39 +311,38 @@ class PlanRecord(DisplayMixin):
 
     Times are the simulator's, from costs that ``costs`` labels. ``status`` is ``optimal`` when no
     mini-batch is late and the objective meets its bound in integer picoseconds or femtojoules, else
-    ``feasible``. ``byte_energy`` is joules for each byte into or out of a memory, or a core's
-    private buffer. ``search`` tells how the joint search made the estimate fall, from the separate
-    plan's on; before addresses were chosen, so that the plan's own figures may differ by a little.
+    ``feasible``. ``search`` has the improvements of the joint search, from the separate plan on.
+    They were scored before addresses were chosen, so the plan's own metrics may differ a little.
     """
 
     version: int
     """Version of this format."""
     producer: str
-    """Who made the plan."""
+    """Program and version that made the plan."""
     status: str
-    """How good the plan is: `optimal` is proven, `feasible` holds."""
+    """`optimal` if proven by the lower bound, else `feasible`."""
     seed: int
     """Seed of the search: the same input and seed give the same plan."""
     target: Target
-    """The machine, in full."""
+    """The complete description of the machine."""
     objective: Objective
-    """What the plan was made for."""
+    """Objective of the plan, its value and its bound."""
     timings: tuple[NetworkTiming, ...]
     """Networks that have a period or a deadline."""
     byte_energy: Mapping[str, float]
-    """By memory, or core for its private buffer, joules for each byte into or out of it."""
+    """By memory, or core for its private buffer, joules for each byte read or written."""
     networks: tuple[NetworkInfo, ...]
-    """What was planned."""
+    """The planned networks and their operators."""
     mini_batches: tuple[MiniBatch, ...]
-    """What becomes of each mini-batch."""
+    """Release, end and latency of every mini-batch."""
     tensors: tuple[PlannedTensor, ...]
-    """Every tensor of every mini-batch, or part of one; parts of one tensor in their order."""
+    """Every tensor of every mini-batch, or its parts in order."""
     jobs: tuple[PlannedJob, ...]
-    """What runs on cores."""
+    """Jobs on cores."""
     allocations: tuple[PlannedAllocation, ...]
-    """Where tensors lie."""
+    """Addresses of tensors in memories."""
     transfers: tuple[PlannedTransfer, ...]
-    """What moves."""
+    """Transfers between memories and cores, and copies between memories."""
     links: Mapping[str, tuple[LinkSegment, ...]]
     """Use of every memory's link over time, by memory."""
     metrics: Metrics
@@ -356,21 +350,21 @@ class PlanRecord(DisplayMixin):
     notes: tuple[str, ...] = field(default=())
     """Remarks for the reader; their wording is not stable."""
     search: tuple[Improvement, ...] = field(default=())
-    """How the joint search made the objective fall, from the separate plan's on."""
+    """Improvements of the joint search, from the separate plan on."""
 
     @property
     def costs(self) -> tuple[Provenance, ...]:
-        """What the costs of jobs come from: the cost model, with the target's figures."""
+        """Origin of the costs: the cost model, with the target's figures."""
         return (self.target.costs_by("cost model", len(self.jobs)),)
 
     @property
     def missed(self) -> int:
-        """Mini-batches that end after their deadline."""
+        """Number of mini-batches that end after their deadline."""
         return sum(batch.missed for batch in self.mini_batches)
 
     @property
     def lateness(self) -> float:
-        """Seconds by which mini-batches end after their deadlines, all together."""
+        """Lateness in seconds, summed over mini-batches."""
         deadlines = {timing.network: timing.deadline for timing in self.timings}
         return sum(
             batch.latency - (deadlines.get(batch.network) or 0.0)

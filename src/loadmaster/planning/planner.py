@@ -42,14 +42,13 @@ from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
 
 CUTS = ("auto", "none")
-"""How operators may be cut: as the planner finds best, or only where they exceed the fast
-memory."""
+"""Values of ``cut``: let the planner choose, or cut only operators that exceed the fast memory."""
 _MOST_OPERATORS = 1_000_000
 _MOST_MEMORIES = 2
 _AFTER_SEARCH = 12.0
-"""Times that lowering and costing jobs takes: what is kept of a time limit for the first orders of
-the joint search, for addresses, for bounds and for writing the plan down, which take about so long
-for thousands of jobs."""
+"""Part of a time limit that is reserved for everything but the search, as a multiple of the time
+that lowering and costing took: first orders, addresses, bounds and output took about as long for
+thousands of jobs."""
 
 
 @validate_arguments(
@@ -85,19 +84,18 @@ def plan(
 ) -> Plan:
     """Plan networks together on a target.
 
-    Cuts operators into pieces that run on several cores or band by band through a small fast
-    memory, in a few ways that a model suggests (:mod:`loadmaster.planning.cutting`). A few
-    evaluations give each a quick score; the best of them and whole operators are planned in full,
-    unless a bound shows that these cannot be better. So a plan is never worse than with whole
-    operators, unless time runs out.
+    Operators are cut into pieces that run on several cores, or in bands that fit into a small fast
+    memory. A model suggests a few such cuts (:mod:`loadmaster.planning.cutting`). Each candidate
+    gets a quick score from a few evaluations. The best candidate is planned in full, and so are
+    whole operators, unless a bound shows that they cannot be better. So a plan is never worse than
+    the plan with whole operators, unless time runs out.
 
     A full plan lowers networks to jobs, costs every job on every core, then maps, places, allocates
-    and simulates: first with everything in main memory, then with what the fast memory holds along
-    that order. From the better of these the joint search goes on, over cores, order, residency and
-    transfers together: weights are fetched once for all mini-batches that are near one another in
-    the order, and ahead of their use. The best plan is returned, so it is never worse than the best
-    separate one. Best is the one whose mini-batches are late least, all together, then the one with
-    the best objective, then the fastest.
+    and simulates them: first with all tensors in main memory, then with the fast memory filled
+    along the same order. The joint search starts from the better of the two and changes cores,
+    order, residency and transfers together. The best plan is returned, so it is never worse than
+    mapping, placing and allocating separately. Plans are compared by total lateness, then by the
+    objective, then by the makespan.
 
     Parameters
     ----------
@@ -114,11 +112,10 @@ def plan(
         How much the searches may do: ``quick``, ``normal`` or ``thorough``, or budgets of your own;
         without evaluations networks are mapped, placed and allocated separately.
     time_limit : float, optional
-        Seconds in which the plan should be there: the search stops where it is, early enough for
-        bounds and for writing the plan down, and memories are packed with the least effort that
-        packs them; the plan's notes then say so. So they do after Ctrl-C, which ends the search,
-        and once more gives up. Costs, one choice of cuts, one plan and the bounds take their time
-        whatever the limit.
+        Seconds in which the plan should be complete. The search stops early enough for bounds and
+        output, and memories are packed with the least effort that packs them; the plan's notes
+        then say so. Ctrl-C ends the search likewise; a second Ctrl-C aborts. Costs, one choice of
+        cuts, one plan and the bounds are completed whatever the limit.
     objective : str
         What is minimised: ``throughput``, the makespan; ``latency``, the longest time from the
         release of a mini-batch of one network to its end; ``energy``; or ``edp``, energy times
@@ -126,24 +123,24 @@ def plan(
     network : str, optional
         The network whose latency counts; the first unless told.
     deadlines, periods : mapping, optional
-        Seconds, by network: mini-batch ``k`` is released at ``k`` times the period, before which
-        none of its jobs starts, and due a deadline later. Without a period all mini-batches are
-        there from the start; without a deadline they are never late.
+        Seconds, by network. Mini-batch ``k`` is released at ``k`` times the period: none of its
+        jobs starts earlier. It is due one deadline later. Without a period all mini-batches are
+        released at the start; without a deadline they are never late.
     cut : str
-        ``auto``, or ``none``: operators stay whole, but for those that exceed the fast memory.
+        ``auto``, or ``none``: only operators that exceed the fast memory are cut.
     smaller : Target, optional
-        A machine of which the target has more: memory, bandwidth, cores or clock. The networks are
-        planned for it too, and its plan is taken if it is the better one here, so that the plan is
-        not slower than the one for the smaller machine.
+        A machine with at most the target's memory, bandwidth, cores and clock. The networks are
+        planned for it too, and that plan is returned if it is the better one on the target: so a
+        larger machine is never slower.
     progress : callable, optional
-        Called with the stage and the share of it that is done.
+        Called with the name of the stage and the completed share of it.
 
     Raises
     ------
     CapacityError
-        If main memory cannot hold the networks, or no plan was found with which it can: with the
-        bytes that the plan of least need takes, and those that every plan takes. If a machine that
-        must copy operands cannot hold those of one job.
+        If main memory cannot hold the networks, or no plan was found that fits: the message states
+        the bytes of the smallest plan and the bytes that every plan needs. If a machine that must
+        copy operands cannot hold the operands of one job.
     PlanError
         If an argument is out of range, a network is not known, or ``smaller`` is not.
     """
@@ -207,8 +204,7 @@ def plan(
 
 @dataclass(frozen=True)
 class _Planners:
-    """Makes the planner of a candidate, and the selection among all of them, for one machine or
-    another."""
+    """Makes planners of candidates, and the selection among the candidates, for a given machine."""
 
     graphs: Sequence[Graph]
     mini_batches: int
@@ -220,7 +216,7 @@ class _Planners:
     interrupts: Interrupts
 
     def planner(self, candidate: Candidate, machine: Target, report: Progress) -> WorkloadPlanner:
-        """The planner of the jobs that a candidate makes."""
+        """Lower and cost the jobs of a candidate, and return their planner."""
         begun = time.monotonic()
         workload = lower(self.graphs, machine, mini_batches=self.mini_batches, cuts=candidate.cuts)
         goal = self.goal_for(workload)
@@ -244,7 +240,7 @@ class _Planners:
         )
 
     def selection(self, machine: Target, cut: str) -> CutSelection:
-        """The selection among all candidates."""
+        """Return the selection among all candidates for a machine."""
         offered = candidates(
             self.graphs,
             machine,
@@ -265,8 +261,8 @@ class _Planners:
 
 
 def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
-    """Progress as the planner calls it: a KeyboardInterrupt that comes meanwhile is like any
-    other."""
+    """Wrap a progress callback so that a KeyboardInterrupt inside it is handled like one in the
+    planner."""
 
     def report(stage: str, share: float) -> None:
         try:
@@ -279,7 +275,7 @@ def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
 
 
 def _networks(given: Any) -> Any:
-    """What was given, one network or several, as graphs where it can be read."""
+    """Load each given network that is not a graph yet; the rest is checked later."""
     several = [given] if isinstance(given, Graph) or is_source(given) else given
     return (
         [load(each) if is_source(each) else each for each in several]
@@ -289,7 +285,7 @@ def _networks(given: Any) -> Any:
 
 
 def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int) -> None:
-    """Refuse what would only fail later, and obscurely."""
+    """Refuse invalid arguments early, with a clear message."""
     if not isinstance(graphs, Iterable) or not all(isinstance(graph, Graph) for graph in graphs):
         raise PlanError("networks must be a list of graphs, or of what loadmaster.load reads")
     if not 1 <= len(target.memories) <= _MOST_MEMORIES:
@@ -311,7 +307,7 @@ def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int)
 
 
 def _require_smaller(smaller: Target, target: Target) -> None:
-    """Refuse a machine that has, or can do, more than the target in anything."""
+    """Refuse a ``smaller`` machine that exceeds the target in any figure."""
     for excess in excess_of(smaller, target):
         raise PlanError(
             f"smaller: {excess} of {smaller.name} is not within that of {target.name}: give a"
@@ -320,8 +316,8 @@ def _require_smaller(smaller: Target, target: Target) -> None:
 
 
 def _streaming_notes(workload: Workload, target: Target) -> Iterator[str]:
-    """Name the jobs that no fast memory of this size can serve, and those that were cut so that it
-    can."""
+    """Note the jobs whose operands exceed the fast memory, and the operators that were tiled to
+    fit."""
     if not target.room:
         return
     fast = target.near

@@ -1,4 +1,4 @@
-"""What is proven of every plan of networks on a machine."""
+"""Lower bounds for all plans of networks on a machine."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def proven_bounds(
     goal_for: Callable[[Workload], Goal],
     jobs: Callable[[], Workload],
 ) -> Bounds:
-    """The bounds that :func:`loadmaster.plan` states with its plans: under every cut, or of the
-    jobs where nothing can be cut."""
+    """The bounds that :func:`loadmaster.plan` states: over all cuts or, if nothing can be cut, of
+    the jobs."""
     rates = energy_rates(target)
     found = network_bounds(graphs, target, mini_batches, goal_for, rates)
     if found is None:

@@ -1,4 +1,4 @@
-"""What a change of the machine would bring, each by a quick plan."""
+"""Effects of changes of the machine, each estimated by a quick plan."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from loadmaster.targets.load import as_target
 
 @dataclass(frozen=True)
 class Change:
-    """A change of the machine, and what a quick plan for it reaches: the objective, in its SI
-    unit, and the makespan in seconds; None where the machine cannot run the networks."""
+    """A change of the machine, with objective and makespan of a quick plan; None if the changed
+    machine cannot run the networks."""
 
     name: str
-    """The change, in words."""
+    """Description of the change."""
     value: float | None
-    """The objective, in its SI unit; null where the machine cannot run the networks."""
+    """The objective, in its SI unit; null if the machine cannot run the networks."""
     makespan: float | None
-    """Seconds until the last job ends; null likewise."""
+    """The makespan in seconds; null likewise."""
 
 
 def what_if(
@@ -33,9 +33,9 @@ def what_if(
 ) -> tuple[Change, ...]:
     """Plan networks quickly for a machine and for each of its :func:`changes`.
 
-    The first is the machine as it is, so that changes are compared with a plan of the same effort.
-    A machine that has more of something is given the plan of the machine as it is, so that it is
-    not slower. ``options`` are those of :func:`loadmaster.plan`.
+    The first result is the unchanged machine, planned with the same effort for comparison. Larger
+    machines start from its plan too, so they are never slower. ``options`` are those of
+    :func:`loadmaster.plan`.
     """
     target = as_target(target)
     machines = [("as it is", target), *changes(target)]

@@ -1,5 +1,5 @@
-"""From jobs and what they cost to the best complete plan of them: the only place that knows
-mapping, placement and allocation."""
+"""Plans the jobs of one workload: joint search, addresses, and the separate pipeline it starts
+from."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ from loadmaster.targets.hardware import Target, core_places
 from loadmaster.workloads.job import Workload
 
 _LESS_ROOM = 0.97
-"""If what a round found cannot be packed, the joint search goes on with this fraction of the room
-used until then."""
+"""Factor by which the usable fast memory shrinks each time a round's result cannot be packed."""
 _EXTRA_PACKING_ATTEMPTS = 8
-"""After the last round, if nothing was packed: retries, each with less of the fast memory."""
+"""Retries after the last round if nothing was packed, each with less of the fast memory."""
 
 
 @dataclass
 class WorkloadPlanner:
-    """Plans the jobs of one workload: its operators are cut, and how is not asked any more."""
+    """Plans the jobs of one workload, whose cuts are already chosen."""
 
     workload: Workload
     table: JobTable
@@ -53,12 +52,12 @@ class WorkloadPlanner:
     interrupts: Interrupts
     interrupted: bool = False
     tilings: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """The tiling of every job, by its position in
-    :data:`~loadmaster.cost.analytical.nests.EXPECTED`; none given: the first."""
+    """Tiling of every job, an index into :data:`~loadmaster.cost.analytical.nests.EXPECTED`; 0 by
+    default."""
     packings: PackingCache = field(default_factory=PackingCache)
-    """What was packed before, here and by planners that this one makes of itself."""
+    """Packings found so far, shared with planners that this one derives."""
     joint: JointProblem | None = None
-    """The problem of the joint search, with what it remembers, once there was one."""
+    """The problem of the joint search with its cached scores, built at first use."""
     _bounds: Bounds | None = field(init=False, default=None)
     _assess: Assessor = field(init=False)
     _addresses: Addresses = field(init=False)
@@ -75,11 +74,12 @@ class WorkloadPlanner:
         )
 
     def best(self) -> Solution:
-        """The best complete plan. Ctrl-C or the deadline ends the search once there is one."""
+        """Return the best complete plan. Ctrl-C or the deadline ends the search once a plan
+        exists."""
         require_room(self.workload, self.target)
         begun = self._separate()
         least = begun.final_score
-        # Where every operand needs an address in the fast memory, there may be none for the first.
+        # Where all operands must be in the fast memory, the first plan may find no addresses.
         holds = self.target.main.in_place and not least.overflow
         found, nearest, history = self._searched(begun.run.start, holds=holds)
         if found is None or least < self.score_of(found):
@@ -93,8 +93,8 @@ class WorkloadPlanner:
         return replace(found, search=((0, least), *history))
 
     def _separate(self) -> Evaluation:
-        """Jobs mapped with everything in main memory, then what stays in the fast one along the
-        order of that map; where all operands must be copied, both at once."""
+        """Map jobs with all tensors in main memory, then fill the fast memory along the same order;
+        return the better. Where operands must be copied, both are done at once."""
         problem, table, goal = self._joint_problem(), self.table, self.goal
         rank = upward_rank(
             [job.after for job in self.workload.jobs], table.compute.min(axis=1).tolist()
@@ -120,8 +120,8 @@ class WorkloadPlanner:
         return min(best, kept, key=lambda each: each.final_score)
 
     def retargeted(self, solution: Solution, target: Target) -> tuple[WorkloadPlanner, Solution]:
-        """The same jobs, order, stays and addresses on a machine that has at least as much of
-        everything; cores have their places there."""
+        """Return the same schedule, residences and addresses, timed on a machine that is at least
+        as large in every figure, and its planner."""
         table = tiled_table(self.workload, target, self.tilings)
         energy = EnergyModel(table, energy_rates(target))
         larger = replace(self, table=table, target=target, energy=energy, joint=None)
@@ -130,7 +130,7 @@ class WorkloadPlanner:
         return larger, larger.timed(replace(solution, schedule=schedule))
 
     def bounds(self) -> Bounds:
-        """What no plan of these jobs can go below."""
+        """Lower bounds for every plan of these jobs."""
         if self._bounds is None:
             least = least_table(self.workload, self.target)
             self._bounds = goal_bounds(
@@ -146,7 +146,7 @@ class WorkloadPlanner:
         return planner
 
     def quick_score(self) -> Score:
-        """An estimate of the score of :meth:`best`: few orders, and no addresses."""
+        """Estimate the score of :meth:`best` from few evaluations and without addresses."""
         require_room(self.workload, self.target)
         begun = self._separate()
         own = self.effort.evaluations_of(len(self.workload.jobs))
@@ -155,7 +155,7 @@ class WorkloadPlanner:
         return min(begun.final_score, search.run(samples).evaluation.final_score)
 
     def resumed(self, solution: Solution) -> Solution:
-        """A plan no worse than a complete one, by a round of the joint search from its order."""
+        """Run one round of the joint search from a plan's order; return the better plan."""
         samples = self.effort.evaluations // self.effort.packings
         few = replace(self, effort=replace(self.effort, evaluations=samples, packings=1))
         found, _, steps = few._searched(
@@ -173,8 +173,8 @@ class WorkloadPlanner:
         return self.joint
 
     def _search(self, start: Ints, samples: int, progress: Progress) -> JointSearch:
-        """The joint search from the order in which jobs start, and from that of the jobs, which
-        runs bands depth first."""
+        """Return the joint search that starts from the order of ``start`` times and from the order
+        of job numbers, which runs bands depth first."""
         jobs = len(self.workload.jobs)
         return JointSearch(
             self._joint_problem(),
@@ -186,21 +186,21 @@ class WorkloadPlanner:
         )
 
     def score_of(self, solution: Solution) -> Score:
-        """What a complete plan is compared by."""
+        """Score of a complete plan."""
         return self._assess.score_of(solution)
 
     def timed(self, solution: Solution) -> Solution:
-        """What was decided for another machine or other tilings, timed with these."""
+        """Time a plan that was made for another machine or other tilings."""
         return self._addresses.timed(solution)
 
     def _searched(
         self, start: Ints, least: Score | None = None, *, holds: bool
     ) -> tuple[Solution | None, Score, tuple[tuple[int, Score], ...]]:
-        """What the joint search finds that has addresses and is better than ``least``, the best
-        score that it saw, and its improvements.
+        """Run the joint search from the order of ``start`` times.
 
-        It begins with the order in which jobs start. Where another plan ``holds``, Ctrl-C ends it
-        at once.
+        Returns the best plan that has addresses and beats ``least`` (None if there is none), the
+        best score seen, and the improvements. If another plan ``holds`` already, Ctrl-C ends the
+        search at once.
         """
         best: Solution | None = None
         history = []
@@ -223,10 +223,10 @@ class WorkloadPlanner:
     def _improvements(
         self, search: JointSearch, samples: int, least: Score | None, holds: bool
     ) -> Iterator[tuple[int, Score, Solution | None]]:
-        """What every round of the joint search, of so many samples, finds: evaluations so far, the
-        score, and the plan, if it has addresses and is better.
+        """Yield, for every round of ``samples`` evaluations: evaluations so far, the score, and the
+        plan if it has addresses and beats the best so far.
 
-        Where no addresses are found, the search goes on with less room.
+        After a round without addresses the search continues with less memory.
         """
         packs = False
         rounds = tries = failures = 0
@@ -240,7 +240,7 @@ class WorkloadPlanner:
             score = found.evaluation.final_score
             yield found.evaluations, score, None
             if score.overflow or (least is not None and score >= least):
-                # Packing it would be in vain: with even less room nothing better is found.
+                # No better than the best plan, or too large: with less room it only gets worse.
                 packs = least is not None and not score.overflow
                 continue
             candidate, whole = self._packed(found.evaluation)
@@ -249,10 +249,10 @@ class WorkloadPlanner:
                 if candidate is None
                 else self._addresses.complete(candidate, needed=least is None and not holds)
             )
-            # Once it is late, what has found no address may stay in main memory.
+            # Once time is up, stays without an address may move to main memory.
             packs = solution is not None and (whole or self.is_late())
             if not packs:
-                # Where it failed before, it is far from fitting.
+                # Repeated failures shrink the room faster.
                 failures += 1
                 memory = 0 if candidate is not None and solution is None else 1
                 search.shrink_capacity(memory, _LESS_ROOM**failures)
@@ -264,10 +264,10 @@ class WorkloadPlanner:
                 yield found.evaluations, score, solution
 
     def _packed(self, found: Evaluation) -> tuple[Draft | None, bool]:
-        """An evaluation with addresses in the fast memory, and whether all of it: what finds none
-        goes back to main memory.
+        """Give the stays of an evaluation addresses in the fast memory; return the draft, and
+        whether every stay has one.
 
-        None where it cannot.
+        Stays without an address move back to main memory; the draft is None where they cannot.
         """
         schedule, placement, timeline = self._joint_problem().decisions(found)
         tensors, jobs = self.workload.tensors, len(self.workload.jobs)
@@ -291,11 +291,11 @@ class WorkloadPlanner:
         return Draft(schedule, placement, timeline, packed, found.final_score), not unplaced
 
     def is_late(self) -> bool:
-        """Whether the search should end where it is."""
+        """Whether the search should stop now."""
         self.interrupted |= self.interrupts.requested or self.deadline.passed()
         return self.interrupted
 
 
 def _by_start(start: Ints, jobs: int) -> Ints:
-    """Jobs in the order in which they start."""
+    """Job numbers sorted by start time."""
     return np.lexsort((np.arange(jobs), start[:jobs])).astype(np.int64)

@@ -1,10 +1,8 @@
-"""Ways to cut networks into bands for a small fast memory.
+"""Cuts of networks into stacks of bands for a small fast memory.
 
-Which operators run as stacks of bands, so that what lies between them never leaves the fast
-memory.
-
-Over all ways to cover the operators in order by stacks s, each in so many bands, and the results k
-that are kept in the fast memory between two stacks::
+A stack is a run of operators that are executed band by band, so that the activations between them
+never leave the fast memory. Over all covers of the operators, in order, by stacks s in some number
+of bands, and all sets k of results kept in the fast memory between two stacks::
 
     minimise    sum over s of  bytes(s, k) + price x seconds(s)
     subject to  inside(s, step) + kept + weights that stay <= room    at every step of every s
@@ -24,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.core.units import format_bytes
-from loadmaster.planning.cutting.banding import Network, Stack
+from loadmaster.planning.cutting.banding import AxisView, Stack
 from loadmaster.planning.cutting.choice import alive_between
 from loadmaster.planning.cutting.way_costs import way_costs
 from loadmaster.targets.hardware import Target
@@ -35,8 +33,8 @@ from loadmaster.workloads.window import volume, whole
 
 @dataclass(frozen=True)
 class Choice:
-    """Stacks that cover a network in order, and by the model the bytes that cross the main link,
-    the seconds that all cores work, and the ``cost`` of both."""
+    """Stacks that cover a network in order, with modelled bytes over the main link, seconds of work
+    of all cores, and the ``cost`` of both."""
 
     stacks: tuple[Stack, ...]
     cost: float
@@ -45,11 +43,11 @@ class Choice:
 
 
 class StackModel:
-    """What stacks of a network take on a machine; ``plain`` is how operators are cut that are in no
-    stack. Work of the cores counts ``price`` bytes a second."""
+    """Costs of stacks of a network on a machine. ``plain`` are the cuts of operators in no stack;
+    ``price`` converts seconds of core work to bytes."""
 
     def __init__(
-        self, network: Network, target: Target, plain: Sequence[Grid], price: float = 0.0
+        self, network: AxisView, target: Target, plain: Sequence[Grid], price: float = 0.0
     ) -> None:
         self.network = network
         ways = [way_costs(axis, target) for axis in (network.along(False), network.along(True))]
@@ -58,7 +56,7 @@ class StackModel:
             """A field of all operators, for rows and for columns."""
             return [np.concatenate([getattr(own, name).ravel() for own in along]) for along in ways]
 
-        # Pieces start meanwhile: else many small ones would cost nothing.
+        # Start-up times, so that many small pieces have a cost.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         reads = [(n, a.tensor) for n, group in enumerate(network.fused) for a in group.reads]
         self._costs: dict[str, Any] = {
@@ -82,8 +80,8 @@ class StackModel:
     def best(
         self, rooms: Sequence[int], *, pipelined: bool = False, column_tiles: Sequence[int] = ()
     ) -> list[Choice]:
-        """The stacks of least cost for each room in bytes; those of several operators are tried in
-        each number of ``column_tiles`` too.
+        """Stacks of least cost for each room in bytes; stacks of several operators are also tried
+        with each number of ``column_tiles``.
 
         O(operators x 8 x bands x pairs of sets of 3 results).
         """
@@ -105,8 +103,8 @@ class StackModel:
         ]
 
 
-def _times_read(network: Network, cut: Grid, number: int, storage: str) -> float:
-    """How often an operator's pieces together read an operand where it is in no stack."""
+def _times_read(network: AxisView, cut: Grid, number: int, storage: str) -> float:
+    """How often an operator's pieces together read an operand if the operator is in no stack."""
     form = network.forms[number]
     if not isinstance(cut, Grid) or form is None or cut.tiles == 1:
         return float(cut.tiles)
@@ -114,9 +112,9 @@ def _times_read(network: Network, cut: Grid, number: int, storage: str) -> float
     return sum(map(volume, boxes)) / max(1, volume(whole(network.graph.tensors[storage].shape)))
 
 
-def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Grid]) -> Cuts:
-    """The cuts and the order of jobs that stacks stand for; an operator that is a stack of its own
-    in one band stays as in ``plain``."""
+def stacked(network: AxisView, stacks: Sequence[Stack], plain: Sequence[Grid]) -> Cuts:
+    """Convert stacks to cuts and an order of pieces; an operator alone in one band is cut as in
+    ``plain``."""
     cuts = list(plain)
     order: list[tuple[int, int]] = []
     for stack in stacks:
@@ -131,8 +129,8 @@ def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Grid]) ->
 
 
 def _steps_through(stack: Stack, grids: Mapping[int, _BandGrid]) -> Iterator[tuple[int, int]]:
-    """Operators and pieces of a stack in their order: tile by tile, or part by part of the
-    channels, all bands of each."""
+    """Yield (operator, piece) of a stack in order: for every channel part and column tile, all
+    bands."""
     numbers = range(stack.first, stack.last)
     steps = len(grids[stack.first].bands)
     for part, column_tile, turn in itertools.product(
@@ -148,10 +146,10 @@ def _steps_through(stack: Stack, grids: Mapping[int, _BandGrid]) -> Iterator[tup
 
 @dataclass(frozen=True)
 class _BandGrid:
-    """The grid of an operator's bands; ``bands[step]`` is the one of a step, None if the step is
-    empty.
+    """The grid of an operator in a stack: ``bands[step]`` is the index of the band that a step
+    makes, None for none.
 
-    Across them ``column_tiles`` name the pieces of each column tile along the dimension ``across``.
+    ``column_tiles`` lists, for each column tile, its pieces along the dimension ``across``.
     """
 
     grid: Grid
@@ -162,7 +160,7 @@ class _BandGrid:
     column_tiles: Sequence[Sequence[int]]
 
     def tiles(self, part: int, column_tile: int, step: int) -> Iterator[int]:
-        """The pieces of a part of the channels, a column tile and a step."""
+        """Yield the pieces of a channel part, a column tile and a step."""
         band = self.bands[step]
         for place in () if band is None else self.column_tiles[column_tile]:
             at = ((self.channels, part), (self.rows, band), (self.across, place))
@@ -171,7 +169,7 @@ class _BandGrid:
             )
 
 
-def _grids(network: Network, stack: Stack) -> dict[int, _BandGrid]:
+def _grids(network: AxisView, stack: Stack) -> dict[int, _BandGrid]:
     """The grids of a stack's operators."""
     seen = network.along(stack.columns)
     first, last = stack.first, stack.last
@@ -185,7 +183,7 @@ def _grids(network: Network, stack: Stack) -> dict[int, _BandGrid]:
     found = {}
     column_tiles = network.problem.column_tiles(first, last, stack.column_tiles, not stack.columns)
     for number, own, reached, kept in zip(range(first, last), ends, *column_tiles, strict=True):
-        # A column tile is a piece that no later one needs, then its halo.
+        # A column tile consists of a piece that only it needs, then the halo for the next.
         pieces = [
             tuple(dict.fromkeys(at for at in (halo, end) if at > begin))
             for begin, halo, end in zip([0, *reached[:-1]], kept, reached, strict=True)
@@ -195,14 +193,15 @@ def _grids(network: Network, stack: Stack) -> dict[int, _BandGrid]:
 
 
 def _grid(
-    network: Network,
+    network: AxisView,
     number: int,
     ends: Sequence[int],
     channels: int,
     across: int | None = None,
     column_tiles: Sequence[Sequence[int]] = (),
 ) -> _BandGrid:
-    """The grid of an operator's bands, and of pieces across them that end at ``column_tiles``."""
+    """The grid of an operator with bands up to ``ends``, and pieces across them up to the ends in
+    ``column_tiles``."""
     form = network.forms[number]
     rows = network.rows(number)
     outputs = network.channels(number)
@@ -230,17 +229,17 @@ def _grid(
 
 
 _SHARES = (1.0, 0.5, 0.25)
-"""Of the room for which stacks are chosen: what is left lets pieces of several bands run at once,
-and addresses be found."""
+"""Shares of the room for which stacks are chosen: the rest lets several bands run at once, and
+leaves space for fragmentation."""
 _PRICE_OF_WORK = 0.3
-"""What a second of all cores' work counts beside a second of the main link, where stacks are
-chosen."""
+"""Weight of a second of core work beside a second of the main link when stacks are chosen."""
 _AMPLE = 0.5
-"""Share of a room up to which what is in use at once needs no bands."""
+"""Networks whose peak of bytes in use is at most this share of the room need no bands."""
 COLUMN_TILES = (2, 4, 8)
-"""Numbers of column tiles across bands that are tried, where bands are wide for the memory."""
+"""Numbers of column tiles that are tried where bands are wide for the memory."""
 _WIDE = 1 / 6
-"""Share of the fast memory that an operator's thinnest band takes, beyond which they are wide."""
+"""Bands are wide if the thinnest band of an operator takes more than this share of the fast
+memory."""
 
 
 def stacks_of_bands(
@@ -249,16 +248,15 @@ def stacks_of_bands(
     target: Target,
     late: Callable[[], bool],
 ) -> Iterator[tuple[str, list[Cuts]]]:
-    """Names of cuts into bands, and the cuts of each network.
+    """Yield names of cuts into bands, with the cuts of each network.
 
-    Rooms are the fast memory and parts of it; of more memory than is ample for all networks they
-    are parts of what is not, so that what suits a smaller machine is offered to a larger one.
+    Rooms are shares of the fast memory. A memory that is ample for all networks is halved until it
+    is not, so that bands for smaller machines are offered to larger ones as well.
 
-    First pipelined stacks, in which an operator is a band behind the one before it, then, where
-    memory is not ample, those in which a band passes through all operators first; then the same in
-    column tiles across the bands.
-    Operators in no stack, and networks for which the memory is ample, are cut as in ``others``,
-    where there are any.
+    Pipelined stacks, in which an operator is one band behind its predecessor, come first. If memory
+    is not ample, stacks follow in which each band passes through all operators; then both kinds
+    with column tiles. Operators in no stack, and networks with ample memory, are cut as in
+    ``others`` if given.
     """
     if not target.room:
         return
@@ -268,7 +266,7 @@ def stacks_of_bands(
         most //= 2
     rooms = [int(most * share) for share in _SHARES]
     tight = [own > most * _AMPLE for own in used]
-    stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
+    stackable = [AxisView(network.graph, network.fused, network.forms) for network in networks]
     plain = [network.plain for network in networks]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
     models = [
@@ -280,7 +278,7 @@ def stacks_of_bands(
         if late() or (tiled and not any(wide)):
             return
         if most < target.room and not pipelined:
-            return  # what bands that wait for one another save is room, of which there is enough
+            return  # depth-first bands only save room, and there is enough
         found = [
             None
             if model is None
@@ -308,8 +306,8 @@ def stacks_of_bands(
             yield f"{name}{', others over the cores' if others else ''}", cuts
 
 
-def has_wide_bands(network: Network, capacity: int) -> bool:
-    """Whether what some operator reads and makes in a band of one row, and in one of one column, is
+def has_wide_bands(network: AxisView, capacity: int) -> bool:
+    """Whether the operands of some operator in a band of one row, and in one of one column, take
     much of the fast memory."""
     axes = network, network.across
     return any(
@@ -319,8 +317,8 @@ def has_wide_bands(network: Network, capacity: int) -> bool:
     )
 
 
-def _thinnest(network: Network, number: int) -> float:
-    """Bytes that an operator's band of one row reads and makes, weights left out."""
+def _thinnest(network: AxisView, number: int) -> float:
+    """Bytes of the operands of an operator's band of one row, without weights."""
     taken = sum(
         network.bytes_of(access.tensor) for access in network.fused[number].writes
     ) / network.extent(number)
@@ -334,8 +332,8 @@ def _thinnest(network: Network, number: int) -> float:
 
 
 def _most_in_use(network: DivisibleNetwork) -> int:
-    """Most bytes that a whole operator reads and writes, and that lie there meanwhile for later
-    ones. O(operators + operands)."""
+    """Peak of the bytes in use with whole operators: operands, and activations alive for later
+    operators. O(operators + operands)."""
     between = alive_between(network.graph, network.fused)
     made = {access.tensor for group in network.fused for access in group.writes}
     given = [

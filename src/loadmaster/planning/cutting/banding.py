@@ -1,7 +1,7 @@
-"""Operators of a network cut into bands of rows or of columns: what each band needs, and where the
-bands of a stack of operators end.
+"""Operators of a network in bands of rows or columns: the operands of each band, and the ends of
+the bands of a stack.
 
-What is said of rows holds for columns where a network is seen along its columns.
+In a view along columns, "rows" means columns.
 """
 
 from __future__ import annotations
@@ -22,25 +22,23 @@ from loadmaster.workloads.lowering.grid import CHANNELS, Divisible
 from loadmaster.workloads.window import whole
 
 BANDS = tuple(dict.fromkeys((4 + step << octave) // 4 for octave in range(10) for step in range(4)))
-"""Numbers of bands that are tried, four to the octave, beside one band for every row."""
+"""Numbers of bands that are tried, four per octave, besides one band per row."""
 _MOST_BANDS = 4096
-"""Of longer results bands of single rows are not tried: they take long to look at."""
+"""Most bands that are tried, as a limit on time."""
 PARTS = (2, 4, 8, 16)
-"""Numbers of parts of the output channels that are tried for a single operator, beside its
-bands."""
+"""Numbers of channel parts that are tried for a single operator."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Operators ``first`` up to ``last`` (not included) in ``bands`` bands; one operator in one
-    band stays as it is.
+    """A stack: operators ``first`` up to ``last`` (exclusive) in ``bands`` bands.
 
-    Bands are of rows, or of ``columns``. In a ``pipelined`` stack an operator is a band behind the
-    one before it, so that cores can work on all of them at once; else a band passes through all
-    operators before the next one does. A single operator may be cut over its output ``channels``
-    too: a part of these makes all bands before the next part does, so that its weights stay
-    meanwhile. A stack of several may be cut across its bands into ``column_tiles``: all bands of
-    one come before those of the next.
+    Bands are of rows, or of ``columns``. In a ``pipelined`` stack an operator is one band behind
+    its predecessor, so that cores can work on all of them at once; else each band passes through
+    all operators before the next. A stack of one operator may also be cut into parts of its output
+    ``channels``: each part makes all its bands before the next part, so that its weights stay
+    meanwhile. A stack of several operators may be cut across its bands into ``column_tiles``, each
+    of which makes all its bands before the next.
     """
 
     first: int
@@ -53,13 +51,13 @@ class Stack:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is one operator that stays as it is."""
+        """Whether the operator is not cut."""
         return self.bands == self.channels == 1
 
 
 @dataclass
-class Network:
-    """A network's fused operators and how each divides, seen along its rows or its ``columns``."""
+class AxisView:
+    """A network's fused operators and how each can be cut, along rows or along ``columns``."""
 
     graph: Graph
     fused: Sequence[FusedOp]
@@ -68,19 +66,19 @@ class Network:
     _edges: dict[Any, tuple[Ints, Ints]] = field(default_factory=dict)
 
     @cached_property
-    def across(self) -> Network:
-        """The same network seen across these bands."""
-        other = Network(self.graph, self.fused, self.forms, not self.columns)
+    def across(self) -> AxisView:
+        """The view along the other axis."""
+        other = AxisView(self.graph, self.fused, self.forms, not self.columns)
         other.__dict__["across"] = self
         return other
 
-    def along(self, columns: bool) -> Network:
-        """The same network seen along its columns, or its rows."""
+    def along(self, columns: bool) -> AxisView:
+        """The view along columns, or along rows."""
         return self if columns == self.columns else self.across
 
     @cached_property
     def problem(self) -> _native.BandProblem:
-        """Operators and storages, each by its number, as native code takes them."""
+        """Operators and storages, by number, as arrays for native code."""
         tensors = self.graph.tensors
         axes = (self.along(False), self.along(True))
         reads = [g.reads for g in self.fused]
@@ -132,7 +130,7 @@ class Network:
         return self.graph.tensors[storage].bytes
 
     def is_weight(self, storage: str) -> bool:
-        """Whether a storage is the same for all bands."""
+        """Whether a storage is a weight, which all bands share."""
         return self.graph.tensors[storage].kind is TensorKind.WEIGHT
 
     def rows(self, number: int) -> int | None:
@@ -154,7 +152,7 @@ class Network:
         return form.shape[axis]
 
     def step(self, number: int) -> int:
-        """Of how many rows the pieces of an operator's result are multiples."""
+        """Number of rows of which every piece of an operator's result is a multiple."""
         form, axis = self.forms[number], self.rows(number)
         assert form is not None
         assert axis is not None
@@ -162,7 +160,7 @@ class Network:
 
     def channels(self, number: int) -> int | None:
         """The dimension of an operator's result that holds its output channels, if it can be cut
-        along it and not along its rows alone."""
+        and is not the dimension of rows."""
         form, nests = self.forms[number], self.fused[number].nests
         if form is None or len(nests) != 1 or CHANNELS not in nests[0].loops:
             return None
@@ -170,13 +168,13 @@ class Network:
         return axis if axis in form.axes and axis != self.rows(number) else None
 
     def divides_by_channel(self, number: int, storage: str) -> bool:
-        """Whether parts of an operator's channels each need a part of their own of an operand."""
+        """Whether every channel part of an operator needs a different part of an operand."""
         form, axis = self.forms[number], self.channels(number)
         return form is not None and axis is not None and form.divides(storage, axis)
 
     def ways(self, number: int) -> list[tuple[int, int]]:
-        """Numbers of bands and of parts of the channels into which an operator can be cut; the
-        latter are 1 where it has no channels."""
+        """(Bands, channel parts) into which an operator can be cut; 1 part where it cannot be cut
+        along channels."""
         most = 1 if self.rows(number) is None else self.extent(number)
         able = sorted({min(most, _MOST_BANDS), *(count for count in BANDS if count <= most)})
         axis, form = self.channels(number), self.forms[number]
@@ -187,13 +185,13 @@ class Network:
             and form is not None
             and count <= form.shape[axis] // form.step[axis]
         ]
-        # Of both together, bands that are powers of two are enough.
+        # With channel parts only powers of two of bands are tried.
         few = [count for count in able if count & (count - 1) == 0]
         return [*((count, 1) for count in able), *itertools.product(few, parts)]
 
     def middles(self, number: int, ways: Ints) -> Ints:
-        """The piece in the middle of the result of an operator that divides, for each of its ways,
-        shape (ways, dimensions, 2)."""
+        """Box of the middle piece of an operator's result for each of ``ways``, shape (ways,
+        dimensions, 2)."""
         form = self.forms[number]
         assert form is not None
         boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (len(ways), 1, 1))
@@ -206,10 +204,10 @@ class Network:
         return boxes
 
     def edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
-        """Rows of a storage that rows of an operator's result need: where those of row ``r`` begin,
-        and where those up to ``r`` end.
+        """Rows of a storage that rows of an operator's result need: (begin for row ``r``, end for
+        rows before ``r``).
 
-        Operators that divide alike share what is worked out.
+        Operators with equal shapes and windows share the arrays.
         """
         if (reader, storage) not in self._edges:
             self._edges[reader, storage] = self._alike_edge(reader, storage)
@@ -241,14 +239,15 @@ class Network:
         return 1 if axis is None else shape[axis]
 
     def _axis(self, shape: Sequence[int]) -> int | None:
-        """The dimension of a tensor that holds its rows, or its columns if it is an image."""
+        """The dimension of a tensor that holds its rows or, along columns, the columns of an
+        image."""
         if len(shape) >= 4:
             return 3 if self.columns else 2
         return max(0, len(shape) - 2) if shape and not self.columns else None
 
 
 class _Edges:
-    """Arrays of edges, one behind the other, each once."""
+    """Concatenates the arrays of distinct edges."""
 
     def __init__(self) -> None:
         self._known: dict[int, int] = {}
@@ -256,7 +255,7 @@ class _Edges:
         self._size = 0
 
     def add(self, edge: tuple[Ints, Ints]) -> int:
-        """Where an edge begins."""
+        """Add an edge; return the position where it begins."""
         if id(edge) not in self._known:
             self._known[id(edge)] = self._size
             self._parts += edge
@@ -264,5 +263,5 @@ class _Edges:
         return self._known[id(edge)]
 
     def all(self) -> Ints:
-        """All of them."""
+        """The concatenated arrays."""
         return np.concatenate([np.empty(0, dtype=np.int64), *self._parts])

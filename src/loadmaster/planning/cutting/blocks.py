@@ -1,5 +1,5 @@
-"""Operators in few and large pieces that stream weights: for networks whose weights and activations
-both exceed the fast memory."""
+"""Cuts into few large blocks that stream weights, for networks whose weights and activations both
+exceed the fast memory, such as the prefill of language models."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork, sizes_for
 
 _WORTH_OF_A_PIECE = 1e-5
-"""Share of the time of all operators that a piece more has to save: pieces take time to plan."""
+"""Least share of the time of all operators that one more piece has to save, because pieces take
+time to plan."""
 
 _STAYS = 0.25
-"""Share of the fast memory that weights of an operator may take and stay there meanwhile: others
-are streamed."""
+"""Weights of an operator that exceed this share of the fast memory are streamed."""
 
 
 def streams_weights(network: DivisibleNetwork, target: Target) -> bool:
-    """Whether some operator's weights exceed the fast memory, and it does so much with each that
-    reading it more than once costs little."""
+    """Whether some operator's weights exceed the fast memory, while its arithmetic intensity is so
+    high that reading weights repeatedly costs little."""
     balance = sizes_for(target).balance
     return target.room > 0 and any(
         _is_weight_above(network, access.tensor, target.room)
@@ -46,13 +46,13 @@ def streams_weights(network: DivisibleNetwork, target: Target) -> bool:
 
 
 def in_blocks(network: DivisibleNetwork, target: Target) -> Cuts:
-    """Cuts of a network into blocks of positions, and of channels where several cores share a
-    block, in an order that is depth first.
+    """Cut a network into blocks of positions, and into channel parts where several cores share a
+    block; pieces are ordered depth first.
 
-    Weights are streamed once for every block. What else the pieces touch that all cores work on at
-    once fits into the fast memory together, if it can. Of such cuts an operator gets the one with
-    which the slowest of arithmetic on all cores and either link takes least, unless fewer pieces
-    take hardly longer. O(distinct operators x parts + pieces).
+    Weights are streamed once per block. The other operands of the pieces that run at once fit into
+    the fast memory together, if possible. Every operator gets the cut with the least maximum of
+    arithmetic, main-link and fast-link time, unless fewer pieces take hardly longer. O(distinct
+    operators x parts + pieces).
     """
     canonical = canonical_index(network.graph, network.fused, network.forms)
     options = [
@@ -71,8 +71,8 @@ def in_blocks(network: DivisibleNetwork, target: Target) -> Cuts:
 def _chosen(
     options: Sequence[tuple[int, Grid]], seconds: Sequence[float], times: Mapping[int, int]
 ) -> dict[int, Grid]:
-    """For every operator, which there is so many times, the grid of the least seconds, those that
-    make pieces not worth it left out."""
+    """The grid of each operator with the least time plus a penalty per piece; ``times`` is how
+    often an equal operator occurs."""
     least: dict[int, float] = {}
     for (number, _), took in zip(options, seconds, strict=True):
         least[number] = min(took, least.get(number, took))
@@ -88,10 +88,10 @@ def _chosen(
 def depth_first(
     network: DivisibleNetwork, cuts: Sequence[Grid], target: Target
 ) -> list[tuple[int, int]]:
-    """Operators and pieces in an order in which each piece comes when one that reads it is next,
-    beginning with the last operator's first.
+    """Order (operator, piece) pairs depth first: each piece comes just before the first piece that
+    reads it, beginning with the first piece of the last operator.
 
-    O(pieces + what they read of one another).
+    O(pieces + dependencies).
     """
     steps = Cuts(cuts).steps
     jobs = lower([network.graph], target, cuts=[Cuts(cuts)]).jobs
@@ -109,8 +109,7 @@ def depth_first(
         for number, job in enumerate(jobs)
     ]
     order: dict[int, None] = {}
-    # Pieces of later operators first, those of one operator from the first on: what is needed last
-    # is begun with.
+    # Roots are the pieces of later operators first, in order within an operator.
     for root in sorted(range(len(steps)), key=lambda number: (-steps[number][0], number)):
         waiting = [] if root in order else [root]
         while waiting:
@@ -124,22 +123,21 @@ def depth_first(
 
 
 def _counts(extent: int, most: int) -> list[int]:
-    """Numbers of parts: powers of two, and the most."""
+    """Numbers of parts to try: powers of two, and the most."""
     most = min(extent, most)
     return [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
 
 
 def _channels(group: FusedOp, form: Divisible) -> int | None:
-    """The dimension of an operator's result that holds its output channels, if it can be cut along
-    it."""
+    """The dimension of an operator's result that holds its output channels, if it can be cut."""
     loops = group.nests[0].loops if group.nests else ()
     axis = loops.index(CHANNELS) if CHANNELS in loops else None
     return axis if axis in form.axes else None
 
 
 def _options(group: FusedOp, form: Divisible, cores: int) -> Iterator[Grid]:
-    """Grids of blocks, cut along the outermost dimensions first, each in up to as many parts of the
-    channels as there are cores."""
+    """Yield grids of blocks, cut along the outermost dimensions first, combined with up to
+    ``cores`` channel parts."""
     channels, outer = _channels(group, form), dict[int, int]()
     blocks: list[dict[int, int]] = []
     for axis in (axis for axis in form.axes if axis != channels):
@@ -162,8 +160,8 @@ def _options(group: FusedOp, form: Divisible, cores: int) -> Iterator[Grid]:
 def _seconds(
     network: DivisibleNetwork, options: Sequence[tuple[int, Grid]], target: Target
 ) -> Floats:
-    """Seconds that operators take in grids, by the first piece of each: those of all cores'
-    arithmetic, or of the slower link."""
+    """Seconds of operators for each grid, estimated from its first piece: the maximum of arithmetic
+    on all cores and of the time of either link."""
     firsts = []
     for number, own in itertools.groupby(options, key=itemgetter(0)):
         form = network.forms[number]
@@ -207,10 +205,10 @@ def _is_weight_above(network: DivisibleNetwork, storage: str, size: float) -> bo
 def _held_at_once(
     network: DivisibleNetwork, owner: tuple[int, Grid], storage: str, cores: int
 ) -> int:
-    """Of how many pieces that cores work on at once an operand lies in the fast memory; parts of a
-    block's channels share what they read.
+    """Number of copies of an operand in the fast memory for the pieces that run at once; channel
+    parts of one block share what they read.
 
-    Where there is no arithmetic to share, cores need not be at work together.
+    Operators without arithmetic are assumed to run one piece at a time.
     """
     number, grid = owner
     group, form = network.fused[number], network.forms[number]

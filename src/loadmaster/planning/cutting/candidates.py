@@ -1,5 +1,4 @@
-"""Ways to cut networks for a machine; the planner plans with some of them and keeps the best
-plan."""
+"""Candidates: ways to cut networks for a machine, among which the planner selects."""
 
 from __future__ import annotations
 
@@ -22,20 +21,21 @@ from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork, divides_sums
 
 MOST_OPERATORS = 3000
-"""In all networks together: beyond, trying to cut them would take longer than planning them."""
+"""Operators of all networks up to which they are cut: beyond, choosing cuts would take longer than
+planning."""
 
 
 _FEW_WAYS = 32
-"""Candidates with halves that are all tried in small networks."""
+"""Candidates up to which all combinations of halves are tried."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A cut of the networks: its name, and the cuts of each network; without any,
-    operators stay as whole as they fit.
+    """A cut of the networks: its name, and the cuts of each network (none: operators are cut only
+    as far as they exceed the fast memory).
 
-    ``pieces`` are those of all mini-batches. ``large`` pieces are as few as suit the machine. Jobs
-    are planned with the ``tiling`` before it is chosen for each.
+    ``pieces`` is the number of pieces of all mini-batches. ``large`` says that pieces are as large
+    as suits the machine. Jobs are first planned with one ``tiling``; later each gets its own.
     """
 
     name: str
@@ -54,14 +54,13 @@ def candidates(
     full: Callable[[], bool] = lambda: False,
     effort: Effort = Effort.NORMAL,
 ) -> Iterator[Candidate]:
-    """Candidates, whole operators first; each is worked out when it is asked for, until
-    it is late.
+    """Yield candidates lazily, whole operators first, until it is ``late``.
 
-    Large pieces for networks whose weights exceed the fast memory; then, unless what is tried is
-    ``full``, pieces for the cores, stacks of bands for the fast memory and for shares of it, and
-    both together. A machine that must copy operands is offered operators as whole as they fit, and
-    in smaller pieces, of which several fit. Networks of more than 3,000 operators are offered whole
-    operators only.
+    Then come large pieces, for networks whose weights exceed the fast memory. If the screened jobs
+    are not yet ``full``: pieces for the cores, and stacks of bands for the fast memory and shares
+    of it, with the other operators cut for the cores. For a machine that must copy operands:
+    operators in the largest pieces that fit, and smaller pieces of which several fit. For networks
+    of more than 3,000 operators: whole operators only.
     """
     few = sum(len(graph.ops) for graph in graphs) <= MOST_OPERATORS
     copied = not target.main.in_place
@@ -97,7 +96,7 @@ def candidates(
 def _in_blocks(
     networks: Sequence[DivisibleNetwork], target: Target, mini_batches: int
 ) -> Iterator[Candidate]:
-    """Blocks that stream weights, for the networks that these suit."""
+    """Yield the candidate with blocks that stream weights, if that suits some network."""
     if any(streams_weights(network, target) for network in networks):
         cuts = [
             in_blocks(network, target) if streams_weights(network, target) else Cuts(network.plain)
@@ -114,7 +113,7 @@ def _in_blocks(
 
 
 def _whole_where_fitting(network: DivisibleNetwork, target: Target) -> DivisibleNetwork:
-    """A network whose operators are cut only as far as their operands exceed the fast memory."""
+    """Cut operators only as far as their operands exceed the fast memory."""
     cuts = fitted(network.graph, network.fused, network.forms, target, target.room)
     return network if cuts is None else replace(network, plain=cuts)
 
@@ -122,11 +121,12 @@ def _whole_where_fitting(network: DivisibleNetwork, target: Target) -> Divisible
 def _in_small_pieces(
     networks: Sequence[DivisibleNetwork], target: Target, late: Callable[[], bool]
 ) -> Iterator[Candidate]:
-    """Pieces of which several fit into the fast memory: one or two for each core, or at least two.
+    """Yield candidates with pieces of which several fit into the fast memory: one or two for each
+    core, at least two.
 
-    Sums are in parts only where operators would not fit otherwise, or no two of their pieces.
-    Beside a piece of a sum there need only be room for what the next adds, so that larger pieces
-    are offered, too.
+    Reductions are split only where operators, or two of their pieces, would not fit otherwise. A
+    chain of partial sums needs room only for the operands of the next piece, so larger pieces are
+    offered too.
     """
     sums = [any(cut.sums for cut in network.plain) for network in networks]
     for share in dict.fromkeys(
@@ -147,8 +147,8 @@ def _in_small_pieces(
 
 
 def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
-    """Operators whole or in halves along any of their dimensions: in all ways, or one at a time, if
-    these are few."""
+    """Yield candidates with operators whole or halved along one dimension: all combinations, or one
+    halved operator at a time, if these are few."""
     options = [
         list(
             dict.fromkeys(
@@ -179,7 +179,7 @@ def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
 
 
 def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
-    """Why networks are not cut, or some of them."""
+    """Yield notes that say why networks are not cut."""
     if sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
         yield (
             f"operators stay whole: choosing cuts for more than {MOST_OPERATORS} would take longer"

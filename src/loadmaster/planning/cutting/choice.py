@@ -1,5 +1,5 @@
-"""Cuts of all operators of some networks, chosen together: pieces begin when what they read exists,
-and cores and links are shared."""
+"""Chooses cuts of all operators together, by coordinate descent on a simulation of the pieces:
+pieces wait for their operands and share cores and links."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from loadmaster.workloads.lowering.grid import Divisible, Grid
 from loadmaster.workloads.window import Box, reshaped_boxes, volumes, whole
 
 _MOST_MINI_BATCHES = 4
-"""Mini-batches that are run together, at most: more tell little else about how to cut."""
+"""Most mini-batches that are simulated together: more hardly change the choice."""
 ROOM = 0.9
-"""Share of the fast memory that what pieces touch, weights before their use and what lies between
-operators fill together: the rest lets addresses be found."""
+"""Share of the fast memory that operands, prefetched weights and activations may fill; the rest is
+for fragmentation."""
 _LEAST_ROOM = 0.3
-"""Share of the fast memory that weights may fill before their use where more lies between operators
-than fits: it need not all stay."""
+"""Share of the fast memory for prefetched weights even if activations exceed the memory: some of
+these are evicted."""
 _EVERYTHING = (0, 2**31)
 
 Chosen = tuple[int, ...]
-"""The number of an option for every operator of all networks."""
+"""The index of an option for every operator of all networks."""
 
 
 @dataclass(frozen=True)
 class Choosable:
-    """A network's fused operators, what their pieces need where that is known, and the options to
-    cut each; the first leaves it whole."""
+    """A network's fused operators, how each can be cut (None: not at all), and the options of each;
+    the first option is the plain cut."""
 
     graph: Graph
     fused: Sequence[FusedOp]
@@ -56,8 +56,8 @@ class Choosable:
 
 
 class CutChoice:
-    """Chooses one option for every operator of some networks by a model of how their pieces run,
-    all networks and mini-batches together."""
+    """Chooses one option for every operator, by a simulation of all networks and mini-batches
+    together."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class CutChoice:
         self._native = _native.CutProblem(**_arguments(networks, self._order, target, together))
 
     def improved(self) -> Chosen:
-        """Coordinate descent over the options of operators, from the first of each on, by the
-        makespan of the model."""
+        """Minimise the simulated makespan by coordinate descent over the options of operators, from
+        the first option of each."""
         return tuple(self._native.improve(self._pieces).tolist())
 
     def cuts(self, chosen: Chosen) -> list[list[Grid]]:
-        """How the operators of every network are cut with an option for each."""
+        """Cuts of the operators of every network, for the chosen options."""
         found: list[list[Grid]] = [[] for _ in self.networks]
         for (network, number), option in zip(self._order, chosen, strict=True):
             found[network].append(self.networks[network].options[number][option].cut)
@@ -85,8 +85,8 @@ class CutChoice:
 
 
 def _side_by_side(networks: Sequence[Choosable]) -> list[tuple[int, int]]:
-    """Network and number of all operators, in an order in which each network has the same share of
-    its work done at any time."""
+    """All operators as (network, number), in an order in which networks progress at the same rate,
+    by share of their work."""
     found = []
     for number, network in enumerate(networks):
         work = np.array([own[0].costs.alone.min(axis=1).sum() for own in network.options])
@@ -96,10 +96,10 @@ def _side_by_side(networks: Sequence[Choosable]) -> list[tuple[int, int]]:
 
 
 class _Boxes:
-    """What the pieces of all options make and need, and the operators that they need it of.
+    """Boxes that the pieces of all options make, and that they need of their sources.
 
-    Boxes are rows of ``2 * rank`` numbers, a piece of an option each; of a piece that is not known
-    by its box all is made and needed.
+    A box is a row of ``2 * rank`` numbers, one for every piece of every option. A piece without a
+    known box makes and needs everything.
     """
 
     def __init__(self, network: Choosable, rank: int) -> None:
@@ -114,7 +114,8 @@ class _Boxes:
         ]
 
     def sources(self, number: int) -> list[tuple[str, int]]:
-        """Storages that an operator reads, and the operators that write them."""
+        """(Storage, operator that writes it) for every storage that an operator reads and an
+        operator makes."""
         return [
             (access.tensor, self.home[access.tensor])
             for access in self.fused[number].reads
@@ -122,13 +123,12 @@ class _Boxes:
         ]
 
     def made(self, number: int) -> Ints:
-        """Box of the result of every piece of every option of an operator."""
+        """Box that every piece of every option of an operator makes."""
         known, boxes = self._boxes[number]
         return self._rows(known, boxes)
 
     def needed(self, number: int) -> Ints:
-        """Box of each of an operator's sources that every piece of every option needs, the sources
-        of a piece behind one another."""
+        """Boxes that every piece of every option needs, one for each source, grouped by piece."""
         known, _ = self._boxes[number]
         parts = [
             self._rows(known, self._made_of(self._needed(number, storage), storage, home))
@@ -141,7 +141,7 @@ class _Boxes:
         )
 
     def given(self, number: int) -> dict[str, int]:
-        """Bytes of each storage that an operator reads and no operator makes."""
+        """Bytes of each weight and input that an operator reads."""
         tensors = self.graph.tensors
         reads = [access.tensor for access in self.fused[number].reads]
         return {
@@ -151,8 +151,8 @@ class _Boxes:
         }
 
     def fetched(self, number: int) -> Floats:
-        """Bytes of what is given that every piece of an operator's options needs, and none before
-        it; of what is streamed nothing."""
+        """Bytes of weights and inputs that every piece is the first of its option to need; 0 for
+        pieces that stream."""
         options = self.options[number]
         known, _ = self._boxes[number]
         option = np.repeat(np.arange(len(options)), [own.cut.tiles for own in options])
@@ -170,7 +170,7 @@ class _Boxes:
         return bytes_of
 
     def _needed(self, number: int, storage: str) -> Ints:
-        """Boxes of a storage that the pieces which are known by their boxes need."""
+        """Boxes of a storage that the pieces with known boxes need."""
         form, (_, boxes) = self.forms[number], self._boxes[number]
         rank = len(self.graph.tensors[storage].shape)
         return (
@@ -180,23 +180,23 @@ class _Boxes:
         )
 
     def _made_of(self, boxes: Ints, storage: str, home: int) -> Ints:
-        """Boxes of a storage as ones of the result of the operator that makes it."""
+        """Convert boxes of a storage to the shape of the result of the operator that makes it."""
         form, shape = self.forms[home], self.graph.tensors[storage].shape
         if form is None or form.shape == shape:
             return boxes
         return reshaped_boxes(boxes, shape, form.shape)
 
     def _rows(self, known: Mask, boxes: Ints) -> Ints:
-        """Boxes as native code takes them: all in dimensions that there are not, and of what is not
-        known."""
+        """Boxes as rows for native code: everything in missing dimensions and for pieces without a
+        known box."""
         rows = np.tile(np.array(_EVERYTHING, dtype=np.int64), (len(known), self.rank, 1))
         rows[known, : boxes.shape[1]] = boxes
         return rows.reshape(len(known), 2 * self.rank)
 
 
 def _boxes(form: Divisible | None, options: Sequence[Option]) -> tuple[Mask, Ints]:
-    """Which pieces of all options are known by the part of the result that they make, and these
-    parts, shape (known, dimensions, 2)."""
+    """Mask of the pieces of all options that have a known box of the result, and these boxes, shape
+    (known, dimensions, 2)."""
     known = list[bool]()
     boxes = list[Box]()
     rank = 0 if form is None else len(form.shape)
@@ -215,7 +215,7 @@ def _arguments(
     target: Target,
     mini_batches: int,
 ) -> dict[str, Any]:
-    """What native code is told of the options."""
+    """The options as arrays for native code."""
     shapes = [
         n.graph.tensors[access.tensor].shape
         for n in networks
@@ -265,8 +265,8 @@ def _room(
     capacity: int,
     mini_batches: int,
 ) -> Ints:
-    """Bytes of the fast memory that are free of what lies between operators while each runs; a
-    share of all of it at least."""
+    """Bytes of the fast memory left by the activations that are alive while each operator runs; at
+    least :data:`_LEAST_ROOM`."""
     alive = [alive_between(network.graph, network.fused).tolist() for network in networks]
     now, free = [own[0] for own in alive], []
     for network, number in order:
@@ -276,8 +276,7 @@ def _room(
 
 
 def alive_between(graph: Graph, fused: Sequence[FusedOp]) -> Ints:
-    """Bytes of what operators make and others read, or have read, that lie there while each
-    operator runs. O(operators + operands)."""
+    """Bytes of activations that are alive while each operator runs. O(operators + operands)."""
     change = np.zeros(len(fused) + 1, dtype=np.int64)
     made = {access.tensor: number for number, group in enumerate(fused) for access in group.writes}
     last = {

@@ -1,5 +1,5 @@
-"""Pieces small enough for a machine that must copy operands: all that one reads and writes has to
-be in the fast memory together."""
+"""Cuts for a machine that must copy operands: all operands of a piece have to fit into the fast
+memory together."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.window import Box, volume
 
 _MOST_ROUNDS = 40
-"""Times that operators are cut once more, each into twice as many pieces along one dimension."""
+"""Rounds in which operators that do not fit are cut into twice as many pieces along one
+dimension."""
 _MOST_PIECES = 3000
-"""Of all operators, beyond which they are not cut further."""
+"""Most pieces of all operators together."""
 _SMALL = 0.5
-"""Share of the room up to which what a piece needs is small, so that the parts in which it lies are
-what is too large."""
+"""If a piece needs less than this share of the room, its operands lie in parts that are too large:
+their makers are cut first."""
 _MOST_BOXES = 64
-"""Pieces of an operator that are looked at to tell what one needs."""
+"""Most pieces of an operator that are looked at to find the largest."""
 _SUM = -1
-"""Stands for what an operator sums over, beside the dimensions of its result."""
+"""The reduction of an operator, as an axis beside the dimensions of its result."""
 
 
 @dataclass(frozen=True)
 class _Demand:
-    """Bytes that the piece of an operator that takes most has in the fast memory, in all and of
-    what it reads, by storage."""
+    """Bytes in the fast memory of an operator's largest piece: in total, and of its reads by
+    storage."""
 
     bytes: int
     reads: dict[str, int]
@@ -47,14 +48,12 @@ def fitted(
     *,
     sums: bool = True,
 ) -> list[Grid] | None:
-    """Cuts with which the operands of every piece fit into ``room`` bytes, whole where they fit as
-    they are; None if none are found.
+    """Cuts with which the operands of every piece fit into ``room`` bytes; None if none are found.
 
-    A tensor that lies in parts is copied part by part. So an operator is cut where what its pieces
-    need is too much, and the one that makes what it reads where that lies in parts that are too
-    large; each time in two, along the dimension that leaves least. Only where that does not do,
-    operators are cut along what they sum over, too, if ``sums`` may be in parts. O(rounds x
-    pieces).
+    Operators that fit stay whole. A tensor in parts is copied part by part. So an operator is cut
+    if its pieces need too many bytes, and its producer is cut if that makes parts that are too
+    large: each time into twice as many pieces, along the dimension that leaves the fewest bytes.
+    Reductions are split only if that does not suffice and ``sums`` allows it. O(rounds x pieces).
     """
     divides_sums = sums and any(form is not None and form.summed for form in forms)
     for in_parts in (False, True) if divides_sums else (False,):
@@ -68,11 +67,11 @@ def fitted(
 
 
 class _DoesNotFit(Exception):
-    """Some operator cannot be cut any further, or all are in too many pieces."""
+    """Some operator cannot be cut any further, or there are too many pieces."""
 
 
 class _Fitting:
-    """Cuts of a network's operators, and which of them do not fit."""
+    """Cuts of a network's operators, refined round by round until all fit."""
 
     def __init__(
         self,
@@ -99,21 +98,21 @@ class _Fitting:
         self.cuts: list[Grid] = [WHOLE] * len(fused)
 
     def can_fit(self) -> bool:
-        """Whether the smallest piece of every operator fits, were the tensors that it reads in
-        parts that are as small."""
+        """Whether the smallest piece of every operator fits, if its operands lie in parts just as
+        small."""
         return all(self._least(number) <= self._room for number in range(len(self._fused)))
 
     def cut_once(self) -> bool:
-        """Cut everything that does not fit once more; whether all fits as it is. What cannot fit,
-        or not in few pieces, ends it as well."""
+        """Cut every operator that does not fit once more; return whether all fit already.
+
+        Raises :class:`_DoesNotFit` if an operator cannot be cut further or pieces are too many."""
         changed: set[int] = set()
         fits = True
         for number, demand in enumerate(self._demands()):
             if demand.bytes <= self._room:
                 continue
             fits = False
-            # Beside what a piece needs there has to be room for what else lies in the parts that
-            # hold it.
+            # A piece needs room for whole parts, also for bytes of them that it does not read.
             small = sum(self._needed(number, self._parts[number]).values()) <= self._room * _SMALL
             ways = (
                 (self._halve_makers, self._halve_own)
@@ -127,7 +126,7 @@ class _Fitting:
         return fits
 
     def _least(self, number: int) -> int:
-        """Bytes that an operator's smallest piece has in the fast memory at least."""
+        """Least bytes of an operator's smallest piece in the fast memory."""
         form, group = self._forms[number], self._fused[number]
         if form is None:
             sizes = {access.tensor: access.bytes for access in (*group.reads, *group.writes)}
@@ -144,7 +143,7 @@ class _Fitting:
         return sum(map(self._padded, sizes.values()))
 
     def _demands(self) -> Iterator[_Demand]:
-        """What every operator's pieces have in the fast memory at most, as tensors lie in parts."""
+        """Yield the largest demand of every operator's pieces with the current cuts."""
         work = lower([self._graph], self._target, cuts=[Cuts(self.cuts)])
         index, jobs = work.tensor_index, iter(work.jobs)
         for cut in self.cuts:
@@ -166,8 +165,8 @@ class _Fitting:
             yield most
 
     def _needed(self, number: int, parts: dict[int, int]) -> dict[str, int]:
-        """Bytes that the largest piece of an operator needs of every storage, its own result
-        included, if it is cut into so many parts."""
+        """Bytes of every storage, the result included, that an operator's largest piece needs, if
+        the operator is cut into ``parts``."""
         form = self._forms[number]
         group = self._fused[number]
         tensors = self._graph.tensors
@@ -183,7 +182,7 @@ class _Fitting:
         share = largest / max(1, math.prod(form.shape))
         found = {storage: math.ceil(size * share) for storage, size in made.items()}
         result = sum(found.values())
-        # The last piece of a chain needs all that the others need, and what follows the sum.
+        # The last piece of a chain needs most: also the operands used after the reduction.
         links = parts.get(_SUM, 1)
         summed = (form.summed * (links - 1) // links, form.summed) if links > 1 else ()
         for storage, uses in form.uses.items():
@@ -206,8 +205,8 @@ class _Fitting:
         return -(-tensor.bytes * volume(box) // max(1, math.prod(tensor.shape)))
 
     def _halve_makers(self, number: int, demand: _Demand, changed: set[int]) -> bool:
-        """Cut the operators that make what a piece reads in parts that hold much more than it
-        needs; whether any is cut now."""
+        """Cut the producers of operands that lie in parts much larger than a piece needs; return
+        whether any was cut in this round."""
         form = self._forms[number]
         if form is None:
             return False
@@ -228,8 +227,8 @@ class _Fitting:
         return any(self._home.get(storage) in changed for storage in demand.reads)
 
     def _longest(self, maker: int, box: Box) -> int | None:
-        """The dimension along which an operator's pieces are longest beside what is needed of them;
-        None if none can be shorter."""
+        """The dimension along which an operator's pieces are longest relative to a needed box; None
+        if none can be shortened."""
         form = self._forms[maker]
         if form is None or len(box) != len(form.shape):
             return None
@@ -246,8 +245,7 @@ class _Fitting:
         )
 
     def _halved(self, number: int, axis: int) -> int:
-        """Bytes that the largest piece of an operator needs if it is cut into twice as many parts
-        along a dimension."""
+        """Bytes that an operator's largest piece needs with twice as many parts along ``axis``."""
         return sum(
             self._needed(
                 number, {**self._parts[number], axis: 2 * self._count(number, axis)}
@@ -268,8 +266,8 @@ class _Fitting:
         ] * further
 
     def _halve_own(self, number: int, _: _Demand, changed: set[int]) -> bool:
-        """Cut an operator along the dimension that leaves its pieces the least; whether one leaves
-        less."""
+        """Cut an operator along the dimension that leaves its pieces the fewest bytes; return
+        whether that reduces them."""
         least = sum(self._needed(number, self._parts[number]).values())
         best = None
         for axis in self._open(number):

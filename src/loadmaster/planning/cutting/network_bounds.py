@@ -1,4 +1,4 @@
-"""What no plan of the networks on a machine can go below, however their operators are cut."""
+"""Lower bounds for all plans of networks on a machine, over all cuts of their operators."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ from loadmaster.workloads.lowering.single_assignment import without_updates
 
 @dataclass(frozen=True)
 class _Group:
-    """What a fused operator is to the bound: how it can be cut, if it can, and the least share of
-    each storage that its pieces read."""
+    """A fused operator: how it can be cut (None: not at all), and the least share of each storage
+    that its pieces read together."""
 
     form: Divisible | None
     shares: dict[str, float]
 
     @property
     def divides_sums(self) -> bool:
-        """Whether it can be cut along what it sums over."""
+        """Whether the operator's reduction can be split."""
         return self.form is not None and self.form.summed > 0
 
 
 @dataclass(frozen=True)
 class _Firsts:
-    """The jobs of the first mini-batch of every network, by their ``rows`` in the workload, and
-    which of them each job is ``like``."""
+    """The jobs of the first mini-batch of every network: ``rows`` are their numbers in the
+    workload, ``like`` is for every job of the workload the index of its equal among them."""
 
     jobs: Sequence[Job]
     groups: Sequence[_Group]
@@ -74,7 +74,7 @@ class _Firsts:
 
     @staticmethod
     def of(workload: Workload, groups: Sequence[Sequence[_Group]], mini_batches: int) -> _Firsts:
-        """Those of networks whose jobs are, one after another, those of all mini-batches."""
+        """Select the first mini-batches; the jobs of a network are ordered by mini-batch."""
         sizes = np.array([len(own) for own in groups])
         before = np.cumsum(sizes) - sizes
         rows = ranges(before * mini_batches, sizes)
@@ -93,12 +93,12 @@ class _Firsts:
 
     @property
     def divides(self) -> Mask:
-        """Which of them can be cut."""
+        """Mask of the jobs that can be cut."""
         return np.array([group.form is not None for group in self.groups], dtype=np.bool_)
 
     @property
     def divides_sums(self) -> Mask:
-        """Which of them can be cut along what they sum over."""
+        """Mask of the jobs whose reduction can be split."""
         return np.array([group.divides_sums for group in self.groups], dtype=np.bool_)
 
 
@@ -109,23 +109,21 @@ def network_bounds(
     goal_for: Callable[[Workload], Goal],
     rates: EnergyRates,
 ) -> Bounds | None:
-    """Bounds of makespan, energy and latencies under every cut; None where nothing can be cut, so
-    that the bounds of the jobs hold.
+    """Bounds of makespan, energy and latencies under every cut; None if nothing can be cut, so that
+    the bounds of the jobs hold.
 
     The makespan is at least each of
 
-    - the compulsory traffic: weights and inputs of the networks cross the main link once, and so do
-      outputs;
-    - the arithmetic over all cores: every operator's work goes to cores in any shares, each core at
-      the rate of the piece that suits it best
-      (:func:`~loadmaster.cost.analytical.divisible.divisible_costs`), but for what is left over
-      where that piece does not divide the whole
+    - the compulsory traffic: weights, inputs and outputs cross the main link once;
+    - the arithmetic over all cores: each operator's work is divided among the cores in any shares,
+      each core working at the rate of its best piece
+      (:func:`~loadmaster.cost.analytical.divisible.divisible_costs`), plus the remainder where that
+      piece does not divide the operator
       (:func:`~loadmaster.cost.analytical.divisible.last_turns`);
-    - a linear program over both, in which activations are written once and read once by every
-      operator over the link that takes less, and weights and inputs read over either beyond what
-      comes in;
-    - the longest chain of operators of one mini-batch, each of them shared by all cores, and run
-      side by side with those that it can overlap
+    - a linear program over both: activations are written once and read once by every operator, over
+      the cheaper link; repeated reads of weights and inputs use either link;
+    - the longest chain of operators of one mini-batch, each shared by all cores and overlapping the
+      operators that it can overlap
       (:func:`~loadmaster.planning.cutting.precedence.chain_bound`).
 
     O(operators x cores), and the chain O(operators^3) in a matrix product of up to 1,000 operators;
@@ -172,7 +170,7 @@ def network_bounds(
             else MakespanBound(chain, limit, bound.main_bytes, terms)
         )
 
-    # A piece of what is larger than the fast memory may fit there.
+    # A piece of a tensor that exceeds the fast memory may fit there.
     tensors = tuple(_fitting(tensor, target.room) for tensor in workload.tensors)
     return goal_bounds(
         replace(workload, tensors=tensors), table, target, rates, goal_for(workload), bound_of
@@ -181,7 +179,7 @@ def network_bounds(
 
 @dataclass(frozen=True)
 class _Turns:
-    """What jobs take more as the last turns of arrays are not full
+    """Additional time of jobs whose last turns of the array are not full
     (:func:`~loadmaster.cost.analytical.divisible.last_turns`)."""
 
     number: dict[str, int]
@@ -190,7 +188,7 @@ class _Turns:
 
     @staticmethod
     def of(workload: Workload, target: Target, firsts: _Firsts, table: JobTable) -> _Turns:
-        """Those of jobs that can be cut: the others are as they are."""
+        """Compute the additional time of the jobs that can be cut; 0 for the others."""
         share, extra = last_turns(
             firsts.jobs, target, table.compute[firsts.rows], firsts.divides_sums
         )
@@ -203,15 +201,15 @@ class _Turns:
         )
 
     def split(self, needs: Needs, jobs: Sequence[Job]) -> Needs:
-        """Needs of some jobs, in two parts each."""
+        """Split the needs of some jobs into two rows each."""
         rows = [self.number[job.name] for job in jobs]
         return needs.in_two(self.share[rows], self.extra[rows])
 
 
 @dataclass(frozen=True)
 class _Chains:
-    """Chains of the networks of some jobs, which may be all, or one network's, or one mini-batch's;
-    ``needs`` in two parts each."""
+    """Chain bounds of the networks of some jobs: all jobs, one network's, or one mini-batch's;
+    ``needs`` and ``every`` have two rows per job."""
 
     jobs: Sequence[Job]
     tensors: Sequence[TensorInstance]
@@ -223,7 +221,7 @@ class _Chains:
     least: dict[str, Floats]
 
     def _rows(self, network: str) -> Ints:
-        """Jobs of the first mini-batch of a network, if it has any."""
+        """Indices of the jobs of the first mini-batch of a network among these jobs."""
         mine = [number for number, job in enumerate(self.jobs) if job.network == network]
         batch = self.jobs[mine[0]].mini_batch if mine else 0
         return np.array(
@@ -239,8 +237,7 @@ class _Chains:
         operator = [self.operator[self.jobs[number].name] for number in rows]
         count = len(precedence.needs)
         target, needs = self.target, self.needs
-        # What is last may need nothing but links, whatever limits all else: a byte counts the same
-        # on each of them.
+        # Three means of the resources: the main link; all links, with equal weight per byte; cores.
         links = [0] * len(target.cores) + [
             round(memory.read_bandwidth) for memory in target.memories
         ]
@@ -271,8 +268,8 @@ class _Chains:
         )
 
     def _traffic(self, rows: Ints, operator: Sequence[int], count: int) -> tuple[Floats, Floats]:
-        """Picoseconds of the main link for weights and inputs, each counted for the operator that
-        reads most of it, and only what that reads; and for every operator's outputs."""
+        """Picoseconds of the main link, by operator, for weights and inputs (each counted at the
+        operator that reads most of it, with only the bytes which that reads) and for outputs."""
         table, main = self.table, self.target.main
         chosen = np.zeros(len(self.jobs), dtype=np.bool_)
         chosen[rows] = True
@@ -318,8 +315,8 @@ def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Gr
 def _least_pieces(
     workload: Workload, target: Target, firsts: _Firsts, number: Sequence[int], table: JobTable
 ) -> dict[str, Floats]:
-    """Seconds that the shortest piece of every operator of every network takes at least on any
-    core: of what divides, one element."""
+    """Least seconds of any piece of every operator, by network: of operators that can be cut, of a
+    piece of one element."""
     smallest = [
         _smallest(job, group) for job, group in zip(firsts.jobs, firsts.groups, strict=True)
     ]
@@ -337,8 +334,7 @@ def _least_pieces(
 
 
 def _smallest(job: Job, group: _Group) -> Job:
-    """A job no larger than any piece of another: one element of its result, and of what that sums
-    over."""
+    """A job no larger than any piece of a job: one element of its result and of its reduction."""
     form = group.form
     if form is not None:
         box = tuple(
@@ -346,15 +342,15 @@ def _smallest(job: Job, group: _Group) -> Job:
         )
         nests = tuple(piece_of(nest, form.shape, box) for nest in job.nests)
         if form.summed:
-            # What follows the sum is the last piece's of a chain.
+            # Element-wise work after a split reduction is done by the last piece only.
             return replace(job, nests=tuple(replace(nest, c=1) for nest in nests), elements=0)
         return replace(job, nests=nests, elements=job.elements // max(1, math.prod(form.shape)))
     return job
 
 
 def _least_table(workload: Workload, target: Target, firsts: _Firsts) -> JobTable:
-    """What jobs cost at least: whole for those that cannot be cut, else in the pieces that suit
-    each core best."""
+    """The table of least costs: whole for jobs that cannot be cut, else in the best pieces for each
+    core."""
     table = least_table(workload, target)
     divides = firsts.divides[firsts.like]
     seconds, joules = (

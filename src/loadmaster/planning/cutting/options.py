@@ -1,5 +1,5 @@
-"""Ways to cut one operator: into pieces that end together, as unequal as the cores that run
-them."""
+"""Cut options of one operator: pieces along one dimension, sized so that unlike cores end at the
+same time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from loadmaster.workloads.window import volumes, whole
 
 
 def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
-    """What the costs of an operator's pieces follow from, names left out."""
+    """A key of everything that determines the costs of an operator's pieces, without names."""
     names: dict[str, str] = {}
 
     def alias(name: str) -> str:
@@ -49,8 +49,8 @@ def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
 def canonical_index(
     graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None]
 ) -> list[int]:
-    """For every operator the first that is like it; one that does not divide is like no other.
-    O(operators + operands)."""
+    """For every operator, the number of the first with the same :func:`signature`; operators that
+    cannot be cut are all distinct. O(operators + operands)."""
     known: dict[object, int] = {}
     return [
         number if form is None else known.setdefault(signature(graph, group, form), number)
@@ -60,11 +60,11 @@ def canonical_index(
 
 @dataclass(frozen=True)
 class PieceCosts:
-    """Seconds of pieces: ``alone[p, c]`` on each core, ``link[p]`` of the near memory's link, and
-    ``stream[p]`` of the main one's.
+    """Seconds of pieces: ``alone[p, c]`` on each core, ``link[p]`` of the fast memory's link, and
+    ``stream[p]`` of the main link.
 
-    Operands are in the fast memory where all of a piece's fit there, else they are streamed from
-    the main memory.
+    Operands are in the fast memory if all operands of the piece fit there; else they are streamed
+    from main memory.
     """
 
     alone: Floats
@@ -72,12 +72,12 @@ class PieceCosts:
     stream: Floats
 
     def __getitem__(self, pieces: slice | Ints) -> PieceCosts:
-        """Costs of some of the pieces."""
+        """Select the costs of some pieces."""
         return PieceCosts(self.alone[pieces], self.link[pieces], self.stream[pieces])
 
     @staticmethod
     def of(table: JobTable, target: Target) -> PieceCosts:
-        """Those of the jobs of a table."""
+        """Return the costs of the jobs of a table."""
         job, jobs = table.operand_job, len(table.compute)
         least = grouped_sums(job, table.moved.min(axis=1), jobs)
         streams = (least > target.near.capacity)[job]
@@ -91,7 +91,7 @@ class PieceCosts:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Parts of the result of an operator: boxes, shape (pieces, dimensions, 2)."""
+    """Pieces of an operator, by the boxes of its result, shape (pieces, dimensions, 2)."""
 
     group: FusedOp
     form: Divisible
@@ -99,8 +99,8 @@ class Pieces:
 
 
 def piece_workload(graph: Graph, pieces: Sequence[Pieces]) -> Workload:
-    """Pieces of a network's operators as jobs, which read and write tensors as large as all of
-    each. Linear in their operands."""
+    """Make jobs of pieces of a network's operators, to cost them; every storage is one tensor.
+    Linear in the operands."""
     jobs = tuple(job for several in pieces for job in _jobs(graph, several))
     names = dict.fromkeys(operand.tensor for job in jobs for operand in (*job.reads, *job.writes))
     tensors = tuple(
@@ -151,7 +151,7 @@ def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
 def _reads(
     graph: Graph, pieces: Pieces, access: Access, needed: dict[Uses, list[int]]
 ) -> list[list[Operand]]:
-    """What each piece reads of a storage; ``needed`` has the elements that were counted before."""
+    """The operands that each piece reads of a storage; ``needed`` caches numbers of elements."""
     tensor, uses = graph.tensors[access.tensor], pieces.form.uses[access.tensor]
     roles = operand_roles(pieces.group.nests, access)
     if uses not in needed:
@@ -164,32 +164,30 @@ def _reads(
 
 
 _SIZES = 32
-"""Sizes of a piece along a dimension whose costs are worked out, about."""
+"""Number of sizes, about, of a piece along a dimension that are costed."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """A cut of an operator, and what its pieces cost."""
+    """A cut of an operator, and the costs of its pieces."""
 
     cut: Grid
     costs: PieceCosts
 
 
 def balanced_sizes(sizes: Ints, seconds: Floats, cores: Sequence[int]) -> list[int]:
-    """How much of a dimension each core makes so that all end as early and as near to one another
-    as the sizes allow.
+    """Divide a dimension among cores so that the last one ends as early as possible.
 
-    ``seconds[s, c]`` is what ``sizes[s]`` (increasing, the last is all of it) takes on core ``c``;
-    a core may be named more than once. No other choice of sizes ends earlier. O(sizes x cores x log
-    sizes).
+    ``seconds[s, c]`` is the time of a piece of ``sizes[s]`` on core ``c``; sizes increase up to the
+    extent of the dimension. A core may be named more than once. Returns a size for each of
+    ``cores``. O(sizes x cores x log sizes).
     """
     extent = int(sizes[-1])
-    # A larger piece takes no less time: where the model says otherwise, it may use the smaller
-    # one's figure.
+    # Times must not decrease with size, which the cost model does not guarantee.
     times = np.maximum.accumulate(seconds, axis=0)
     distinct = list(dict.fromkeys(cores))
     limits = np.unique(times[:, distinct])
-    # What each core makes within each limit.
+    # The largest size that each core completes within each limit.
     made = np.concatenate(([0], sizes))
     within = {
         core: made[np.searchsorted(times[:, core], limits, side="right")] for core in distinct
@@ -203,11 +201,10 @@ def balanced_sizes(sizes: Ints, seconds: Floats, cores: Sequence[int]) -> list[i
 
 
 def operator_options(network: DivisibleNetwork, target: Target) -> list[list[Option]]:
-    """For every operator how it is cut anyhow, then cuts along its channels, rows and
-    columns.
+    """Options of every operator: its plain cut first, then cuts along channels, rows and columns.
 
-    Pieces are as many as some of the cores, the fastest first, or two for each, and each is as long
-    as suits its core. O(distinct operators x dimensions x 32 sizes).
+    The pieces are balanced over one core or several, the fastest first, with one or more pieces for
+    each (:func:`_counts`). O(distinct operators x dimensions x 32 sizes).
     """
     graph, fused, forms = network.graph, network.fused, network.forms
     options = _plain(graph, network.plain, target)
@@ -232,7 +229,7 @@ def operator_options(network: DivisibleNetwork, target: Target) -> list[list[Opt
         known = {own[0].cut}
         fits = not own[0].costs.stream.any()
         for option in offers[like[number]]:
-            # What is streamed cannot be fetched ahead of its use.
+            # Pieces that stream cannot have their operands fetched ahead.
             if option.cut not in known and not (fits and option.costs.stream.any()):
                 known.add(option.cut)
                 own.append(option)
@@ -248,9 +245,9 @@ def _plain(graph: Graph, plain: Sequence[Grid], target: Target) -> list[list[Opt
 
 
 def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterator[Option]:
-    """Grids of pieces along a dimension, given what pieces of these sizes cost."""
+    """Yield options along a dimension, from the costs of pieces of the given sizes."""
     cores = costs.alone.shape[1]
-    # All of the operator is quickest on the first of these.
+    # Cores by their time for the whole operator.
     fastest = np.argsort(costs.alone[-1], kind="stable").tolist()
     for count, times in _counts(cores):
         chosen = fastest[:count] * times
@@ -261,22 +258,21 @@ def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterato
 
 
 def _counts(cores: int) -> Iterator[tuple[int, int]]:
-    """How many cores share an operator, and how many pieces each of them makes: many of one core,
-    so that others go on with the first."""
+    """Yield (cores that share an operator, pieces per core). On one core there are several pieces,
+    so that readers can start after the first."""
     for count in range(1, cores + 1):
         yield from ((count, times) for times in ((2, 4, 8, 16) if count == 1 else (1, 2, 4)))
 
 
 def _first_boxes(form: Divisible, axis: int, sizes: Ints) -> Ints:
-    """The first pieces of a result of some sizes along a dimension, shape (sizes, dimensions,
-    2)."""
+    """Boxes of the first piece of each size along a dimension, shape (sizes, dimensions, 2)."""
     boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (len(sizes), 1, 1))
     boxes[:, axis, 1] = sizes
     return boxes
 
 
 def _sizes_of(extent: int, step: int) -> Ints:
-    """Sizes of a piece, whole steps each, the last all of the dimension."""
+    """Sizes of a piece along a dimension, multiples of ``step``, up to the whole extent."""
     unit = step
     while extent // unit > _SIZES:
         unit *= 2
@@ -284,8 +280,8 @@ def _sizes_of(extent: int, step: int) -> Ints:
 
 
 def piece_axes(form: Divisible, group: FusedOp) -> list[int]:
-    """Dimensions of an operator's result along which it is cut: those that hold its channels, its
-    rows (the longest other one), columns."""
+    """Dimensions along which an operator is cut: channels, rows (the longest other dimension) and
+    columns."""
     rank = len(form.shape)
     loops = group.nests[0].loops if group.nests else ()
     channels = loops.index(CHANNELS) if CHANNELS in loops else (1 if rank > 3 else rank - 1)

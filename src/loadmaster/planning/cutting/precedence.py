@@ -1,4 +1,4 @@
-"""Who waits for whom, however operators are cut."""
+"""Precedence between operators that holds for every cut, and the chain bound that follows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loadmaster.workloads.window import SUMMED, Window
 
 @dataclass(frozen=True)
 class Need:
-    """What the pieces of one operator need of what another writes, whatever the pieces of both are.
+    """How the pieces of one operator depend on another operator, for every cut of both.
 
     ``some``: every piece needs something. ``all_parts``: every element is needed by some piece.
     ``whole``: every piece needs everything.
@@ -38,13 +38,12 @@ _EVERYTHING = Need(True, True, True)
 
 @dataclass(frozen=True)
 class Precedence:
-    """What holds between the fused operators of a network under every cut.
+    """Precedence between the fused operators of a network under every cut.
 
-    ``needs[v]`` lists the operators that ``v`` reads from, with what its pieces need of them.
-    ``after[u, v]``: every piece of ``v`` is one of ``u`` or starts after some piece of ``u`` has
-    ended. ``before[u, v]``: when all of ``v`` has ended, so has all of ``u``. Both have the shape
-    (operators, operators). Where sums may be in parts, some pieces need nothing but a part of each
-    factor.
+    ``needs[v]``: the operators that ``v`` reads from, with the dependency on each. ``after[u, v]``:
+    ``u`` is ``v``, or every piece of ``v`` starts after some piece of ``u`` has ended. ``before[u,
+    v]``: when all of ``v`` has ended, so has all of ``u``. Both have the shape (operators,
+    operators). If reductions may be split, some pieces depend only on parts of both factors.
     """
 
     needs: list[dict[int, Need]]
@@ -53,7 +52,7 @@ class Precedence:
 
     @staticmethod
     def of(graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None]) -> Precedence:
-        """Find it from what parts of results need of operands. O(operators x edges + extents of
+        """Derive the precedence from the windows of operands. O(operators x edges + extents of
         edges)."""
         home = {
             access.tensor: number for number, group in enumerate(fused) for access in group.writes
@@ -63,7 +62,7 @@ class Precedence:
             for access in group.reads:
                 writer = home.get(access.tensor)
                 tensor = graph.tensors[access.tensor]
-                # What has parts of no bytes may be read without waiting for them.
+                # Parts without bytes are not waited for.
                 if (
                     writer is None
                     or writer >= number
@@ -85,8 +84,8 @@ class Precedence:
 
 
 def _need(form: Divisible | None, storage: str) -> Need:
-    """What pieces of a group need of a storage; only of one that can be cut the pieces are not
-    known."""
+    """The dependency of a group's pieces on a storage; of a group that cannot be cut: on all of
+    it."""
     if form is None:
         return _EVERYTHING
     found = Need()
@@ -100,8 +99,8 @@ def _need(form: Divisible | None, storage: str) -> Need:
 
 
 def _use(form: Divisible, windows: Sequence[Window], shape: Sequence[int]) -> Need:
-    """What pieces need through windows: of each dimension by itself, as each follows another
-    dimension of the result, or none."""
+    """The dependency through windows, from that of each dimension alone: different dimensions of an
+    operand follow different dimensions of the result, or none."""
     if not windows:
         return _EVERYTHING
     every = [_along(form, window, extent) for window, extent in zip(windows, shape, strict=True)]
@@ -115,7 +114,7 @@ def _use(form: Divisible, windows: Sequence[Window], shape: Sequence[int]) -> Ne
 
 
 def _along(form: Divisible, window: Window, extent: int) -> Need:
-    """The same of one dimension, for pieces as short as one element where the result can be cut
+    """The dependency along one dimension, for pieces of one element where the result can be cut
     along it."""
     if window.axis < 0:
         return Need(True, True, False) if form.summed and window == SUMMED else _EVERYTHING
@@ -133,22 +132,22 @@ def _along(form: Divisible, window: Window, extent: int) -> Need:
 
 
 MOST_OPERATORS = 1000
-"""Of one network: beyond, chains are not looked at, whose sets of operators take the square of that
+"""Most operators of a network for which the chain bound is computed, as it takes the square of that
 in memory."""
 
 
 @dataclass(frozen=True)
 class Demands:
-    """What the operators of one mini-batch of a network need, in picoseconds, shape (operators,)
-    but for ``busy``.
+    """Needs of the operators of one mini-batch of a network, in picoseconds, shape (operators,) but
+    for ``busy``.
 
-    ``busy[i, v]``: of a mean of resources, the i-th of several, which work on ``v`` takes at least.
-    ``inbound`` and ``outbound`` are time of the main link: for weights and inputs, each counted for
-    one operator that reads it, and for outputs. ``main[i]`` is the main link's weight in the i-th
-    mean, and ``given[i]`` what a second of ``inbound`` adds to it: what comes in may be read over
-    the main link meanwhile, so that only what exceeds the price of reading it over the cheaper link
-    counts. ``least`` is what the shortest piece of an operator takes. ``held`` is the time of the
-    main link that fills the fast memory.
+    ``busy[i, v]``: least time of operator ``v`` on the i-th weighted mean of the resources.
+    ``inbound`` and ``outbound``: time of the main link for weights and inputs, each counted at one
+    operator that reads it, and for outputs. ``main[i]``: weight of the main link in the i-th mean.
+    ``given[i]``: what a second of ``inbound`` adds to the i-th mean; bytes that come in may at once
+    be read over the main link, so only the excess over reading them on the cheaper link counts.
+    ``least``: time of the shortest piece of an operator. ``held``: time of the main link that fills
+    the fast memory.
     """
 
     busy: Floats
@@ -161,26 +160,25 @@ class Demands:
 
 
 def chain_bound(precedence: Precedence, demands: Demands) -> int:
-    """Picoseconds that one mini-batch takes at least, whatever the cuts, the order, the cores and
-    the memories.
+    """Lower bound of the time of one mini-batch in picoseconds, for all cuts, orders, cores and
+    placements.
 
-    Let ``head[u]`` be a time before which no piece of ``u`` starts, and ``end[v]`` one before which
-    not all of ``v`` has ended. Operators that are after ``u`` and before ``v``
-    (:class:`~loadmaster.planning.cutting.precedence.Precedence`) run between these two, all of
-    them, so that ``end[v] >= head[u] + W``, where ``W`` is what they need of any mean of the
-    machine's resources, each of which has only that time. Of what they read from main memory, no
-    more than fills the fast memory can be there when ``u`` begins; if ``u`` is everything, nothing
-    can. Further
+    Let ``head[u]`` be a lower bound of the first start of a piece of ``u``, and ``end[v]`` one of
+    the end of all of ``v``. All operators that are after ``u`` and before ``v``
+    (:class:`~loadmaster.planning.cutting.precedence.Precedence`) run between the two. So ``end[v]
+    >= head[u] + W``, where ``W`` is their need of any weighted mean of the machine's resources. Of
+    the weights and inputs that they read, at most as much as fills the fast memory can be there
+    when ``u`` begins; at the start of the plan, nothing. Further
 
     - ``head[v] >= end[u]`` where every piece of ``v`` needs all of ``u``;
     - ``head[v] >= head[u] + least[u]`` where every piece of ``v`` needs some of ``u``;
-    - ``end[v] >= end[u] + least[v]`` where every element of ``u`` is needed by some piece of ``v``:
-      one that needs what was made last.
+    - ``end[v] >= end[u] + least[v]`` where every element of ``u`` is needed by some piece of ``v``,
+      so that one piece of ``v`` follows the last of ``u``.
 
     O(operators^2) memory, and O(operators^3) time in a matrix product.
     """
     count = len(demands.least)
-    # The first row is a start that all come after, the last column an end that all come before.
+    # The first row is a virtual start before all operators, the last column a virtual end.
     after = np.vstack([np.ones(count, dtype=np.bool_), precedence.after])
     before = np.hstack([precedence.before, np.ones((count, 1), dtype=np.bool_)])
     linked = (after.astype(np.float64) @ before) > 0
@@ -202,12 +200,12 @@ def chain_bound(precedence: Precedence, demands: Demands) -> int:
 
 
 def _between(after: Mask, before: Mask, demands: Demands) -> Floats:
-    """Time that what is after one operator and before another needs, shape (operators + 1,
-    operators + 1)."""
+    """Time that the operators after one and before another need, shape (operators + 1, operators +
+    1)."""
     sets = after.astype(np.float64)
     inbound = (sets * demands.inbound) @ before
     inbound[1:] = np.maximum(0.0, inbound[1:] - demands.held)
-    # An output that is not awaited by the end of its operator may leave later.
+    # Outputs must have left at the end of the plan only.
     outbound = np.zeros_like(inbound)
     outbound[:, -1] = sets @ demands.outbound
     prices = zip(demands.busy, demands.main, demands.given, strict=True)
@@ -218,11 +216,11 @@ def _between(after: Mask, before: Mask, demands: Demands) -> Floats:
 
 
 def sums_by_operator(values: Floats, operator: Sequence[int] | Ints, count: int) -> Floats:
-    """Sums of what each job needs over the jobs of every operator."""
+    """Sum values of jobs by operator."""
     return np.bincount(
         np.asarray(operator, dtype=np.int64), weights=values, minlength=count
     ).astype(np.float64)
 
 
 _SLACK = 1e-11
-"""Relatively more than sums of so many numbers may be off in floating point."""
+"""Relative margin for the rounding of floating-point sums."""

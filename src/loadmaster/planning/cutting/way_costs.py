@@ -1,6 +1,6 @@
-"""What an operator takes in each number of bands and of parts of its channels.
+"""Costs of an operator for each number of bands and of channel parts.
 
-Of equal pieces the one in the middle is costed, as any job is.
+Of equal pieces the middle one is costed, as a job.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.planning.cutting.banding import Network
+from loadmaster.planning.cutting.banding import AxisView
 from loadmaster.planning.cutting.options import Pieces, canonical_index, piece_workload
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import operand_bytes
@@ -19,20 +19,19 @@ from loadmaster.workloads.job import operand_bytes
 
 @dataclass(frozen=True)
 class WayCosts:
-    """Costs of an operator in each of :meth:`Network.ways`, what starting pieces takes left out.
+    """Costs of an operator for each of :meth:`AxisView.ways`, without start-up times.
 
     Attributes
     ----------
     bands, channels
         The ways, shape (ways,).
     beside
-        Seconds of all cores together if they have other pieces to work on meanwhile, shape (ways,).
+        Seconds of all cores together if other pieces keep idle cores busy, shape (ways,).
     alone
-        Seconds until all pieces have ended if there is nothing beside them, shape (ways,): of few,
-        some cores have none.
+        Seconds until the last piece ends if nothing else runs, so that cores may be idle, shape
+        (ways,).
     refill
-        Times that each storage that it reads crosses the port of the smallest buffer, shape (ways,
-        reads).
+        How often each storage read crosses the port of the smallest buffer, shape (ways, reads).
     """
 
     bands: Ints
@@ -42,9 +41,9 @@ class WayCosts:
     refill: Floats
 
 
-def way_costs(network: Network, target: Target) -> list[WayCosts]:
-    """Costs of every operator of a network; one that does not divide takes no time here, as no
-    choice of bands changes it. Linear in the ways of distinct operators."""
+def way_costs(network: AxisView, target: Target) -> list[WayCosts]:
+    """Costs of every operator of a network; 0 for operators that cannot be cut, as no choice of
+    bands changes them. Linear in the ways of distinct operators."""
     like = canonical_index(network.graph, network.fused, network.forms)
     ways = [np.array(network.ways(n), dtype=np.int64) for n in range(len(network.fused))]
     pieces = [
@@ -86,8 +85,8 @@ def way_costs(network: Network, target: Target) -> list[WayCosts]:
 
 
 def until_all_end(each: Floats, count: int) -> float:
-    """When the last of so many equal pieces ends at the earliest, if a piece takes ``each[c]``
-    seconds on core ``c``."""
+    """Earliest end of ``count`` equal pieces, each of which takes ``each[c]`` seconds on core
+    ``c``; an estimate for more than 64."""
     if count > 64:
         return float(count / (1.0 / each).sum() + each.min() / 2)
     ends = np.sort((np.arange(1, count + 1)[:, None] * each).ravel())

@@ -1,4 +1,5 @@
-"""A workload as the native evaluation takes it, and its answers as decisions."""
+"""The problem of the joint search: a workload for the native evaluator, and its results as
+decisions."""
 
 from __future__ import annotations
 
@@ -24,51 +25,51 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
 _LIMITING = 0.5
-"""Share of the time that other resources take at least, from which on a link is taken to limit."""
+"""A link is taken to limit the plan from this share of the other resources' least time on."""
 
 
 @dataclass(frozen=True)
 class JointOptions:
-    """What an evaluation is free in, beside the order; native code takes the same names.
+    """The policy of an evaluation, besides the order of jobs; native code uses the same names.
 
     Attributes
     ----------
     filled_fraction
         Share of each memory that may be filled.
     retained_fraction
-        Share of that which tensors kept from one use to a later one may fill.
+        Share of the filled part that tensors kept from one use to a later one may fill.
     prefetch_fraction
-        Share of it that may be full while something is prefetched.
+        Share of the filled part up to which tensors may be prefetched.
     release_delay_positions
-        Positions of the order for which room is held after its last use, so that as many later jobs
-        may run beside it.
+        Number of positions in the order for which the room of a tensor is held after its last use,
+        so that as many later jobs can run beside it.
     streamed_share
-        Share of the main link's time, while jobs run, in which they may stream what is used once;
-        what would take longer is prefetched. 0: everything is prefetched; infinity: nothing.
+        Share of the main link's time, while jobs run, for streaming tensors that are used once; the
+        rest of them is prefetched. 0: all are prefetched; infinity: none.
     link_prices
-        What a second of the link of each memory counts when stays are chosen.
+        Weight of a second of the link of each memory when stays are chosen.
     occupancy_exponent
-        Stays are chosen by what they save over their bytes times their time, to this power: below
-        1, what is large and long comes sooner.
+        Stays are ranked by the time they save over (bytes x lifetime) to this power: below 1, large
+        and long stays rank higher.
     link_load_limit
-        A job waits where demands on a link that it mostly needs would sum to more, while others can
-        start; 1 is all that the link can give.
+        A job that mostly needs a link waits, while others can start, if the demands on the link
+        would sum to more than this; 1 is the bandwidth of the link.
     core_wait_ratio
         Seconds that a job waits for a core on which it is a second faster.
     core_prices
-        What a second of each core counts when a core is chosen for a job, so that the busiest one
-        is left to those that gain most by it; 1 for all if empty.
+        Weight of a second of each core when a core is chosen for a job: a high price leaves the
+        core to the jobs that gain most by it. Empty: 1 for all.
     energy_weight
-        How much the energy of a job speaks for a core beside the time at which it ends there; 1: at
-        the rate at which all jobs take both.
+        Weight of a job's energy beside its end time when a core is chosen; 1: energy counts at the
+        ratio of total energy to total time.
     fetch_lead
-        Share of all jobs' time by which a fetch is early at least before jobs come first on a
-        link that is full; infinity: none does.
+        A fetch that is this early, as a share of the time of all jobs, yields to jobs on a full
+        link; infinity: no fetch yields.
     urgent_networks_first
-        Whether everything else waits for the urgent networks.
+        Whether all other networks wait for the urgent ones.
     streamed_tensors
-        Tensors, by their number, that jobs only stream: these are never kept or fetched. Where all
-        operands must be copied it says nothing.
+        Numbers of tensors that are only streamed, never kept or fetched. Ignored where all operands
+        must be copied.
     """
 
     filled_fraction: tuple[float, ...] = (1.0, 1.0)
@@ -89,28 +90,28 @@ class JointOptions:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What comes of an order, and its score: None if it never ends."""
+    """The result of simulating an order, and its score: None if it deadlocks."""
 
     run: _native.JointEvaluation
     score: Score | None
 
     @property
     def final_score(self) -> Score:
-        """The score of an order that comes to an end."""
+        """The score of an order that does not deadlock."""
         assert self.score is not None
         return self.score
 
 
 def fingerprint(order: Ints) -> bytes:
-    """What stands for an order where it is looked up."""
+    """A hash of an order, as a key of cached scores."""
     return blake2b(order.tobytes(), digest_size=16).digest()
 
 
 class JointProblem:
-    """Jobs on a machine, checked and handed to native code once, to be evaluated for many orders
-    towards a goal.
+    """Evaluates orders of the jobs of a workload on a machine; checked and handed to native code
+    once.
 
-    Without a fast memory, or where none of it may be filled, an evaluation is list scheduling.
+    Without a fast memory, or with a filled fraction of 0, an evaluation is list scheduling.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class JointProblem:
         self.target = target
         self.goal = goal
         self.energy = energy
-        # Of a machine without a fast memory, one that holds nothing stands for it.
+        # A fast memory of no bytes stands for none.
         self.memories = (target.main, replace(target.near, capacity=target.room))
         self.capacity = target.room
         every = np.ones((len(target.memories), len(table.operand_job)), dtype=np.bool_)
@@ -140,8 +141,8 @@ class JointProblem:
             [tensor.kind == "weight" for tensor in workload.tensors], dtype=np.bool_
         )
         (main, fast), rates = self.memories, energy.rates.memories
-        # Per second of its link a byte takes energy too: with these prices, stays are chosen by the
-        # energy that they save.
+        # The ratio of the memories' powers at full bandwidth: with these prices, stays are chosen
+        # by the energy that they save.
         of_fast = (
             rates[-1] * fast.read_bandwidth / (rates[0] * main.read_bandwidth) if rates[0] else 0.0
         )
@@ -149,9 +150,9 @@ class JointProblem:
         self._native = self._to_native(padded_bytes)
 
     def _to_native(self, padded_bytes: Ints) -> _native.JointProblem:
-        """The problem as native code takes it; ``padded_bytes`` are those in the fast memory."""
+        """Convert the problem for native code; ``padded_bytes`` are sizes in the fast memory."""
         workload, table, goal = self.workload, self.table, self.goal
-        # An input that comes later could only be fetched then: it is streamed where that can be.
+        # An input that is released later is streamed where possible: it cannot be fetched before.
         available = goal.released_tensors(workload)
         late = (available > 0) & self.target.main.in_place
         copy = self.target.copy
@@ -180,18 +181,17 @@ class JointProblem:
 
     @cached_property
     def near_limits(self) -> bool:
-        """Whether the fast memory's link may be what limits: all operands over it take half as long
-        as arithmetic, or what must come in."""
+        """Whether the fast memory's link may limit the plan: all operands over it take at least
+        half as long as arithmetic or as the compulsory traffic."""
         near, arithmetic, inbound = self._least_seconds
         return bool(near > _LIMITING * max(arithmetic, inbound))
 
     @cached_property
     def fetches_may_wait(self) -> bool:
-        """Whether fetches may wait: what must come in takes less time than arithmetic, or all
-        operands over the fast link.
+        """Whether low-priority fetches can help: the compulsory traffic takes less time than
+        arithmetic or than all operands over the fast link.
 
-        Only in one mini-batch of one network: beside others, something always fills the links, and
-        the search has better to do.
+        Only for one mini-batch of one network: with several, the links are always in use.
         """
         if (
             self.target.copy is None
@@ -203,8 +203,8 @@ class JointProblem:
 
     @cached_property
     def _least_seconds(self) -> tuple[float, float, float]:
-        """Seconds of all operands over the fast link, of arithmetic on all cores, and of what must
-        cross the main link."""
+        """Least seconds of all operands over the fast link, of arithmetic on all cores, and of the
+        compulsory traffic over the main link."""
         (main, fast), table = self.memories, self.table
         moved, write = table.moved.min(axis=1), table.operand_write
         near = fast.link_seconds(int(moved[~write].sum()), int(moved[write].sum()))
@@ -215,15 +215,19 @@ class JointProblem:
         return near, arithmetic, inbound
 
     def after_sources(self, keys: Floats) -> Floats:
-        """Keys raised to those of the jobs that each depends on; of equal keys, jobs of smaller
-        index come first."""
+        """Raise the key of every job to those of its predecessors, so that sorting by key is a
+        topological order; ties are broken by job number."""
         return self._native.after_sources(keys)
 
     def score(
         self, order: Ints, name: bytes, options: JointOptions
     ) -> tuple[Score | None, Evaluation | None]:
-        """The score of an order, of which ``name`` is the fingerprint, and its evaluation unless
-        the score was known: searches that begin alike evaluate many orders again."""
+        """Return the score of an order, from the cache if possible, and its evaluation if it was
+        made.
+
+        ``name`` is the :func:`fingerprint` of the order. Searches of one workload that start alike
+        repeat many evaluations.
+        """
         if (name, options) in self._scores:
             return self._scores[name, options], None
         made = self.evaluate(order, options)
@@ -244,8 +248,7 @@ class JointProblem:
         return Evaluation(run, self.goal.score(ends, run.makespan, energy, max(0, lacking)))
 
     def _delivered(self, run: _native.JointEvaluation) -> Ints:
-        """When every job has ended or, where an output of it is copied to main memory, that copy
-        has."""
+        """End of every job or, where its output is copied to main memory, of that copy."""
         ends = run.end[: len(self.workload.jobs)]
         leaving = self._leaving(run)
         if not len(leaving):
@@ -257,12 +260,12 @@ class JointProblem:
         return delivered
 
     def _leaving(self, run: _native.JointEvaluation) -> Ints:
-        """Numbers of the copies to main memory."""
+        """Indices of the copies to main memory."""
         return np.flatnonzero(run.outward)
 
     def main_load(self, run: _native.JointEvaluation) -> int:
-        """Most bytes that main memory holds at one instant of an evaluation; O(operands + tensors
-        log tensors)."""
+        """Peak of the bytes in main memory during an evaluation; O(operands + tensors log
+        tensors)."""
         tensor = self.table.operand_tensor
         write = self.table.operand_write
         in_fast = run.row_stay >= 0
@@ -279,8 +282,8 @@ class JointProblem:
         return most_alive(start[here], end[here], self._padded[here])
 
     def _main_writers(self, run: _native.JointEvaluation) -> Ints:
-        """The task that puts every tensor into main memory: its producer, or a copy; -1 for what is
-        there from the start."""
+        """The task that writes every tensor to main memory: its producer, or a copy; -1 for weights
+        and inputs."""
         writer, leaving = self._producer.copy(), self._leaving(run)
         writer[run.stay_tensor[run.copies[leaving]]] = len(self.workload.jobs) + leaving
         return writer
@@ -298,8 +301,8 @@ class JointProblem:
         return np.stack([main, in_fast])[: len(self.target.memories)]
 
     def decisions(self, found: Evaluation) -> tuple[Schedule, Placement, Timeline]:
-        """An evaluation as schedule, placement, and the timeline that it was simulated to have
-        (without the use of links)."""
+        """Convert an evaluation to schedule, placement and simulated timeline (without the use of
+        links)."""
         jobs, run = len(self.workload.jobs), found.run
         order = np.lexsort((np.arange(jobs), run.core, run.start[:jobs]))
         schedule = Schedule(run.core, order.astype(np.int64))
@@ -334,7 +337,7 @@ class JointProblem:
                 fetched[t].append(task[stay])
         for t, record in enumerate(tensors):
             if run.in_main[t] or record.producer < 0:
-                # Weights serve every later run too: they keep their place.
+                # Weights keep their place for the next run.
                 stays = record.is_output or record.kind == "weight"
                 residences.append(Residence(t, 0, writer[t], (*streams[t], *fetched[t]), stays))
         return Placement(self._used(run), copies, tuple(residences))
@@ -369,8 +372,10 @@ class JointProblem:
         users: dict[int, list[int]],
         writer: Sequence[int],
     ) -> Copy:
-        """The fetch of a stay, or its way to main memory; a tensor has one place at a time, so that
-        its earlier stay must be over."""
+        """Return the copy that fetches a stay, or the one (``out``) that writes it to main memory.
+
+        A tensor has one place in a memory at a time, so a fetch waits for the end of the tensor's
+        earlier stay."""
         tensor = int(run.stay_tensor[stay])
         if out:
             return Copy(tensor, 1, 0, (int(self._producer[tensor]),), ())
@@ -386,8 +391,8 @@ class JointProblem:
 
 
 def _energy_penalty(table: JobTable, energy: EnergyModel) -> Floats:
-    """Energy of each job on each core above its least, as picoseconds at the rate at which all jobs
-    together take energy and time."""
+    """Energy of each job on each core above its least, converted to picoseconds at the ratio of
+    total time to total energy."""
     nearest = np.zeros((len(energy.rates.memories), len(table.operand_job)), dtype=np.bool_)
     nearest[-1] = True
     joules = energy.of_jobs(nearest)
@@ -400,8 +405,8 @@ def _energy_penalty(table: JobTable, energy: EnergyModel) -> Floats:
 
 
 def _widths(workload: Workload, table: JobTable, target: Target) -> Floats:
-    """Seconds that each job stands for in an order: its share of all cores' time, and of the main
-    link for what must cross it."""
+    """Width of each job in an order, in seconds: its arithmetic over all cores, and its share of
+    the compulsory traffic over the main link."""
     index = workload.tensor_index
     readers: dict[int, int] = defaultdict(int)
     for job in workload.jobs:

@@ -1,11 +1,11 @@
-"""The joint search: an order of jobs, and the policy by which the fast memory is filled along it.
+"""The joint search over the order of jobs and the policy that fills the fast memory along it.
 
 ::
 
     minimise    score(order(s), policy(s))            lateness, then the objective
     over        states s = (blocks, begin, pace, lag, shift; policy)
-    subject to  order(s) respects dependencies; at every position what is kept, fetched and in use
-                fits into the share of the fast memory that may be filled
+    subject to  order(s) respects dependencies; at every position the tensors that are kept,
+                fetched or in use fit into the share of the fast memory that may be filled
 
 The evaluation (`src/native/joint`) chooses stays, fetches and cores along the order by the policy,
 and simulates. The walk accepts a state that is slightly worse than the one it is at (threshold
@@ -43,35 +43,35 @@ from loadmaster.planning.joint.state import (
 )
 
 _LAG_STEP = 0.01
-"""Standard deviation by which a distance changes: a hundredth of a network's work."""
+"""Standard deviation of a change of the lag, as a share of a network's work."""
 
 T = TypeVar("T")
 
 
 class Move(ABC):
-    """A way to change a state."""
+    """A move of the search: a way to change a state."""
 
     useful = True
-    """Whether it can change a state of this problem."""
+    """Whether the move can change a state of this problem."""
 
     def changes(self) -> Iterator[Callable[[State], State]]:
-        """Give the changes that are all tried before any is drawn at random."""
+        """Yield the changes of the systematic passes, which come before random moves."""
         return iter(())
 
     @abstractmethod
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
-        """Return a state that differs in one thing; ``kept`` are the tensors that stay in the fast
-        memory in the best one."""
+        """Return a randomly changed state; ``kept`` are the tensors with stays in the fast memory
+        in the best state."""
 
 
 class ChangePolicy(Move):
-    """Another value of one number of the policy."""
+    """Change one number of the policy."""
 
     def __init__(self, problem: JointProblem) -> None:
         self._values = list(policy_values(problem).items())
 
     def changes(self) -> Iterator[Callable[[State], State]]:
-        """Every value of every number."""
+        """Yield every value of every number."""
         for name, values in self._values:
             for value in values:
                 yield partial(_with_number, name=name, value=value)
@@ -84,17 +84,17 @@ class ChangePolicy(Move):
 
 
 class ChangePrice(Move):
-    """Another price of a second of the cores of one kind, so that the busiest is left to those that
-    gain most by it."""
+    """Change the price of the cores of one kind: a higher price leaves these cores to the jobs that
+    gain most by them."""
 
     def __init__(self, problem: JointProblem) -> None:
         compute = problem.table.compute
-        # Cores on which every job takes as long are of a kind.
+        # Cores with equal times for all jobs are of one kind.
         self._kinds = np.unique(compute, axis=1, return_inverse=True)[1].reshape(-1)
         self.useful = bool(self._kinds.any())
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
-        """Multiply the price of a kind of cores."""
+        """Multiply the price of a random kind of cores."""
         prices = np.array(state.policy.core_prices or (1.0,) * len(self._kinds))
         kind = int(generator.integers(self._kinds.max() + 1))
         prices[self._kinds == kind] *= float(np.exp(generator.normal() * 0.3))
@@ -102,8 +102,8 @@ class ChangePrice(Move):
 
 
 class ChangeBlocks(Move):
-    """A block split, two joined, an end moved, or another number of mini-batches together; or all
-    mini-batches further apart. Of networks with one mini-batch all blocks are the same order."""
+    """Split a block, join two, move an end, or change the number of mini-batches in a group; or
+    change the lag. Blocks make no difference for a network with one mini-batch."""
 
     def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
         self._capacity = problem.capacity
@@ -112,8 +112,8 @@ class ChangeBlocks(Move):
         self.useful = bool(self._able)
 
     def changes(self) -> Iterator[Callable[[State], State]]:
-        """A few distances; blocks for less and less of the fast memory; networks as one block with
-        every number of mini-batches together."""
+        """Yield lags; then blocks for shares of the fast memory, and a single block for every group
+        size."""
         for lag in (0.0, *LAGS) if len(self._chains) == 1 else ():
             yield lambda state, lag=lag: replace(state, lag=lag)  # type: ignore[misc]
         for n in self._able:
@@ -127,7 +127,7 @@ class ChangeBlocks(Move):
                 yield partial(_with_blocks, n=n, blocks=blocks)
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
-        """Change the blocks of a network, or the lag where there is only one network."""
+        """Change the blocks of a random network or, for a single network, the lag."""
         if len(self._chains) == 1 and generator.random() < 0.3:
             return replace(state, lag=abs(state.lag + float(generator.normal()) * _LAG_STEP))
         n = self._able[int(generator.integers(len(self._able)))]
@@ -136,14 +136,14 @@ class ChangeBlocks(Move):
 
 
 class ChangeNetwork(Move):
-    """A network that begins sooner or later and goes faster or slower."""
+    """Let a network begin sooner or later, and progress faster or slower."""
 
     def __init__(self, chains: Sequence[Chain]) -> None:
         self._networks = len(chains)
         self.useful = len(chains) > 1
 
     def changes(self) -> Iterator[Callable[[State], State]]:
-        """Each network at once, or at another pace, by a few steps."""
+        """Yield a few begins and paces of every network."""
         for n in range(self._networks):
             for step in (-0.5, -0.2, 0.2, 0.5):
                 yield partial(_with_network, n=n, later=step)
@@ -151,7 +151,7 @@ class ChangeNetwork(Move):
                 yield partial(_with_network, n=n, slower=factor)
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
-        """Change one network."""
+        """Change begin and pace of a random network."""
         n = int(generator.integers(len(state.begin)))
         later = float(generator.normal() * 0.2)
         slower = float(np.exp(generator.normal() * 0.3))
@@ -159,13 +159,13 @@ class ChangeNetwork(Move):
 
 
 class ShiftJobs(Move):
-    """A few steps of a mini-batch sooner or later, or many."""
+    """Shift a range of steps of one mini-batch to earlier or later positions."""
 
     def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
         self._jobs, self._chains = len(problem.width), chains
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
-        """Add the same to the keys of a range of steps."""
+        """Add one random number to the keys of a random range of steps."""
         shift = np.zeros(self._jobs) if state.shift is None else state.shift.copy()
         chain = self._chains[int(generator.integers(len(self._chains)))]
         far = float(generator.choice([0.003, 0.01, 0.03, 0.1]))
@@ -178,11 +178,11 @@ class ShiftJobs(Move):
 
 
 class StreamTensors(Move):
-    """A tensor, or a few beside one another, that is only streamed from now on, or no more; large
-    ones are changed more often: as the root of their bytes.
+    """Toggle whether one tensor, or a few neighbouring ones, are only streamed; tensors are drawn
+    in proportion to the square root of their bytes.
 
-    The fast link carries what is fetched twice and what is streamed never, and rules for all
-    tensors hold up some jobs to relieve others.
+    A fetched tensor crosses the fast link twice, a streamed one never. The policy's rules treat all
+    tensors alike; this move makes exceptions.
     """
 
     def __init__(self, problem: JointProblem) -> None:
@@ -191,8 +191,7 @@ class StreamTensors(Move):
         self._weight = np.sqrt(np.array(sizes, dtype=np.float64))
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
-        """Change tensors that are kept, or were changed before: of others it would change
-        nothing."""
+        """Toggle tensors that have a stay or were toggled before; others would change nothing."""
         streamed = state.policy.streamed_tensors
         changes = np.zeros(len(self._weight), dtype=np.bool_)
         changes[kept] = changes[[*streamed]] = True
@@ -258,16 +257,16 @@ def _other_blocks(
 
 
 _TOLERANCE = 0.002
-"""Relative distance by which an accepted state may be worse than the one before, in the mean and at
-the start of the search."""
+"""Mean relative threshold by which an accepted state may be worse, at the start of the search."""
 
 _WANDERING = 0.5
-"""Share of the search in which it may go on from what is worse; then it goes on from the best."""
+"""Share of the search in which worse states may be accepted; after it the best state is the base of
+every move."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The best evaluation, its order and policy, and how many evaluations were made up to now."""
+    """The best evaluation, its order and policy, and the number of evaluations so far."""
 
     order: Ints
     policy: JointOptions
@@ -276,13 +275,12 @@ class Found:
 
 
 class JointSearch:
-    """Starts, then one pass after another over the values of the policy as long as one helps, then
-    a walk of random moves.
+    """Evaluates the starts, then makes systematic passes over all moves while one improves, then
+    random moves.
 
-    Only ``late``, asked after each evaluation once the ``given`` orders are tried, or Ctrl-C ends
-    it before the ``samples`` evaluations that it expects to make, once there is an answer: those
-    few take less time than what led to them, and without them a plan would often use little fast
-    memory.
+    ``samples`` is the number of evaluations after which tolerance ends. ``late`` or Ctrl-C ends the
+    search earlier, but ``late`` only after the ``given`` orders: these take little time, and
+    without them a plan would often use little of the fast memory.
     """
 
     def __init__(
@@ -309,7 +307,8 @@ class JointSearch:
         self._steps = self._explore(np.random.default_rng(seed))
 
     def run(self, samples: int) -> Found:
-        """Evaluate so many states more; the best of all since a memory's share was last changed."""
+        """Evaluate ``samples`` more states; return the best since the last change of a memory's
+        share."""
         try:
             for _ in itertools.islice(self._steps, 0 if self.interrupted else samples):
                 if self._late is not None and self._done >= self._unhurried and self._late():
@@ -324,8 +323,8 @@ class JointSearch:
         return Found(order, state.policy, evaluation, self._done)
 
     def shrink_capacity(self, memory: int, share: float) -> None:
-        """Go on with only a share of a memory's room used until now: what was found could not be
-        given addresses there."""
+        """Continue with a share of a memory's current room, because the best state found no
+        addresses there."""
         self._filled = tuple(
             filled * (share if number == memory else 1.0)
             for number, filled in enumerate(self._filled)
@@ -337,7 +336,7 @@ class JointSearch:
                 self._offer(state, 2.0)
 
     def _explore(self, generator: np.random.Generator) -> Iterator[None]:
-        """Evaluate for ever, or until there is nothing to go on from: one state a step."""
+        """Evaluate one state per step, without end unless every state deadlocks."""
         for state in self._given:
             self._offer(state, 0.0)
             yield
@@ -372,8 +371,8 @@ class JointSearch:
             yield
 
     def _offer(self, state: State, tolerance: float = 1.0) -> None:
-        """Evaluate a state and go on from it if it is hardly worse than the last; with a tolerance
-        of 0 do not."""
+        """Evaluate a state; accept it as the base of further moves if its score is within
+        ``tolerance`` of the base's. With a tolerance of 0 it is never accepted."""
         order = order_by(state, self._problem, self._chains)
         policy = replace(state.policy, filled_fraction=self._filled)
         score, made = self._problem.score(order, fingerprint(order), policy)
@@ -388,8 +387,8 @@ class JointSearch:
 
 
 def _hardly_worse(score: Score, least: Score, tolerance: float) -> bool:
-    """Whether a score is no worse than ``tolerance`` times another in the first of overflow,
-    lateness and objective in which they differ."""
+    """Whether a score is at most ``tolerance`` times another in the first of overflow, lateness and
+    objective in which they differ."""
     if tolerance == 1.0:
         return score <= least
     first = next((n for n in range(2) if score[n] != least[n]), 2)

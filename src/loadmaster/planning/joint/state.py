@@ -1,5 +1,5 @@
-"""What the joint search changes, and the order of jobs that it stands for: blocks of operators, run
-by groups of mini-batches."""
+"""States of the joint search, and the order of jobs that a state decodes to: blocks of operators,
+run by groups of mini-batches."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from loadmaster.workloads.job import Workload
 
 @dataclass(frozen=True)
 class Chain:
-    """A network's jobs as a grid: ``jobs[b, s]`` is step ``s`` of mini-batch ``b``; and what the
-    steps need of the fast memory.
+    """A network's jobs as a grid, ``jobs[b, s]`` being step ``s`` of mini-batch ``b``, and the
+    memory that the steps need.
 
     ``weights[s]`` bytes are shared by all mini-batches; ``live[s]`` bytes of one mini-batch's
     activations are alive during step ``s``; ``passed[s]`` bytes of them are alive between steps ``s
@@ -48,8 +48,8 @@ class Chain:
 
 @dataclass(frozen=True)
 class Block:
-    """Steps up to ``end``, run for ``group`` mini-batches at a time: each group runs all of them,
-    step by step, before the next does."""
+    """Steps up to ``end`` (from the end of the block before), run for ``group`` mini-batches at a
+    time: each group runs all steps of the block before the next group begins."""
 
     end: int
     group: int
@@ -101,13 +101,12 @@ def order_of(chain: Chain, blocks: Sequence[Block]) -> Ints:
 
 
 _MOST_ENDS = 512
-"""Steps of a chain at which a block may end, at most, so that choosing blocks takes bounded
-time."""
+"""Most steps at which a block may end, so that choosing blocks takes bounded time."""
 
 
 def _ends(chain: Chain) -> Ints:
-    """Steps before which blocks may end, 0 and the last included: all, or of as many stretches the
-    one over which least is handed."""
+    """Steps before which blocks may end, including 0 and the last. In long chains: of every stretch
+    the step over which the fewest bytes are alive."""
     if chain.steps <= _MOST_ENDS:
         return np.arange(chain.steps + 1)
     bounds = np.linspace(1, chain.steps, _MOST_ENDS).astype(np.int64)
@@ -120,18 +119,18 @@ def _ends(chain: Chain) -> Ints:
 
 def best_blocks(chain: Chain, room: int) -> tuple[Block, ...]:
     """Blocks that bring the fewest bytes into ``room`` bytes of fast memory, by dynamic programming
-    over where blocks end.
+    over the ends of blocks.
 
-    In a block, the weights stay while groups come and go, unless there is only one group; the group
-    at work has its activations alive, the others what they hand over at the block's ends. What does
-    not fit is counted as moved out and in again. In long chains blocks end only where little is
-    handed over: O(steps + ends^2 x group sizes) for at most 512 ends.
+    The weights of a block stay for all its groups, unless there is only one group. The running
+    group holds its activations, the others those that are alive at the block's ends. Bytes beyond
+    ``room`` are counted as moved out and in again. O(steps + ends^2 x group sizes) for at most 512
+    ends.
     """
     if chain.mini_batches == 1:
-        # All blocks are the same order.
+        # All blocks give the same order.
         return (Block(chain.steps, 1),)
     cuts = _ends(chain)
-    # Every search of a workload asks the same.
+    # Cached by value: every search of a workload needs the same blocks.
     sums = [np.concatenate([[0], np.cumsum(chain.weights)])[cuts], np.append(chain.passed, 0)[cuts]]
     largest = [np.maximum.reduceat(column, cuts[:-1]) for column in (chain.live, chain.weights)]
     chosen = _fewest_bytes(
@@ -142,10 +141,11 @@ def best_blocks(chain: Chain, room: int) -> tuple[Block, ...]:
 
 @lru_cache(maxsize=1024)
 def _fewest_bytes(batches: int, room: int, *columns: bytes) -> tuple[tuple[int, int], ...]:
-    """Where the best blocks end, counted in places where they may, and their groups.
+    """Ends of the best blocks, as indices of allowed ends, and their group sizes.
 
-    The columns are bytes of weights before, and of activations handed over, at every place; then
-    most bytes of activations and of one step's weights between two places.
+    ``columns`` are int64 arrays as bytes. By allowed end: bytes of all weights before it, and of
+    activations alive across it. By stretch between two ends: the largest live activations, and the
+    largest weights of one step.
     """
     total, passed, most_live, most_weights = (
         np.frombuffer(column, dtype=np.int64) for column in columns
@@ -165,8 +165,7 @@ def _fewest_bytes(batches: int, room: int, *columns: bytes) -> tuple[tuple[int, 
             kept = largest if size >= batches else weights
             need = kept + size * live + (batches - size) * held
             excess = np.maximum(0, need - room)
-            # Where weights are what does not fit, they come in again for every group; else
-            # activations go out and in again.
+            # Either weights come in again for every group, or activations go out and in again.
             again = np.minimum(excess, kept) * (-(-batches // size) - 1) if size < batches else 0
             out = (
                 2.0
@@ -192,17 +191,15 @@ def _fewest_bytes(batches: int, room: int, *columns: bytes) -> tuple[tuple[int, 
 
 
 ENERGY_ONLY = 1e6
-"""Weight of energy at which each job goes to the core of least energy, whatever time it takes
-there."""
+"""Energy weight at which each job goes to its core of least energy, whatever its time there."""
 _SLIGHT_WAIT = 0.25
-"""Seconds that a job waits for a core on which it is a second faster: only cores on which it is
-many times slower are refused."""
+"""A small core wait ratio: a job only refuses cores on which it is several times slower."""
 _LEAD = 0.1
-"""Share of all jobs' time by which fetches are early at least before jobs come first."""
+"""The fetch lead that is tried."""
 
 
 def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
-    """The values that are tried for every number of the policy on this problem."""
+    """Values of every number of the policy that the search tries on this problem."""
     cores, goal = problem.table.compute.shape[1], problem.goal
     values: dict[str, tuple[Any, ...]] = {
         "release_delay_positions": (0, cores // 2, cores, 2 * cores, 4 * cores),
@@ -226,7 +223,7 @@ def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
 
 
 def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
-    """The policies with which given orders and the best of the starts are tried."""
+    """Yield the policies that are tried with the given orders and with the best start."""
     cores, goal = problem.table.compute.shape[1], problem.goal
     if goal.objective == "energy":
         for delay, weight in itertools.product((0, cores), (0.0, 1.0, ENERGY_ONLY)):
@@ -255,13 +252,12 @@ def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Blocks for every network, when it begins and how fast it goes, and the policy by which the
-    memory is filled.
+    """A state of the joint search: an order of jobs, by blocks and keys, and a policy.
 
     Jobs are sorted by ``begin[n] + pace[n] * (p + lag * b) + shift``: ``p`` is the share of the
-    work of network ``n`` that is done before the job in the order of its blocks, ``b`` its
-    mini-batch. So each mini-batch is ``lag`` behind the one before, and one may do arithmetic while
-    another waits for links.
+    work of network ``n`` that precedes the job in the order of its blocks, ``b`` its mini-batch.
+    Each mini-batch is ``lag`` behind the one before, so that one can do arithmetic while another
+    waits for links.
     """
 
     blocks: tuple[tuple[Block, ...], ...]
@@ -273,7 +269,7 @@ class State:
 
 
 def keys_of(state: State, problem: JointProblem, chains: Sequence[Chain]) -> Floats:
-    """The keys of all jobs, shifts left out."""
+    """The keys of all jobs without ``shift``."""
     width = problem.width
     keys = np.zeros(len(width))
     for chain, blocks, begin, pace in zip(
@@ -296,12 +292,13 @@ def order_by(state: State, problem: JointProblem, chains: Sequence[Chain]) -> In
 
 
 def timed_keys(goal: Goal, done: Floats, own: Floats) -> Iterator[Floats]:
-    """Keys by which to sort jobs, as shares of the time until all is due.
+    """Yield sort keys of jobs with release times and deadlines, as shares of the time until the
+    last deadline.
 
-    Each job belongs to work of ``own`` seconds that comes and is due together (a mini-batch, or a
-    network whose mini-batches all do), of which ``done`` are before it. Jobs are sorted by the date
-    when they are due; by the latest time at which they may start for that; evenly over the time
-    that their work has; and by release. What is never due may take until the end.
+    Each job belongs to work with one release and one deadline (a mini-batch, or all mini-batches of
+    a network) that takes ``own`` seconds, of which ``done`` precede the job. The keys are: the
+    deadline; the latest start that meets it; an even spread between release and deadline; and the
+    release. Work without a deadline is due at the end.
     """
     counts = np.diff(goal.first)
     dated = np.array([goal.is_due(b) for b in range(len(counts))])
@@ -314,21 +311,21 @@ def timed_keys(goal: Goal, done: Floats, own: Floats) -> Iterator[Floats]:
         came + done / own * np.maximum(0.0, until - came),
         came,
     ):
-        # A job that stands before its release would hold room and do nothing.
+        # A job that is ordered before its release would hold memory and wait.
         yield np.maximum(keys, came) / last + 1e-9 * done / own
 
 
 LAGS = (0.01, 0.02, 0.05, 0.1, 0.2)
-"""Shares of a network's work by which each of its mini-batches is behind the one before."""
+"""Lags that are tried, as shares of a network's work."""
 SHARES = (0.8, 0.5, 0.3)
-"""Of the fast memory, for which blocks are chosen."""
+"""Shares of the fast memory for which blocks are chosen."""
 
 
 def given_states(
     problem: JointProblem, chains: Sequence[Chain], given: Sequence[Ints]
 ) -> Iterator[State]:
-    """Orders as they are, with every first policy. Blocks and distances say nothing of them: the
-    search goes on from others."""
+    """Yield a state for every given order and first policy, with the order encoded in ``shift``.
+    Such a state ignores blocks and lag, so the search does not continue from it."""
     plain = _plain(chains)
     for order in given:
         keys = np.empty(len(order))
@@ -339,8 +336,8 @@ def given_states(
 
 
 def starts(problem: JointProblem, chains: Sequence[Chain]) -> Iterator[State]:
-    """Orders by dates, or mini-batches one after another at a distance; then blocks for shares of
-    the fast memory, networks side by side and in turn."""
+    """Yield the starts: orders by release and deadline, or mini-batches at a lag; then blocks for
+    shares of the fast memory, with networks side by side and one after another."""
     plain = _plain(chains)
     if problem.goal.is_timed:
         yield from _timed(problem, chains, plain)
@@ -350,13 +347,13 @@ def starts(problem: JointProblem, chains: Sequence[Chain]) -> Iterator[State]:
 
 
 def _plain(chains: Sequence[Chain]) -> State:
-    """All mini-batches of every network step by step, networks side by side."""
+    """A state with one block for all mini-batches of a network, and networks side by side."""
     whole = tuple((Block(chain.steps, chain.mini_batches),) for chain in chains)
     return State(whole, (0.0,) * len(chains), (1.0,) * len(chains), JointOptions())
 
 
 def _in_blocks(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
-    """Blocks that bring the fewest bytes into a share of the fast memory."""
+    """Yield states with the best blocks for shares of the fast memory."""
     networks, turn = len(chains), _turn(problem)
     side_by_side = plain.begin
     in_turn = tuple(float(turn.index(n)) for n in range(networks))
@@ -371,7 +368,7 @@ def _in_blocks(problem: JointProblem, chains: Sequence[Chain], plain: State) -> 
 
 
 def _turn(problem: JointProblem) -> list[int]:
-    """Networks by how much they are waited for: the one whose latency counts, then by deadline."""
+    """Networks by urgency: the latency network first, then by deadline."""
     goal = problem.goal
     names = [info.name for info in problem.workload.networks]
     due = {name: deadline for name, _, deadline in goal.timings() if deadline is not None}
@@ -386,7 +383,7 @@ def _turn(problem: JointProblem) -> list[int]:
 
 
 def _timed(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
-    """States that follow the times at which mini-batches come and are due."""
+    """Yield states ordered by release times and deadlines of mini-batches."""
     goal = problem.goal
     periodic = {name for name, period, _ in goal.timings() if period}
     for share in (SHARES[0], SHARES[-1]):
@@ -408,8 +405,8 @@ def _work_before(
     blocks: Sequence[tuple[Block, ...]],
     periodic: set[str],
 ) -> tuple[Floats, Floats]:
-    """Seconds before each job, and in all, of the work that comes with it: its mini-batch if those
-    come apart, else its network."""
+    """Seconds of work before each job, and in total, within its mini-batch if the network is
+    periodic, else within its network."""
     width = problem.width
     done, own = np.zeros(len(width)), np.zeros(len(width))
     for chain, mine, info in zip(chains, blocks, problem.workload.networks, strict=True):

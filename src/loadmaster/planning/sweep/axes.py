@@ -1,4 +1,4 @@
-"""What a sweep varies: fields of the target, and which networks run in which batches."""
+"""Axes of a sweep: fields of the target, networks and batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadmaster.targets.document import document_of, with_fields
 from loadmaster.targets.hardware import Target
 
 MOST_POINTS = 10_000
-"""Machines of one sweep, at most."""
+"""Most points of one sweep."""
 NETWORKS, BATCH, MINI_BATCHES = "networks", "batch", "mini_batches"
 _HOW = (
     "write FIELD=LOW:HIGH, such as scratchpad=1MiB:32MiB or cores.ws.count=1:4, or values with"
@@ -32,7 +32,7 @@ class Axis:
 
     @property
     def is_machine(self) -> bool:
-        """Whether it changes the machine, not what runs there."""
+        """Whether the axis changes the machine, not the networks."""
         return self.name not in (NETWORKS, BATCH, MINI_BATCHES)
 
     @property
@@ -53,7 +53,7 @@ class Axis:
         return numbers
 
     def labels(self) -> tuple[str, ...]:
-        """The values for people, all differently: rounded if rounded values still differ."""
+        """The values as text; rounded, if the rounded values remain distinct."""
         rounded = [str(value) for value in self.values]
         exact = [
             value if isinstance(value, str) else f"{value.exact} {value.unit}".rstrip()
@@ -65,12 +65,12 @@ class Axis:
         )
 
     def index(self, value: float | str) -> int:
-        """Where a value, as :func:`plain` gives it, is among the axis's."""
+        """Position of a value, in the form of :func:`plain`, in the axis."""
         return [plain(each) for each in self.values].index(value)
 
 
 def plain(value: Quantity | str) -> float | str:
-    """Return a value as JSON has it: numbers in units without prefixes."""
+    """Convert a value for JSON: numbers in units without prefixes."""
     return value.value if isinstance(value, Quantity) else value
 
 
@@ -85,7 +85,7 @@ def parse_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
     Raises
     ------
     TargetError
-        If one does not read so, an axis is given twice, or there are more than 10,000 points.
+        If an axis is malformed or given twice, or there are more than 10,000 points.
     """
     axes = [parse_axis(text, "--sweep", doubling=True) for text in texts]
     names = [axis.name for axis in axes]
@@ -185,7 +185,7 @@ def machine(target: Target, settings: Sequence[tuple[str, Quantity | str]]) -> T
     Raises
     ------
     TargetError
-        If there is no such field, or the value is none for it.
+        If there is no such field, or the value is not valid for it.
     """
     return with_fields(
         target,
@@ -209,7 +209,7 @@ def _overrides(target: Target, name: str, value: Quantity | str) -> list[str]:
 
 
 def _require_table(target: Target, name: str) -> None:
-    """Refuse a name whose first part is nothing that the machine has."""
+    """Refuse a name whose first part is not a part of the machine."""
     document = document_of(target)
     first, dot, _ = name.partition(".")
     if isinstance(document.get(first), dict | list) if dot else name == "static_power":
@@ -227,7 +227,7 @@ def _require_table(target: Target, name: str) -> None:
 
 
 def _bandwidths(target: Target) -> tuple[str, ...]:
-    """Fields of main memory that say its bandwidth, as
+    """Names of the bandwidth fields of main memory, as
     :func:`~loadmaster.targets.document.document_of` writes them."""
     return (
         ("bandwidth",)

@@ -1,4 +1,4 @@
-"""The points of a sweep, which of them are worth building, and what they rest on."""
+"""The result of a sweep: points, Pareto fronts, and the origin of costs."""
 
 from __future__ import annotations
 
@@ -60,30 +60,29 @@ class SweepJson:
     target: str
     """Name of the target whose fields are varied."""
     axes: Sequence[AxisJson]
-    """What is varied, in the order of the options."""
+    """The axes, in the order of the options."""
     limits: LimitsJson
-    """What a plan must reach; null for what is not limited."""
+    """Limits that a plan must keep; null for none."""
     points: Sequence[SweptPoint]
-    """Points with an answer, in the order of the axes, the last changing fastest."""
+    """Finished points, in the order of the axes, the last changing fastest."""
     smallest: Mapping[str, float | str] | None
-    """Where the point of least area that keeps all limits is; null if none does, or nothing is
+    """Values of the point of least area that keeps all limits; null if none does, or nothing is
     limited."""
     missing: int
-    """Number of points without an answer, because the sweep was stopped."""
+    """Number of unfinished points, if the sweep was stopped."""
     reused: int
-    """Number of points whose answer was there from an earlier run."""
+    """Number of points taken from the store of an earlier run."""
     costs: Costs
     """What the costs rest on."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Points in the order of the axes, the last changing fastest; those not planned yet when the
-    sweep was stopped are missing.
+    """Finished points in the order of the axes, the last changing fastest.
 
-    ``target`` is the machine that axes change. ``free`` names axes along which the area stays the
-    same: points are compared with those that have the same values there. ``costs`` say what the
-    costs of jobs come from, and ``options`` how every point was planned.
+    ``target`` is the machine that the axes change. ``free`` names axes that do not change the area:
+    only points with equal values on these are compared. ``costs`` is the origin of the costs of
+    jobs, and ``options`` are the options of every plan.
     """
 
     networks: tuple[SweptNetwork, ...]
@@ -98,7 +97,7 @@ class Sweep:
 
     @property
     def missing(self) -> int:
-        """Points without an answer."""
+        """Number of unfinished points."""
         return math.prod(len(axis.values) for axis in self.axes) - len(self.points)
 
     @property
@@ -107,8 +106,8 @@ class Sweep:
         return tuple(network.precision for network in self.networks)
 
     def group(self, point: DesignPoint) -> tuple[float | str, ...]:
-        """What a point has in common with those that it is compared with: its values of the axes
-        that change no area."""
+        """The group of points that a point is compared with: its values on the axes that do not
+        change the area."""
         return tuple(point.at[name] for name in self.free)
 
     def fronts(self) -> dict[tuple[float | str, ...], tuple[DesignPoint, ...]]:
@@ -120,8 +119,8 @@ class Sweep:
         return {key: front(points) for key, points in groups.items()}
 
     def smallest(self) -> DesignPoint | None:
-        """The point of least area that keeps all limits, of several the fastest; None if none does,
-        or nothing is limited."""
+        """The point of least area that keeps all limits, of equal ones the fastest; None if none
+        does, or nothing is limited."""
         kept = [point for point in self.points if self.limits and self.limits.met_by(point)]
         return min(kept, key=lambda point: (point.area, point.makespan), default=None)
 
@@ -151,8 +150,8 @@ class Sweep:
 
 
 def front(points: Sequence[DesignPoint]) -> tuple[DesignPoint, ...]:
-    """Points that no other one beats in area, makespan or energy without losing in another; of
-    equal ones the first. O(points^2)."""
+    """Points that are not dominated in area, makespan and energy; of equal ones the first.
+    O(points^2)."""
     costs = [(point.area, point.makespan or 0.0, point.energy or 0.0) for point in points]
     order = sorted(range(len(points)), key=lambda n: (costs[n], n))
     kept: list[int] = []

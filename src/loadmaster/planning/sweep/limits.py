@@ -1,5 +1,4 @@
-"""What a plan must reach to be good enough: a makespan, an energy, frames per second, and
-deadlines."""
+"""Limits that a plan must keep: makespan, energy, frames per second, and deadlines."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from loadmaster.workloads.graph import Graph
 
 @dataclass(frozen=True)
 class LimitsJson:
-    """What a plan must reach."""
+    """Limits that a plan must keep."""
 
     makespan: float | None
     """Seconds that a plan may take at most."""
@@ -39,12 +38,11 @@ class LimitsJson:
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds and joules that a plan may take at most, and frames per second of each network that
-    it reaches at least; None: any.
+    """Upper limits of makespan (seconds) and energy (joules), and a lower limit of frames per
+    second of each network; None: no limit.
 
-    A frame is one sample: a plan has as many of a network as its batch times its mini-batches, and
-    takes its makespan for them. ``deadlines`` are seconds by network, as of
-    :func:`loadmaster.plan`, which says of each plan whether it keeps them.
+    A frame is one sample: a plan processes batch x mini-batches frames of a network within its
+    makespan. ``deadlines`` are seconds by network, as for :func:`loadmaster.plan`.
     """
 
     makespan: float | None = None
@@ -68,12 +66,13 @@ class Limits:
         )
 
     def seconds(self, frames: int) -> float | None:
-        """The longest makespan for so many frames of each network."""
+        """The longest allowed makespan for ``frames`` frames of each network; None for no
+        limit."""
         given = [self.makespan, None if self.fps is None else frames / self.fps]
         return min((each for each in given if each is not None), default=None)
 
     def met_by(self, point: DesignPoint) -> bool:
-        """Whether the plan for a machine keeps all limits, and holds."""
+        """Whether a plan was found that is valid and keeps all limits."""
         if point.makespan is None or point.energy is None or point.violations or point.missed:
             return False
         longest = self.seconds(point.frames)
@@ -82,8 +81,8 @@ class Limits:
         )
 
     def excluded_by(self, bounds: Bounds, graphs: Sequence[Graph], mini_batches: int) -> str:
-        """Say why no plan with such bounds can keep the limits, if that is so; else nothing. Bounds
-        are whole picoseconds, femtojoules."""
+        """Say why lower bounds (picoseconds, femtojoules) exclude every plan; empty if they do
+        not."""
         longest = self.seconds(frames_of(graphs, mini_batches))
         makespan = bounds.makespan.picoseconds
         if longest is not None and makespan > longest * PICOSECONDS:

@@ -1,5 +1,5 @@
-"""Along which axes a machine becomes no worse, so that what a smaller value can do, a larger one
-can."""
+"""Orders axes of a sweep: along which machines become no worse, so that plans of smaller machines
+hold for larger ones."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _ORDERED = frozenset((*_MEMORY, *_CORE, *COPY_FIELDS))
 
 
 def order_of(axis: Axis, target: Target, *, energy: bool = False) -> int:
-    """1 if machines become no worse along the axis, -1 if they become no better, 0 if neither can
-    be said.
+    """1 if machines become no worse along the axis, -1 if they become no better, 0 if neither is
+    known.
 
-    Plans for the worse machine are plans for the better one, with the same addresses and no later
-    times, and with ``energy`` no more energy: larger memories take more for each byte. Nothing is
-    said of machines that copy every operand, whose operators are split for the size of the fast
-    memory.
+    A plan for the worse machine is valid on the better one with the same addresses and no later
+    times; with ``energy``, also with no more energy (larger memories may take more per byte). The
+    order is unknown for machines that copy every operand, because their operators are cut for the
+    size of the fast memory.
     """
     if (
         not axis.is_machine
@@ -52,8 +52,8 @@ def order_of(axis: Axis, target: Target, *, energy: bool = False) -> int:
 
 
 def _takes_no_more(larger: Target, smaller: Target) -> bool:
-    """Whether a plan for the smaller machine takes no more energy on the larger, whose cores are
-    more of the same."""
+    """Whether a plan for the smaller machine takes no more energy on the larger one, which has the
+    same kinds of cores."""
     mine = energy_rates(larger)
     theirs = energy_rates(smaller)
     places = core_places(smaller, larger)
@@ -71,7 +71,8 @@ def _takes_no_more(larger: Target, smaller: Target) -> bool:
 def is_no_better(
     one: Sequence[float | str], other: Sequence[float | str], orders: Sequence[int]
 ) -> bool:
-    """Whether values of axes with such orders are those of a machine that is no better."""
+    """Whether one point's values, given the order of every axis, are those of a machine that is no
+    better than the other's."""
     return all(
         a == b
         or (

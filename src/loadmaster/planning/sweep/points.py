@@ -1,4 +1,4 @@
-"""One plan of a sweep by its figures."""
+"""One point of a sweep: the figures of its plan."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class PointFigures:
     """Area in square millimetres, of arithmetic and memory cells of cores and fast memory,
     estimated from published figures of 45 nm silicon."""
     status: str
-    """How good the answer is; `no plan` gives a reason."""
+    """`optimal`, `feasible`, or `no plan` with a reason."""
     makespan: float | None = None
     """Seconds until the last job ends."""
     lower_bound: float | None = None
-    """Seconds that no plan can be below."""
+    """Lower bound of the makespan in seconds, for all plans."""
     throughput: float | None = None
     """Operations per second; a multiply-accumulate is two."""
     inferences_per_second: float | None = None
@@ -43,20 +43,20 @@ class PointFigures:
     peak: int | None = None
     """Highest address in use in the scratchpad, in bytes."""
     gap: float | None = None
-    """How far the objective is above its bound, as a share of the bound."""
+    """Relative distance of the objective from its bound."""
     missed: int = 0
     """Number of mini-batches that end after their deadlines."""
     frames: int = 1
     """Samples of the network that has the fewest: its batch times its mini-batches."""
     violations: Sequence[Violation] = ()
-    """What an independent check found wrong; empty if everything holds."""
+    """Violations found by the independent verifier; empty if the plan is valid."""
     reason: str = ""
     """Why there is no plan; empty if there is one."""
 
 
 @dataclass(frozen=True)
 class PointJson(PointFigures):
-    """A point, and what the plan for it reaches; figures are null without a plan."""
+    """A point with the figures of its plan, null without a plan."""
 
     status: Literal["optimal", "feasible", "no plan"]
     energy: Cost | None = None
@@ -67,15 +67,15 @@ class PointJson(PointFigures):
 
 @dataclass(frozen=True)
 class DesignPoint(PointFigures):
-    """What the plan for one machine reaches.
+    """A point of a sweep with the figures of its plan.
 
     ``at`` has the value of every axis, numbers in units without prefixes. ``scratchpad`` in bytes,
     ``bandwidth`` of main memory in bytes/s, ``area`` in square millimetres
     (:func:`loadmaster.area`), times in seconds, ``throughput`` in operations/s, energies in joules.
-    ``status`` is the plan's, or ``no plan``, for the ``reason`` given: then figures are None.
-    ``gap`` is how far the objective is above its bound, as a share, and ``missed`` counts
-    mini-batches that end after their deadline. ``frames`` are the samples of the network that has
-    the fewest. ``violations`` are what an independent check found wrong with the plan.
+    ``status`` is the plan's, or ``no plan`` for the given ``reason``; then figures are None.
+    ``gap`` is the relative distance of the objective from its bound, ``missed`` the number of
+    mini-batches that end after their deadline, ``frames`` the samples of the network that has the
+    fewest, and ``violations`` the findings of the independent verifier.
     """
 
     energy: float | None = None
@@ -104,8 +104,8 @@ def frames_of(graphs: Sequence[Graph], mini_batches: int) -> int:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is planned where, and how: ``at`` names the machine by values of axes, and ``options``
-    are further arguments of :func:`loadmaster.plan`."""
+    """The input of a point: networks, machine (named by ``at``, its values of the axes) and
+    ``options``, further arguments of :func:`loadmaster.plan`."""
 
     graphs: tuple[Graph, ...]
     target: Target
@@ -114,7 +114,7 @@ class Setting:
 
 
 def plan_point(setting: Setting) -> DesignPoint:
-    """Plan for one machine, check the plan, and keep its figures."""
+    """Plan for one machine, verify the plan, and return its figures."""
     return point_and_plan(setting)[0]
 
 

@@ -1,5 +1,5 @@
-"""How much of one thing a machine needs to run networks within limits: the least found that
-suffices, and what is proven not to."""
+"""Sizing: the least value of one field of a machine with which networks run within limits, and the
+values that are proven impossible."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ def lower_bounds(
     deadlines: Mapping[str, float],
     periods: Mapping[str, float],
 ) -> Bounds:
-    """The bounds that :func:`loadmaster.plan` states with its plans: under every cut, or of the
-    jobs where nothing can be cut."""
+    """The bounds that :func:`loadmaster.plan` states with its plans."""
 
     return proven_bounds(
         graphs,
@@ -55,20 +54,20 @@ def lower_bounds(
 
 
 class Verdict(StrEnum):
-    """What is known of a value."""
+    """The verdict on a value."""
 
     SUFFICES = "suffices"
     """A plan that keeps all limits has been made and verified."""
     NOT_FOUND = "not found"
-    """The plan that was made does not keep them; another one may."""
+    """The plan found does not keep all limits; another one may."""
     IMPOSSIBLE = "impossible"
-    """A lower bound shows that no plan can."""
+    """A lower bound proves that no plan keeps all limits."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A value that was tried: the bound or the plan that decides it; ``reason`` says why a value is
-    impossible, or has no plan."""
+    """A value that was tried, with the verdict and the plan; ``reason`` says why a value is
+    impossible or has no plan."""
 
     value: Quantity
     verdict: Verdict
@@ -78,22 +77,22 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialJson:
-    """A value, and the bound or the plan that decides it."""
+    """A value that was tried, with the verdict and the plan."""
 
     value: float
     """The value, in the base unit of the field."""
     verdict: Verdict
-    """`suffices`: a verified plan keeps all limits; `not found`: the plan that was made does not;
-    `impossible`: a lower bound shows that none can."""
+    """`suffices`: a verified plan keeps all limits; `not found`: the plan found does not;
+    `impossible`: a lower bound proves that no plan can."""
     reason: str
     """Why the value is impossible, or has no plan; else empty. The wording is not stable."""
     point: PointJson | None
-    """What the plan reaches; null where none was made."""
+    """Figures of the plan; null if none was made."""
 
 
 @dataclass(frozen=True)
 class NumberAxis:
-    """What is varied."""
+    """The varied field and its values."""
 
     name: str
     """Path of a field of the target, or `scratchpad` or `bandwidth`."""
@@ -107,8 +106,9 @@ class SizingJson:
     """The least value of one field of a machine with which networks run within limits."""
 
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
-    """`optimal`: all values before the least are proven impossible; `feasible`: not all of them
-    are; `infeasible`: no value suffices, which is proven; `unknown`: none was found that does."""
+    """`optimal`: a value suffices and all before it are proven impossible; `feasible`: a value
+    suffices; `infeasible`: all values are proven impossible; `unknown`: none was found that
+    suffices."""
     networks: Sequence[str]
     """Names of the networks."""
     precisions: Sequence[str]
@@ -118,17 +118,16 @@ class SizingJson:
     axis: NumberAxis
     """What is varied."""
     ordered: bool
-    """Whether a machine further along can do whatever one before it can: then what is impossible at
-    one value is so for all before it, on the grid and off it."""
+    """Whether machines become no worse along the axis: then a value proven impossible proves all
+    values before it impossible, on the grid and off it."""
     limits: LimitsJson
-    """What a plan must reach; null for what is not limited."""
+    """Limits that a plan must keep; null for none."""
     least: float | None
-    """The first value that suffices, for which there is a plan, in the base unit of the field; null
-    if none was found."""
+    """The first value that suffices, in the base unit of the field; null if none was found."""
     excluded: float | None
     """The last value that is proven impossible, in the base unit of the field; null if none is."""
     open: Sequence[float]
-    """Values before the least of which nothing is proven."""
+    """Values before the least that are not proven impossible."""
     trials: Sequence[TrialJson]
     """Values that were tried, in the order of the axis."""
     interrupted: bool
@@ -152,11 +151,11 @@ class SizeJson(SizingJson):
 
 @dataclass(frozen=True)
 class Sizing:
-    """An answer of :func:`size`.
+    """The result of :func:`size`.
 
-    ``values`` go from the worst machine to the best one; unless ``ordered``, nothing follows from
-    one value for another, and they ascend. ``trials`` are in the same order. ``plan`` is the one
-    for the least value that suffices, None if none was found.
+    If ``ordered``, ``values`` go from the worst machine to the best; else they ascend, and no value
+    says anything about another. ``trials`` are in the same order. ``plan`` is the plan of the least
+    value that suffices, None if none was found.
     """
 
     networks: tuple[str, ...]
@@ -186,8 +185,8 @@ class Sizing:
 
     @property
     def open(self) -> tuple[Quantity, ...]:
-        """Values before the least that suffices of which nothing is proven: whether one of them
-        suffices is not known."""
+        """Values before the least that suffices that are not proven impossible: one of them may
+        suffice."""
         least, excluded = self.least, self.excluded
         end = len(self.values) if least is None else self.values.index(least.value)
         proven = {trial.value for trial in self.trials if trial.verdict is Verdict.IMPOSSIBLE}
@@ -239,12 +238,11 @@ def size(
 ) -> Sizing:
     """Find the least value of one field of a machine with which networks run within limits.
 
-    Where a machine with more of the field can do whatever one with less can (capacities,
-    bandwidths, clocks), both ends are found by bisection: lower bounds exclude values from below,
-    and plans show which suffice from above. What a bound excludes at one value it excludes for all
-    before it, on the grid and off it. Elsewhere every value is tried, in order, until one suffices.
-    A plan is the work of a search: between what is excluded and what suffices may be values of
-    which nothing is known. Ctrl-C gives what is known so far.
+    Along an axis where machines become no worse (capacities, bandwidths, clocks), both ends are
+    found by bisection: lower bounds exclude values from below, plans prove from above which values
+    suffice. A value that a bound excludes also excludes all values before it, on the grid and off
+    it. Along other axes every value is tried in order until one suffices. As plans come from a
+    heuristic search, values in between may remain undecided. Ctrl-C returns the result so far.
 
     Parameters
     ----------
@@ -253,18 +251,17 @@ def size(
     axis : Axis
         A field of the target and the values to choose from, from :func:`loadmaster.parse_axis`.
     limits : Limits
-        What a plan must reach. If energy is limited, it is minimised, with other limits as
-        deadlines; else the makespan is.
+        Limits that a plan must keep. If energy is limited, it is minimised, with the other limits
+        as deadlines; else the makespan is minimised.
     progress : callable, optional
-        Called with what is done, in words and as a share.
+        Called with a description of the stage and the completed share.
     **options
-        ``mini_batches``, ``periods`` and others of :func:`loadmaster.plan`, but ``objective`` and
-        ``deadlines``.
+        Arguments of :func:`loadmaster.plan` except ``objective`` and ``deadlines``.
 
     Raises
     ------
     PlanError
-        If nothing is limited, or the axis is no field of the target with numbers.
+        If nothing is limited, or the axis is not a numeric field of the target.
     """
     if not limits:
         raise PlanError(
@@ -311,7 +308,7 @@ def size(
 
 @dataclass
 class _Search:
-    """Values that have been tried, by their position; at ``most`` so many are planned for."""
+    """The trials by position of their value; ``most`` is the largest number of plans."""
 
     graphs: tuple[Graph, ...]
     target: Target
@@ -342,8 +339,8 @@ class _Search:
                 return
 
     def _first(self, low: int, high: int, holds: Callable[[int], bool]) -> int:
-        """The least position above ``low`` for which something holds that holds at ``high``;
-        ``high`` after Ctrl-C, or one nearer by."""
+        """Bisect for the least position in (low, high] at which ``holds``, given that it holds at
+        ``high``; after Ctrl-C the least found so far."""
         while high - low > 1 and not self.interrupts.requested:
             middle = (low + high) // 2
             low, high = (low, middle) if holds(middle) else (middle, high)
@@ -381,8 +378,8 @@ class _Search:
         return met
 
     def _goal(self) -> dict[str, Any]:
-        """How points are planned: deadlines come before every objective, so that energy is
-        minimised within the time that is allowed."""
+        """Objective and deadlines of plans: deadlines precede every objective, so energy is
+        minimised within the allowed time."""
         deadlines = dict(self.limits.deadlines or {})
         if self.limits.energy is None:
             return {"deadlines": deadlines}

@@ -1,5 +1,5 @@
-"""Points of sweeps in an sqlite file, by content, so that a sweep that was stopped goes on where it
-was."""
+"""Stores points of sweeps in an sqlite file, keyed by content, so that a stopped sweep can be
+resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loadmaster.workloads.graph import Graph
 
 
 def networks_key(graphs: Sequence[Graph]) -> str:
-    """Digest of networks, wherever they were read from, and of the code that plans."""
+    """Digest of the content of networks, and of the code that plans them."""
     parts = [
         [getattr(graph, part.name) for part in fields(graph) if part.name != "source"]
         for graph in graphs
@@ -34,8 +34,8 @@ def point_key(networks: str, options: Mapping[str, Any], target: Target) -> str:
 
 @lru_cache(maxsize=1)
 def _code() -> bytes:
-    """Digest of the package, native code included: what another version planned is not taken for
-    this one's."""
+    """Digest of the package, native code included, so that points of other versions are not
+    reused."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in code_files())).digest()
 
 
@@ -47,14 +47,14 @@ def code_files() -> list[Path]:
 
 
 class SweepStore:
-    """Points in one file, which several processes may share."""
+    """A store of points in one file, which several processes may share."""
 
     def __init__(self, place: Path) -> None:
         self._store = Store(place, "plans")
         self._store.all()
 
     def get(self, key: str) -> DesignPoint | None:
-        """What was put there under this key, or None."""
+        """Return the point with this key, or None."""
         content = self._store.get(key)
         if content is None:
             return None
@@ -64,5 +64,5 @@ class SweepStore:
         )
 
     def put(self, key: str, point: DesignPoint) -> None:
-        """Keep a point; it is on the disk when this returns."""
+        """Store a point; it is on disk when this returns."""
         self._store.put(key, json.dumps(asdict(point)).encode())

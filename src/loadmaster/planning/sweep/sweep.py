@@ -1,5 +1,4 @@
-"""What other machines and other batches would be worth: one plan for every point of a design space,
-in parallel, resumable."""
+"""Design-space exploration: one plan for every point, in parallel, resumable."""
 
 from __future__ import annotations
 
@@ -30,16 +29,15 @@ from loadmaster.targets.load import NAMED, as_target
 from loadmaster.workloads.graph import Graph, TensorKind
 
 _SAME = 1e-12
-"""Relative difference of makespans that counts as none."""
+"""Makespans within this relative difference count as equal."""
 
 
 @dataclass
 class WarmStarts:
-    """Points that have been planned with the plan of a smaller machine as a candidate: ``source``
-    is whose plan each was offered last.
+    """Offers plans of smaller machines to points that are slower; ``source`` is, by point, the
+    point whose plan it was offered last.
 
-    ``orders`` say along which axes machines become better
-    (:func:`~loadmaster.planning.sweep.orders.order_of`), in the order of points' values.
+    ``orders`` has for every axis its :func:`~loadmaster.planning.sweep.orders.order_of`.
     """
 
     orders: Sequence[int]
@@ -47,11 +45,10 @@ class WarmStarts:
     offered: set[tuple[str, str]] = field(default_factory=set)
 
     def of(self, points: Mapping[str, DesignPoint]) -> dict[str, str]:
-        """Points slower than one with no better machine, each with the point whose plan the fastest
-        of those has.
+        """Points that are slower than a point with no better machine, each with the source of the
+        fastest such plan.
 
-        No plan is offered to a point twice, so that asking again and again comes to an end.
-        O(points^2).
+        A plan is offered to a point only once, so repeated calls come to an end. O(points^2).
         """
         found = {}
         spans = {key: point.makespan for key, point in points.items() if point.makespan is not None}
@@ -68,7 +65,7 @@ class WarmStarts:
 
 
 Loader = Callable[[int], Sequence[Graph]]
-"""Reads the networks with so many samples a batch."""
+"""A function that reads the networks with a given batch size."""
 
 
 @validate_arguments(
@@ -92,13 +89,12 @@ def sweep(
     progress: Progress | None = None,
     **options: Any,
 ) -> Sweep:
-    """Plan networks on machines that differ in some fields, or in other batches.
+    """Plan networks on machines that differ in some fields, or with different batches.
 
-    Every point is one plan, with the same ``options``, so that its answer is the one that
-    :func:`loadmaster.plan` gives for that machine, whoever works it out. Where the makespan counts
-    and a machine that is no better has a shorter one, the point is planned once more with that
-    machine as ``smaller``: so more memory, bandwidth or clock is not slower. Points that the store
-    has are not planned again. Ctrl-C ends the sweep with the points that are finished.
+    Every point is one :func:`loadmaster.plan` with the same ``options``. If the objective is the
+    makespan and a machine that is no better has a shorter one, the point is planned once more with
+    that machine as ``smaller``: so more memory, bandwidth or clock is never slower. Points in the
+    store are not planned again. Ctrl-C ends the sweep with the finished points.
 
     Parameters
     ----------
@@ -108,26 +104,26 @@ def sweep(
         From :func:`loadmaster.parse_axes`: fields of the target, or ``networks``, ``batch`` and
         ``mini_batches``.
     limits : Limits, optional
-        What a plan must reach for its machine to be good enough.
+        Limits that a plan must keep.
     load : callable, optional
-        Takes a batch, and returns the networks with it; needed for an axis ``batch`` only.
+        Takes a batch size and returns the networks; needed for an axis ``batch`` only.
     executor : Executor, optional
-        Where points are planned: processes of this machine unless told
+        Runs the plans; by default processes of this machine
         (:mod:`loadmaster.planning.sweep.workers`).
     store : SweepStore, optional
-        Where finished points are kept.
+        Keeps finished points.
     progress : callable, optional
-        Called with what is done, in words and as a share.
+        Called with a description of the stage and the completed share.
     **options
         Further arguments of :func:`loadmaster.plan`.
 
     Raises
     ------
     TargetError
-        If the target has no such field, or a value is none for it.
+        If the target has no such field, or a value is not valid for it.
     PlanError
-        If a network of an axis is not among those given, or an argument is of the wrong type or
-        none that :func:`loadmaster.plan` takes.
+        If a network of an axis is not given, or :func:`loadmaster.plan` does not accept an
+        argument.
     """
     for name in options:
         require_known("argument", name, signature(plan).parameters, PlanError)
@@ -179,7 +175,7 @@ def sweep(
 
 
 def _started_from(point: Setting, other: Setting) -> Setting:
-    """The same point, with the plan of the other's machine as a candidate."""
+    """The same point, with the other's machine as ``smaller``."""
     return replace(point, options={**point.options, "smaller": other.target})
 
 
@@ -190,8 +186,7 @@ def _points(
     load: Loader | None,
     options: Mapping[str, Any],
 ) -> list[Setting]:
-    """Every combination of values, the last axis changing fastest; points that run the same
-    networks share them."""
+    """Yield all combinations of values, the last axis changing fastest."""
     chosen: dict[tuple[float | str, float | str], tuple[Graph, ...]] = {}
     points = []
     for values in itertools.product(*(axis.values for axis in axes)):
@@ -221,7 +216,7 @@ def _batched(graphs: Sequence[Graph], load: Loader | None, batch: int) -> Sequen
 
 
 def _subset(graphs: Sequence[Graph], names: str) -> tuple[Graph, ...]:
-    """Networks by their names, with a plus between them; all of them without names."""
+    """Select networks by their names, joined by plus signs; all networks if ``names`` is empty."""
     if not names:
         return tuple(graphs)
     by_name = dict(zip(unique_names(graph.name for graph in graphs), graphs, strict=True))
@@ -245,8 +240,8 @@ def _changes_area(axis: Axis, target: Target) -> bool:
 def _plan_all(
     workers: Executor, todo: Mapping[str, Setting], keep: Callable[[str, DesignPoint], None]
 ) -> bool:
-    """Hand each finished point to ``keep`` at once; after Ctrl-C no further one is begun. Whether
-    all are finished."""
+    """Plan all points and pass each finished one to ``keep``; after Ctrl-C no further one is begun.
+    Return whether all are finished."""
     futures: dict[Future[DesignPoint], str] = {}
     try:
         for key, point in todo.items():

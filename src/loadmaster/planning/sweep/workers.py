@@ -1,5 +1,4 @@
-"""Where the points of a sweep are planned: processes of this machine, or a Dask cluster. Both are
-executors of the standard library."""
+"""Executors that plan the points of a sweep: processes of this machine, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -18,22 +17,22 @@ from loadmaster.core.errors import PlanError, package
 _SCHEME = "dask://"
 _CONNECT_TIMEOUT = "10s"
 _GRACE = 0.2
-"""Seconds in which an interrupt that ended the workers reaches this process too."""
+"""Seconds to wait for an interrupt that ended the workers to reach this process."""
 _INTERRUPTS: list[int] = []
 _GO_ON = "finished points are kept: run the same command again"
 
 
 @contextmanager
 def local_processes(count: int | None = None) -> Iterator[Executor]:
-    """``count`` processes, by default as many as there are processors to run on.
+    """An executor of ``count`` processes, by default one per available processor.
 
-    They are started afresh, not forked: solvers have threads. A script that calls this needs ``if
-    __name__ == "__main__":`` around it.
+    Processes are spawned, not forked, because solvers have threads: a script that calls this needs
+    ``if __name__ == "__main__":``.
 
     Raises
     ------
     PlanError
-        If one of them is ended from outside.
+        If a process is ended from outside.
     """
     count = count or os.cpu_count() or 1
     _INTERRUPTS.clear()
@@ -56,8 +55,8 @@ def local_processes(count: int | None = None) -> Iterator[Executor]:
 
 @contextmanager
 def _interrupts_noted() -> Iterator[None]:
-    """Within, Ctrl-C is noted in a program that handles it as Python does; afterwards it is handled
-    as before."""
+    """Record Ctrl-C within the block if Python's default handler is installed; restore the handler
+    afterwards."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
@@ -72,8 +71,8 @@ def _interrupts_noted() -> Iterator[None]:
 
 
 def _interrupted() -> bool:
-    """Whether workers have ended because of Ctrl-C: the news of their end may arrive before the
-    interrupt does, or instead of it."""
+    """Whether workers have ended because of Ctrl-C; their end may be noticed before the
+    interrupt."""
     try:
         time.sleep(_GRACE)
     except KeyboardInterrupt:
@@ -87,15 +86,14 @@ def _note_interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _end_at_interrupt() -> None:
-    """Ctrl-C reaches every process: a worker ends there, instead of keeping a plan that was stopped
-    early."""
+    """Initialise a worker so that Ctrl-C ends it, instead of returning a plan stopped early."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def dask_cluster(address: str) -> Iterator[Executor]:
-    """The workers of the Dask scheduler at ``dask://host:port``; a point whose worker is lost is
+    """An executor on the Dask scheduler at ``dask://host:port``; points of a lost worker are
     planned again by another.
 
     Raises
@@ -103,7 +101,7 @@ def dask_cluster(address: str) -> Iterator[Executor]:
     MissingPackageError
         If Dask is not installed.
     PlanError
-        If the address does not read so, or nobody answers.
+        If the address is malformed, or the scheduler does not answer.
     """
     host, _, port = address.removeprefix(_SCHEME).rpartition(":")
     if not address.startswith(_SCHEME) or not host or not port.isdecimal():
