@@ -1,5 +1,4 @@
-"""Allocate: check the problem, let a strategy look for a packing, and claim only what an
-independent check confirms."""
+"""The driver of allocation: checks the problem, runs a strategy, and verifies the packing."""
 
 from __future__ import annotations
 
@@ -42,8 +41,8 @@ from loadmaster.core.units import parse_bytes
 def allocate_at_once(
     buffers: tuple[Any, ...], capacity: int | None, seed: int, threads: int
 ) -> Allocation | None:
-    """Allocate int64 arrays (lower, upper, size) where a proven answer, or one that fits, is at
-    hand; None leaves the rest to others."""
+    """Allocate int64 arrays (lower, upper, size) by native code alone, if that gives a proven or
+    fitting packing at once; else None."""
     if (
         len(buffers) != 3
         or not type(seed) is type(threads) is int
@@ -106,20 +105,20 @@ def allocate(
         `Buffer` records, or integer arrays (lower, upper, size): lifetimes [lower, upper) and
         bytes; or a mapping of arrays; or a `Problem`.
     capacity
-        Bytes, such as ``65536`` or ``"64 KiB"``. With it, any packing that fits will do; without,
-        the peak is minimised.
+        Bytes, such as ``65536`` or ``"64 KiB"``. With a capacity, any packing within it is
+        accepted; without one, the peak is minimised.
     strategy
         A name that ``loadmaster.strategies("allocate")`` lists.
     alignment
-        Bytes; every offset is a multiple of it, and of the buffer's own alignment. Within an alias
-        group only the group's address is.
+        Bytes; every offset is a multiple of it and of the buffer's own alignment. In an alias group
+        this applies to the address of the group only.
     time_limit
-        Seconds; the best packing so far comes back. Without it ``effort`` counts work, and the
-        answer is the same on every machine.
+        Seconds, after which the best packing so far is returned. Without it ``effort`` limits work,
+        and the answer is the same on every machine.
     seed
         Same input and seed, same answer.
     threads
-        At most so many, where the strategy can use them.
+        Most threads that the strategy may use.
     effort
         How long to search: ``quick``, ``normal`` or ``thorough``, or budgets of your own.
     **demands
@@ -135,7 +134,7 @@ def allocate(
     Raises
     ------
     AllocationError
-        If the problem is malformed, or asks for what the strategy cannot honour.
+        If the problem is malformed, or has a demand that the strategy does not support.
     """
     if isinstance(capacity, str):
         capacity = parse_bytes(capacity)
@@ -185,7 +184,7 @@ def solve(
     deadline: Deadline = NO_DEADLINE,
     effort: Effort = Effort.NORMAL,
 ) -> Allocation:
-    """`allocate` for a checked problem; what is found is checked by native code alone."""
+    """`allocate` for a checked problem; the packing is verified by native code only."""
     wall, cpu = time.monotonic(), time.process_time()
     run = None
     if strategy != "auto":
@@ -255,8 +254,8 @@ def _proof(problem: Problem, capacity: int | None, found: _native.Packed) -> Cer
 
 
 def aligned(problem: Problem, alignment: int | None) -> Problem:
-    """The problem with every offset a multiple of ``alignment`` as well, but for those within an
-    alias group."""
+    """Add an alignment of all offsets to a problem; within an alias group only the group's offset
+    is aligned."""
     if alignment is None:
         return problem
     step = as_whole(alignment)
@@ -274,7 +273,7 @@ def aligned(problem: Problem, alignment: int | None) -> Problem:
 
 
 def check_limits(capacity: int | None, time_limit: float | None, seed: int, threads: int) -> None:
-    """Raise `AllocationError` for limits that make no sense."""
+    """Raise `AllocationError` for limits that are out of range."""
     for name, value, kind in (
         ("time_limit", time_limit or 0, Real),
         ("seed", seed, Integral),

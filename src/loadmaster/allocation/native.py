@@ -1,5 +1,5 @@
-"""Problems as the native core takes them, its answers as records, and what a strategy in Python
-works on."""
+"""Converts problems and packings to and from native code, and defines the interface of strategies
+in Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loadmaster.core.progress import Deadline
 
 
 def packing_problem(problem: Problem) -> _native.PackingProblem:
-    """The problem with all its demands as the native core takes it; O(n log n)."""
+    """Convert a problem with all its demands for native code; O(n log n)."""
     size, alignment, pin, hint = (
         np.ascontiguousarray(column)
         for column in (problem.size, problem.alignment, problem.pin, problem.hint)
@@ -41,7 +41,7 @@ def packing_problem(problem: Problem) -> _native.PackingProblem:
 
 
 def load_of(problem: Problem, found: _native.Packed) -> Load:
-    """What a bound counts: buffers and reserved ranges, which are numbered on from them."""
+    """The load that proves a bound: buffers, and reserved ranges numbered after them."""
     ranges, count = joined(problem.reserved), len(problem)
     names = tuple(
         problem.name(at) if at < count else "(reserved {}-{})".format(*ranges[at - count])
@@ -51,18 +51,18 @@ def load_of(problem: Problem, found: _native.Packed) -> Load:
 
 
 def lower_bound(problem: Problem) -> Load:
-    """Bytes that any packing needs, and the instant and buffers that say so.
+    """Lower bound of the peak in bytes, with the instant and buffers that prove it.
 
-    The load, where each reserved range counts and as many buffers share as in-place pairs permit;
-    the highest pin; or the bytes of buffers that are alive together two by two, where a limited
-    search finds more.
+    The largest of: the load, with reserved ranges and with as much sharing as in-place pairs
+    permit; the highest pin; and the bytes of a clique of buffers that are pairwise alive together,
+    found by a limited search.
     """
     return load_of(problem, packing_problem(problem).bound())
 
 
 def merged(problem: Problem) -> tuple[Problem, Ints, Ints]:
-    """The problem with conflicts on one clock and each alias group as one buffer; for each buffer
-    its place in that problem, and how far it lies above the one there."""
+    """Reduce a problem: conflicts become lifetimes, and each alias group one buffer. Returns the
+    reduced problem and, for each buffer, its index there and its distance above that buffer."""
     columns, place, lift = packing_problem(problem).merged()
     names: list[list[str]] = [[] for _ in columns[0]]
     for buffer, at in enumerate(place.tolist()):

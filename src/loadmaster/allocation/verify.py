@@ -1,8 +1,7 @@
-"""Whether addresses hold: a naive sweep over time that shares nothing with the engines, not even
-how they see gaps.
+"""Verifies packings by a naive sweep over time that shares no code with the engines.
 
-O(n log n) comparisons for buffers with lifetimes and gaps; where aliases or in-place pairs are in
-play, every pair that lives at one instant is compared, and all conflict pairs are.
+O(n log n) comparisons for buffers with lifetimes and gaps. With aliases or in-place pairs, all
+pairs of buffers alive at one instant are compared; with conflicts, all conflict pairs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from loadmaster.core.errors import Violation, first_violations
 
 
 class Pieces(NamedTuple):
-    """What is occupied: by ``owner``, over [begin, end), the addresses [first, last)."""
+    """Rectangles in time and space: ``owner`` occupies [first, last) over [begin, end)."""
 
     owner: Ints
     begin: Ints
@@ -40,16 +39,16 @@ _REBUILD_FROM = 64
 def verify_buffers(
     problem: Problem, offsets: Ints, capacity: int | None = None
 ) -> tuple[Violation, ...]:
-    """Check that offsets solve a packing problem: what is wrong with them, at most 20 violations;
-    empty if they do."""
+    """Verify the offsets of a packing problem; return at most 20 violations, none if the packing is
+    valid."""
     return first_violations(broken_rules(problem, offsets, capacity))
 
 
 def broken_rules(
     problem: Problem, offsets: Ints, capacity: int | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Rule and message for everything that is wrong with a packing; a buffer at a negative offset
-    counts as not placed."""
+    """Yield (rule, message) for every violation of a packing; a negative offset means that the
+    buffer was not placed."""
     if len(offsets) != len(problem):
         yield "complete", f"{len(offsets)} offsets for {len(problem)} buffers"
         return
@@ -69,8 +68,8 @@ def broken_rules(
 
 
 def overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
-    """Pairs of buffers that share bytes and may not, with an instant; those at a negative offset
-    are left out."""
+    """Yield pairs of buffers that share bytes but must not, with an instant; buffers at a negative
+    offset are skipped."""
     return _overlaps(problem, offsets, _pieces(problem, offsets))
 
 
@@ -106,7 +105,7 @@ def _each_buffer(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
 def _fitting(
     problem: Problem, offsets: Ints, occupying: Ints, capacity: int | None
 ) -> Iterator[tuple[str, str]]:
-    """Whoever occupies anything ends within the capacity, with all bytes."""
+    """Every buffer ends within the capacity."""
     if capacity is None:
         return
     end = offsets[occupying] + problem.size[occupying]
@@ -141,7 +140,7 @@ def _reserved(problem: Problem, pieces: Pieces) -> Iterator[tuple[str, str]]:
 
 
 def _pieces(problem: Problem, offsets: Ints) -> Pieces:
-    """Cut every lifetime at its gaps, which mean nothing without a clock."""
+    """Split every lifetime at its gaps; conflicts without a clock have none."""
     gaps: dict[int, list[tuple[int, int, int, int]]] = {}
     for owner, *gap in (
         zip(*(column.tolist() for column in problem.gaps), strict=True)
@@ -171,7 +170,7 @@ def _pieces(problem: Problem, offsets: Ints) -> Pieces:
 def _between_gaps(
     problem: Problem, owner: int, offset: int, gaps: list[tuple[int, int, int, int]]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """When a buffer with gaps is there, and at which addresses."""
+    """Yield the rectangles that a buffer with gaps occupies."""
     lower, upper, size = (
         int(problem.lower[owner]),
         int(problem.upper[owner]),
@@ -188,8 +187,8 @@ def _between_gaps(
 
 
 def _sweep(pieces: Pieces) -> Iterator[tuple[int, int, int]]:
-    """Overlapping pairs, at most one for each piece: live address ranges are kept sorted, so
-    neighbours are enough."""
+    """Yield overlapping pairs, at most one per piece: live address ranges are kept sorted, so only
+    neighbours are compared."""
     order = np.lexsort((pieces.first, pieces.begin))
     live: list[tuple[int, int, int]] = []
     deaths: list[tuple[int, tuple[int, int, int]]] = []
@@ -213,7 +212,7 @@ def _sweep(pieces: Pieces) -> Iterator[tuple[int, int, int]]:
 
 
 def _remove(live: list[tuple[int, int, int]], dead: list[tuple[int, int, int]]) -> None:
-    """Take out ranges."""
+    """Remove dead ranges from the live ones."""
     if len(dead) > _REBUILD_FROM:
         gone = set(dead)
         live[:] = [item for item in live if item not in gone]
@@ -223,7 +222,7 @@ def _remove(live: list[tuple[int, int, int]], dead: list[tuple[int, int, int]]) 
 
 
 def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
-    """Conflict pairs that share bytes; O(pairs)."""
+    """Yield conflict pairs that share bytes; O(pairs)."""
     assert problem.conflicts is not None
     one, other = problem.conflicts.T
     solid = (problem.size > 0) & (problem.upper > problem.lower) & (offsets >= 0)
@@ -242,8 +241,8 @@ def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
 
 
 def _pairs(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple[int, int, int]]:
-    """Overlapping pairs that may not: every piece is compared with those that are born while it
-    lives."""
+    """Yield forbidden overlaps: every piece is compared with all pieces that begin during its
+    life."""
     together = _together(problem, offsets)
     order = np.argsort(pieces.begin, kind="stable")
     owner, begin, end, first, last = (column[order] for column in pieces)
@@ -259,8 +258,8 @@ def _pairs(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple[in
 
 
 def _together(problem: Problem, offsets: Ints) -> Callable[[int, int], bool]:
-    """Tells whether two buffers may share bytes: they are aliases, or lie to each other as their
-    in-place pair says."""
+    """Return a predicate of two buffers that may share bytes: aliases, or an in-place pair at the
+    offsets that it requires."""
     group_of = {
         member: number for number, group in enumerate(problem.aliases) for member, _ in group
     }
