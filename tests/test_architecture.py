@@ -388,7 +388,7 @@ LIMITS = {
     "integrations": (101_207, 65, 90),
     "mapping": (19_995, 34, 39),
     "placement": (31_969, 25, 32),
-    "planning": (84_214, 53, 62),
+    "planning": (84_123, 53, 55),
     "report": (32_994, 29, 22),
     "targets": (5_462, 6, 1),
     "workloads": (66_594, 36, 31),

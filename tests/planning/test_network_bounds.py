@@ -125,7 +125,7 @@ def test_no_plan_of_several_mini_batches_is_faster_than_the_bound(mini_batches):
         )
         assert best >= bound.picoseconds, bound
         shared += (
-            dict(bound.terms)["work and traffic, however operators are cut"]
+            dict(bound.terms)["work and traffic, for all cuts"]
             > dict(bound.terms)["traffic of dram"]
         )
     assert shared > 10, "in some, reading weights again is what takes longest"

@@ -275,7 +275,7 @@ def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monke
     assert plan.target == large
     assert lm.verify(plan) == ()
     assert (
-        "this is the plan for a smaller machine, timed on this one: none was found that is better"
+        "this is the plan for a smaller machine, simulated on this one: no better plan was found"
         in plan.notes
     )
 

@@ -79,7 +79,7 @@ def divisible_bound(needs: Needs, main: str) -> MakespanBound:
     terms = [
         (f"traffic of {main}", evaluate(needs, main_only(needs))),
         ("arithmetic over all cores", evaluate(needs, needs.without_links.multipliers)),
-        ("work and traffic, however operators are cut", program),
+        ("work and traffic, for all cuts", program),
     ]
     # Of equal bounds the first, simplest argument is named.
     limit, value = max(terms, key=lambda term: term[1])

@@ -33,8 +33,7 @@ _LONGER = 25.0
 """Part of a time limit that a candidate needs, as a multiple of the time to lower and cost whole
 operators: a candidate has several times as many jobs, to be costed, screened, planned and
 written."""
-_PRICES = (0.0, 1.0)
-"""Weights of a second of the links beside a second of a job, when its tiling is chosen."""
+
 MOST_JOBS = 20_000
 """Most jobs of all screened candidates together, and of a plan that is retiled, so that planning
 large workloads takes bounded work. Candidates with large pieces do not count: they have few jobs
@@ -45,10 +44,10 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
     """Choose a tiling for every job of a plan; return the improved plan, or the plan, and its
     planner.
 
-    For each of a few weights of link time, and for energy, every job gets the tiling that is
-    cheapest with its operands in the memories where the plan has them. The plan is timed with each
-    choice, and one round of the joint search continues from the best. This repeats while it helps,
-    at most ``effort.packings`` times. O(operands x cores x tilings) besides the search.
+    Every job gets the tiling of the least time on its core and on the links, or of the least
+    energy, with its operands in the memories where the plan has them. The plan is timed with these
+    tilings, and one round of the joint search continues from it. This repeats while it helps, at
+    most ``effort.packings`` times. O(operands x cores x tilings) besides the search.
     """
     if (
         len(planner.workload.jobs) > MOST_JOBS
@@ -91,20 +90,18 @@ def _timed(
 def _choices(
     planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTable]
 ) -> Iterator[Ints]:
-    """Yield choices of a tiling for every job: the cheapest on its core with its operands where
-    they are; of equal ones the first."""
+    """Yield tilings of every job: of the least time, its own and that of the links, then of the
+    least energy; of equal ones the first."""
     used = solution.placement.used
     jobs = np.arange(len(planner.workload.jobs))
     core = solution.schedule.core
-    lasting, linked, joules = [], [], []
+    seconds, joules = [], []
     for table in tables:
         times = job_times(table, planner.target, used)
         own = times.duration[jobs, core] / PICOSECONDS
-        lasting.append(own)
-        linked.append(own * times.demand[jobs, core].sum(axis=1))
+        seconds.append(own + own * times.demand[jobs, core].sum(axis=1))
         joules.append(EnergyModel(table, planner.energy.rates).of_jobs(used)[jobs, core])
-    for price in _PRICES:
-        yield _least([own + price * link for own, link in zip(lasting, linked, strict=True)])
+    yield _least(seconds)
     if planner.goal.needs_energy:
         yield _least(joules)
 
@@ -198,9 +195,7 @@ class CutSelection:
             raise error
         _, chosen, planner, solution = best
         if chosen is not whole:
-            self._notes.append(
-                f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}"
-            )
+            self._notes.append(_describe_cut(chosen.candidate.name, chosen.planner.workload))
         self._stopped |= any(entry.planner.interrupted for entry in ranking)
         return planner, solution
 
@@ -212,8 +207,8 @@ class CutSelection:
             return planner, solution
         self._stopped |= other.interrupted
         self._notes = [
-            "this is the plan for a smaller machine, timed on this one: none was found that is"
-            " better"
+            "this is the plan for a smaller machine, simulated on this one: no better plan was"
+            " found"
         ]
         return other, theirs
 
@@ -257,8 +252,8 @@ class CutSelection:
                 break
         if refused:
             self._notes.append(
-                f"ways to cut operators that were not tried: {refused}, as all that are tried may"
-                f" be {MOST_JOBS} pieces together"
+                f"candidate cuts that were not tried: {refused}, because all candidates together"
+                f" may have {MOST_JOBS} pieces"
             )
 
     def _entry(self, candidate: Candidate) -> _Entry | None:
@@ -285,11 +280,14 @@ def _cannot_win(entry: _Entry, whole: _Entry, best: Score) -> bool:
     return not best.overflow and not best.lateness and least >= best.objective
 
 
-def _pieces(workload: Workload) -> str:
-    """Describe how many operators run in pieces, and which has the most pieces."""
+def _describe_cut(name: str, workload: Workload) -> str:
+    """Describe how many operators were split, how, and into how many pieces."""
     pieces = [job for job in workload.jobs if job.ranges]
     operators = {(job.network, job.mini_batch, job.operators) for job in pieces}
     every = {(job.network, job.mini_batch, job.operators) for job in workload.jobs}
     most = max(pieces, key=lambda job: job.tiles, default=None)
-    finest = f"; the most, {most.tiles}, of {most.operators[0]} of {most.network}" if most else ""
-    return f"{len(operators)} of {len(every)} fused operators run in {len(pieces)} pieces{finest}"
+    finest = f", at most {most.tiles} ({most.operators[0]} of {most.network})" if most else ""
+    return (
+        f"{len(operators)} of {len(every)} fused operators split {name}: {len(pieces)}"
+        f" pieces{finest}"
+    )

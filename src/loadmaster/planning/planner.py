@@ -177,14 +177,11 @@ def plan(
             *(uncut(graphs) if cut == "auto" else ()),
         ]
         if cut == "auto" and selection.full:
-            notes.append(
-                "no further way to cut operators was tried, as there are too many jobs to plan"
-                " others beside them"
-            )
+            notes.append("no further cuts of operators were tried, because there are too many jobs")
         if bounds is not None and of_jobs is not None:
             notes.append(
-                "the lower bound holds however operators are cut; the jobs as they were cut take"
-                f" at least {format_seconds(seconds_of(of_jobs.makespan.picoseconds))}:"
+                "the lower bound holds for all cuts; for the chosen cuts it is"
+                f" {format_seconds(seconds_of(of_jobs.makespan.picoseconds))}:"
                 f" {of_jobs.makespan.limit}"
             )
         least = bounds or chosen.bounds()

@@ -32,8 +32,6 @@ from loadmaster.workloads.job import Workload
 
 _LESS_ROOM = 0.97
 """Factor by which the usable fast memory shrinks each time a round's result cannot be packed."""
-_EXTRA_PACKING_ATTEMPTS = 8
-"""Retries after the last round if nothing was packed, each with less of the fast memory."""
 
 
 @dataclass
@@ -226,14 +224,15 @@ class WorkloadPlanner:
         """Yield, for every round of ``samples`` evaluations: evaluations so far, the score, and the
         plan if it has addresses and beats the best so far.
 
-        After a round without addresses the search continues with less memory.
+        After a round without addresses the search continues with less memory; if nothing was packed
+        after the last round, as many more attempts follow.
         """
         packs = False
         rounds = tries = failures = 0
         while True:
             over = rounds >= self.effort.packings or search.interrupted
             self.interrupted |= search.interrupted
-            if over and (packs or tries >= _EXTRA_PACKING_ATTEMPTS):
+            if over and (packs or tries >= self.effort.packings):
                 return
             rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
             found = search.run(0 if over else samples)

@@ -1,9 +1,9 @@
-"""What no mapping of a group can beat: a linear program over cores and bandwidth, split on the
-cores of the longest jobs.
+"""Lower bounds of a group's mappings: a linear program over cores and bandwidth, with branch and
+bound on the cores of the longest jobs.
 
-The program: cut jobs freely over cores, but give every core and the bus only the makespan. On core
-``c``, where all running jobs slow alike by max(1, S) >= 1 + sum of (demand - 1)+, the makespan
-covers its own jobs and what every job of any core makes it wait:
+The program divides jobs freely among cores; every core and the bus have the makespan T. All running
+jobs slow down alike by max(1, S) >= 1 + sum of (demand - 1)+. So on core ``c``, T covers its own
+jobs and the waiting that jobs of all cores cause:
 
     sum_j x[j,c] l[j,c]  +  sum_{j,k} x[j,k] l[j,k] (b[j,k] - 1)+  <=  T,        sum_{j,k} x[j,k]
     l[j,k] b[j,k]  <=  T
@@ -49,22 +49,21 @@ _COUNTED = 2_000_000
 
 @dataclass(frozen=True)
 class GroupBound:
-    """``makespan`` in seconds, ``energy`` in joules (0 where not known) and ``score``: no mapping
-    has less; ``limit`` says why."""
+    """Lower bounds of a group: ``makespan`` in seconds, ``energy`` in joules (0 if not known) and
+    ``score``; ``limit`` names the argument."""
 
     makespan: float
     energy: float
     score: float
     limit: str
     preference: Floats
-    """Cost of each job on each core at the program's multipliers, shape (jobs, cores): rounding
-    goes by it."""
+    """Cost of each job on each core at the program's multipliers, shape (jobs, cores), for
+    rounding."""
     core: Ints | None = None
-    """Core of each job as the program over configurations has it, rounded; None where that was not
-    solved."""
+    """Core of each job in the rounded program over configurations; None if it was not solved."""
 
     def raised(self, group: Group, makespan: float, limit: str) -> GroupBound:
-        """The bound with a makespan that was proven, if that is more."""
+        """Raise the makespan's bound to a proven value, if that is higher."""
         if makespan <= self.makespan:
             return self
         score = group.score(makespan, self.energy)
@@ -72,8 +71,8 @@ class GroupBound:
 
 
 def group_bound(group: Group) -> GroupBound:
-    """Bound by the linear program alone; sound whatever the solver answers, as its multipliers are
-    only evaluated. O(jobs x cores)."""
+    """Bound by the linear program alone. Sound whatever the solver answers, because only its
+    multipliers are used. O(jobs x cores)."""
     program = _Program(group)
     return program.bound(
         "work and bandwidth",
@@ -83,12 +82,11 @@ def group_bound(group: Group) -> GroupBound:
 
 
 def divided_bound(group: Group, divides: Mask) -> GroupBound:
-    """Bound by the same program for jobs that may be divided, of which a share takes at least that
-    share of latency and bytes.
+    """Bound by the program for jobs that may be divided: a share of such a job takes at least that
+    share of its latency and bytes.
 
-    Any piece of a job may run beside any other, so that no job is long but those that do not
-    divide. Pieces may ask for less bandwidth than the whole, so that none is taken to make others
-    wait. O(jobs x cores).
+    Pieces of a job may run side by side, so only indivisible jobs count as long. Pieces may demand
+    less bandwidth than the job, so no slow-down is counted. O(jobs x cores).
     """
     program = _Program(group, alone=True)
     return program.bound(
@@ -101,10 +99,10 @@ def divided_bound(group: Group, divides: Mask) -> GroupBound:
 def tightened(
     group: Group, bound: GroupBound, queues: Queues, deadline: Deadline = NO_DEADLINE
 ) -> GroupBound:
-    """A better bound: what cores can run at once (see ``configurations``), then a split on the
-    cores of the longest jobs.
+    """Tighten a bound: by the program over configurations (:mod:`.configurations`), then by branch
+    and bound on the cores of the longest jobs.
 
-    ``queues`` is a known mapping: beyond its makespan there is nothing to prove.
+    ``queues`` is a known mapping, whose makespan is the most that a bound can reach.
     """
     goal = float(group.makespans(queues)[0])
     if (found := configuration_bound(group, queues, goal, deadline)) is not None:
@@ -146,10 +144,10 @@ def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline
 
 
 def loads(group: Group, *, alone: bool = False) -> tuple[Floats, Floats, Floats]:
-    """Seconds that every job on every core takes of that core, of all cores, as it makes them wait,
-    and of the bus; 0 where it cannot run.
+    """Seconds of every job on every core: on the core itself, on all cores because it slows them
+    down, and on the bus; 0 where the job cannot run.
 
-    ``alone``: as if no job made another wait.
+    ``alone``: without slow-down.
     """
     busy, asked = group.busy, group.asked
     if group.every_job_uses_bandwidth and not alone:
@@ -177,26 +175,27 @@ class _Program:
         self.own, self.others, self.bus = loads(group, alone=alone)
 
     def bound(self, work: str, *others: tuple[float, str]) -> GroupBound:
-        """The bound of the program, whose name is ``work``, or the best of others if that is
-        more."""
+        """The bound of the program, named ``work``, or the best of the others if that is
+        higher."""
         group, (value, price) = self.group, self.solve((), np.inf)
         energy = 0.0 if group.energy is None else self.least_sum(group.energy)
         makespan, limit = max((value, work), *others)
         return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
 
     def longest(self, alone: Floats) -> float:
-        """At least what the longest of these jobs takes where it is fastest."""
+        """Lower bound of the longest job's time on its fastest core."""
         return float(alone.min(axis=1).max(initial=0.0)) * self.slack
 
     def least_sum(self, costs: Floats) -> float:
-        """At least what all jobs cost, each on the core where it costs least."""
+        """Lower bound of the sum of all jobs' costs, each on its cheapest core."""
         return float(np.where(self.group.allowed, costs, np.inf).min(axis=1).sum()) * self.slack
 
     def counted(self) -> float:
-        """The least time in which the cores have room for the k longest jobs, for the worst k.
+        """The counting bound: the least time in which the k longest jobs fit on the cores, for the
+        worst k.
 
-        In time T a core holds at most as many of them as its shortest of them fit: the bound is the
-        k-th smallest of all sums of the shortest i of them on a core. For up to 128 values of k,
+        In time T a core holds at most as many of them as fit if the shortest come first: the bound
+        is the k-th smallest of all sums of the i shortest on a core. For up to 128 values of k,
         fewer in large groups.
         """
         most = int(np.clip(_COUNTED // self.group.latency.size, 4, 128))
@@ -209,7 +208,7 @@ class _Program:
         return best * self.slack
 
     def choices(self, fixed: tuple[int, ...], job: int) -> list[int]:
-        """Cores for one more job, one of those that are alike and have no fixed job yet."""
+        """Cores to branch on for one more job; of equal cores without fixed jobs only one."""
         used = sorted(set(fixed))
         fresh = [int(members[0]) for members in self._fresh(fixed)]
         return [core for core in used + fresh if self.group.allowed[job, core]]

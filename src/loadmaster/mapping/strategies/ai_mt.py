@@ -1,5 +1,5 @@
-"""AI-MT's mapper (ISCA 2020), as M3E compares with it: made for homogeneous cores, mixes
-memory-bound with compute-bound jobs."""
+"""AI-MT's mapper (ISCA 2020), a baseline of M3E: made for homogeneous cores, alternates
+memory-bound and compute-bound jobs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from loadmaster.mapping.group_search import Search, Strategy
 
 
 def run(search: Search) -> None:
-    """Balance the load as if cores were alike, hungry and frugal jobs by turns."""
+    """Balance the load as if cores were equal, with jobs of high and low demand in turn."""
     group = search.group
     order = interleaved(group)
     search.offer(queues_of(balanced(group, order), order, group.cores))
 
 
 def interleaved(group: Group) -> Ints:
-    """Jobs, the one with the largest demand, the one with the smallest, the one with the second
-    largest, and so on."""
+    """Jobs ordered by demand: the largest, the smallest, the second largest, and so on."""
     falling = np.argsort(-_mean(group, group.asked), kind="stable")
     half = -(-len(falling) // 2)
     order = np.empty_like(falling)
@@ -29,12 +28,12 @@ def interleaved(group: Group) -> Ints:
 
 
 def _mean(group: Group, figures: Floats) -> Floats:
-    """Means over the cores that can run each job, shape (jobs,)."""
+    """Mean of a figure over the cores that can run each job, shape (jobs,)."""
     return np.asarray(figures.sum(axis=1) / group.allowed.sum(axis=1))
 
 
 def balanced(group: Group, order: Ints) -> Ints:
-    """Each job on the least loaded core that can run it, where a job counts the same on every
+    """Put each job on the least loaded core that can run it, counting the same time on every
     core."""
     typical = _mean(group, group.busy)
     load = np.zeros(group.cores)

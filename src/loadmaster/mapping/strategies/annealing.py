@@ -14,21 +14,21 @@ from loadmaster.mapping.strategies import ai_mt, herald
 from loadmaster.mapping.strategies.paced import paced
 
 _HOT, _WARM, _COLD = 3e-2, 5e-4, 1e-5
-"""Temperatures: relative differences in score that are accepted about one time in three. Walks
-start between the first two, which suits some groups and not others, and all end at the last."""
+"""Temperatures, as relative differences in score that are accepted about one time in three. Walks
+start at different temperatures between the first two, and all end at the last."""
 _STEPS = 100
-"""Temperatures on the way."""
+"""Number of temperatures of a walk."""
 _WALKS, _WALK = 16, 20_000
-"""Walks at most, and samples that each should have."""
+"""Most walks, and samples that each should have."""
 _TOGETHER = 0.4
-"""Share of the way after which all walks go on from the best of them."""
+"""Share of a walk after which all walks restart from the best of them."""
 _NEAR, _FAR, _FROZEN = 0.3, 0.03, 1e-8
-"""There, temperatures begin between these shares of what is left to gain, and end at the last:
-nothing is left to chance."""
+"""After the restart, temperatures begin between the first two shares of the gap to the bound, and
+end at the last."""
 
 
 def run(search: Search) -> None:
-    """Start from the manual mappings."""
+    """Anneal from the manual mappings."""
     herald.run(search)
     if not search.done:
         ai_mt.run(search)
@@ -36,13 +36,10 @@ def run(search: Search) -> None:
 
 
 def anneal(search: Search, starts: Sequence[Queues]) -> None:
-    """Cool down several walks until the budget is spent: in turn from each of the starts, the
-    coolest from the best so far.
+    """Run several annealing walks until the budget is spent, from the starts in turn (or the best
+    mapping, without starts); the walk of the lowest temperature starts from the best mapping.
 
-    Without starts, all begin with the best.
-
-    Walks end up in different places, which no single walk leaves once it is cool: the best of
-    several short ones beats a long one.
+    Walks end in different local optima: the best of several short walks beats a long one.
     """
     if search.queues is None:
         return
@@ -94,7 +91,7 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
 
 
 def _best_of(search: Search, walks: Queues, scores: Floats) -> tuple[Queues, float]:
-    """The best mapping of the walks, in its own order or in a paced one: a row, and its score."""
+    """The best mapping of the walks, in its own order or a paced order, with its score."""
     best: Queues = walks[int(scores.argmin())][None, :]
     least = float(scores.min())
     for walk in walks[: search.left]:
@@ -105,7 +102,8 @@ def _best_of(search: Search, walks: Queues, scores: Floats) -> tuple[Queues, flo
 
 
 def default_samples(group: Group) -> int:
-    """600,000 mappings of up to 100 jobs, about a second of one core; fewer of more jobs."""
+    """Default number of samples: 600,000 for up to 100 jobs, about a second of one core; fewer for
+    more jobs."""
     return max(5_000, min(600_000, 60_000_000 // max(1, group.jobs)))
 
 

@@ -1,5 +1,4 @@
-"""Auto: manual mappings, programs and their rounding, annealing; stopped as soon as a bound is
-met."""
+"""Auto: manual mappings, rounded linear programs, then annealing; stops when the bound is met."""
 
 from __future__ import annotations
 
@@ -14,22 +13,22 @@ from loadmaster.mapping.strategies import ai_mt, annealing, herald
 from loadmaster.mapping.strategies.paced import paced
 
 _STARTS = 3
-"""How many of the mappings found so far annealing starts from."""
+"""Number of the best mappings so far from which annealing starts."""
 _PROOF = 0.2
 """Share of the time left that goes into a better bound."""
 _ROOM = 1.01
-"""Time that rounding gives a core, relative to the bound."""
+"""Time budget of a core in rounding, relative to the bound."""
 _SHORTER, _ROOMS = 0.7, 10
-"""The first factor by which that time is made less, and how many times are tried."""
+"""First factor by which that budget shrinks, and number of budgets that are tried."""
 _LEAST = 1e-300
-"""Seconds that a core has at least, because what is used of them is a ratio."""
+"""Least time budget of a core in seconds, so that the used share of it is defined."""
 _TIE = 1e-3
-"""Difference in price that an idle core makes up for."""
+"""Price difference that is made up for by an idle core."""
 
 
 def run(search: Search) -> None:
-    """Everything that costs one sample first; then prove what can be proven, and anneal from the
-    best of it."""
+    """Try all mappings that cost one sample, tighten the bound, then anneal from the best
+    mappings."""
     group = search.group
     mixed, falling = ai_mt.interleaved(group), herald.longest_first(group)
     given = np.arange(group.jobs)
@@ -64,11 +63,11 @@ def run(search: Search) -> None:
 
 
 def level_demand(search: Search) -> None:
-    """Offer rounded mappings in paced orders, which leave the cores less and less time, as long as
-    that is no worse.
+    """Offer rounded mappings in paced orders with shrinking time budgets of the cores, while the
+    score does not get worse.
 
-    Where bandwidth limits, the program's cores are done before it, some long before others, and
-    what runs last leaves bandwidth idle.
+    If bandwidth limits, some cores of a rounded program end long before others, and the last jobs
+    leave bandwidth idle; smaller budgets level the cores.
     """
     least, room, shorter = np.inf, _ROOM, 1.0
     for _ in range(_ROOMS):
@@ -97,7 +96,7 @@ def rounded(search: Search, room: float = _ROOM) -> Ints:
     ) - price.min(axis=1)
     # Equal losses: longest first.
     order = np.lexsort((-group.latency.min(axis=1), -loss))
-    # Where no job takes any time there is no room at all, and none is needed.
+    # If all jobs take no time, budgets are 0 and not needed.
     room = max(room * search.bound.makespan, _LEAST)
     load = np.zeros(group.cores)
     core = np.empty(group.jobs, dtype=np.int64)

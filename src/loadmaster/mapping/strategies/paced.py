@@ -23,11 +23,10 @@ and what asks for much is kept for the end, when few cores are left."""
 
 
 def paced(group: Group, core: NDArray[np.integer]) -> Queues:
-    """One row: job ``j`` on ``core[j]``, in the order in which cores would take them.
+    """Return one row of queues: job ``j`` on ``core[j]``, in a paced order.
 
-    A core takes the job that brings what all ask for closest to what is left to ask for over the
-    time left, by the virtual clock, or to a little more than the bandwidth if that is less. O(jobs
-    log jobs), and a queue's length to take a job out of it.
+    A core takes the job that brings S closest to the remaining demand over the remaining virtual
+    time, at most :data:`_MOST`. O(jobs log jobs), and a queue's length to remove a job.
     """
     jobs = np.arange(group.jobs)
     latency, demand = group.latency[jobs, core], group.demand[jobs, core]
@@ -57,7 +56,7 @@ def paced(group: Group, core: NDArray[np.integer]) -> Queues:
 
 
 class _Queue:
-    """Jobs of a core that wait, by their demand."""
+    """Waiting jobs of a core, sorted by demand."""
 
     def __init__(self, demand: NDArray[np.float64], jobs: NDArray[np.integer]) -> None:
         order = jobs[np.argsort(demand[jobs], kind="stable")]
@@ -65,8 +64,7 @@ class _Queue:
         self._demand: list[float] = demand[order].tolist()
 
     def take(self, wanted: float) -> tuple[int, float]:
-        """Take out the job whose demand is closest to what is wanted, and return its demand as
-        well."""
+        """Remove the job whose demand is closest to ``wanted``; return job and demand."""
         at = bisect_left(self._demand, wanted)
         if at == len(self.jobs) or (
             at and wanted - self._demand[at - 1] <= self._demand[at] - wanted

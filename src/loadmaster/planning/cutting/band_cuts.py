@@ -296,14 +296,15 @@ def stacks_of_bands(
                 continue
 
             name = (
-                f"into {'tiles' if tiled else 'bands'} for {format_bytes(room)} of"
-                f" {target.near.name}{', operators side by side' if pipelined else ''}"
+                f"into {'pipelined ' if pipelined else ''}bands"
+                f"{' with column tiles' if tiled else ''} for {format_bytes(room)} of"
+                f" {target.near.name}"
             )
             cuts = [
                 stacked(own, mine, beside) if mine else Cuts(beside)
                 for own, mine, beside in zip(stackable, stacks, others or plain, strict=True)
             ]
-            yield f"{name}{', others over the cores' if others else ''}", cuts
+            yield f"{name}{' or across cores' if others else ''}", cuts
 
 
 def has_wide_bands(network: AxisView, capacity: int) -> bool:

@@ -173,7 +173,7 @@ def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
     for chosen in ways:
         rest = iter(chosen)
         yield Candidate(
-            "in halves where that helps",
+            "in halves",
             [Cuts(list(itertools.islice(rest, len(network.plain)))) for network in networks],
         )
 
@@ -208,6 +208,6 @@ def _offers(
         ]
         choice = CutChoice(choosable, target, mini_batches, effort)
         others = choice.cuts(choice.improved())
-        yield Candidate("over the cores for an early end", [Cuts(own) for own in others])
+        yield Candidate("across cores", [Cuts(own) for own in others])
     for name, cuts in stacks_of_bands(networks, others, target, late):
         yield Candidate(name, cuts)

@@ -8,13 +8,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import WHOLE, Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-from loadmaster.workloads.window import Box, volume
+from loadmaster.workloads.window import Box, volume, volumes
 
 _MOST_ROUNDS = 40
 """Rounds in which operators that do not fit are cut into twice as many pieces along one
@@ -24,8 +26,7 @@ _MOST_PIECES = 3000
 _SMALL = 0.5
 """If a piece needs less than this share of the room, its operands lie in parts that are too large:
 their makers are cut first."""
-_MOST_BOXES = 64
-"""Most pieces of an operator that are looked at to find the largest."""
+
 _SUM = -1
 """The reduction of an operator, as an axis beside the dimensions of its result."""
 
@@ -136,7 +137,7 @@ class _Fitting:
             sizes = {access.tensor: 1 for access in group.writes}
             summed = (form.summed - 1, form.summed) if self._sums and form.summed else ()
             sizes |= {
-                storage: self._bytes(storage, *uses.needed([box], summed))
+                storage: self._bytes(storage, *map(volume, uses.needed([box], summed)))
                 for storage, uses in form.uses.items()
             }
             sizes |= {"": self._width(number)} if summed else {}
@@ -176,9 +177,9 @@ class _Fitting:
                 **made,
                 **{access.tensor: tensors[access.tensor].bytes for access in group.reads},
             }
-        boxes = form.grid(parts).boxes
-        boxes = boxes[:: -(-len(boxes) // _MOST_BOXES)]
-        largest = max(map(volume, boxes))
+        cut = form.grid(parts).boxes
+        boxes = np.array(cut, dtype=np.int64).reshape(len(cut), -1, 2)
+        largest = int(volumes(boxes).max())
         share = largest / max(1, math.prod(form.shape))
         found = {storage: math.ceil(size * share) for storage, size in made.items()}
         result = sum(found.values())
@@ -186,9 +187,8 @@ class _Fitting:
         links = parts.get(_SUM, 1)
         summed = (form.summed * (links - 1) // links, form.summed) if links > 1 else ()
         for storage, uses in form.uses.items():
-            found[storage] = max(
-                self._bytes(storage, needed) for needed in uses.needed(boxes, summed)
-            )
+            needed = volumes(uses.needed_boxes(boxes, summed))
+            found[storage] = self._bytes(storage, int(needed.max()))
         if links > 1:
             # In the middle of a chain a piece reads sums and writes others, at its end it writes
             # the result.
@@ -200,9 +200,9 @@ class _Fitting:
         """Bytes of a partial sum of an operator."""
         return max(self._accumulator, -(-self._fused[number].main.bits // 8))
 
-    def _bytes(self, storage: str, box: Box) -> int:
+    def _bytes(self, storage: str, elements: int) -> int:
         tensor = self._graph.tensors[storage]
-        return -(-tensor.bytes * volume(box) // max(1, math.prod(tensor.shape)))
+        return -(-tensor.bytes * elements // max(1, math.prod(tensor.shape)))
 
     def _halve_makers(self, number: int, demand: _Demand, changed: set[int]) -> bool:
         """Cut the producers of operands that lie in parts much larger than a piece needs; return

@@ -24,9 +24,6 @@ from loadmaster.planning.packing import most_alive
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
-_LIMITING = 0.5
-"""A link is taken to limit the plan from this share of the other resources' least time on."""
-
 
 @dataclass(frozen=True)
 class JointOptions:
@@ -180,13 +177,6 @@ class JointProblem:
         )
 
     @cached_property
-    def near_limits(self) -> bool:
-        """Whether the fast memory's link may limit the plan: all operands over it take at least
-        half as long as arithmetic or as the compulsory traffic."""
-        near, arithmetic, inbound = self._least_seconds
-        return bool(near > _LIMITING * max(arithmetic, inbound))
-
-    @cached_property
     def fetches_may_wait(self) -> bool:
         """Whether low-priority fetches can help: the compulsory traffic takes less time than
         arithmetic or than all operands over the fast link.
@@ -198,13 +188,6 @@ class JointProblem:
             or sum(network.mini_batches for network in self.workload.networks) > 1
         ):
             return False
-        near, arithmetic, inbound = self._least_seconds
-        return bool(inbound < max(arithmetic, near))
-
-    @cached_property
-    def _least_seconds(self) -> tuple[float, float, float]:
-        """Least seconds of all operands over the fast link, of arithmetic on all cores, and of the
-        compulsory traffic over the main link."""
         (main, fast), table = self.memories, self.table
         moved, write = table.moved.min(axis=1), table.operand_write
         near = fast.link_seconds(int(moved[~write].sum()), int(moved[write].sum()))
@@ -212,7 +195,7 @@ class JointProblem:
         inbound = main.link_seconds(
             int(self._bytes[self._producer < 0].sum()), int(self._bytes[self._output].sum())
         )
-        return near, arithmetic, inbound
+        return bool(inbound < max(arithmetic, near))
 
     def after_sources(self, keys: Floats) -> Floats:
         """Raise the key of every job to those of its predecessors, so that sorting by key is a

@@ -42,9 +42,6 @@ from loadmaster.planning.joint.state import (
     starts,
 )
 
-_LAG_STEP = 0.01
-"""Standard deviation of a change of the lag, as a share of a network's work."""
-
 T = TypeVar("T")
 
 
@@ -129,7 +126,7 @@ class ChangeBlocks(Move):
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Change the blocks of a random network or, for a single network, the lag."""
         if len(self._chains) == 1 and generator.random() < 0.3:
-            return replace(state, lag=abs(state.lag + float(generator.normal()) * _LAG_STEP))
+            return replace(state, lag=float(generator.choice((0.0, *LAGS))))
         n = self._able[int(generator.integers(len(self._able)))]
         changed = _other_blocks(state.blocks[n], self._chains[n].mini_batches, generator)
         return _with_blocks(state, n, changed)

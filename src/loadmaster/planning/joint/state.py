@@ -203,9 +203,7 @@ def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
     cores, goal = problem.table.compute.shape[1], problem.goal
     values: dict[str, tuple[Any, ...]] = {
         "release_delay_positions": (0, cores // 2, cores, 2 * cores, 4 * cores),
-        "streamed_share": (0.0, 0.5, 0.8, 1.0, 1.25, math.inf)
-        if problem.near_limits
-        else (0.0, math.inf),
+        "streamed_share": (0.0, 0.5, 0.8, 1.0, 1.25, math.inf),
         "core_wait_ratio": (0.0, _SLIGHT_WAIT, 1.0, 4.0),
         "prefetch_fraction": (0.3, 0.5, 0.75, 1.0),
         "occupancy_exponent": (1.0, 0.7, 0.3),
@@ -234,14 +232,13 @@ def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
                 energy_weight=weight,
             )
         return
-    share = 1.0 if problem.near_limits else math.inf
     waiting = JointOptions(release_delay_positions=cores, core_wait_ratio=_SLIGHT_WAIT)
     every = [
         JointOptions(),
         waiting,
         JointOptions(release_delay_positions=4 * cores, streamed_share=math.inf),
-        JointOptions(release_delay_positions=4 * cores, streamed_share=share, link_load_limit=1.5),
-        replace(waiting, release_delay_positions=4 * cores, streamed_share=share),
+        JointOptions(release_delay_positions=4 * cores, streamed_share=1.0, link_load_limit=1.5),
+        replace(waiting, release_delay_positions=4 * cores, streamed_share=1.0),
     ]
     if problem.fetches_may_wait:
         every.append(replace(waiting, fetch_lead=_LEAD))

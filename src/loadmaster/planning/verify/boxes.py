@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from loadmaster.planning.plan_records import PlannedOperand, PlannedTensor
 
 Box = tuple[tuple[int, ...], ...]
-_LARGEST = 2**63
+LARGEST = 2**63
+"""Numbers of a plan are below this: they fit into 64 bits."""
 
 
 def volume(box: Box) -> int:
@@ -42,7 +43,7 @@ def is_part(box: Box, outer: Box) -> bool:
     return (
         all(len(ends) == 2 and ends[0] < ends[1] for ends in box)
         and is_within(box, outer)
-        and volume(outer) < _LARGEST
+        and volume(outer) < LARGEST
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from loadmaster.planning.plan_records import PlannedJob
 from loadmaster.planning.verify.boxes import (
+    LARGEST,
     Box,
     held,
     hull,
@@ -23,7 +24,7 @@ from loadmaster.planning.verify.boxes import (
 from loadmaster.planning.verify.facts import Facts, group_of, quoted
 from loadmaster.workloads.job import OperatorInfo
 
-_TERMS = ((0, 2**63 - 1),)
+_TERMS = whole((LARGEST - 1,))
 """The most that a sum is over."""
 
 

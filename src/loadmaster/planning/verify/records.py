@@ -12,10 +12,10 @@ from typing import Any
 
 from loadmaster.core.units import PICOSECONDS, format_seconds
 from loadmaster.planning.plan_records import PlannedTransfer, PlanRecord
+from loadmaster.planning.verify.boxes import LARGEST
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
 from loadmaster.targets.hardware import Core
 
-_LARGEST = 2**63
 _WIDTHS = {"int8": 8, "fp16": 16, "bf16": 16, "fp32": 32, "fp64": 64}
 """Bits of the precisions that networks are planned at."""
 _LARGEST_FLOAT = 1e100
@@ -308,13 +308,13 @@ def _records(plan: PlanRecord) -> Iterator[Any]:
 
 def _limits(kind: Any) -> list[tuple[str, float]]:
     """Numeric fields of a record and what they must stay below."""
-    limits = {"int": _LARGEST, "float": _LARGEST_FLOAT}
+    limits = {"int": LARGEST, "float": _LARGEST_FLOAT}
     seconds = ("start", "end", "compute", "release", "latency", "period", "deadline")
     return [
         (
             field.name,
             (
-                _LARGEST / PICOSECONDS
+                LARGEST / PICOSECONDS
                 if field.name in seconds
                 else limits[str(field.type).removesuffix(" | None")]
             ),
