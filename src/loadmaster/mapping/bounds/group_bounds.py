@@ -8,11 +8,10 @@ jobs and the waiting that jobs of all cores cause:
     sum_j x[j,c] l[j,c]  +  sum_{j,k} x[j,k] l[j,k] (b[j,k] - 1)+  <=  T,        sum_{j,k} x[j,k]
     l[j,k] b[j,k]  <=  T
 
-Where a job asks for no bandwidth (always so under the even split), it waits for nobody, and a
-core's own jobs count l max(1, b) instead. Neither program knows that a job cannot run on several
-cores at once, which leaves it slack where few jobs are long. So it is solved again for each core
-that the longest job can take, and so on: branch and bound, whose least open bound holds for all
-mappings.
+If jobs demand no bandwidth (always so under the even split), they do not slow down, and a core's
+own jobs count l max(1, b) instead. The program lets a job run on several cores at once, which makes
+it weak for few long jobs. So it is solved again for each core that the longest job can take, and so
+on: branch and bound, whose least open bound holds for all mappings.
 """
 
 from __future__ import annotations
@@ -29,22 +28,21 @@ from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.group import Group, Queues
 
 _CUTS = 60
-"""Cutting planes of the linear program, at most."""
+"""Most cutting planes of the linear program."""
 _BUS_WEIGHTS = (1.0, 0.0, 0.5, 0.25, 0.1)
 """Weights of the bus in the first multipliers that are evaluated; the cores have the remainder."""
 _WIDE = 8.0
-"""Radius from which on the box counts for nothing."""
+"""Radius from which on the box around the best multipliers is no restriction."""
 _CLOSE = 1e-5
-"""Relative difference between the program's value and the bound at which more cuts are not worth
-it."""
+"""Relative difference between the program's value and the bound at which cutting planes end."""
 _BRANCHED = 4_000
-"""Jobs times kinds of cores up to which splitting is quick enough to be worth it."""
+"""Most jobs x kinds of cores for branch and bound."""
 _NODES, _PATIENCE = 60, 30
-"""Programs solved at most, about five milliseconds each, and in vain."""
+"""Most nodes of branch and bound, about five milliseconds each, and most nodes without progress."""
 _RISE = 0.02
-"""Share of the gap that a bound must rise by for splitting not to have been in vain."""
+"""Share of the gap that the bound must rise by to count as progress."""
 _COUNTED = 2_000_000
-"""Jobs times cores times values of k that counting looks at."""
+"""Most jobs x cores x values of k that the counting bound looks at."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +116,11 @@ def tightened(
 
 
 def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline) -> GroupBound:
-    """Branch on the cores of the longest jobs, the least bound first, while that raises it."""
+    """Branch on the cores of the longest jobs, the least bound first, while the bound rises."""
     group = program.group
     order = program.order.tolist()
-    # Bound, a number against ties (deeper first), the cores of the first jobs of ``order``, the
-    # price of every job on every core.
+    # (Bound, tie-breaker that prefers deeper nodes, cores of the first jobs of ``order``, price of
+    # every job on every core).
     leaves: list[tuple[float, int, tuple[int, ...], Floats]] = [
         (bound.makespan, 0, (), bound.preference)
     ]
@@ -156,11 +154,10 @@ def loads(group: Group, *, alone: bool = False) -> tuple[Floats, Floats, Floats]
 
 
 class _Program:
-    """The dual program: multipliers of the cores and of the bus that sum to one; every job goes
-    where it then costs least.
+    """The dual program: multipliers of the cores and of the bus that sum to one; every job goes to
+    the core where it then costs least.
 
-    Cores of which none has a fixed job, and which are alike, share a multiplier: there are few
-    variables however many cores there are.
+    Equal cores without fixed jobs share a multiplier, so there are few variables.
     """
 
     def __init__(self, group: Group, *, alone: bool = False) -> None:
@@ -168,8 +165,7 @@ class _Program:
         cores = np.vstack([np.where(group.allowed, group.latency, -1.0), group.asked]).T
         _, alike, _ = distinct_rows(cores)
         self.kinds = [np.flatnonzero(alike == kind) for kind in range(alike.max() + 1)]
-        # Sums and products of what is not negative: floating point adds no more than this,
-        # relatively.
+        # Relative error of sums and products of non-negative floats.
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-52
         self.order = np.argsort(-group.alone.min(axis=1), kind="stable")
         self.own, self.others, self.bus = loads(group, alone=alone)

@@ -83,10 +83,10 @@ def level_demand(search: Search) -> None:
 
 
 def rounded(search: Search, room: float = _ROOM) -> Ints:
-    """Every job on the core that the linear program finds cheapest and that still has time for it;
-    those first that have most to lose.
+    """Round the linear program: each job goes to its cheapest core that has time left; jobs with
+    the largest regret come first.
 
-    ``room`` is the time that a core has, relative to the bound.
+    ``room`` is the time budget of a core, relative to the bound.
     """
     group = search.group
     price = np.where(group.allowed, search.bound.preference, np.inf)
@@ -94,7 +94,7 @@ def rounded(search: Search, room: float = _ROOM) -> Ints:
     loss = np.where(
         np.isfinite(second), second, price.max(initial=0.0, where=np.isfinite(price)) * group.jobs
     ) - price.min(axis=1)
-    # Equal losses: longest first.
+    # Equal regrets: longest job first.
     order = np.lexsort((-group.latency.min(axis=1), -loss))
     # If all jobs take no time, budgets are 0 and not needed.
     room = max(room * search.bound.makespan, _LEAST)

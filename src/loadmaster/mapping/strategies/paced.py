@@ -1,10 +1,10 @@
-"""Orders that keep the demand for bandwidth level: a core that becomes free takes the job that
-suits what the others are asking for.
+"""Paced orders keep the total demand for bandwidth level: a core that becomes free takes the job
+whose demand best complements the running jobs.
 
-On the virtual clock, on which a job takes its latency whatever runs beside it, cores on which jobs
-were put end when they end, and a mapping takes the integral of max(1, S), S being what running jobs
-ask for together. All orders ask for the same in total, so that the best is the one that leaves the
-least bandwidth idle (S < 1): S has to be level.
+On the virtual clock every job takes its latency alone, and a mapping takes the integral of max(1,
+S), where S is the sum of the demands of running jobs. The integral of S is the same for all orders
+of the jobs of each core, so the best order leaves the least bandwidth idle (S < 1): S should be
+level.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from loadmaster.mapping.group import Group, Queues
 
 _MOST = 1.1
-"""Level that is never exceeded on purpose, relative to the bandwidth: beyond it nothing is idle,
-and what asks for much is kept for the end, when few cores are left."""
+"""Largest target of S: beyond it no bandwidth is idle, and jobs of high demand are better kept for
+the end, when few cores are busy."""
 
 
 def paced(group: Group, core: NDArray[np.integer]) -> Queues:
