@@ -61,8 +61,10 @@ def test_what_is_said_of_memories_is_read_and_written():
     problem = problem_of(buffers)
     text = format_buffers(problem)
     assert "sram dram:500" in text
-    assert parse_buffers(text).homes == problem.homes
-    assert parse_buffers("id,lower,upper,size,memory,prefers,accesses\na,0,4,8,,,\n").homes is None
+    assert parse_buffers(text).allowed == problem.allowed
+    assert (
+        parse_buffers("id,lower,upper,size,memory,prefers,accesses\na,0,4,8,,,\n").allowed is None
+    )
 
 
 @pytest.mark.parametrize(

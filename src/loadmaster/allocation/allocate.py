@@ -152,7 +152,7 @@ def allocate(
     require_type(strategy, str, "strategy", AllocationError)
     problem = aligned(problem_of(buffers, **demands), alignment)
     check_limits(capacity, time_limit, seed, threads)
-    if problem.homes is not None:
+    if problem.allowed is not None:
         raise AllocationError(
             "buffers name memories: say what memories there are, with --memory or allocate_banks"
         )

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Homes, Problem
-from loadmaster.allocation.rules import check, check_homes, from_columns, gaps_from
+from loadmaster.allocation.problem import FREE, NO_GAPS, AllowedMemories, Gaps, Problem
+from loadmaster.allocation.rules import check, check_allowed_memories, from_columns, gaps_from
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
@@ -103,15 +103,15 @@ def read_bank_solution(path: str | Path) -> tuple[Problem, tuple[str, ...], Ints
         As `read_solution` does, and if a buffer has no memory.
     """
     problem, offsets = read_solution(path)
-    homes = problem.homes or Homes.anywhere(len(problem))
-    for buffer, name in enumerate(homes.memory):
+    allowed = problem.allowed or AllowedMemories.anywhere(len(problem))
+    for buffer, name in enumerate(allowed.memory):
         if name is None:
             raise AllocationError(
                 f"{path}: buffer {problem.name(buffer)!r} has no memory: give a solution that was"
                 " made with --memory"
             )
-    free = homes._replace(memory=(None,) * len(problem))
-    return replace(problem, homes=free), tuple(str(name) for name in homes.memory), offsets
+    free = allowed._replace(memory=(None,) * len(problem))
+    return replace(problem, allowed=free), tuple(str(name) for name in allowed.memory), offsets
 
 
 def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False) -> Problem:
@@ -241,7 +241,7 @@ def _problem(columns: dict[str, Any], table: _Table) -> Problem:
 
 def _demands(columns: dict[str, Any], table: _Table) -> dict[str, Any]:
     aliases = _aliases(columns, table)
-    return _homes(columns, table) | ({"aliases": aliases} if aliases else {})
+    return _allowed_memories(columns, table) | ({"aliases": aliases} if aliases else {})
 
 
 def _aliases(columns: dict[str, Any], table: _Table) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -271,7 +271,7 @@ def _aliases(columns: dict[str, Any], table: _Table) -> tuple[tuple[tuple[int, i
     return tuple(tuple(sorted(members.items())) for members in found.values())
 
 
-def _homes(columns: dict[str, Any], table: _Table) -> dict[str, Homes]:
+def _allowed_memories(columns: dict[str, Any], table: _Table) -> dict[str, AllowedMemories]:
     """What the file says of memories, if anything."""
     count = len(columns["id"])
     memory = tuple(cell or None for cell in columns.get("memory", [""] * count))
@@ -281,9 +281,9 @@ def _homes(columns: dict[str, Any], table: _Table) -> dict[str, Homes]:
     accesses = tuple(int(value) for value in columns.get("accesses", [1] * count))
     if not any(memory) and not any(prefers) and all(value == 1 for value in accesses):
         return {}
-    homes = Homes(memory, prefers, accesses)
-    check_homes(homes, table.where)
-    return {"homes": homes}
+    allowed = AllowedMemories(memory, prefers, accesses)
+    check_allowed_memories(allowed, table.where)
+    return {"allowed": allowed}
 
 
 def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None], ...]:
@@ -360,7 +360,7 @@ def format_buffers(
         columns["offset"] = [
             "" if v < 0 else str(v) for v in (problem.pin if offsets is None else offsets).tolist()
         ]
-    columns |= _home_columns(problem.homes, memory)
+    columns |= _memory_columns(problem.allowed, memory)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(columns)
@@ -379,20 +379,22 @@ def _alias_columns(problem: Problem) -> dict[str, list[str]]:
     return {"alias": alias, "shift": shifts}
 
 
-def _home_columns(homes: Homes | None, memory: Sequence[str] | None) -> dict[str, list[str]]:
+def _memory_columns(
+    allowed: AllowedMemories | None, memory: Sequence[str] | None
+) -> dict[str, list[str]]:
     columns = {} if memory is None else {"memory": list(memory)}
-    if homes is None:
+    if allowed is None:
         return columns
-    if memory is None and any(homes.memory):
-        columns["memory"] = [name or "" for name in homes.memory]
-    if any(homes.prefers):
+    if memory is None and any(allowed.memory):
+        columns["memory"] = [name or "" for name in allowed.memory]
+    if any(allowed.prefers):
         words = (
             [name if cost is None else f"{name}:{cost}" for name, cost in row]
-            for row in homes.prefers
+            for row in allowed.prefers
         )
         columns["prefers"] = [" ".join(row) for row in words]
-    if any(value != 1 for value in homes.accesses):
-        columns["accesses"] = [str(value) for value in homes.accesses]
+    if any(value != 1 for value in allowed.accesses):
+        columns["accesses"] = [str(value) for value in allowed.accesses]
     return columns
 
 

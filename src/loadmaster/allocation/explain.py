@@ -1,5 +1,5 @@
-"""Why buffers do not fit: a small set of buffers that cannot fit together, the bytes that it needs,
-and the demands without which it would fit."""
+"""Explains infeasibility: a small set of buffers that cannot fit together, its least bytes, and the
+demands without which it would fit."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from loadmaster.allocation.problem import (
 )
 
 _WORK = 0.5
-"""Per cent of the usual nodes of exact search, for each test of whether some buffers fit."""
+"""Work of each feasibility test, in per cent of the usual exact search."""
 _TESTS = 2_000
-"""Tests at most."""
+"""Most feasibility tests."""
 
 
 def explain(problem: Problem, capacity: int) -> Infeasibility:
-    """Explain why a problem that is proven not to fit does not.
+    """Explain why a problem proven infeasible does not fit.
 
-    Where a bound exceeds the capacity, the fewest of the largest buffers behind it are named; else
-    a deletion filter leaves out buffers as long as the rest is proven not to fit. O(n log^2 n), or
-    at most ``_TESTS`` short exact searches.
+    If a bound exceeds the capacity, the fewest of the largest buffers behind it are named. Else a
+    deletion filter removes buffers while the rest is still proven infeasible. O(n log^2 n), or at
+    most ``_TESTS`` short exact searches.
     """
     whole = _Whole(problem, capacity)
     bound = packing_problem(problem).bound(capacity)
@@ -59,7 +59,7 @@ def explain(problem: Problem, capacity: int) -> Infeasibility:
 
 
 def _search(problem: Problem, capacity: int) -> _native.Packed | None:
-    """A short exact search; None where pins of aliases overlap one another."""
+    """Run a short exact search; None if pins of aliases overlap."""
     try:
         return packing_problem(problem).allocate(capacity, work=_WORK, strategy="exact")
     except ValueError:
@@ -67,7 +67,7 @@ def _search(problem: Problem, capacity: int) -> _native.Packed | None:
 
 
 def _fits(problem: Problem, capacity: int) -> bool | None:
-    """Whether a packing within a capacity exists, if that is quickly told."""
+    """Whether a packing within a capacity exists; None if a short search does not decide it."""
     found = _search(problem, capacity)
     if found is None or found.status == "infeasible":
         return False
@@ -76,7 +76,7 @@ def _fits(problem: Problem, capacity: int) -> bool | None:
 
 @dataclass(frozen=True)
 class _Unit:
-    """What is named or left out as a whole: a buffer, an alias group or a reserved range."""
+    """A unit of explanation: a buffer, an alias group or a reserved range."""
 
     members: tuple[int, ...]
     size: int
@@ -84,7 +84,7 @@ class _Unit:
 
 
 class _Whole:
-    """A problem in units."""
+    """A problem divided into units."""
 
     def __init__(self, problem: Problem, capacity: int) -> None:
         self.problem, self.capacity = problem, capacity
@@ -111,7 +111,7 @@ class _Whole:
         return "+".join(self.problem.name(member) for member in it.members)
 
     def only(self, units: Sequence[int]) -> Problem:
-        """The problem of some units."""
+        """Return the subproblem of some units."""
         some = [self.units[unit] for unit in units]
         members = np.array(sorted(m for unit in some for m in unit.members), dtype=np.int64)
         ranges = tuple(unit.range for unit in some if unit.range is not None)
@@ -121,8 +121,8 @@ class _Whole:
         return _fits(self.only(units), self.capacity) if len(units) else True
 
     def fewest(self, bound: _native.Packed) -> list[int]:
-        """The largest of the units behind a bound, as many as exceed the capacity; reserved ranges
-        only if it takes them."""
+        """Return the fewest units behind a bound that together exceed the capacity, the largest
+        first; reserved ranges only if needed."""
 
         def exceeds(some: Sequence[int]) -> bool:
             if bound.proof == "pairs":
@@ -142,7 +142,7 @@ class _Whole:
         return sorted(order[:enough])
 
     def is_irreducible(self, keep: Sequence[int]) -> bool:
-        """Whether what remains fits, whichever unit is left out."""
+        """Whether the rest fits if any one unit is left out."""
         sizes = [self.units[unit].size for unit in keep]
         plain = not self.only(keep).features - {"conflict pairs", "gaps"}
         if plain and sum(sizes) - min(sizes) <= self.capacity:
@@ -152,8 +152,8 @@ class _Whole:
         )
 
     def irreducible(self) -> tuple[list[int], bool]:
-        """Deletion filter: leave out ever smaller blocks while what remains is still proven not to
-        fit."""
+        """Run the deletion filter: remove ever smaller blocks of units while the rest is still
+        proven infeasible; return the units, and whether the set is irreducible."""
         keep = list(range(len(self.units)))
         tests, block = 0, max(1, len(keep) // 2)
         while True:
@@ -171,7 +171,7 @@ class _Whole:
             block //= 2
 
     def instant(self, keep: Sequence[int]) -> int | None:
-        """The first instant at which all are present; without a common clock there is none."""
+        """Return the first instant at which all units are alive; None without a common clock."""
         if self.problem.conflicts is not None:
             return None
         parts = self.problem.parts
@@ -185,7 +185,7 @@ class _Whole:
         return None
 
     def kind(self, keep: Sequence[int]) -> str:
-        """The fewest demands without which these would fit."""
+        """Return the fewest demands without which the units would fit."""
         sub = self.only(keep)
         sub = replace(sub, reserved=self.problem.reserved if sub.reserved else ())
         give_up: dict[str, Callable[[Problem], Problem]] = {

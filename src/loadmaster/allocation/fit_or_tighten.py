@@ -1,8 +1,8 @@
-"""Place within limits and pack; where no addresses are found, place again within lower limits.
+"""Place within limits and pack; if no addresses are found, place again within lower limits.
 
-A placement counts bytes while addresses have gaps between them, so that what keeps a limit may not
-be packed within it. AutoTM tightens by a factor around what offends, without bound on the rounds;
-here limits fall by what sticks out, where it does, and by a little everywhere.
+A placement counts bytes, but a packing may have gaps, so a placement within a limit may not be
+packable. AutoTM lowers limits by a factor near the failure, in any number of rounds. Here limits
+fall by the excess of addresses where they exceed, and by a small share everywhere.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import CapacityError, PlacementError
 
 _EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
-"""Share by which all limits are lowered in the first round, and at most; it doubles from round to
+"""Share by which all limits are lowered in the first round, and its maximum; it doubles every
 round."""
 _LOCALLY = 2
-"""Parts of the excess of addresses by which a limit is lowered."""
+"""Divisor of the excess of addresses by which a limit is lowered."""
 Placement = TypeVar("Placement")
 Packing = TypeVar("Packing")
 
@@ -41,17 +41,17 @@ def fit_or_tighten(
     placed
         The placement within ``limits``, bytes at every instant.
     place
-        Finds another within lower limits, or raises `CapacityError` or `PlacementError`.
+        Returns a placement within lower limits, or raises `CapacityError` or `PlacementError`.
     pack
-        Returns what came of a placement in a round, or the bytes by which addresses exceed what is
-        allowed at every instant.
+        Returns the packing of a placement, or the bytes by which addresses exceed the capacity at
+        every instant.
     least
-        Bytes that are needed at every instant: no limit goes below.
+        Bytes needed at every instant, below which no limit is lowered.
 
     Returns
     -------
     Packing or None
-        None if nothing was packed in so many ``rounds``, or nothing can be placed any more.
+        None if nothing was packed within ``rounds``, or no placement is left.
     """
     for number in range(rounds):
         found = pack(placed, number)

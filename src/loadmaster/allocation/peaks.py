@@ -1,4 +1,4 @@
-"""Where the most bytes are needed: sets of buffers that are alive together, the fullest first."""
+"""Peaks of the load: maximal sets of buffers that are alive together, the largest first."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from loadmaster.core.arrays import Ints
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Buffers that are alive together at an instant, the largest first, and their bytes together,
-    gaps in them included."""
+    """Buffers alive at one instant, the largest first, and the sum of their bytes, gaps
+    included."""
 
     instant: int
     bytes: int
@@ -21,15 +21,16 @@ class Peak:
 
 
 def fullest(lower: Ints, upper: Ints) -> Ints:
-    """Instants at which a maximal set is alive: something begins there, and something ends before
-    the next beginning. O(n log n)."""
+    """Instants at which a maximal set is alive: a lifetime begins there, and one ends before the
+    next begins. O(n log n)."""
     instants = np.unique(lower)
     ended = np.searchsorted(np.sort(upper), instants, side="right")
     return instants[np.append(ended[1:], len(upper)) > ended]
 
 
 def peaks(problem: Problem, members: Ints, count: int = 1) -> list[Peak]:
-    """The fullest of the maximal sets of ``members`` that are alive together. O(n log n)."""
+    """The ``count`` largest of the maximal sets of ``members`` that are alive together. O(n log
+    n)."""
     lower, upper, size = problem.lower[members], problem.upper[members], problem.size[members]
     instants = fullest(lower, upper)
     load = np.zeros(len(instants), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Buffers to pack, and the answer: offsets, how good they are, and what proves it."""
+"""Records of packing problems and packings: buffers, offsets, bounds and certificates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.registry import DisplayMixin
 
 FREE = -1
-"""Stands for "no pin" and "no hint" in arrays."""
+"""Value of "no pin" and "no hint" in arrays."""
 
 _NONE = np.empty(0, dtype=np.int64)
 NO_IN_PLACE: Ints = np.empty((0, 3), dtype=np.int64)
@@ -36,10 +36,9 @@ class Buffer:
     """One buffer: alive over [lower, upper) but for its gaps, ``size`` bytes at a multiple of
     ``alignment``.
 
-    ``offset`` pins it to an address; ``hint`` is an address to start from, which binds nobody.
-    Where there are several memories, ``memory`` pins it to one; ``prefers`` names those it may live
-    in, the best first, each with what it costs there if that is not its size, times ``accesses``,
-    for every step down the list.
+    ``offset`` pins the buffer to an address; ``hint`` suggests one. With several memories,
+    ``memory`` pins the buffer to a memory, and ``prefers`` lists the allowed memories, the best
+    first, each with an optional cost. The default cost is size x accesses x rank in the list.
     """
 
     id: str
@@ -68,25 +67,25 @@ class Buffer:
         return cls(id, spans[0][0], spans[-1][1], size, gaps=gaps, **more)
 
 
-class Homes(NamedTuple):
-    """What each buffer says of memories: the one it is pinned to, those it may live in with their
-    costs (None: by rank), accesses."""
+class AllowedMemories(NamedTuple):
+    """Allowed memories of each buffer: the memory it is pinned to, the allowed ones with their
+    costs (None: by rank), and its accesses."""
 
     memory: tuple[str | None, ...]
     prefers: tuple[tuple[tuple[str, int | None], ...], ...]
     accesses: tuple[int, ...]
 
     @classmethod
-    def anywhere(cls, count: int) -> Homes:
-        """What so many buffers say that say nothing."""
+    def anywhere(cls, count: int) -> AllowedMemories:
+        """Return the defaults for ``count`` buffers: any memory, one access."""
         return cls((None,) * count, ((),) * count, (1,) * count)
 
 
 class Gaps(NamedTuple):
-    """All gaps of a problem, a row each: of buffer ``owner`` at [lower, upper), where [low, high)
-    stays occupied (empty: nothing).
+    """The gaps of all buffers, one per row: over [lower, upper), buffer ``owner`` occupies only its
+    bytes [low, high), none if that is empty.
 
-    Rows of one buffer at the same instants are several windows, which do not touch.
+    Several rows of one buffer over the same instants are disjoint windows.
     """
 
     owner: Ints
@@ -97,8 +96,8 @@ class Gaps(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What buffers occupy, as rectangles: ``owner`` at [lower, upper) takes the bytes [low, high)
-    from its offset on."""
+    """Rectangles that buffers occupy: over [lower, upper), buffer ``owner`` takes the bytes [low,
+    high) relative to its offset."""
 
     owner: Ints
     lower: Ints
@@ -125,19 +124,19 @@ class Problem:
     gaps
         The gaps of all buffers.
     reserved
-        Address ranges [low, high) in which nothing is ever occupied. Bytes that a buffer never
-        occupies may lie in them, as they may in other buffers.
+        Address ranges [low, high) that no buffer may occupy. Bytes that a buffer never occupies may
+        lie in them.
     aliases
-        Groups of (buffer, shift): all of a group move as one, each so many bytes above the group's
-        address. Where two of a group are alive together they share what bytes they have in common.
+        Groups of (buffer, shift): each buffer of a group lies ``shift`` bytes above the group's
+        address. Buffers of a group may overlap while both are alive.
     in_place
-        Rows (one, other, shift): these two may have ``other`` lie ``shift`` bytes above ``one``
-        instead of being apart.
+        Rows (one, other, shift): the two buffers may overlap if ``other`` lies ``shift`` bytes
+        above ``one``.
     conflicts
-        Pairs that must be apart, a row each, instead of those whose lifetimes overlap: for buffers
-        without a common clock. Gaps then mean nothing.
-    homes
-        Which memories buffers may live in, where there are several.
+        Pairs of buffers that must not overlap, one per row, for buffers without a common clock:
+        they replace lifetimes, and gaps are ignored.
+    allowed
+        Allowed memories of buffers, if there are several memories.
     """
 
     lower: Ints
@@ -152,7 +151,7 @@ class Problem:
     aliases: tuple[tuple[tuple[int, int], ...], ...] = ()
     in_place: Ints = field(default_factory=lambda: NO_IN_PLACE)
     conflicts: Ints | None = None
-    homes: Homes | None = None
+    allowed: AllowedMemories | None = None
 
     def __len__(self) -> int:
         return len(self.size)
@@ -163,8 +162,7 @@ class Problem:
 
     @cached_property
     def solid(self) -> Mask:
-        """Which buffers take space at all: they have bytes, and are not absent during their whole
-        life."""
+        """Mask of the buffers that occupy any bytes at any time."""
         alive = self.upper - self.lower
         if self.conflicts is None and len(self.gaps.owner):
             owner, lower, upper, low, high = self.gaps
@@ -173,7 +171,7 @@ class Problem:
 
     @cached_property
     def features(self) -> frozenset[str]:
-        """What the problem asks for beyond lifetimes and sizes."""
+        """Names of the demands beyond lifetimes and sizes."""
         present = {
             "alignment": bool((self.alignment != 1).any()),
             "pins": bool((self.pin >= 0).any()),
@@ -188,8 +186,8 @@ class Problem:
 
     @cached_property
     def parts(self) -> Parts:
-        """The rectangles that buffers occupy, by owner and instant, wholly where pairs conflict
-        without a clock; O(n + gaps log gaps)."""
+        """The rectangles that buffers occupy, sorted by owner and instant; without a clock, whole
+        buffers. O(n + gaps log gaps)."""
         gaps = self.gaps if self.conflicts is None else NO_GAPS
         index = np.flatnonzero(self.solid)
         if not len(gaps.owner):
@@ -197,7 +195,7 @@ class Problem:
             return Parts(index, self.lower[index], self.upper[index], zeros, self.size[index])
         order = np.lexsort((gaps.lower, gaps.owner))
         gaps = Gaps(*(column[order] for column in gaps))
-        # Buffers are whole from birth or the end of a gap to the next gap or death.
+        # Buffers are whole between gaps.
         every = np.arange(len(self))
         owners = np.concatenate([every, gaps.owner]), np.concatenate([gaps.owner, every])
         begun, ended = (np.argsort(owner, kind="stable") for owner in owners)
@@ -216,13 +214,13 @@ class Problem:
 
     @cached_property
     def sections(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        """Parts without the owner but with where each one's parts begin: first, lower, upper, low,
-        high."""
+        """The parts as (first, lower, upper, low, high), where ``first`` indexes each owner's first
+        part."""
         owner, lower, upper, low, high = map(np.ascontiguousarray, self.parts)
         return np.searchsorted(owner, np.arange(len(self) + 1)), lower, upper, low, high
 
     def only(self, keep: Ints) -> Problem:
-        """The problem of some buffers, given by index, under the same demands but for those on
+        """The subproblem of some buffers, by index, with the same demands except allowed
         memories."""
         place = np.full(len(self), -1, dtype=np.int64)
         place[keep] = np.arange(len(keep))
@@ -243,19 +241,19 @@ class Problem:
             aliases=tuple(group for group in aliases if len(group) > 1),
             in_place=_pairs_among(place, self.in_place),
             conflicts=None if self.conflicts is None else _pairs_among(place, self.conflicts),
-            homes=None,
+            allowed=None,
         )
 
 
 def _pairs_among(place: Ints, rows: Ints) -> Ints:
-    """Rows whose first two columns name buffers that have a place, with these instead."""
+    """Keep rows whose two buffers are both kept, and renumber them by ``place``."""
     renamed = rows.copy()
     renamed[:, :2] = place[rows[:, :2]]
     return renamed[(renamed[:, :2] >= 0).all(axis=1)]
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges that touch as one, in order; without empty ones."""
+    """Sort ranges, merge those that touch, and drop empty ones."""
     found: list[tuple[int, int]] = []
     for low, high in sorted(span for span in ranges if span[0] < span[1]):
         if found and low <= found[-1][1]:
@@ -273,13 +271,13 @@ def conflicts_of_order(count: int, before: Sequence[tuple[int, int]] | Ints) -> 
     count
         Number of buffers.
     before
-        Pairs (i, j): buffer ``i`` is dead before ``j`` is born, on whatever core. The order's
-        transitive closure is taken.
+        Pairs (i, j): buffer ``i`` is dead before ``j`` is born in every execution. The transitive
+        closure is taken.
 
     Returns
     -------
     array of shape (pairs, 2)
-        Every pair that the order leaves open. O(count^3 / 64) time and O(count^2) memory.
+        All pairs that the order does not separate. O(count^3 / 64) time and O(count^2) memory.
     """
     reach = np.zeros((count, count), dtype=bool)
     pairs = np.asarray(before, dtype=np.int64).reshape(-1, 2)
@@ -300,20 +298,20 @@ EXHAUSTED = "exhausted search"
 
 @dataclass(frozen=True)
 class Load:
-    """What bounds every packing from below: ``bytes`` that the ``buffers`` (by id) need together at
+    """A lower bound of the peak: ``bytes`` that the ``buffers`` (by id) need together at
     ``instant``.
 
-    Without an instant, each two of them are alive together at one, though all of them never are; so
-    no two may share an address.
+    Without an instant, the buffers are pairwise alive together, though never all at once; so no two
+    may share an address.
     """
 
     bytes: int
-    """Bytes."""
+    """Bytes of the buffers together."""
     instant: int | None
-    """Instant at which they are needed, in the time of the file; null if each two of them are
-    needed together somewhere, but not all at once."""
+    """Instant at which all are alive, in the time of the file; null if they are only pairwise alive
+    together."""
     buffers: tuple[str, ...]
-    """Ids of the buffers that are there."""
+    """Ids of the buffers."""
 
 
 @dataclass(frozen=True)
@@ -323,15 +321,15 @@ class Infeasibility:
     Attributes
     ----------
     required, available, excess
-        Bytes: the least that a packing of the buffers named needs as far as is proven, the
-        capacity, and the difference. `Allocation.lower_bound` is what a packing of all needs.
+        Bytes: the proven minimum for the named buffers, the capacity, and the difference.
+        `Allocation.lower_bound` is the bound for all buffers.
     instant
-        Where the buffers named are present together, or None if they never all are.
+        An instant at which all named buffers are alive, or None.
     kind
-        ``load``: too many bytes at one instant, whatever is demanded. ``alignment``, ``pins``,
+        ``load``: too many bytes at one instant, even without demands. ``alignment``, ``pins``,
         ``reserved ranges``, or some of these with "and" between: the fewest demands without which
-        they would fit. ``fragmentation``: none of these; at every instant there is room, but no
-        packing uses it. ``undecided``: it is not known whether they would fit without demands.
+        the buffers would fit. ``fragmentation``: the bytes fit at every instant, but there is no
+        packing. ``undecided``: it is not known whether they would fit without demands.
     buffers
         Ids of buffers that cannot fit together; an alias group is its members' ids with ``+``
         between, a reserved range, or several that touch, ``(reserved LOW-HIGH)``.
@@ -341,21 +339,21 @@ class Infeasibility:
     """
 
     required: int
-    """Bytes that a packing needs, as far as is proven."""
+    """Proven minimum of bytes for the buffers."""
     available: int
-    """Bytes that there are."""
+    """Capacity in bytes."""
     excess: int
-    """Bytes by which they exceed the room."""
+    """Difference of the two."""
     instant: int | None
-    """Instant at which the buffers are present together, in the time of the file; null if they
-    never all are."""
+    """Instant at which all the buffers are alive, in the time of the file; null if there is
+    none."""
     kind: str
-    """What stands in the way: load, alignment, pins, reserved ranges, some of these, or
-    fragmentation."""
+    """The cause: load, alignment, pins, reserved ranges, some of these, fragmentation, or
+    undecided."""
     buffers: tuple[str, ...]
     """Ids of buffers that cannot fit together."""
     irreducible: bool
-    """Whether leaving out any one of them makes the rest fit."""
+    """Whether the buffers fit if any one of them is left out."""
 
     def __str__(self) -> str:
         at = "" if self.instant is None else f" at instant {self.instant}"
@@ -402,12 +400,12 @@ class AllocationJson:
     """What proves the bound, a load or a search in words; null without a proof. Absent if the
     status is `infeasible`."""
     reason: Infeasibility | str | None = ABSENT
-    """Why nothing fits. Only if the status is `infeasible`."""
+    """Why the buffers do not fit. Only if the status is `infeasible`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Allocation(DisplayMixin):
-    """Where each buffer goes.
+    """A packing of buffers in one memory.
 
     Attributes
     ----------
@@ -422,7 +420,7 @@ class Allocation(DisplayMixin):
     lower_bound
         Bytes that any packing needs, proven.
     proof
-        The certificate, or what computes it when it is asked for.
+        The certificate, or a function that computes it.
     interrupted
         A time limit or an interrupt ended the search; without one the answer is the same on every
         machine.
@@ -431,7 +429,7 @@ class Allocation(DisplayMixin):
     counters
         What the strategy counted: steps, nodes, backtracks, samples.
     asked
-        The buffers, or what makes them when they are asked for; None if they are not kept.
+        The problem, or a function that makes it; None if it was not kept.
     """
 
     status: Status
@@ -450,17 +448,17 @@ class Allocation(DisplayMixin):
 
     @property
     def problem(self) -> Problem | None:
-        """The buffers that offsets are for, if they were kept."""
+        """The packing problem, if it was kept."""
         return self.asked() if callable(self.asked) else self.asked
 
     @property
     def certificate(self) -> Certificate | None:
-        """What proves ``optimal`` or ``infeasible``: the load at an instant, ``"exhausted
-        search"``, or why nothing fits."""
+        """The proof of ``optimal`` or ``infeasible``: a load, ``"exhausted search"``, or the reason
+        of infeasibility."""
         return self.proof() if callable(self.proof) else self.proof
 
     def as_json(self, buffers: int) -> dict[str, Any]:
-        """Return the answer for so many buffers as `AllocationJson`."""
+        """Return the packing of ``buffers`` buffers as `AllocationJson`."""
         key = "reason" if self.status == "infeasible" else "certificate"
         proof = {"certificate": ABSENT, key: self.certificate}
         return json_of(self, AllocationJson, buffers=buffers, **proof)

@@ -1,5 +1,4 @@
-"""What makes a packing problem well formed, and the way from records and arrays to a checked
-`Problem`."""
+"""Validates packing problems, and converts records and arrays to a checked `Problem`."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.problem import FREE, NO_GAPS, Buffer, Gaps, Homes, Problem
+from loadmaster.allocation.problem import FREE, NO_GAPS, AllowedMemories, Buffer, Gaps, Problem
 from loadmaster.allocation.verify import overlaps
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints, Mask
@@ -20,9 +19,9 @@ from loadmaster.core.errors import AllocationError
 
 
 def check_group(problem: Problem, group: Sequence[tuple[int, int]]) -> None:
-    """There is an address for the group that suits the alignments and pins of all members."""
+    """Check that some address of the group satisfies the alignments and pins of all members."""
     names = ", ".join(repr(problem.name(member)) for member, _ in group)
-    # Congruences have a solution if each two of them do.
+    # A system of congruences is solvable if every pair is.
     steps = [(int(problem.alignment[member]), shift) for member, shift in group]
     residues = {(step, shift % step) for step, shift in steps}
     if any((up - more) % gcd(step, wide) for (step, up), (wide, more) in combinations(residues, 2)):
@@ -58,12 +57,12 @@ def check_group(problem: Problem, group: Sequence[tuple[int, int]]) -> None:
 
 
 def common_step(problem: Problem, group: Sequence[tuple[int, int]]) -> int:
-    """What the alignments of all members divide."""
+    """The least common multiple of the members' alignments."""
     return lcm(*(int(problem.alignment[member]) for member, _ in group))
 
 
 Where = Callable[[int, str], str]
-"""Names a buffer and one of its fields in an error."""
+"""A function that names a buffer and one of its fields for an error."""
 
 
 def problem_of(
@@ -95,11 +94,11 @@ def problem_of(
 def problem_of_banks(
     buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, **demands: Any
 ) -> Problem:
-    """Make a problem as `problem_of` does, for several memories: pins may be to different ones, so
-    that they do not meet."""
+    """Make a problem for several memories as `problem_of` does, but without checking pins against
+    one another, as they may be in different memories."""
     problem = _assembled(buffers, demands)
-    if problem.homes is None:
-        problem = replace(problem, homes=Homes.anywhere(len(problem)))
+    if problem.allowed is None:
+        problem = replace(problem, allowed=AllowedMemories.anywhere(len(problem)))
     if not isinstance(buffers, Problem) or demands:
         check(problem)
     return problem
@@ -120,7 +119,7 @@ def _assembled(
             tuple(str(buffer.id) for buffer in buffers),
             _gaps_of(list(buffers)),
         )
-        demands = {"homes": _homes_of(list(buffers))} | demands
+        demands = {"allowed": _allowed_memories_of(list(buffers))} | demands
     else:
         columns, ids, gaps = _three(buffers), None, NO_GAPS
     return from_columns(columns, None if ids is None else tuple(map(str, ids)), gaps, demands)
@@ -129,7 +128,8 @@ def _assembled(
 def from_columns(
     columns: Mapping[str, Any], ids: tuple[str, ...] | None, gaps: Gaps, demands: Mapping[str, Any]
 ) -> Problem:
-    """Fill in what is absent and see to it that columns are whole numbers of one length."""
+    """Make a problem of columns: fill in defaults, and check that columns are whole numbers of
+    equal length."""
     missing = [name for name in ("lower", "upper", "size") if name not in columns]
     if missing:
         raise AllocationError(f"buffers: {missing[0]!r} is missing: give lower, upper and size")
@@ -151,8 +151,8 @@ def from_columns(
 
 
 def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
-    """Demands in the form that `Problem` keeps them in, if they are of that form at all."""
-    known = ("reserved", "aliases", "in_place", "conflicts", "homes")
+    """Convert demands to the fields of `Problem`, and refuse malformed ones."""
+    known = ("reserved", "aliases", "in_place", "conflicts", "allowed")
     unknown = [name for name in demands if name not in known]
     if unknown:
         raise AllocationError(f"demand {unknown[0]!r} is not known: use {', '.join(known[:4])}")
@@ -188,7 +188,7 @@ _GROUPS = (
 
 
 def _group(members: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-    """Buffers with their shifts, the lowest of which is 0."""
+    """Convert the members of an alias group to (buffer, shift), with a lowest shift of 0."""
     rows = [
         (
             tuple(member)
@@ -209,7 +209,7 @@ def _group(members: Sequence[Any]) -> tuple[tuple[int, int], ...]:
 
 
 def _rows(values: Any, name: str, widths: tuple[int, ...], what: str) -> Ints:
-    """Rows of whole numbers, as wide as the widest permitted."""
+    """Convert values to rows of whole numbers, padded with zeros to the largest of ``widths``."""
     if not isinstance(values, np.ndarray) and isinstance(values, Sequence) and len(widths) > 1:
         values = [
             [*row, 0] if isinstance(row, Sequence) and len(row) == widths[0] else row
@@ -227,7 +227,8 @@ def _rows(values: Any, name: str, widths: tuple[int, ...], what: str) -> Ints:
 
 
 def whole(values: Any, name: str) -> Ints:
-    """One-dimensional int64 array; anything that is not a whole number below 2^62 is an error."""
+    """Convert values to a one-dimensional int64 array; values that are not whole numbers below 2^62
+    are errors."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise AllocationError(
@@ -245,7 +246,7 @@ def whole(values: Any, name: str) -> Ints:
 
 
 def _number(value: Any, at: int, name: str) -> int:
-    """A whole number of any type."""
+    """Convert a value of any type to a whole number."""
     number = as_whole(value)
     if number is None:
         raise AllocationError(f"buffer {at}: {name} is {value!r}: write a whole number")
@@ -298,7 +299,7 @@ def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
     return gaps_from(rows) if rows else NO_GAPS
 
 
-def _homes_of(buffers: Sequence[Buffer]) -> Homes | None:
+def _allowed_memories_of(buffers: Sequence[Buffer]) -> AllowedMemories | None:
     if all(
         buffer.memory is None and not buffer.prefers and buffer.accesses == 1 for buffer in buffers
     ):
@@ -309,22 +310,23 @@ def _homes_of(buffers: Sequence[Buffer]) -> Homes | None:
         )
         for buffer in buffers
     )
-    homes = Homes(
+    allowed = AllowedMemories(
         tuple(buffer.memory for buffer in buffers),
         prefers,
         tuple(buffer.accesses for buffer in buffers),
     )
-    check_homes(homes, lambda at, field: f"buffer {buffers[at].id!r}: {field}")
+    check_allowed_memories(allowed, lambda at, field: f"buffer {buffers[at].id!r}: {field}")
     plain = tuple(tuple((name, as_whole(cost)) for name, cost in choices) for choices in prefers)
-    return homes._replace(
-        prefers=plain, accesses=tuple(index(accesses) for accesses in homes.accesses)
+    return allowed._replace(
+        prefers=plain, accesses=tuple(index(accesses) for accesses in allowed.accesses)
     )
 
 
-def check_homes(homes: Homes, where: Where) -> None:
-    """Raise for accesses or costs that are no whole numbers, and for memories that are listed
-    twice."""
-    for buffer, (prefers, accesses) in enumerate(zip(homes.prefers, homes.accesses, strict=True)):
+def check_allowed_memories(allowed: AllowedMemories, where: Where) -> None:
+    """Refuse accesses and costs that are not whole numbers, and memories that are listed twice."""
+    for buffer, (prefers, accesses) in enumerate(
+        zip(allowed.prefers, allowed.accesses, strict=True)
+    ):
         for field, value in [
             ("accesses", accesses),
             *(("prefers", cost) for _, cost in prefers if cost is not None),
@@ -341,12 +343,12 @@ def check_homes(homes: Homes, where: Where) -> None:
 
 
 def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
-    """Columns of rows (owner, lower, upper, low, high)."""
+    """Convert rows (owner, lower, upper, low, high) to columns."""
     return Gaps(*(whole(list(column), "gaps") for column in zip(*rows, strict=True)))
 
 
 def check(problem: Problem, where: Where | None = None) -> None:
-    """Raise for the first thing that is wrong with a problem; O(n log n)."""
+    """Raise `AllocationError` for the first error in a problem; O(n log n)."""
     place = where or _named(problem)
     for wrong, field, what in _faults(problem):
         if wrong.any():
@@ -381,7 +383,7 @@ def _faults(problem: Problem) -> Iterator[tuple[Mask, str, str]]:
 
 
 def _check_members(problem: Problem) -> None:
-    """Whom groups and pairs name exists."""
+    """Check that every index in aliases, in_place and conflicts is valid."""
     grouped = [member for group in problem.aliases for member, _ in group]
     pairs = [problem.in_place[:, :2], *([] if problem.conflicts is None else [problem.conflicts])]
     for named in (np.array(grouped, dtype=np.int64), *(block.reshape(-1) for block in pairs)):
@@ -394,13 +396,13 @@ def _check_members(problem: Problem) -> None:
 
 
 def _check_sums(problem: Problem) -> None:
-    """Every packing that an engine may try must have addresses below 2^62."""
+    """Check that the addresses of every packing that an engine may try are below 2^62."""
     if not len(problem):
         return
     highest = max(
         int(problem.pin.max()), int(problem.hint.max()), *(high for _, high in problem.reserved), 0
     )
-    # A group is as long as its shifts say, and as aligned as all of its members together.
+    # The extent of an alias group includes shifts, and its alignment is that of all members.
     far = sum(
         max(shift for _, shift in group) + 2 * common_step(problem, group)
         for group in problem.aliases
@@ -468,8 +470,8 @@ def _check_groups(problem: Problem) -> None:
 
 
 def check_pins(problem: Problem, where: Where | None = None) -> None:
-    """Pins keep to alignments and reserved ranges, and no two claim one byte at one instant, unless
-    they share their address or may.
+    """Check that pins satisfy alignments and reserved ranges, and that pinned buffers do not
+    overlap unless they may.
     """
     place = where or _named(problem)
     off = np.flatnonzero((problem.pin >= 0) & (problem.pin % problem.alignment != 0))
@@ -493,7 +495,7 @@ def check_pins(problem: Problem, where: Where | None = None) -> None:
                 f"{place(buffer, 'offset')} is {at}, which touches the reserved range"
                 f" {begin}-{end}: move one"
             )
-    if problem.homes is not None:
+    if problem.allowed is not None:
         # Pins to different memories do not meet: each memory is looked at when it is known who
         # lives there.
         return

@@ -1,8 +1,8 @@
-"""Allocate in several memories: choose one for each buffer, pack each memory, and bound what any
-choice costs.
+"""Allocation in several memories: assign each buffer to a memory, pack each memory, and bound the
+cost of every assignment.
 
-An integer program over the instants chooses; where a memory cannot be packed although its load
-fits, the buffers that cannot be in it together become a cut, and the program chooses again.
+An integer program over the instants finds the assignment. If a memory cannot be packed although its
+load fits, the buffers that cannot be in it together become a cut, and the program is solved again.
 """
 
 from __future__ import annotations
@@ -37,16 +37,15 @@ from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.core.progress import Deadline
 
 _MOST = 5_000
-"""Buffers beyond which no integer program is solved."""
+"""Most buffers for which the integer program is solved."""
 _CELLS = 2_000_000
-"""Entries of the program, likewise."""
+"""Most entries of the program."""
 _ROUNDS = 40
-"""Times that the program chooses again."""
+"""Most solutions of the program with further cuts."""
 _WORK = 5_000_000
-"""Entries times nodes of the branch and bound that proves."""
+"""Budget of the branch and bound that proves optimality, in entries x nodes."""
 _BUDGET_DIVISOR = 20
-"""Each packing has the usual budget divided by this, and of many buffers by more, because there are
-many packings."""
+"""Divisor of the usual budget for each of the many packings; larger for many buffers."""
 
 
 @validate_arguments(AllocationError, memories=Iterable, strategy=str)
@@ -68,16 +67,16 @@ def allocate_banks(
     Parameters
     ----------
     buffers
-        As for `allocate`. Records may name memories: ``memory`` is a pin, ``prefers`` says which
-        ones a buffer may live in, the best first, by default all in the order given here. A pinned
-        offset needs a buffer that may live in one memory only.
+        As for `allocate`. Records may name memories: ``memory`` pins a buffer to one, ``prefers``
+        lists the allowed ones, the best first (by default all, in the order given here). A buffer
+        with a pinned offset must be allowed in one memory only.
     memories
-        The memories; one without a capacity takes whatever is spilled.
+        The memories; one without a capacity takes all spilled buffers.
     cost
-        Whole numbers of shape (buffers, memories) instead of what records say; -1 where a buffer
-        must not live.
+        Whole numbers of shape (buffers, memories) that replace the costs of the records; -1 where a
+        buffer is not allowed.
     strategy
-        What packs each memory, as for `allocate`.
+        Strategy that packs each memory, as for `allocate`.
     alignment
         Bytes; every offset is a multiple of it, in every memory.
     time_limit, seed, threads, effort
@@ -89,14 +88,14 @@ def allocate_banks(
     Returns
     -------
     BankAllocation
-        Memories and offsets, the cost, and a bound on it. ``optimal`` only if the two meet, in
-        whole numbers. Up to 5,000 buffers an integer program looks for the optimum; beyond, the
-        choice is greedy and the bound Lagrangian.
+        Memories and offsets, the cost, and its lower bound. ``optimal`` only if the two are equal,
+        in whole numbers. For up to 5,000 buffers an integer program searches for the optimum;
+        beyond, the assignment is greedy and the bound Lagrangian.
 
     Raises
     ------
     AllocationError
-        If the problem or a memory is malformed, or asks for what cannot be honoured.
+        If the problem or a memory is malformed, or a demand is not supported.
     """
     banks = check_banks(memories)
     problem = aligned(problem_of_banks(buffers, **demands), alignment)
@@ -106,7 +105,7 @@ def allocate_banks(
     wall, cpu = time.monotonic(), time.process_time()
     costs = costs_of(problem, banks, cost)
     task = _task(
-        replace(problem, homes=None),
+        replace(problem, allowed=None),
         banks,
         costs,
         _Settings(
@@ -121,7 +120,7 @@ def allocate_banks(
         task.run()
     except KeyboardInterrupt:
         task.interrupted = True
-    answer = _answer(replace(problem, homes=None), costs, task)
+    answer = _answer(replace(problem, allowed=None), costs, task)
     return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
 
@@ -135,7 +134,8 @@ class _Settings:
 
 
 def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Settings) -> _Task:
-    """Aliases become one buffer, which lives where all of them may."""
+    """Make the search problem: each alias group becomes one buffer, allowed where all its members
+    are."""
     blocks, place, lift = merged(problem)
     costs_of_blocks = np.zeros((len(blocks), len(banks)), dtype=np.int64)
     np.add.at(costs_of_blocks, place, np.maximum(costs, 0))
@@ -143,7 +143,7 @@ def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Set
     np.logical_or.at(forbidden, place, costs == FORBIDDEN)
     costs_of_blocks[forbidden] = FORBIDDEN
     _check_residues(problem, lift, banks)
-    _check_homes(blocks, banks, costs_of_blocks)
+    _check_allowed_memories(blocks, banks, costs_of_blocks)
     kept = np.flatnonzero(blocks.solid)
     solid, block_costs = blocks.only(kept), costs_of_blocks[kept]
     return _Task(
@@ -158,25 +158,25 @@ def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Set
 
 @dataclass(frozen=True)
 class _Blocks:
-    """What buffers became: each a block, and so far above it; of the blocks those that take space,
-    and where the others are."""
+    """The reduction of buffers to blocks: each buffer's block (``place``) and distance above it
+    (``lift``); the blocks that take space (``kept``), and memory and offset of the others."""
 
     place: Ints
     lift: Ints
     kept: Ints
     offsets: Ints
-    homes: Ints
+    memory: Ints
 
     def of(self, chosen: Ints, offsets: Ints) -> tuple[Ints, Ints]:
         """Memory and offset of each buffer."""
-        homes, at = self.homes.copy(), self.offsets.copy()
-        homes[self.kept], at[self.kept] = chosen, offsets
-        return homes[self.place], at[self.place] + self.lift
+        memory, at = self.memory.copy(), self.offsets.copy()
+        memory[self.kept], at[self.kept] = chosen, offsets
+        return memory[self.place], at[self.place] + self.lift
 
 
 def _check_residues(problem: Problem, lift: Ints, banks: tuple[Bank, ...]) -> None:
-    """A memory's alignment is one of a group's address, which then must suit the alignments within
-    the group."""
+    """Check that the alignment of each memory is compatible with the alignments within alias
+    groups."""
     for group in problem.aliases if any(bank.alignment > 1 for bank in banks) else ():
         if min(int(lift[member]) for member, _ in group):
             names = ", ".join(repr(problem.name(member)) for member, _ in group)
@@ -187,9 +187,9 @@ def _check_residues(problem: Problem, lift: Ints, banks: tuple[Bank, ...]) -> No
             raise AllocationError(f"aliases: {names} with memories that have an alignment: {what}")
 
 
-def _check_homes(problem: Problem, banks: tuple[Bank, ...], costs: Ints) -> None:
-    """Groups have a memory in common, pins are for one memory, and no two pins of a memory
-    contradict each other."""
+def _check_allowed_memories(problem: Problem, banks: tuple[Bank, ...], costs: Ints) -> None:
+    """Check that every group has a common memory, that pins are for one memory, and that pins in
+    one memory do not contradict one another."""
     count = (costs != FORBIDDEN).sum(axis=1)
     for buffer in np.flatnonzero(count == 0).tolist():
         raise AllocationError(
@@ -209,7 +209,7 @@ def _check_homes(problem: Problem, banks: tuple[Bank, ...], costs: Ints) -> None
 
 @dataclass
 class _Task:
-    """The search: blocks, costs, the relaxation, what buffers became, and the best so far."""
+    """The search: blocks, costs, relaxation, and the best assignment so far."""
 
     problem: Problem
     banks: tuple[Bank, ...]
@@ -229,7 +229,8 @@ class _Task:
 
     @property
     def _ceiling(self) -> int:
-        """Costs from here on are of no interest: what is known, or more than anything costs."""
+        """The cost that an assignment has to beat: the best known, or more than any assignment
+        costs."""
         return (
             sum(self.costs.max(axis=1, initial=0).tolist()) + 1 if self.cost is None else self.cost
         )
@@ -243,8 +244,8 @@ class _Task:
         return self.interrupted
 
     def run(self) -> None:
-        """Start greedily, bound, and then choose, pack and cut in turn."""
-        self._pack_captives()
+        """Start greedily, compute a bound, then solve, pack and add cuts in turn."""
+        self._pack_single_memory_buffers()
         if self.infeasible:
             return
         self._spill(_cheapest(self.costs))
@@ -266,16 +267,16 @@ class _Task:
                 return
             self._count("rounds")
 
-    def _pack_captives(self) -> None:
-        """See whether those fit that have only one memory to live in."""
-        captive = (self.costs != FORBIDDEN).sum(axis=1) == 1
+    def _pack_single_memory_buffers(self) -> None:
+        """Pack the buffers that are allowed in one memory only, to detect infeasibility early."""
+        single = (self.costs != FORBIDDEN).sum(axis=1) == 1
         for bank, memory in enumerate(self.banks):
-            members = np.flatnonzero(captive & (self.costs[:, bank] != FORBIDDEN))
+            members = np.flatnonzero(single & (self.costs[:, bank] != FORBIDDEN))
             if memory.capacity is not None and len(members) and not self.infeasible:
                 self._pack(bank, members)
 
     def _round(self, nodes: int) -> bool:
-        """One choice of the program, packed; False if there is nothing left to do."""
+        """Solve the program once and pack the assignment; return False if the search is over."""
         program = Program(self.relaxation, self.settings.deadline.left())
         program.tighten()
         better = program.integer()
@@ -302,7 +303,7 @@ class _Task:
         return proof.better
 
     def _raise(self, bound: int) -> None:
-        """A bound above all costs says that nothing fits."""
+        """Raise the lower bound; a bound above all costs proves infeasibility."""
         if self.cost is None and bound >= self._ceiling:
             self.infeasible = True
             self.reason = (
@@ -312,7 +313,8 @@ class _Task:
         self.lower = max(self.lower, min(bound, self._ceiling))
 
     def _try(self, chosen: Ints) -> bool:
-        """Pack an assignment as it is; what is proven not to fit together becomes a cut."""
+        """Pack an assignment; buffers proven not to fit together become a cut. Return whether it
+        was packed."""
         offsets = np.zeros(len(chosen), dtype=np.int64)
         for bank in range(len(self.banks)):
             members = np.flatnonzero(chosen == bank)
@@ -334,8 +336,8 @@ class _Task:
             self.chosen, self.offsets, self.cost = chosen, offsets, cost
 
     def _pack(self, bank: int, members: Ints) -> Ints | None:
-        """Offsets within a memory, or None; buffers that cannot be in it together are remembered as
-        a cut."""
+        """Pack the members of a memory; None if that fails. Buffers proven not to fit together are
+        added as a cut."""
         key = (bank, members.tobytes())
         if key not in self._packed:
             self._packed[key] = self._allocate(bank, members)
@@ -377,23 +379,17 @@ class _Task:
 
 def _cheapest(costs: Ints) -> Ints:
     """The memory that each buffer prefers."""
-    return (
-        np.where(costs == FORBIDDEN, np.iinfo(np.int64).max, costs).argmin(axis=1)
-        if len(costs)
-        else np.zeros(0, dtype=np.int64)
-    )
+    last = np.iinfo(np.int64).max
+    return np.asarray(np.where(costs == FORBIDDEN, last, costs).argmin(axis=1))
 
 
 def _common(costs: Ints) -> int:
-    """What divides every cost."""
-    return (
-        max(1, int(np.gcd.reduce(costs[costs != FORBIDDEN]))) if (costs != FORBIDDEN).any() else 1
-    )
+    """The greatest common divisor of all costs."""
+    return max(1, int(np.gcd.reduce(costs[costs != FORBIDDEN])))
 
 
 def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
-    """The answer in the caller's buffers, checked by code that shares nothing with what found
-    it."""
+    """Make the answer for the caller's buffers, and verify it independently."""
     status: Status = "infeasible" if task.infeasible else "unknown"
     settings, names = task.settings, [bank.name for bank in task.banks]
     empty = BankAllocation(
@@ -421,7 +417,7 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
             f"memories: a packing was made that does not hold ({rule}: {message}): please report it"
         )
     cost = sum(costs[np.arange(len(costs)), home].tolist())
-    # Buffers that take no space cost what they cost wherever they are.
+    # Buffers that take no space still have the cost of their memory.
     lower = cost - task.cost + min(task.lower, task.cost)
     status = "optimal" if lower == cost else "feasible"
     packings = {
@@ -441,7 +437,7 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
 
 
 def _packing(problem: Problem, offsets: Ints, members: Ints, task: _Task, bank: int) -> Allocation:
-    """What became of one memory."""
+    """The packing of one memory."""
     assert task.chosen is not None
     mine = offsets[members]
     solid = problem.solid[members]

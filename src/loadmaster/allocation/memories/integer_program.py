@@ -22,9 +22,8 @@ _MIP_NODES = 500
 
 
 class Program:
-    """One relaxation in the solver's hands: minimise the cost of all buffers, each in one memory,
-    such that no limited memory takes more bytes than it has at any instant, and no more buffers of
-    a cut than it allows are together in its memory.
+    """The integer program of a relaxation: minimise the cost of all buffers, each in one memory,
+    such that no limited memory exceeds its capacity at any instant, and no cut is violated.
 
     Columns are the allowed pairs of a buffer and a memory, in rows of the cost matrix.
     """
@@ -62,8 +61,8 @@ class Program:
             self._program.entries(row, self._column[cut.members, cut.bank], 1.0)
 
     def linear(self, allowed: Mask) -> tuple[Multipliers, Floats | None]:
-        """Prices of the linear program within ``allowed``, and its solution as a matrix; without
-        one the prices say why."""
+        """Solve the linear program within ``allowed``: return prices, and the solution as a matrix.
+        If it is infeasible, the solution is None and the prices prove it."""
         program, relaxation = self._program, self._relaxation
         program.bound_columns(self._column[self._pairs], 0.0, allowed[self._pairs])
         solved = program.solve(self._deadline)
@@ -78,7 +77,7 @@ class Program:
         return multipliers, None if solved.infeasible else self._matrix(solved)
 
     def tighten(self, rounds: int = 10) -> None:
-        """Add the cover inequalities that the linear program breaks, a few times over."""
+        """Add cover inequalities that the linear program violates, for a few rounds."""
         for _ in range(rounds):
             _, solution = self.linear(self._relaxation.cost != FORBIDDEN)
             cuts = [] if solution is None else self._relaxation.covers(solution)
@@ -88,7 +87,7 @@ class Program:
             self._add(cuts)
 
     def integer(self) -> Ints | None:
-        """The assignment that the solver likes best, to be checked; or None."""
+        """Solve the integer program; return its assignment, which has to be checked, or None."""
         columns = self._column[self._pairs]
         self._program.bound_columns(columns, 0.0, 1.0)
         solved = self._program.solve(self._deadline, columns, nodes=_MIP_NODES)
@@ -102,8 +101,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Proof:
-    """What a branch and bound has shown: a bound on the cost, and an assignment of the relaxation
-    that costs less than was known."""
+    """The result of branch and bound: a lower bound of the cost, and an assignment that improves on
+    the known cost, if one was found."""
 
     bound: int
     better: Ints | None
@@ -111,8 +110,8 @@ class Proof:
 
 
 def prove(program: Program, relaxation: Relaxation, ceiling: int, nodes: int, step: int) -> Proof:
-    """Look for an assignment that costs less than ``ceiling``, the lowest bound first; all costs
-    are multiples of ``step``."""
+    """Search for an assignment that costs less than ``ceiling``, by best-first branch and bound;
+    all costs are multiples of ``step``."""
     root = relaxation.cost != FORBIDDEN
     open_: list[tuple[int, int, Mask]] = [(0, 0, root)]
     made = 1

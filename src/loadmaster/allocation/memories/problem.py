@@ -1,9 +1,7 @@
-"""Several memories: what each offers, what a buffer costs in each, and the answer to which buffer
-goes where.
+"""Records of problems with several memories: memories, costs of buffers in them, and packings.
 
-A buffer may live in some memories, in order of preference, and costs something in each. Unless
-costs are given, a buffer costs nothing in the memory that it prefers, its size times its accesses
-in the second one, twice that in the third, and so on: spilled bytes.
+A buffer is allowed in some memories, in order of preference, with a cost in each. By default the
+cost is size x accesses x rank, 0 in the preferred memory: spilled bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.problem import Allocation, Homes, Infeasibility, Problem, Status
+from loadmaster.allocation.problem import (
+    Allocation,
+    AllowedMemories,
+    Infeasibility,
+    Problem,
+    Status,
+)
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
@@ -22,13 +26,13 @@ from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.registry import DisplayMixin
 
 FORBIDDEN = -1
-"""Stands for "must not live there" in costs."""
+"""Cost of a memory where a buffer is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bank:
-    """One memory: ``capacity`` bytes (None: as many as it takes), offsets at multiples of
-    ``alignment``, but for ``reserved`` ranges."""
+    """One memory: ``capacity`` bytes (None: unlimited), the alignment of offsets, and ``reserved``
+    address ranges."""
 
     name: str
     capacity: int | None = None
@@ -41,9 +45,9 @@ class BankJson:
     """Use of a memory."""
 
     capacity: int | None
-    """Size in bytes; null if it takes whatever is spilled."""
+    """Size in bytes; null if unlimited."""
     alignment: int
-    """Every address is a multiple of so many bytes."""
+    """Alignment of addresses in bytes."""
     peak: int = ABSENT
     """Highest address in use, in bytes. Absent without a packing."""
     buffers: int = ABSENT
@@ -59,10 +63,10 @@ class BankAllocationJson:
     """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
     best, `infeasible` is proven to have no answer, `unknown` found none within the limits."""
     cost: int | None
-    """What the packing costs, in the unit of the file's costs (bytes if it has none); null without
-    a packing."""
+    """Cost of the packing, in the unit of the file's costs (bytes if it has none); null without a
+    packing."""
     lower_bound: int
-    """What any packing costs at least, in the unit of `cost`."""
+    """Lower bound of the cost of every packing, in the unit of `cost`."""
     seconds: float
     """Seconds of wall-clock time that the command's work took."""
     cpu_seconds: float
@@ -78,14 +82,14 @@ class BankAllocationJson:
     buffers: int
     """Number of buffers."""
     memories: Mapping[str, BankJson]
-    """By memory, how full it gets."""
+    """By memory, its use."""
     reason: Infeasibility | str | None
-    """Why nothing fits; null if that is not known."""
+    """Why the buffers do not fit; null if not known."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BankAllocation(DisplayMixin):
-    """Which memory each buffer lives in, and where.
+    """A packing of buffers in several memories.
 
     Attributes
     ----------
@@ -96,12 +100,11 @@ class BankAllocation(DisplayMixin):
         Name of a memory and address in it, one per buffer in the order given; None without a
         packing.
     cost, lower_bound
-        What the packing costs, and what any packing costs at least. The bound is proven in
-        integers.
+        Cost of the packing, and the lower bound of every packing's cost, proven in integers.
     packings
         For each memory by name the allocation of the buffers in it, in their order.
     reason
-        Why nothing fits, if that is known.
+        Why the buffers do not fit, if known.
     """
 
     status: Status
@@ -120,7 +123,7 @@ class BankAllocation(DisplayMixin):
     counters: dict[str, int] = field(default_factory=dict)
 
     def as_json(self, buffers: int) -> dict[str, Any]:
-        """Return the answer for so many buffers as `BankAllocationJson`."""
+        """Return the packing of ``buffers`` buffers as `BankAllocationJson`."""
         memories = {bank.name: json_of(bank, BankJson) for bank in self.banks}
         for name, packing in self.packings.items():
             if packing.offsets is not None:
@@ -129,7 +132,7 @@ class BankAllocation(DisplayMixin):
 
 
 def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
-    """Raise `AllocationError` for memories that make no sense."""
+    """Raise `AllocationError` for malformed memories."""
     if not banks:
         raise AllocationError("memories: give at least one")
     for bank in banks:
@@ -171,14 +174,14 @@ def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
 
 
 def _whole(value: Any) -> int:
-    """A whole number, or -1, which none may be."""
+    """Convert to a whole number; -1, which is never valid, for anything else."""
     number = as_whole(value)
     return -1 if number is None else number
 
 
 def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints:
-    """Cost of every buffer in every memory, shape (buffers, memories); `FORBIDDEN` where it must
-    not live.
+    """Cost of every buffer in every memory, shape (buffers, memories); `FORBIDDEN` where it is not
+    allowed.
 
     Raises
     ------
@@ -187,7 +190,9 @@ def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints
         or more.
     """
     if given is None:
-        cost = _preferred(problem, problem.homes, {bank.name: at for at, bank in enumerate(banks)})
+        cost = _preferred(
+            problem, problem.allowed, {bank.name: at for at, bank in enumerate(banks)}
+        )
     else:
         cost = np.asarray(given)
         if (
@@ -210,14 +215,14 @@ def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints
     return cost
 
 
-def _preferred(problem: Problem, homes: Homes | None, index: dict[str, int]) -> Ints:
+def _preferred(problem: Problem, allowed: AllowedMemories | None, index: dict[str, int]) -> Ints:
     """Costs by preference."""
-    if homes is None:
-        homes = Homes.anywhere(len(problem))
+    if allowed is None:
+        allowed = AllowedMemories.anywhere(len(problem))
     rows = []
     sizes = problem.size.tolist()
     for buffer, (memory, prefers, accesses) in enumerate(
-        zip(homes.memory, homes.prefers, homes.accesses, strict=True)
+        zip(allowed.memory, allowed.prefers, allowed.accesses, strict=True)
     ):
         row = [FORBIDDEN] * len(index)
         for rank, (name, cost) in enumerate(
@@ -246,6 +251,6 @@ def _preferred(problem: Problem, homes: Homes | None, index: dict[str, int]) -> 
 
 
 def in_bank(problem: Problem, members: Ints, bank: Bank) -> Problem:
-    """The buffers of one memory as a problem of their own."""
+    """The subproblem of the buffers in one memory."""
     part = problem.only(members)
     return replace(part, alignment=np.lcm(part.alignment, bank.alignment), reserved=bank.reserved)

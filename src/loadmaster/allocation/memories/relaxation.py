@@ -1,9 +1,8 @@
-"""Which memory each buffer lives in, as a relaxation: at every instant the bytes in a memory are at
-most its capacity.
+"""The assignment of buffers to memories without addresses: at every instant the bytes in a memory
+are at most its capacity.
 
-Addresses are left out, so whatever bounds the cost of an assignment bounds the cost of a packing.
-Bounds are Lagrangian: any multipliers of the capacities give one, and `Relaxation.bound` evaluates
-it in whole numbers, whoever found the multipliers.
+A lower bound of the cost of an assignment bounds the cost of a packing. Bounds are Lagrangian: any
+multipliers of the capacities give one, which `Relaxation.bound` evaluates in whole numbers.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from loadmaster.allocation.problem import Problem, joined
 from loadmaster.core.arrays import Floats, Ints, Mask
 
 _SCALE = 2**40
-"""Multipliers are whole numbers of this part of a unit of cost for each byte."""
+"""Denominator of multipliers, in units of cost per byte."""
 _PATIENCE = 6
 """Rounds without a better bound after which steps are halved."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Buffers of which no more than ``most`` fit into a memory together, as has been proven."""
+    """A proven cut: at most ``most`` of the buffers fit into a memory together."""
 
     bank: int
     members: Ints
@@ -53,9 +52,9 @@ class Relaxation:
     owner, first, last
         One entry for each part: the buffer, and the instants [first, last) at which it is alive.
     bytes
-        What a part counts in each memory, shape (parts, memories).
+        Bytes of a part in each memory, padding included, shape (parts, memories).
     room
-        Bytes for all in each memory; None without a limit.
+        Usable bytes of each memory; None without a limit.
     """
 
     cost: Ints
@@ -81,7 +80,7 @@ class Relaxation:
         return np.cumsum(change)[:-1]
 
     def holds(self, chosen: Ints) -> bool:
-        """Whether an assignment is allowed, keeps to every capacity, and no cut forbids it."""
+        """Whether an assignment uses allowed memories, and satisfies capacities and cuts."""
         if bool((self.cost[np.arange(len(chosen)), chosen] == FORBIDDEN).any()):
             return False
         fits = all(
@@ -93,11 +92,11 @@ class Relaxation:
         )
 
     def covers(self, shares: Floats) -> list[Cut]:
-        """Cover inequalities that fractional ``shares`` of buffers in memories break (Balas, 1975),
-        extended by whatever is larger.
+        """Cover inequalities (Balas, 1975) that fractional ``shares`` of buffers in memories
+        violate, extended by larger buffers.
 
-        Buffers that are alive together and too many for a memory are a cover: not all of them can
-        be in it.
+        Buffers that are alive together and exceed a memory are a cover: not all of them can be in
+        it.
         """
         found: dict[tuple[int, bytes, int], Cut] = {}
         alive: list[list[int]] = [[] for _ in range(self.instants)]
@@ -140,8 +139,8 @@ class Relaxation:
         return sum(self.cost[np.arange(len(chosen)), chosen].tolist())
 
     def bound(self, prices: Multipliers, allowed: Mask) -> int:
-        """Least cost of an assignment within ``allowed``, by weak duality; exact whatever the
-        prices."""
+        """Lower bound of the cost of an assignment within ``allowed``, by weak duality, in exact
+        arithmetic for any prices."""
         whole = np.where(allowed, self.cost, 0).astype(object) * _SCALE
         total: int = 0
         for bank in self.limited:
@@ -164,8 +163,8 @@ class Relaxation:
         return -(-total // _SCALE)
 
     def prices_by_subgradient(self, target: int, rounds: int = 200) -> Multipliers:
-        """Prices without a linear program: raise those where too much would live, lower the others
-        (Held and Karp, 1971)."""
+        """Find prices by subgradient steps (Held and Karp, 1971): raise the prices of overfull
+        instants, lower the others."""
         prices = np.zeros((len(self.room), self.instants))
         best, best_value, step, failures = prices.copy(), -np.inf, 1.0, 0
         cost = np.where(self.cost == FORBIDDEN, np.inf, self.cost.astype(np.float64))
@@ -228,7 +227,7 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
         None if free is None else free // one * one for free, one in zip(room, unit, strict=True)
     ]
     if problem.conflicts is not None:
-        # No instant is known, only that each buffer must fit.
+        # Without a clock the relaxation only requires that each buffer fits alone.
         begin = np.arange(len(problem))
         return Relaxation(
             cost,
@@ -247,7 +246,7 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
 
 
 def _step(problem: Problem, bank: Bank, allowed: Mask) -> int:
-    """What divides every offset in a memory: buffers then take whole steps."""
+    """The greatest common divisor of all offsets in a memory, to which sizes are padded."""
     if bank.reserved or "windows" in problem.features or not allowed.any():
         return 1
     return int(np.gcd.reduce(np.lcm(problem.alignment[allowed], bank.alignment)))

@@ -1,5 +1,5 @@
-"""Which buffers leave a memory that is too small: a greedy choice by what it saves to keep each,
-and gaps filled afterwards."""
+"""Spills buffers from overfull memories: a greedy choice by the cost saved per byte and instant,
+then filling of gaps."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from loadmaster.allocation.problem import FREE, NO_IN_PLACE, Problem
 from loadmaster.core.arrays import Floats, Ints, Mask
 
 _CLOSE = 5_000
-"""Buffers up to which packings are searched for, not only gaps filled."""
+"""Most buffers for which packings are searched, instead of only filling gaps."""
 
 Pack = Callable[[int, Ints], Ints | None]
-"""Offsets for some buffers in a memory, within its capacity, or None."""
+"""A function that packs some buffers in a memory within its capacity, or returns None."""
 
 
 def spill(
     problem: Problem, banks: tuple[Bank, ...], relaxation: Relaxation, start: Ints, pack: Pack
 ) -> tuple[Ints, Ints] | None:
-    """Memory and offset of every buffer, from an assignment that may be too full; None if some
+    """Turn an assignment that may be overfull into memory and offset of every buffer; None if some
     buffer finds no place.
 
-    What does not fit goes to the next memory that it may live in, the cheapest first, and whoever
-    has none left is placed before others.
+    A buffer that does not fit moves to its next cheapest memory; buffers with no memory left are
+    placed first.
     """
     choices = _choices(relaxation.cost)
     left = [
@@ -78,8 +78,8 @@ def _choices(cost: Ints) -> list[list[int]]:
 
 
 def _gain(problem: Problem, relaxation: Relaxation, left: list[list[int]], members: Ints) -> Floats:
-    """What it saves to keep each buffer where it is, for each byte and instant that matters; all of
-    it for who cannot leave."""
+    """Cost saved by keeping each buffer in its memory, per byte and relevant instant; infinite for
+    buffers with no other memory."""
     area = _area(relaxation, len(problem))
     saved = [
         float(relaxation.cost[buffer, left[buffer][1]] - relaxation.cost[buffer, left[buffer][0]])
@@ -92,7 +92,7 @@ def _gain(problem: Problem, relaxation: Relaxation, left: list[list[int]], membe
 
 
 def _area(relaxation: Relaxation, count: int) -> Floats:
-    """Bytes times instants that matter, of each buffer."""
+    """Bytes x relevant instants of each buffer."""
     area = np.zeros(count)
     np.add.at(
         area,
@@ -111,7 +111,7 @@ def _keep(
     gain: Floats,
     pack: Pack,
 ) -> Ints:
-    """Offsets of those that stay; `FREE` for the others."""
+    """Offsets of the buffers that stay; `FREE` for the others."""
     part = in_bank(problem, members, bank)
     pinned = part.pin >= 0
     order = np.lexsort((members, -gain, ~pinned))
@@ -138,8 +138,8 @@ def _keep(
 
 
 def _pack_most(at: int, members: Ints, offsets: Ints, order: Ints, pinned: int, pack: Pack) -> None:
-    """Offsets for as many of the first in order as a packing is found for, by bisection; the first
-    are pinned, and stay in any case."""
+    """Pack as many buffers of ``order`` as possible, by bisection; the first ``pinned`` always
+    stay."""
     some, too_many = pinned, len(order) + 1
     count = len(order)
     while some < count < too_many:
@@ -155,7 +155,7 @@ def _pack_most(at: int, members: Ints, offsets: Ints, order: Ints, pinned: int, 
 
 
 def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> Mask:
-    """Whose bytes fit at every instant, taken in order."""
+    """Mask of the buffers whose bytes fit at every instant, taken in order."""
     place_of = np.full(len(relaxation.cost), -1, dtype=np.int64)
     place_of[members] = np.arange(len(members))
     parts: list[list[int]] = [[] for _ in members]
@@ -178,7 +178,7 @@ def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> M
 
 
 def _fill(part: Problem, offsets: Ints, order: Ints, capacity: int) -> Ints:
-    """Give those in ``order`` who have no offset yet one below the capacity, if a gap is wide
-    enough, without moving the others; in-place pairs share where they are already."""
+    """Place buffers of ``order`` without an offset in gaps below the capacity, without moving
+    others; in-place pairs overlap where possible."""
     pinned = replace(part, pin=offsets, in_place=NO_IN_PLACE)
     return packing_problem(pinned).place_what_fits(order, capacity)

@@ -15,11 +15,11 @@ from loadmaster.core.errors import Violation, first_violations
 
 
 def verify_banks(
-    problem: Problem, homes: Sequence[str], offsets: Ints, banks: Sequence[Bank]
+    problem: Problem, memory: Sequence[str], offsets: Ints, banks: Sequence[Bank]
 ) -> tuple[Violation, ...]:
     """Check that memories and offsets solve a problem with several memories: what is wrong with
     them, at most 20 violations."""
-    return first_violations(broken_bank_rules(problem, homes, offsets, banks))
+    return first_violations(broken_bank_rules(problem, memory, offsets, banks))
 
 
 def broken_bank_rules(
@@ -34,7 +34,7 @@ def broken_bank_rules(
         )
         return
     names = [bank.name for bank in banks]
-    yield from _homes(problem, memory, names)
+    yield from _allowed_memories(problem, memory, names)
     for group in problem.aliases:
         if len({memory[member] for member, _ in group}) > 1:
             yield (
@@ -59,17 +59,17 @@ def broken_bank_rules(
             yield rule, f"{message} (in {bank.name})"
 
 
-def _homes(
+def _allowed_memories(
     problem: Problem, memory: Sequence[str], names: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Every buffer is in a memory that exists and that it may live in."""
     for buffer, name in enumerate(memory):
         if name not in names:
             yield "memory", f"buffer {problem.name(buffer)!r} is in {name!r}, which does not exist"
-        elif problem.homes is not None:
+        elif problem.allowed is not None:
             pin, prefers = (
-                problem.homes.memory[buffer],
-                [known for known, _ in problem.homes.prefers[buffer]],
+                problem.allowed.memory[buffer],
+                [known for known, _ in problem.allowed.prefers[buffer]],
             )
             if (pin is not None and pin != name) or (prefers and name not in prefers):
                 yield (

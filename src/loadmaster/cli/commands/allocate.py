@@ -142,8 +142,8 @@ def allocate_command(
             answer = allocate(problem, room, **options)
         page, beyond = out == folder and not output.no_report, None
         if place is not None and answer.offsets is not None:
-            homes = None if isinstance(answer, Allocation) else answer.memory
-            write_buffers(place.draft / name, problem, answer.offsets, homes)
+            memory_names = None if isinstance(answer, Allocation) else answer.memory
+            write_buffers(place.draft / name, problem, answer.offsets, memory_names)
         elif place is not None and page and isinstance(answer, Allocation):
             # Nothing fits: a packing is drawn that exceeds the capacity.
             beyond = allocate(problem, **options)

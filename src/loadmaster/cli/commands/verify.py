@@ -202,12 +202,12 @@ def _check_packing(
     from loadmaster.core.units import parse_bytes
 
     if memory:
-        problem, homes, offsets = read_bank_solution(file)
+        problem, memory_names, offsets = read_bank_solution(file)
         return f"{len(problem)} buffers in {len(memory)} memories", verify_banks(
-            problem, homes, offsets, memories_of(memory)
+            problem, memory_names, offsets, memories_of(memory)
         )
     problem, offsets = read_solution(file)
-    if problem.homes is not None:
+    if problem.allowed is not None:
         raise AllocationError(
             f"{file}: buffers name memories: say what memories there are, with --memory"
         )

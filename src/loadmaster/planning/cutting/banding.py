@@ -22,9 +22,7 @@ from loadmaster.workloads.lowering.grid import CHANNELS, Divisible
 from loadmaster.workloads.window import whole
 
 BANDS = tuple(dict.fromkeys((4 + step << octave) // 4 for octave in range(10) for step in range(4)))
-"""Numbers of bands that are tried, four per octave, besides one band per row."""
-_MOST_BANDS = 4096
-"""Most bands that are tried, as a limit on time."""
+"""Numbers of bands that are tried, four per octave, besides one band per row up to the last."""
 PARTS = (2, 4, 8, 16)
 """Numbers of channel parts that are tried for a single operator."""
 
@@ -176,7 +174,7 @@ class AxisView:
         """(Bands, channel parts) into which an operator can be cut; 1 part where it cannot be cut
         along channels."""
         most = 1 if self.rows(number) is None else self.extent(number)
-        able = sorted({min(most, _MOST_BANDS), *(count for count in BANDS if count <= most)})
+        able = sorted({min(count, most) for count in BANDS})
         axis, form = self.channels(number), self.forms[number]
         parts = [
             count
