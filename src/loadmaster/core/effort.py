@@ -75,7 +75,7 @@ class Effort:
 
 
 Effort.TEST = Effort("test", 64, 4, 500, 400_000, 5.0)
-Effort.QUICK = Effort("quick", 256, 2, 2_000, 1_000_000, 25.0)
+Effort.QUICK = Effort("quick", 256, 2, 2_000, 2_000_000, 25.0)
 Effort.NORMAL = Effort("normal", 1024, 8, 5_000, 8_000_000, 100.0)
 Effort.THOROUGH = Effort("thorough", 8192, 16, 50_000, 64_000_000, 800.0)
 LEVELS = {

@@ -1,5 +1,4 @@
-"""The answer to a placement problem: which memory each tensor is in and when, its addresses, the
-lower bound, and baselines."""
+"""Records of placements: residence of tensors over time, addresses, lower bound, and baselines."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ class RivalJson:
 
 @dataclass(frozen=True)
 class Rival(RivalJson):
-    """A rival with its placement; None where it cannot run, and where the hardware decides."""
+    """The result of a rival with its placement; None if it cannot run or if hardware decides."""
 
     placement: TensorPlacement | None = None
 
@@ -107,7 +106,7 @@ class CurvePoint:
     makespan: float | None = None
     """Seconds that the sequence of kernels takes; null if it does not fit."""
     lower_bound: float | None = None
-    """Seconds that no placement can be below; null if it does not fit."""
+    """Lower bound for all placements, in seconds; null if the sequence does not fit."""
     slowdown: float | None = None
     """The time relative to that with everything in the fast memory; null if it does not fit."""
     reason: str = ABSENT
@@ -133,7 +132,7 @@ class PlaceJson:
     makespan: float
     """Seconds that the sequence of kernels takes."""
     lower_bound: float
-    """Seconds that no placement of this mode can be below."""
+    """Lower bound for all placements of this mode, in seconds."""
     gap: float | None
     """How far the value is above its lower bound, as a share of the bound; null where the bound is
     0 and the value is not."""
@@ -157,7 +156,7 @@ class PlaceJson:
     """Seconds that another GiB of fast memory would save at most, by the price of its first byte.
     Everything fast may save less, as kernels read both memories at once."""
     rounds: int
-    """Number of placements that were tried until one could be packed."""
+    """Number of placements tried until one could be packed."""
     seconds: float
     """Seconds of wall-clock time that the command's work took."""
     cpu_seconds: float
@@ -193,10 +192,10 @@ class MemoryPlan(DisplayMixin):
     Attributes
     ----------
     sequence
-        What is placed. Where tensors may have pages in both memories, its tensors are the pieces of
-        those that were given.
+        The kernel sequence. If tensors may have pages in both memories, its tensors are pieces of
+        the given tensors.
     division
-        Which piece is part of which tensor; None where all are whole.
+        The tensor of every piece; None if all tensors are whole.
     status
         ``optimal``: no placement of this mode takes less time, proven. ``feasible``: a valid
         placement.
@@ -211,15 +210,14 @@ class MemoryPlan(DisplayMixin):
         Time with everything in the fast memory, however small that is, and with everything in the
         slow one (infinite if kernels cannot use it).
     limit, peak_fast
-        Bytes of fast memory that may be used, and the most that are used at once, gaps between
-        buffers included: the highest address.
+        Bytes of fast memory that may be used, and the highest address in use.
     prices
-        Seconds that one byte more of fast memory would save while each kernel runs, shape
+        Seconds that one more byte of fast memory would save while each kernel runs, shape
         (kernels,).
     rivals
         Results of simpler strategies.
     rounds
-        Placements that were tried until one could be packed.
+        Number of placements tried until one could be packed.
     """
 
     sequence: KernelSequence
@@ -262,8 +260,8 @@ class MemoryPlan(DisplayMixin):
         return self.seconds / self.all_fast_seconds if self.all_fast_seconds > 0 else 1.0
 
     def piece(self, tensor: int) -> tuple[str, int]:
-        """Return the name of the tensor that a tensor of ``sequence`` is a piece of, or itself, and
-        the piece's first byte there."""
+        """Return the name of the whole tensor that a tensor of ``sequence`` belongs to, and the
+        piece's first byte in it."""
         if self.division is None:
             return self.sequence.tensors[tensor].name, 0
         return self.division.whole.tensors[self.division.of[tensor]].name, self.division.begin[
@@ -277,14 +275,14 @@ class MemoryPlan(DisplayMixin):
 
     @property
     def price_per_gib(self) -> float:
-        """Seconds that another GiB would save at most, if it were there all the time.
+        """Upper limit of the seconds that one more GiB of fast memory would save.
 
-        With the multipliers ``prices`` of the limits, the lower bound falls by no more than
-        ``sum(prices[k] * bytes[k])``, where ``bytes[k]`` of the GiB are of use to kernel ``k``:
-        those that everything fast would take beyond the limit. Time can also fall to the bound. It
-        is never less than what all kernels take wherever their operands are.
+        With the multipliers ``prices`` of the limits, the lower bound falls by at most
+        ``sum(prices[k] * bytes[k])``, where ``bytes[k]`` are the bytes that kernel ``k`` can use
+        beyond the limit. The time may also fall to the bound, but not below the least time of all
+        kernels.
 
-        Everything fast may save less than that, as kernels read both memories at once.
+        Placing everything in fast memory may save less, because kernels read both memories at once.
         """
         kernels = self.sequence.kernels
         workspace = [max(algorithm.workspace for algorithm in k.algorithms) for k in kernels]
@@ -294,7 +292,7 @@ class MemoryPlan(DisplayMixin):
         return max(0.0, self.seconds - max(bound, self.sequence.least_seconds))
 
     def within(self, limit: int, lower_bound: float) -> MemoryPlan:
-        """Return the same placement for a larger limit, whose bound is ``lower_bound``."""
+        """Return the same placement for a larger limit with the bound ``lower_bound``."""
         return replace(
             self,
             limit=limit,
@@ -303,8 +301,8 @@ class MemoryPlan(DisplayMixin):
         )
 
     def as_json(self, **more: object) -> dict[str, Any]:
-        """Return the JSON object that ``loadmaster place --json`` prints; what the command computes
-        beside the plan is ``more`` of its fields."""
+        """Return the JSON object that ``loadmaster place --json`` prints; ``more`` are the fields
+        that only the command knows."""
         chosen = zip(self.sequence.kernels, self.placement.algorithms, strict=True)
         return json_of(
             self,

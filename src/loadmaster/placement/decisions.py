@@ -28,7 +28,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """``tensor`` takes its bytes of the fast memory while kernels ``start`` to ``end`` - 1 run."""
+    """A residence: ``tensor`` is in the fast memory while kernels ``start`` to ``end`` - 1 run."""
 
     tensor: int
     start: int
@@ -62,13 +62,13 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class TensorPlacement:
-    """Stays in the fast memory, copies in the order in which each engine makes them, and each
-    kernel's algorithm.
+    """A placement: stays in the fast memory, copies in the order of each engine, and each kernel's
+    algorithm.
 
-    A tensor that a kernel uses outside its stays is used in the slow memory. A stay that begins
-    without a copy at the kernel that writes the tensor first creates it in the fast memory; a stay
-    that ends without one drops the tensor, which is free if a slow copy is valid or no kernel reads
-    it again. A weight that stays at position K and at 0 without a copy stays on from one step to
+    A kernel uses a tensor in the slow memory outside the tensor's stays. A stay that begins without
+    a copy at the kernel that first writes the tensor creates it in the fast memory. A stay that
+    ends without a copy drops the tensor, which is allowed if a slow copy is valid or no kernel
+    reads it again. A weight that stays at positions K and 0 without a copy stays from one step to
     the next.
     """
 
@@ -79,12 +79,12 @@ class TensorPlacement:
 
 @dataclass(frozen=True)
 class Division:
-    """A kernel sequence whose tensors are pieces of those of ``whole``.
+    """A kernel sequence whose tensors are pieces of the tensors of ``whole``.
 
-    ``of`` and ``begin`` have, for each tensor of ``sequence``, the number of the tensor of
-    ``whole`` that it is a piece of, and its first byte there. Pieces of a tensor follow one
-    another. A piece takes of its operand's seconds what it has of its bytes, because a kernel takes
-    as long as the slowest of its arithmetic and the sums over either memory.
+    For each tensor of ``sequence``, ``of`` is the number of the whole tensor, and ``begin`` its
+    first byte there. Pieces of a tensor are consecutive. The seconds of an operand are divided
+    among its pieces in proportion to bytes, because a kernel takes the maximum of its arithmetic
+    and of the sums over either memory.
     """
 
     whole: KernelSequence
@@ -106,8 +106,8 @@ def all_slow(sequence: KernelSequence) -> TensorPlacement:
 
 
 def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> list[list[bool]]:
-    """Return for every kernel and operand whether the kernel uses it in the slow memory. O(operands
-    x stays of one tensor)."""
+    """Return, by kernel and operand, whether the operand is used in the slow memory. O(operands x
+    stays of one tensor)."""
     filled = {(move.tensor, move.start): move.end for move in placement.moves if move.to_fast}
     in_slow = [[True] * len(kernel.operands) for kernel in sequence.kernels]
     spans: list[list[tuple[int, int]]] = [[] for _ in sequence.tensors]
@@ -120,8 +120,7 @@ def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> li
 
 
 def blocks_of(sequence: KernelSequence, placement: TensorPlacement) -> tuple[Ints, Ints, Ints]:
-    """First kernels, ends and bytes of all stays, then of all kernels' workspaces: what has an
-    address."""
+    """First kernels, ends and bytes of all blocks with an address: stays, then workspaces."""
     rows = [(s.start, s.end, sequence.tensors[s.tensor].bytes) for s in placement.stays]
     workspace = sequence.workspaces(placement.algorithms).tolist()
     rows += [(k, k + 1, bytes_) for k, bytes_ in enumerate(workspace)]
@@ -130,8 +129,8 @@ def blocks_of(sequence: KernelSequence, placement: TensorPlacement) -> tuple[Int
 
 
 def fast_bytes(sequence: KernelSequence, placement: TensorPlacement) -> Ints:
-    """Bytes of the fast memory that stays and workspace take while each kernel runs, shape
-    (kernels,). O(kernels + stays)."""
+    """Bytes of fast memory in use, workspace included, while each kernel runs, shape (kernels,).
+    O(kernels + stays)."""
     rows = [(stay.tensor, stay.start, stay.end) for stay in placement.stays]
     tensor, start, end = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     taken = bytes_during(len(sequence.kernels), start, end, sequence.sizes[tensor])

@@ -1,9 +1,9 @@
-"""Explains why a tensor is where it is: the price of its bytes of fast memory over time, against
-the cost of moving it.
+"""Explains the placement of a tensor by prices: the price of its bytes of fast memory over time,
+against the cost of moving it.
 
-The multipliers of the lower bound are prices: a tensor that stays in the fast memory costs a rent,
-its bytes times the price of every kernel during its stay. It leaves where the rent would exceed the
-seconds of the copies and of slower kernels.
+The multipliers of the lower bound are prices. The rent of a stay is the tensor's bytes times the
+prices of the kernels during the stay. A tensor leaves when the rent would exceed the seconds of
+copies and slower kernels.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from loadmaster.placement.timing import move_seconds
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of a tensor's lifetime in one memory, kernels ``start`` to ``end`` - 1.
+    """A stretch of a tensor's lifetime in one memory, kernels ``start`` to ``end`` - 1.
 
-    ``rent`` is the price of its bytes in the fast memory meanwhile, in seconds: paid there, saved
-    elsewhere. ``copies`` are the seconds of the copies that begin the stretch or are made in it,
-    ``slower`` those by which kernels take longer because they use the tensor in the slow memory
-    (each taken alone, with the other operands where they are).
+    ``rent`` is the price of the tensor's bytes in the fast memory over the stretch, in seconds:
+    paid there, saved in the slow memory. ``copies`` are the seconds of the copies that begin the
+    stretch or are made in it. ``slower`` are the additional seconds of kernels that use the tensor
+    in the slow memory (each taken alone, with the other operands where they are).
     """
 
     where: Literal["fast", "slow"]
@@ -48,7 +48,7 @@ class Stretch:
 def explain_tensor(
     sequence: KernelSequence, placement: TensorPlacement, prices: Floats, tensor: int
 ) -> tuple[Stretch, ...]:
-    """The stretches of one tensor's life, in order. O(kernels + stays)."""
+    """Return the stretches of one tensor's lifetime, in order. O(kernels + stays)."""
     paid = np.concatenate(([0.0], np.cumsum(prices))) * float(sequence.sizes[tensor])
     parts = _parts(sequence, placement, tensor)
     in_slow = operands_in_slow(sequence, placement)
@@ -82,7 +82,7 @@ def explain_tensor(
 def _parts(
     sequence: KernelSequence, placement: TensorPlacement, tensor: int
 ) -> list[tuple[Literal["fast", "slow"], int, int]]:
-    """The memories that a tensor is in, one after another, each with first kernel and end."""
+    """Yield the memories that a tensor is in, each with first kernel and end."""
     parts: list[tuple[Literal["fast", "slow"], int, int]] = []
     at, end = sequence.lifetimes[tensor].tolist()
     stays = sorted((s.start, s.end) for s in placement.stays if s.tensor == tensor)

@@ -1,12 +1,12 @@
-"""Addresses for placements whose copies overlap computation, found together with the time of the
+"""Addresses for placements whose copies overlap computation, found together with the times of the
 copies.
 
-Copies that begin early and end late fill the fast memory to the last byte, so that there is often
-no packing of their stays. But only the *core* of a stay has to be where it is, from its first use
-to its last: a copy in may begin later, and one out end earlier. So the stays are packed without
-some of the time of their copies, and copies run when their addresses are free: once the copy out of
-what was there before is complete. A local search then takes stays to other addresses, for a shorter
-schedule (``src/native/placement/address_search.cpp``).
+Copies that begin early and end late fill the fast memory to the last byte, so their stays often
+cannot be packed. But only the *core* of a stay, from its first use to its last, is fixed: a copy in
+may begin later, and a copy out may end earlier. So stays are packed with part of their copy times
+trimmed, and a copy runs once its addresses are free: when the copies out of the previous blocks
+there are complete. A local search then moves stays to other addresses for a shorter schedule
+(``src/native/placement/address_search.cpp``).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from loadmaster.placement.autotm.engine import PlacementSolution
 from loadmaster.placement.decisions import TensorPlacement, blocks_of
 
 _TRIMS = (0.25, 0.5, 1.0)
-"""Shares of the time between core and copy that a packing may leave out, tried in turn."""
+"""Shares of the copy times that a packing may trim, tried in turn."""
 _WORK = 8 * 10**8
-"""The most blocks and copies that the search over addresses looks at."""
+"""Most blocks and copies that the address search looks at."""
 _ATTEMPTS = 3000
-"""Attempts of the search for every stay and kernel, unless they become too much work."""
+"""Attempts of the address search per stay and kernel, within that budget."""
 
 Pack = Callable[[Ints, Ints, Ints], Ints | None]
 """Addresses for blocks of [lower, upper) and size, None if none were found."""
@@ -45,12 +45,10 @@ class Addressed(NamedTuple):
 def place_at_addresses(
     found: PlacementSolution, capacity: int, pack: Pack, goal: float, deadline: Deadline
 ) -> Addressed | None:
-    """Find addresses below ``capacity`` for the live ranges of a placement, and new times for its
-    copies.
+    """Find addresses below ``capacity`` for the stays of a placement, and new times of its copies.
 
-    The search ends at ``goal`` seconds, or once it has looked at as many blocks and copies as its
-    effort allows. None if even cores were not packed. O(copies x stays) for each of its attempts,
-    and much less where stays are packed closely.
+    The search ends at ``goal`` seconds, or when its budget is spent. None if even the cores could
+    not be packed. O(copies x stays) per attempt, and much less where stays are packed densely.
     """
     search, paths = found.search, found.paths
     if search is None or paths is None:

@@ -7,9 +7,9 @@ arithmetic's and both memories' times, so that the bound is
     sum over kernels of min over algorithms, places (seconds x (1 - engines) + memory x (workspace -
     limit))  +  sum over tensors of the cheapest path
 
-What a copy costs is what its cheapest moment costs: between kernels, or by an engine after the last
-write and before the use that needs it, with the room that is held until then. The bound is
-evaluated in whole numbers by our own arithmetic: no solver is trusted for it.
+A copy costs what it costs at its cheapest time: between kernels, or on an engine after the last
+write and before the use that needs it, including the memory held meanwhile. The bound is evaluated
+in integer arithmetic: no solver is trusted.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArray
 from loadmaster.placement.sequence import CopyLink
 
 _FIXED_POINT = 2**24
-"""Fractions are rounded down to whole multiples of one part in this many."""
+"""Denominator to which fractions are rounded down."""
 _MOST_BITS = 100
-"""Bits after the binary point, at most, in which a bound is evaluated."""
+"""Most bits after the binary point in the evaluation of a bound."""
 _WIDE = 120
-"""Bits within which sums of the native kernel stay."""
+"""Most bits of sums in the native kernel."""
 _ROUNDING = 1e-12
-"""Share by which pieces' seconds, each rounded, may exceed those of the tensor in sum."""
+"""Relative margin for the rounding of the seconds of pieces."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +45,13 @@ class Prices:
         Weights of arithmetic, fast memory and slow memory in each kernel's time, with sum 1; shape
         (kernels, 3).
     surcharge
-        Seconds of each use's slow place in kernels whose combinations of places are variables,
-        shape (uses,).
+        Seconds of each use in the slow memory, in kernels with variables for combinations of
+        places, shape (uses,).
     noted
         Uses in such combinations whose kernel has no table, shape (uses,).
     to_slow, to_fast
-        Of a second of each engine while each kernel runs, shape (kernels,); the same array where
-        they share a link.
+        Price of a second of each engine while each kernel runs, shape (kernels,); the same array if
+        the engines share a link.
     """
 
     memory: Floats
@@ -63,14 +63,14 @@ class Prices:
 
     @property
     def time(self) -> Floats:
-        """Price of a second more of each kernel, shape (kernels,): one, less the engines' gain from
-        that second."""
+        """Price of one more second of each kernel, shape (kernels,): 1 minus the prices of the
+        engines, which gain that second."""
         shared = self.to_fast is self.to_slow
         return 1.0 - (self.to_fast if shared else self.to_fast + self.to_slow)
 
 
 def free_prices(arrays: SequenceArrays) -> Prices:
-    """Make prices with which memory is free and kernels take as long as their arithmetic."""
+    """Return prices at which memory is free and kernels take their arithmetic only."""
     uses, nothing = len(arrays.kernel), np.zeros(arrays.kernel_count)
     shares = np.tile([1.0, 0.0, 0.0], (arrays.kernel_count, 1))
     bits = np.zeros(uses, dtype=np.uint8)
@@ -78,8 +78,8 @@ def free_prices(arrays: SequenceArrays) -> Prices:
 
 
 def use_costs(arrays: SequenceArrays, prices: Prices) -> tuple[Floats, Floats]:
-    """Compute the cost in seconds of each use in the fast memory and in the slow one at these
-    prices, shape (uses,) each."""
+    """Return the cost of each use in the fast and in the slow memory at these prices, in seconds,
+    shape (uses,) each."""
     shares = prices.shares[arrays.kernel]
     fast = arrays.fast * shares[:, 1]
     slow = np.where(np.isfinite(arrays.slow), arrays.slow, 0.0) * shares[:, 2]
@@ -92,7 +92,7 @@ def use_costs(arrays: SequenceArrays, prices: Prices) -> tuple[Floats, Floats]:
 
 
 def weighted(arrays: SequenceArrays, prices: Prices) -> SequenceArrays:
-    """Scale the kernels' seconds by these prices, rounded down."""
+    """Scale the seconds of kernels by these prices, rounded down."""
     time = prices.time
 
     def scaled(seconds: Floats, kernels: Ints) -> Floats:
@@ -114,11 +114,11 @@ def weighted(arrays: SequenceArrays, prices: Prices) -> SequenceArrays:
 def copy_costs(
     arrays: SequenceArrays, prices: Prices, link: CopyLink | None
 ) -> tuple[Floats, Floats]:
-    """Bound the cost of a copy in before each use and of a copy out after it, by an engine of the
-    ``link``, if copies overlap, or between kernels.
+    """Lower bounds of the costs of a copy in before each use and a copy out after it: on an engine
+    of the ``link`` (None: copies do not overlap), or between kernels.
 
-    The true cost of a byte is at least the cheapest way to bring or take one byte while the tensor
-    can be copied. Shapes (uses,). O(uses x kernels between them).
+    A byte costs at least the cheapest way to copy one byte while the tensor can be copied. Shapes
+    (uses,). O(uses x kernels between them).
     """
     tensor, kernel = arrays.tensor, arrays.kernel
     if link is None:
@@ -149,8 +149,8 @@ def copy_costs(
 
 
 def _waiting(memory: Floats, busy: Floats, blocking: float) -> Floats:
-    """Return the least cost of copying out a byte that waits at each position, if it must be gone
-    when the step ends, and if it may wait on into the next; shape (2, positions)."""
+    """Least cost of copying out a byte that waits from each position on: until the end of the step,
+    or into the next step; shape (2, positions)."""
     cost = np.full((2, len(memory) + 1), np.inf)
     rent, engine = memory.tolist(), busy.tolist()
     for number in range(2):
@@ -161,7 +161,7 @@ def _waiting(memory: Floats, busy: Floats, blocking: float) -> Floats:
 
 
 def _least(values: Floats, begin: Ints, end: Ints) -> Floats:
-    """The least of each ``values[begin:end]``, infinite where that is empty."""
+    """Minimum of each ``values[begin:end]``, infinite for an empty range."""
     ranges = np.stack([begin, np.maximum(begin, end)], axis=1).reshape(-1)
     least = np.minimum.reduceat(np.append(values, [np.inf, np.inf]), ranges)[::2]
     return np.where(begin < end, least, np.inf)
@@ -174,10 +174,10 @@ def lower_bound(
     link: CopyLink | None = None,
     divisible: bool = False,
 ) -> float:
-    """Compute seconds that every placement takes at least; valid for all prices, rounded down.
+    """Lower bound of the seconds of every placement, rounded down; valid for any prices.
 
-    With a ``link``, copies may overlap kernels. Where tensors are ``divisible`` it holds for every
-    division, if prices are those of a program without combinations of places.
+    With a ``link``, copies may overlap kernels. With ``divisible`` tensors it holds for every
+    division, if the prices come from a program without combinations of places.
     """
     if divisible:
         # Pieces take no more room than their bytes.
@@ -197,7 +197,7 @@ def lower_bound(
 
 
 def _shift(arrays: SequenceArrays, prices: Prices, copies: float) -> int:
-    """How fine the whole numbers can be: units of 2^-shift seconds."""
+    """Return the exponent of the unit of the integer arithmetic, 2^-shift seconds."""
     kernels = (arrays.table, arrays.seconds, arrays.fast, arrays.slow, np.abs(prices.surcharge))
     seconds = copies + sum(float(part[np.isfinite(part)].sum()) for part in kernels)
     bytes_ = (

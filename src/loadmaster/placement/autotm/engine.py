@@ -6,10 +6,10 @@ tensors and workspace keep the limit at every kernel: see `program` for the form
 what no placement is faster than. The modes differ in what paths and copies there may be: none that
 move, copies that block, and copies that overlap kernels.
 
-Where an operand may lie in both memories, tensors are divided as the linear program divides them.
-A tensor that may be divided anywhere is a mixture of paths, and so are its pieces, so that the
-program without combinations of places is exact. Most shares of its solution are whole; tensors are
-cut where the others say so, rounded down to pages, and pieces are placed as tensors are.
+If an operand may lie in both memories, tensors are divided by the shares of the linear program. A
+divisible tensor is a mixture of paths, so the program without combinations of places is exact. Most
+shares of its solution are 0 or 1; the other tensors are cut at their shares, rounded down to pages,
+and the pieces are placed like tensors.
 """
 
 from __future__ import annotations
@@ -50,13 +50,12 @@ from loadmaster.placement.sequence import CopyLink, KernelSequence, bytes_during
 from loadmaster.placement.timing import time_moves
 
 _SURE = 1e-6
-"""Distance below which the linear program's share of a tensor is taken for all of it, and its pages
-for whole ones."""
+"""Distance below which a share of the linear program, or a number of pages, counts as integral."""
 _GRAINS = 128
-"""Pieces of which at least so many fill the fast memory, where copies overlap kernels: those of
-small ones are close to the program's, which are not whole."""
+"""Least number of pieces that fill the fast memory, if copies overlap kernels: copies of small
+pieces are close to the fractional copies of the program."""
 _NODES = 200
-"""The most branch-and-bound nodes of the integer program."""
+"""Most branch-and-bound nodes of the integer program."""
 _BETWEEN, _ATTEMPTS, _WORK = 300, 100, 3 * 10**8
 """Budget of the search: uses looked at for each use of a tensor; or, where every attempt schedules
 all copies, attempts for each use, and the most uses and kernels that they schedule together."""
@@ -65,12 +64,12 @@ _THRIFT = 0.1
 """What the search charges for a copy that overlaps kernels at least, as a share of its time, so
 that it makes none that is of no use."""
 _NAMED = 5
-"""Tensors that an error names before it only counts."""
+"""Most tensors that an error names."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlacementSolution:
-    """What an engine found: a placement that keeps the limits at every kernel, with its bound.
+    """The result of an engine: a placement that keeps the limits at every kernel, with its bound.
 
     Attributes
     ----------
@@ -86,10 +85,9 @@ class PlacementSolution:
     interrupted
         Whether a time limit or Ctrl-C ended the search early.
     division
-        What the placement is of, where tensors are in pieces; the bound holds for all divisions
-        then.
+        The division of tensors into pieces, if any; the bound then holds for all divisions.
     paths, search
-        Where each use finds its tensor, and what found them.
+        The memory of each use, and the search that found it.
     """
 
     placement: TensorPlacement
@@ -187,7 +185,7 @@ def _rounded(shares: Shares) -> TensorPaths:
 
 @dataclass(frozen=True, eq=False)
 class PathSearch:
-    """The search over paths of one sequence, or of its pieces, at the prices of its program."""
+    """The local search over paths of the tensors (or pieces) of one sequence."""
 
     sequence: KernelSequence
     arrays: SequenceArrays
@@ -200,7 +198,8 @@ class PathSearch:
     effort: Effort
 
     def run(self, guess: TensorPaths, goal: float, deadline: Deadline) -> PlacementSolution:
-        """Follow ``guess`` as far as limits allow, then improve until ``goal`` seconds."""
+        """Start from ``guess``, repaired to keep the limits, and improve it until ``goal``
+        seconds."""
         arrays, prices = self.arrays, self.prices
         least = self.least(deadline)
         uses = len(arrays.kernel)
@@ -240,8 +239,8 @@ class PathSearch:
         )
 
     def least(self, deadline: Deadline) -> TensorPaths:
-        """Paths that fit. Where tensors stay, measured kernels may have to agree on which are fast:
-        only the integer program knows then."""
+        """Return feasible paths with little fast memory. If tensors never move, measured kernels
+        may conflict on which tensors are fast: then only the integer program decides."""
         arrays, refusal = self.arrays, None
         try:
             paths = least_paths(self.sequence, arrays, self.moves)
@@ -262,7 +261,7 @@ class PathSearch:
         raise refusal
 
     def _fit(self, paths: TensorPaths) -> bool:
-        """Whether every kernel can run with its operands where they are, and has room for them."""
+        """Whether every kernel can run with its operands in their memories, within its limit."""
         return math.isfinite(self.arrays.problem.schedule(self.engines, paths).seconds)
 
     @cached_property
@@ -305,8 +304,8 @@ class PathSearch:
 def _divided(
     sequence: KernelSequence, arrays: SequenceArrays, prices: Prices, shares: Shares, most: int
 ) -> tuple[Division, SequenceArrays, Prices, Shares]:
-    """Divide tensors so that each piece is whole in either memory, and takes ``most`` bytes or a
-    page; with arrays, prices and shares of the pieces."""
+    """Divide tensors so that each piece is in one memory and has at most ``most`` bytes or one
+    page; return the division with arrays, prices and shares of the pieces."""
     # Only operands that may lie in both memories come in pieces.
     from loadmaster.placement.pieces import divide, divisible
 
@@ -351,11 +350,10 @@ def _divided(
 
 
 def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -> TensorPaths:
-    """Find paths in which each kernel has in the fast memory only operands that it cannot use
-    elsewhere.
+    """Return paths in which the fast memory only holds operands that a kernel cannot use elsewhere.
 
-    Where tensors may not move, one that must be there once is there always. Raises `CapacityError`
-    where even that exceeds a limit.
+    If tensors may not move, such an operand is always fast. Raises `CapacityError` if even that
+    exceeds a limit.
     """
     must = ~np.isfinite(arrays.slow)
     workspace = least_workspace(arrays)
@@ -400,8 +398,8 @@ def _measured_kernels(arrays: SequenceArrays) -> Iterator[_Measured]:
 
 
 def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[Mask, int]:
-    """Which operands of a measured kernel are fast in the possible combination that takes the least
-    memory, and its workspace."""
+    """Return the feasible combination of a measured kernel with the least memory: the mask of its
+    fast operands, and its workspace."""
     _, uses, tabled, table, workspace = measured
     index = np.arange(table.shape[1])
     fast = ((index[:, None] >> np.arange(len(tabled))) & 1) == 0
@@ -414,14 +412,14 @@ def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[Mas
 
 
 def _possible(measured: _Measured, paths: TensorPaths) -> Mask:
-    """Which algorithms of a kernel are possible with its operands where paths have them."""
+    """Mask of the algorithms of a kernel that are feasible with its operands on these paths."""
     in_slow = paths.fast[measured.tabled] == 0
     return np.isfinite(measured.table[:, int((in_slow << np.arange(len(in_slow))).sum())])
 
 
 def disagreement(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths) -> str:
-    """Why paths in which nothing moves do not do, although there is room: the kernel whose operands
-    are not where it can use them."""
+    """Say why static paths are infeasible although there is room: name a kernel that cannot use its
+    operands in their memories."""
     measured = next(each for each in _measured_kernels(arrays) if not _possible(each, paths).any())
     operands = [
         (sequence.tensors[int(arrays.tensor[use])].name, paths.fast[use] > 0)
