@@ -75,8 +75,8 @@ class Shares(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Copies:
-    """Copies one way: positions between which each is made, columns that sum to their bytes, and
-    what an engine moves and what blocks."""
+    """Copies in one direction: the window of positions of each, the columns that sum to its bytes,
+    and the columns of bytes moved by an engine and by blocking copies."""
 
     begin: Ints
     end: Ints
@@ -103,7 +103,7 @@ class PlacementProgram:
         self.arrays, self.moves, self.link, self.apart = arrays, moves, link, apart
         self.model = LinearProgram("strategy 'autotm'", interruptible=True)
         self.second = max(float(least_seconds(arrays).mean()), 1e-12)
-        """Seconds that a unit of the objective stands for."""
+        """Seconds per unit of the objective."""
         self._byte = max(float(arrays.size.max(initial=1)), 1.0)
         self._measured = np.diff(arrays.first_entry) > 0
         self._size = arrays.size[arrays.tensor] / self._byte
@@ -138,7 +138,7 @@ class PlacementProgram:
         low: float | Floats = -np.inf,
         high: float | Floats = 0.0,
     ) -> Ints:
-        """Add rows: the sum of columns less that of others within bounds."""
+        """Add rows: the sum of some columns minus the sum of others, within bounds."""
         terms = [(columns, 1.0) for columns in plus] + [(columns, -1.0) for columns in minus]
         return self.model.rows(low, high, *terms)
 
@@ -156,7 +156,7 @@ class PlacementProgram:
         stays = dirty & ~supplied
         charged = 0.0 if self.link else 1.0 / self.second
         copy_out = charged * arrays.to_slow[arrays.tensor]
-        # Leaving dirty costs a copy: paid for being dirty, given back for staying.
+        # Leaving while dirty costs a copy: charged for being dirty, refunded for staying.
         pays = np.zeros(len(reads))
         for before in (self.before[stays], last):
             pays[before] = copy_out[before]
@@ -176,13 +176,13 @@ class PlacementProgram:
         )
 
     def _dirty_after(self, uses: Ints) -> tuple[Ints, ...]:
-        """Columns that sum to whether the tensor is dirty after each of ``uses``."""
+        """Columns whose sum is 1 if the tensor is dirty after each of ``uses``, else 0."""
         writes = self.arrays.writes[uses] > 0
         made = (np.where(writes, columns[uses], _NONE) for columns in (self.clean, self.arrives))
         return (self.dirty[uses], *made)
 
     def _placed_once(self) -> None:
-        """Where the tensor arrives when it is made, and stays: one variable for all of its life."""
+        """Use one variable for the whole lifetime of each tensor."""
         arrays = self.arrays
         chosen = self.model.columns(np.zeros(arrays.tensor_count))
         made = self.is_first & (arrays.live_range[arrays.tensor] >= LiveRange.INNER)
@@ -194,7 +194,7 @@ class PlacementProgram:
     # --- memory
 
     def _memory(self) -> None:
-        """Occupancy, and a variable for each algorithm of kernels that have several."""
+        """Add rows for occupancy, and a variable for each algorithm of kernels with several."""
         arrays, model = self.arrays, self.model
         several = np.diff(arrays.first_algorithm) > 1
         free = arrays.limit - np.where(several, 0, least_workspace(arrays))
@@ -235,7 +235,7 @@ class PlacementProgram:
         self._change(arrays.kernel[self._last] + 1, tail, size[self._last])
 
     def _change(self, kernels: Ints, columns: Ints, sizes: float | Floats) -> None:
-        """Note bytes that enter or leave before kernels."""
+        """Record bytes that enter or leave before kernels."""
         self.model.entries(self._change_rows[kernels], columns, -np.asarray(sizes))
 
     # --- kernels
@@ -244,8 +244,7 @@ class PlacementProgram:
         arrays = self.arrays
         self.time = np.full(arrays.kernel_count, _NONE)
         self.least_rows = np.full((arrays.kernel_count, 3), _NONE)
-        """Rows by which each kernel's time is at least that of its arithmetic, and of either
-        memory."""
+        """Rows for the lower bounds of each kernel's time: arithmetic, fast and slow memory."""
         self.tied = np.full(len(arrays.kernel), _NONE)
         self.noted = np.zeros(len(arrays.kernel), dtype=bool)
         finite = np.where(np.isfinite(arrays.slow), arrays.slow, 0.0)
@@ -275,8 +274,8 @@ class PlacementProgram:
         self._sums(~self._measured & (counts == 0), sums, finite)
 
     def _told_apart(self, most: Floats, sums: list[Floats]) -> Ints:
-        """Uses whose combinations are variables: those that matter, of computed kernels that have
-        few."""
+        """Uses with variables for combinations: operands that matter, of kernels with few of
+        them."""
         arrays, k, least = self.arrays, self.arrays.kernel, least_seconds(self.arrays)
         computed = ~self._measured & (np.maximum(*sums) > least)
         matters = computed[k] & (most > _MATTERS * np.maximum(least, sums[0])[k])
@@ -284,8 +283,8 @@ class PlacementProgram:
         return np.flatnonzero(matters & few[k])
 
     def _table(self, kernel: int, uses: Ints) -> Floats:
-        """Seconds of a computed kernel for all combinations of the places of ``uses``, algorithm by
-        algorithm."""
+        """Seconds of a kernel without measured table for all combinations of the places of
+        ``uses``, by algorithm."""
         arrays = self.arrays
         slow = (np.arange(2 ** len(uses))[:, None] >> np.arange(len(uses))) & 1 == 1
         operands = np.maximum(
@@ -299,8 +298,8 @@ class PlacementProgram:
         return table
 
     def _combinations(self, kernels: Ints, uses: Ints, tables: Floats) -> None:
-        """One variable for every possible combination of places and algorithms, tied to the places
-        of the operands.
+        """Add a variable for every feasible combination of places and algorithm, linked to the
+        operands' place variables.
 
         ``uses`` has shape (kernels, operands), ``tables`` (kernels, algorithms, combinations).
         """
@@ -311,7 +310,7 @@ class PlacementProgram:
         self._parts.append((kernels[at], columns, seconds))
         model.entries(model.rows(ones, 1.0)[at], columns, 1.0)
         for o, mine in enumerate(uses.T):
-            # In the slow memory in as much as the chosen combinations say so.
+            # An operand's slow share is the sum of the combinations in which it is slow.
             rows = self._sum(tuple(part[mine] for part in self._fast), low=ones, high=1.0)
             self.tied[mine] = rows
             model.entries(rows[at], columns, ((index >> o) & 1).astype(np.float64))
@@ -320,7 +319,7 @@ class PlacementProgram:
             model.entries(self._sum((chosen,), low=0.0)[at], columns, -1.0 * (which == a))
 
     def _sums(self, computed: Mask, sums: list[Floats], finite: Floats) -> None:
-        """Time is at least the arithmetic's and each memory's: rows only where they can matter."""
+        """Add rows for the kernel time of arithmetic and of each memory, where they can bind."""
         arrays, model, k, least = (
             self.arrays,
             self.model,
@@ -380,8 +379,7 @@ class PlacementProgram:
         )
 
     def _pool(self, link: CopyLink) -> None:
-        """Add rows for bytes that were copied in and wait for their kernel, after each kernel has
-        taken its own."""
+        """Add rows for the pool of bytes that were copied in and wait for their kernel."""
         arrays, model, kernels = self.arrays, self.model, self.arrays.kernel_count
         self.arrived, self.fetched, self.block_in = (
             model.columns(np.full(kernels, cost), 0.0, np.inf)
@@ -403,13 +401,13 @@ class PlacementProgram:
         self._occupy(self.fetched)
 
     def _occupy(self, columns: Ints) -> None:
-        """Bytes take room while each kernel runs."""
+        """Count the bytes of ``columns`` as occupied while each kernel runs."""
         kernels = np.arange(len(columns))
         self._change(kernels, columns, 1.0)
         self._change(kernels + 1, columns, -1.0)
 
     def _engines(self, link: CopyLink) -> None:
-        """Add rows that let no engine work longer than a kernel and the wait after it."""
+        """Add rows that limit each engine's work to the time of a kernel and the stall after it."""
         model, kernels = self.model, self.arrays.kernel_count
         stalls = model.columns(np.ones(kernels), 0.0, np.inf)
         work = [
@@ -428,7 +426,7 @@ class PlacementProgram:
                 model.entries(rows[at], columns, -costs / self.second)
 
     def _limit_intervals(self, solved: Solved) -> int:
-        """Add rows for intervals in which the solution copies too little; how many."""
+        """Add rows for violated intervals; return their number."""
         values, count = np.append(solved.values, 0.0), self.model.height
         for copies in (self._leaving, self._returning):
             bytes_ = sum(
@@ -454,8 +452,8 @@ class PlacementProgram:
     # --- answers
 
     def solve(self, deadline: Deadline = NO_DEADLINE) -> Solved:
-        """Solve the linear program; where copies overlap, add rows for intervals in which too
-        little is copied until they gain little."""
+        """Solve the linear program; with overlapping copies, add rows for violated intervals until
+        they gain little."""
         solved, poor = self.model.solve(deadline), 0
         for _ in range(_ROUNDS if self.link else 0):
             if not solved.optimal or not self._limit_intervals(solved):
@@ -470,8 +468,7 @@ class PlacementProgram:
         return solved
 
     def prices(self, solved: Solved) -> Prices:
-        """Return the rows' multipliers as prices; all prices give a valid bound, these a good
-        one."""
+        """Return the multipliers of the rows as prices for :func:`.bound.lower_bound`."""
         arrays, duals = self.arrays, np.append(solved.row_duals, 0.0)
         memory = -solved.column_duals[self.occupied] - duals[self.room]
         engines = [
@@ -493,7 +490,7 @@ class PlacementProgram:
         )
 
     def shares(self, solved: Solved) -> Shares:
-        """Where tensors are in a solution."""
+        """Return the shares of tensors in the fast memory in a solution."""
         value = np.append(solved.values, 0.0)
         gaps, tail = value[self.dirty] + value[self.clean], value[self.tail]
         cyclic = (self.arrays.live_range == LiveRange.CYCLIC) & (np.diff(self.arrays.first) > 0)
@@ -517,12 +514,11 @@ def _scattered(mask: Mask, columns: Ints) -> Ints:
 def broken_intervals(
     begin: Ints, end: Ints, bytes_: Floats, moved: Floats, blocking: Floats, most: int
 ) -> list[tuple[int, int]]:
-    """Find intervals of positions in which fewer bytes are copied than copies whose windows lie
-    within need; those most short first.
+    """Find violated intervals: fewer bytes are copied within them than the copies need whose
+    windows lie within; the most violated first.
 
-    What holds for all copies whose windows lie within an interval holds for their sum: an engine
-    must move all those bytes within it. Such rows are added where a solution breaks them, as cuts
-    for preemptive scheduling with release times and deadlines (Horn, 1974).
+    An engine must move the bytes of all these copies within the interval. The rows are cutting
+    planes for preemptive scheduling with release times and deadlines (Horn, 1974).
 
     ``moved`` are bytes that an engine moves while each kernel runs, ``blocking`` those copied at
     positions. O(kernels x longest interval).
