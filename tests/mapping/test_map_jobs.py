@@ -436,3 +436,12 @@ def test_a_job_of_no_time_that_asks_for_too_much_of_the_bandwidth_is_refused():
 def test_energy_needs_energies():
     with pytest.raises(MappingError, match="needs energies"):
         map_jobs(replace(jobs(), energy=None), 1e9, objective="edp")
+
+
+def test_a_job_stays_off_cores_that_cannot_run_it_where_the_only_core_with_room_is_ruled_out():
+    latency = np.array([[np.inf, 2.0, 3.0], [np.inf, 2.0, np.inf]])
+    bandwidth = np.array([[0.0, 0.0, 1.0], [0.0, 2.0, 0.0]])
+    table = JobAnalysis(("a", "b"), ("x", "y", "z"), latency, bandwidth, np.zeros(2, np.int64))
+    mapping = map_jobs(table, 2.0)
+    assert np.isfinite(latency[[0, 1], mapping.core]).all()
+    assert mapping.makespan == 4.0
