@@ -445,3 +445,13 @@ def test_a_job_stays_off_cores_that_cannot_run_it_where_the_only_core_with_room_
     mapping = map_jobs(table, 2.0)
     assert np.isfinite(latency[[0, 1], mapping.core]).all()
     assert mapping.makespan == 4.0
+
+
+@pytest.mark.slow
+def test_reinforcement_learning_learns_where_the_best_objective_is_nothing():
+    pytest.importorskip(NEEDS["a2c"])
+    energy = np.array([[2.0, 0.0]])
+    table = JobAnalysis(
+        ("a",), ("x", "y"), energy + 1, np.zeros((1, 2)), np.zeros(1, np.int64), energy
+    )
+    assert map_jobs(table, 1.0, objective="energy", strategy="a2c", effort="quick").value == 0
