@@ -436,3 +436,22 @@ def test_a_job_of_no_time_that_asks_for_too_much_of_the_bandwidth_is_refused():
 def test_energy_needs_energies():
     with pytest.raises(MappingError, match="needs energies"):
         map_jobs(replace(jobs(), energy=None), 1e9, objective="edp")
+
+
+def test_a_job_stays_off_cores_that_cannot_run_it_where_the_only_core_with_room_is_ruled_out():
+    latency = np.array([[np.inf, 2.0, 3.0], [np.inf, 2.0, np.inf]])
+    bandwidth = np.array([[0.0, 0.0, 1.0], [0.0, 2.0, 0.0]])
+    table = JobAnalysis(("a", "b"), ("x", "y", "z"), latency, bandwidth, np.zeros(2, np.int64))
+    mapping = map_jobs(table, 2.0)
+    assert np.isfinite(latency[[0, 1], mapping.core]).all()
+    assert mapping.makespan == 4.0
+
+
+@pytest.mark.slow
+def test_reinforcement_learning_learns_where_the_best_objective_is_nothing():
+    pytest.importorskip(NEEDS["a2c"])
+    energy = np.array([[2.0, 0.0]])
+    table = JobAnalysis(
+        ("a",), ("x", "y"), energy + 1, np.zeros((1, 2)), np.zeros(1, np.int64), energy
+    )
+    assert map_jobs(table, 1.0, objective="energy", strategy="a2c", effort="quick").value == 0

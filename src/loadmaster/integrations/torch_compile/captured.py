@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 RUN = "loadmaster_run"
@@ -287,6 +287,8 @@ class _Reader:
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        # What the mode has kept of earlier results says nothing of their storages' bytes.
+        self.mode.cache_enabled = False
         self.storages: list[Storage] = []
         self.calls: list[Call] = []
         self.constants: dict[int, torch.Tensor] = {}
@@ -344,8 +346,9 @@ class _Reader:
             return number
         if shape is None or isinstance(shape, bool | float | str):
             return shape
-        plain = (torch.Tensor, torch.nn.Parameter)
-        if type(shape) not in plain and not isinstance(shape, torch._subclasses.FakeTensor):
+        if type(shape) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(
+            shape, FakeTensor
+        ):
             raise NotPlannable(f"input {node.name} of type {type(shape).__name__}")
         if shape.layout is not torch.strided or shape.is_quantized:
             raise NotPlannable(f"input {node.name} that is not strided")
@@ -380,11 +383,11 @@ class _Reader:
         if fake.device.type == "cuda":
             self.device = fake.device
         storage = fake.untyped_storage()
-        if storage._cdata not in self._numbers:
-            self._numbers[storage._cdata] = len(self.storages)
+        number = self._numbers.setdefault(storage._cdata, len(self.storages))
+        if number == len(self.storages):
             self._alive.append(storage)
             self.storages.append(Storage(name, int(storage.nbytes()), owner))
-        view = view_of(fake, self._numbers[storage._cdata])
+        view = view_of(fake, number)
         self._fakes.setdefault(view, fake)
         return view
 

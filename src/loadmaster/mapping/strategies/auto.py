@@ -102,12 +102,8 @@ def rounded(search: Search, room: float = _ROOM) -> Ints:
     core = np.empty(group.jobs, dtype=np.int64)
     for job in order.tolist():
         ends = load + group.latency[job]
-        fits = ends <= room
-        core[job] = (
-            np.where(fits, price[job] * (1 + _TIE * load / room), np.inf).argmin()
-            if fits.any()
-            else ends.argmin()
-        )
+        costs = np.where(ends <= room, price[job] * (1 + _TIE * load / room), np.inf)
+        core[job] = (costs if costs.min() < np.inf else ends).argmin()
         load[core[job]] = ends[core[job]]
     return core
 

@@ -89,6 +89,6 @@ def _environment(search: Search, gymnasium: Any) -> Any:
             score = float(search.scores(self.core[None, :], self.priority[None, :])[0])
             if search.done:
                 raise _Stop
-            return -score / max(search.bound.score, 1e-300)
+            return -score / (search.bound.score or 1.0)
 
     return Environment()
