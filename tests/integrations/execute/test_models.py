@@ -102,6 +102,33 @@ def test_a_weight_in_parts_that_two_operators_read_in_two_ways(tmp_path):
     assert found.violations == ()
 
 
+def test_weights_may_be_constants_among_the_operators(tmp_path):
+    """More elements than planning keeps, and some that a reader transposes."""
+    large = helper.make_node("Constant", [], ["w"], "large", value=weight("w", 80, 80))
+    nodes = [large, "t = Transpose(w)", "y = MatMul(x, t)", "z = MatMul(y, w)"]
+    plan, found = made(tmp_path, nodes, "float[4,80] x", "z")
+    assert lm.verify(plan) == ()
+    assert found.violations == ()
+
+
+def test_a_constant_of_the_type_of_what_is_no_constant(tmp_path):
+    """Of the network's input the type alone is needed, or nothing at all where a part of it is
+    empty."""
+    nodes = [
+        "h = Constant<value_float = 0.5>()",
+        "half = CastLike(h, x)",
+        "root = Sqrt(half)",
+        "table = CastLike(w, y)",
+        "all, none = Split<axis=1>(x, sizes)",
+        "both = Concat<axis=1>(all, none)",
+        "y = Mul(both, root)",
+        "z = MatMul(y, table)",
+    ]
+    weights = [weight("w", 8, 6), constant("sizes", [8, 0])]
+    _, found = made(tmp_path, nodes, "float[4,8] x", "z", weights)
+    assert found.violations == ()
+
+
 def test_the_evaluator_of_the_onnx_package_does_where_onnx_runtime_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "loadmaster.integrations.execute.model.importlib.util.find_spec", lambda _: None

@@ -137,9 +137,8 @@ class Walk(WalkedNetwork):
 
     def _visit(self, proto: onnx.NodeProto, name: str) -> None:
         if proto.op_type == "Constant" and not proto.domain:
-            node = Node(
-                name, "Constant", proto.domain, {}, (), (self._constant(proto, proto.output[0]),)
-            )
+            made = (self._constant(proto, proto.output[0]),)
+            node = Node(name, "Constant", "", _attributes(proto), (), made)
             self.steps.append(Step(node, Work(OpClass.SHAPE)))
             return
         inner = (
@@ -331,7 +330,7 @@ class Walk(WalkedNetwork):
             return (
                 Work(OpClass.ELEMENTWISE, elements=node.result.count)
                 if self._converts(node)
-                else Work(OpClass.VIEW)
+                else Work(OpClass.VIEW, touched=work_of(node).touched)
             )
         if constant:
             return Work(OpClass.SHAPE)
