@@ -129,6 +129,20 @@ def test_a_constant_of_the_type_of_what_is_no_constant(tmp_path):
     assert found.violations == ()
 
 
+def test_whoever_reads_what_is_quantised_at_run_time_reads_its_scale(tmp_path):
+    nodes = [
+        "q, scale, zero = DynamicQuantizeLinear(x)",
+        "d = DequantizeLinear(q, scale, zero)",
+        "t = Transpose(d)",
+        "y = MatMul(t, x)",
+    ]
+    plan, found = made(tmp_path, nodes, "float[8,6] x", "y")
+    assert found.violations == ()
+    assert {"net/q", "net/scale", "net/zero"} <= {
+        operand.tensor for job in plan.jobs[1:] for operand in job.reads
+    }
+
+
 def test_the_evaluator_of_the_onnx_package_does_where_onnx_runtime_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "loadmaster.integrations.execute.model.importlib.util.find_spec", lambda _: None

@@ -426,13 +426,14 @@ def _with_data(value: Value | None, data: Array | None) -> Value | None:
 def _alias(node: Node) -> Value:
     """The output of a view: its own name and shape, the operand's bytes.
 
-    Scales lie beside the elements that they scale until these are laid out anew.
+    Scales lie beside the elements that they scale until these are laid out anew; few that are
+    constant count for nothing.
     """
     source = node.operand(0)
-    if node.kind == "DequantizeLinear" and node.attrs.get("block_size"):
-        scales = tuple(value for value in node.inputs[1:] if value)
-    else:
-        scales = tuple(replace(value, shape=(value.count,)) for value in source.scales)
+    scales = tuple(replace(value, shape=(value.count,)) for value in source.scales)
+    if node.kind == "DequantizeLinear":
+        blocks = node.attrs.get("block_size")
+        scales = tuple(each for each in node.present[1:] if blocks or not each.constant)
     return replace(
         node.result,
         stored=source.stored,
