@@ -363,11 +363,15 @@ def _schema(kind: str, domain: str, version: int) -> Schema:
     """The operator's definition: the newest one where the file's opset is older than the operator
     (some exporters run ahead).
 
-    The definitions of the first opset infer nothing; then it is the next one that does.
+    The definitions of the first opset infer nothing; then it is the next one that does. Those of
+    pooling before opset 22 infer windows that begin behind the operand, which nobody makes.
     """
     like = rule_of(domain, kind).like or (kind if domain in (MICROSOFT, NCHWC) else "")
+    newest = defs.onnx_opset_version()
     if like:
-        return _schema(like, "", defs.onnx_opset_version())
+        return _schema(like, "", newest)
+    if kind.endswith("Pool"):
+        version = newest
     for since in (version, *range(version + 1, _FIRST_WITH_INFERENCE + 1), 10_000):
         try:
             schema: Schema = defs.get_schema(kind, since, domain)
@@ -421,23 +425,19 @@ def _as_standard(
         kept = [each for each in proto.attribute if each.name in schema.attributes]
         del standard.attribute[:]
         standard.attribute.extend(kept)
-    given = {item.name for item in standard.attribute}
+    given = {item.name: item.ints for item in standard.attribute}
     defaults = [each.default_value for name, each in schema.attributes.items() if name not in given]
     standard.attribute.extend(each for each in defaults if each.name)
     names = sorted(captured(proto) & data.keys())
     for graph in subgraphs(standard):
         graph.initializer.extend(data[name] for name in names)
     if proto.op_type == "Slice" and "axes" in given:
-        _order_axes(standard)
+        # Of the first opsets, whose axes may be in any order.
+        own = [given[name] for name in ("axes", "starts", "ends")]
+        rows = sorted(zip(*own, strict=True))
+        for numbers, ordered in zip(own, zip(*rows, strict=True), strict=True):
+            numbers[:] = ordered
     return standard
-
-
-def _order_axes(proto: onnx.NodeProto) -> None:
-    """Give a slice of the first opsets ascending axes, as inference wants them."""
-    lists = {item.name: item.ints for item in proto.attribute}
-    rows = sorted(zip(lists["axes"], lists["starts"], lists["ends"], strict=True))
-    for name, numbers in zip(("axes", "starts", "ends"), zip(*rows, strict=True), strict=True):
-        lists[name][:] = numbers
 
 
 def _guess(name: str, info: onnx.TypeProto) -> Guess:
