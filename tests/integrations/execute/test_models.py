@@ -143,6 +143,36 @@ def test_whoever_reads_what_is_quantised_at_run_time_reads_its_scale(tmp_path):
     }
 
 
+def test_outputs_that_nobody_needs_and_none_may_leave_out(tmp_path):
+    nodes = [
+        "most, first = TopK(x, two)",
+        "more, second = TopK(x, two)",
+        "all, mask = Dropout(x)",
+        ", last = LSTM<hidden_size=2>(s, w, r)",
+        "s = Unsqueeze(x, zero)",
+        "y = Cast<to=1>(first)",
+        "z = Add(more, y)",
+        "m = Where(mask, x, zeros)",
+    ]
+    weights = [
+        constant("two", [2]),
+        constant("zero", [0]),
+        constant("zeros", np.zeros(6), np.float32),
+        weight("w", 1, 8, 6),
+        weight("r", 1, 8, 2),
+    ]
+    _, found = made(tmp_path, nodes, "float[4,6] x", "z, m, last", weights)
+    assert found.violations == ()
+
+
+def test_a_result_whose_size_is_not_the_planned_one_is_named(tmp_path):
+    """How many elements there are depends on values, and the file notes a number."""
+    nodes = ["i = NonZero(x)", "y = Neg(i)"]
+    path = save(tmp_path, model(nodes, "float[4,8] x", "y", value_info="int64[2,9] i"))
+    found = run_plan(planned(path), [str(path)])
+    assert "'y' has 64 elements, and is planned as [2, 9]" in found.violations[0].message
+
+
 def test_the_evaluator_of_the_onnx_package_does_where_onnx_runtime_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "loadmaster.integrations.execute.model.importlib.util.find_spec", lambda _: None

@@ -155,7 +155,8 @@ class SourceModel:
         label = describe(node.kind, node.name)
         if node.kind in RANDOM:
             raise ModelError(f"{self.source}: {label} is random: take it out of the model")
-        outputs = [value.name if value else "" for value in node.outputs]
+        # Few outputs may be left out by those who need none of them.
+        outputs = [value.name if value else f"/{n}" for n, value in enumerate(node.outputs)]
         try:
             own = helper.make_node(node.kind, names, outputs, domain=node.domain, **node.attrs)
             graph = helper.make_graph([own], "node", self._typed(given), self._typed(made))
