@@ -225,3 +225,14 @@ def test_of_an_operand_that_strides_step_over_only_what_is_read_is_charged():
     traffic = plan.metrics.traffic["dram"]
     assert traffic.value == traffic.lower_bound == 4 * 2 * (12 * 2 + 24 * 2 * 1)
     assert lm.verify(plan) == ()
+
+
+def test_pieces_do_not_take_less_energy_by_rounding():
+    """A job's femtojoules are whole, and six pieces may not take three fewer than what they are
+    pieces of."""
+    nodes = ["y = MatMul(w, x)", "z = Relu(y)"]
+    weight = constant("w", np.zeros((2, 1, 2, 5)), np.float32)
+    graph = lm.load(model(nodes, "float[2,1,5,7] x", "z", [weight]), precision="fp16")
+    target = npu(2, 2048, bandwidth=1e10)
+    plan = lm.plan(graph, target, effort="test", mini_batches=3, objective="energy", seed=3)
+    assert plan.metrics.energy.lower_bound <= plan.metrics.energy.value
