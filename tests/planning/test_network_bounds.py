@@ -24,7 +24,7 @@ from loadmaster.planning.bounds import goal_bounds
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.cutting.precedence import Precedence
 from loadmaster.planning.goal import goal_of
-from loadmaster.workloads.lowering.grid import WHOLE
+from loadmaster.workloads.lowering.grid import WHOLE, least_shares
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
@@ -225,3 +225,24 @@ def test_of_an_operand_that_strides_step_over_only_what_is_read_is_charged():
     traffic = plan.metrics.traffic["dram"]
     assert traffic.value == traffic.lower_bound == 4 * 2 * (12 * 2 + 24 * 2 * 1)
     assert lm.verify(plan) == ()
+
+
+def test_pieces_do_not_take_less_energy_by_rounding():
+    """A job's femtojoules are whole, and six pieces may not take three fewer than what they are
+    pieces of."""
+    nodes = ["y = MatMul(w, x)", "z = Relu(y)"]
+    weight = constant("w", np.zeros((2, 1, 2, 5)), np.float32)
+    graph = lm.load(model(nodes, "float[2,1,5,7] x", "z", [weight]), precision="fp16")
+    target = npu(2, 2048, bandwidth=1e10)
+    plan = lm.plan(graph, target, effort="test", mini_batches=3, objective="energy", seed=3)
+    assert plan.metrics.energy.lower_bound <= plan.metrics.energy.value
+
+
+def test_padding_that_strides_step_over_takes_nothing_from_the_bound():
+    """Costs take it to be as often read as the operand: of the 7 rows that 4 of the result reach 4
+    are, so that a column costs 4/7 of it, though 3 of its 5 rows are there to be read."""
+    nodes = ["y = Conv<group=2, pads=[2,0,1,1], strides=[2,2]>(x, w)", "z = Relu(y)"]
+    weight = constant("w", np.zeros((4, 3, 1, 1)), np.float32)
+    small = parts_of(lm.load(model(nodes, "float[2,6,5,2] x", "z", [weight])))
+    share = least_shares(small.single, small.fused[0])["x"]
+    assert 0 < share <= 1 / 2 * 4 / 7

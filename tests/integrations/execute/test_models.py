@@ -102,6 +102,77 @@ def test_a_weight_in_parts_that_two_operators_read_in_two_ways(tmp_path):
     assert found.violations == ()
 
 
+def test_weights_may_be_constants_among_the_operators(tmp_path):
+    """More elements than planning keeps, and some that a reader transposes."""
+    large = helper.make_node("Constant", [], ["w"], "large", value=weight("w", 80, 80))
+    nodes = [large, "t = Transpose(w)", "y = MatMul(x, t)", "z = MatMul(y, w)"]
+    plan, found = made(tmp_path, nodes, "float[4,80] x", "z")
+    assert lm.verify(plan) == ()
+    assert found.violations == ()
+
+
+def test_a_constant_of_the_type_of_what_is_no_constant(tmp_path):
+    """Of the network's input the type alone is needed, or nothing at all where a part of it is
+    empty."""
+    nodes = [
+        "h = Constant<value_float = 0.5>()",
+        "half = CastLike(h, x)",
+        "root = Sqrt(half)",
+        "table = CastLike(w, y)",
+        "all, none = Split<axis=1>(x, sizes)",
+        "both = Concat<axis=1>(all, none)",
+        "y = Mul(both, root)",
+        "z = MatMul(y, table)",
+    ]
+    weights = [weight("w", 8, 6), constant("sizes", [8, 0])]
+    _, found = made(tmp_path, nodes, "float[4,8] x", "z", weights)
+    assert found.violations == ()
+
+
+def test_whoever_reads_what_is_quantised_at_run_time_reads_its_scale(tmp_path):
+    nodes = [
+        "q, scale, zero = DynamicQuantizeLinear(x)",
+        "d = DequantizeLinear(q, scale, zero)",
+        "t = Transpose(d)",
+        "y = MatMul(t, x)",
+    ]
+    plan, found = made(tmp_path, nodes, "float[8,6] x", "y")
+    assert found.violations == ()
+    assert {"net/q", "net/scale", "net/zero"} <= {
+        operand.tensor for job in plan.jobs[1:] for operand in job.reads
+    }
+
+
+def test_outputs_that_nobody_needs_and_none_may_leave_out(tmp_path):
+    nodes = [
+        "most, first = TopK(x, two)",
+        "more, second = TopK(x, two)",
+        "all, mask = Dropout(x)",
+        ", last = LSTM<hidden_size=2>(s, w, r)",
+        "s = Unsqueeze(x, zero)",
+        "y = Cast<to=1>(first)",
+        "z = Add(more, y)",
+        "m = Where(mask, x, zeros)",
+    ]
+    weights = [
+        constant("two", [2]),
+        constant("zero", [0]),
+        constant("zeros", np.zeros(6), np.float32),
+        weight("w", 1, 8, 6),
+        weight("r", 1, 8, 2),
+    ]
+    _, found = made(tmp_path, nodes, "float[4,6] x", "z, m, last", weights)
+    assert found.violations == ()
+
+
+def test_a_result_whose_size_is_not_the_planned_one_is_named(tmp_path):
+    """How many elements there are depends on values, and the file notes a number."""
+    nodes = ["i = NonZero(x)", "y = Neg(i)"]
+    path = save(tmp_path, model(nodes, "float[4,8] x", "y", value_info="int64[2,9] i"))
+    found = run_plan(planned(path), [str(path)])
+    assert "'y' has 64 elements, and is planned as [2, 9]" in found.violations[0].message
+
+
 def test_the_evaluator_of_the_onnx_package_does_where_onnx_runtime_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "loadmaster.integrations.execute.model.importlib.util.find_spec", lambda _: None

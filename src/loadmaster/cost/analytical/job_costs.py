@@ -96,7 +96,7 @@ def job_tables(workload: Workload, target: Target, expected: Sequence[str]) -> l
             *operands,
             costs.on_cores("moved")[rows],
             costs.on_cores("tile")[rows],
-            np.round(costs.on_cores("energy")[like] * FEMTOJOULES) / FEMTOJOULES,
+            np.ceil(costs.on_cores("energy")[like] * FEMTOJOULES) / FEMTOJOULES,
         )
         for costs in found
     ]

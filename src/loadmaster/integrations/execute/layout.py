@@ -70,8 +70,9 @@ class Layout:
         tell."""
         if math.prod(tensor.shape) != array.size:
             raise PlanError(
-                f"tensor {tensor.name!r} is a part of {tensor.storage!r}, and the plan does not"
-                " tell which: plan again with another --cut"
+                f"{tensor.storage!r} has {array.size} elements, and is planned as"
+                f" {list(tensor.shape)}: plan again with another --cut, unless the size of the"
+                " operator's result depends on values, or the runtime takes it to be another"
             )
         seen = array.reshape(tensor.shape)
         return seen[tuple(starmap(slice, tensor.ranges))] if tensor.ranges else seen

@@ -86,9 +86,11 @@ class SourceModel:
     @cached_property
     def turns(self) -> dict[str, Step]:
         """Transpositions of weights."""
-        steps = self.steps.values()
-        turns = [step for step in steps if step.node.kind == "Transpose"]
-        return {step.node.label(0): step for step in turns if step.node.operand(0).constant}
+        return {
+            step.node.label(0): step
+            for step in self.steps.values()
+            if step.node.kind == "Transpose" and step.node.operand(0).constant
+        }
 
     def inputs(self, generator: np.random.Generator) -> Arrays:
         """Random elements for every input but those that are known."""
@@ -124,14 +126,20 @@ class SourceModel:
     def constant(self, name: str) -> Array:
         """Elements of a constant: the file's, or what nodes make of those."""
         value = self.values[name]
-        if name not in self.weights and value.data is not None:
-            self.weights[name] = value.data
-        elif name not in self.weights:
+        array = self.weights.get(name, value.data)
+        if array is None:
             step = self.makers[name]
             names = [each.name if each else "" for each in step.node.inputs]
-            given = {each: self.constant(each) for each in names if each}
-            self.weights[name] = self.node(step, names, given)[name]
-        return self.weights[name].reshape(value.shape)
+            # Of what is not constant, its shape or its type alone can matter.
+            given = {
+                each.name: self.constant(each.name)
+                if each.constant
+                else np.zeros(each.shape, element_type(each))
+                for each in step.node.inputs
+                if each
+            }
+            array = self.weights[name] = self.node(step, names, given)[name]
+        return array.reshape(value.shape)
 
     def node(self, step: Step, names: Sequence[str], given: Arrays) -> Arrays:
         """Results of a node of operands of these names, empty where one is absent."""
@@ -147,7 +155,8 @@ class SourceModel:
         label = describe(node.kind, node.name)
         if node.kind in RANDOM:
             raise ModelError(f"{self.source}: {label} is random: take it out of the model")
-        outputs = [value.name if value else "" for value in node.outputs]
+        # Few outputs may be left out by those who need none of them.
+        outputs = [value.name if value else f"/{n}" for n, value in enumerate(node.outputs)]
         try:
             own = helper.make_node(node.kind, names, outputs, domain=node.domain, **node.attrs)
             graph = helper.make_graph([own], "node", self._typed(given), self._typed(made))
@@ -193,7 +202,7 @@ def read_model(
         except Exception:
             kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
             array = random_weight(tuple(tensor.dims), kind, generator)
-            drawn = drawn + 1
+            drawn += 1
         weights[tensor.name] = array
         # Those from files beside the model, too: a runtime gets the model alone.
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

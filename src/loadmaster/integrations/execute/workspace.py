@@ -106,7 +106,7 @@ class Workspace:
             array = self.array(value.name)
             if turned is None:
                 return array
-            order = turned.node.integers("perm") or range(array.ndim)[::-1]
+            order = turned.node.permutation(array.shape)[0]
             return array.reshape(turned.node.result.shape).transpose(np.argsort(order))
         if step is None or step.node.name in self.model.flows:
             raise PlanError(

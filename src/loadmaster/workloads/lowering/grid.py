@@ -389,12 +389,14 @@ def least_shares(graph: Graph, group: FusedOp) -> dict[str, float]:
 
 
 def _elements_read(window: Window, shape: Sequence[int], extent: int) -> int:
-    """Of an operand's dimension, the elements that some single element of the result needs."""
-    if window.numerator <= window.high - window.low + window.denominator:
-        first, last = window.of(whole(shape), extent)
+    """Of an operand's dimension, the elements that some single element of the result needs; where
+    strides step over some, costs take padding to have as many of them as the operand has."""
+    first, last = window.of(whole(shape), extent)
+    reach = window.high - window.low + window.denominator
+    if window.numerator <= reach:
         return last - first
-    begins, ends = window.of_each(shape[window.axis], extent)
-    return int((ends - begins).sum())
+    missed = (window.numerator - reach + window.denominator - 1) // window.denominator
+    return max(0, last - first - missed * (shape[window.axis] - 1))
 
 
 def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:

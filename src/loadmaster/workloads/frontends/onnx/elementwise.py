@@ -88,7 +88,7 @@ def _scaled(node: Node) -> Division:
     it."""
     shape = node.result.shape
     axis = node.attrs.get("axis", 1) % len(shape)
-    block = node.attrs.get("block_size", 0)
+    block = node.attrs.get("block_size")
     operands: dict[int, Windows] = {0: identity(len(shape))}
     for index in range(1, len(node.inputs)):
         scales = node.shape(index) if node.optional(index) else ()
@@ -373,7 +373,7 @@ def _resize(node: Node) -> Division:
         scales is None
         or neighbours is None
         or 0 in scales
-        or node.attrs.get("antialias", 0)
+        or node.attrs.get("antialias")
         or len(data) != len(result)
     ):
         return WHOLE

@@ -114,9 +114,9 @@ class Value:
     replanned at another precision). Values compare and hash by identity.
 
     ``data`` holds the elements of a small constant; ``alias_of`` the owner of a view's bytes;
-    ``scales`` the scales and zero points of its blocks, which whoever reads it reads too. ``order``
-    of a view says which dimension of the owner each of its own is, () if that is not known; None
-    if its elements follow one another as the owner's do.
+    ``scales`` the scales and zero points of its blocks, or that are computed, which whoever reads
+    it reads too. ``order`` of a view says which dimension of the owner each of its own is, () if
+    that is not known; None if its elements follow one another as the owner's do.
     """
 
     name: str

@@ -304,7 +304,6 @@ class Shapes:
         if schema is None:
             return {}
         _screen(node, proto)
-        standard = _as_standard(proto, schema)
         values = {value.name: value for value in (*node.present, *outer)}
         types = {name: _type_of(value) for name, value in values.items()}
         data = {
@@ -321,7 +320,7 @@ class Shapes:
         versions = {**self.opsets, schema.domain: version}
         opsets = [onnx.helper.make_opsetid(*item) for item in versions.items()]
         graph = onnx.helper.make_graph(
-            [_with_constants(standard, data)],
+            [_as_standard(proto, schema, data)],
             "node",
             [
                 onnx.helper.make_value_info(name, info)
@@ -364,11 +363,15 @@ def _schema(kind: str, domain: str, version: int) -> Schema:
     """The operator's definition: the newest one where the file's opset is older than the operator
     (some exporters run ahead).
 
-    The definitions of the first opset infer nothing; then it is the next one that does.
+    The definitions of the first opset infer nothing; then it is the next one that does. Those of
+    pooling before opset 22 infer windows that begin behind the operand, which nobody makes.
     """
     like = rule_of(domain, kind).like or (kind if domain in (MICROSOFT, NCHWC) else "")
+    newest = defs.onnx_opset_version()
     if like:
-        return _schema(like, "", defs.onnx_opset_version())
+        return _schema(like, "", newest)
+    if kind.endswith("Pool"):
+        version = newest
     for since in (version, *range(version + 1, _FIRST_WITH_INFERENCE + 1), 10_000):
         try:
             schema: Schema = defs.get_schema(kind, since, domain)
@@ -394,19 +397,6 @@ def _channels_back(guess: Guess) -> Guess:
     return replace(guess, shape=(shape[0], *shape[2:], shape[1])) if shape else guess
 
 
-def _with_constants(proto: onnx.NodeProto, data: Mapping[str, onnx.TensorProto]) -> onnx.NodeProto:
-    """The node with the constants that its bodies capture inside them: inference of a body sees no
-    values of the surrounding graph."""
-    if not subgraphs(proto):
-        return proto
-    own = onnx.NodeProto()
-    own.CopyFrom(proto)
-    names = sorted(captured(proto) & data.keys())
-    for graph in subgraphs(own):
-        graph.initializer.extend(data[name] for name in names)
-    return own
-
-
 def _screen(node: Node, proto: onnx.NodeProto) -> None:
     """Refuse what makes onnx's inference abort the process instead of raising: it trusts these
     attributes."""
@@ -419,35 +409,35 @@ def _screen(node: Node, proto: onnx.NodeProto) -> None:
         raise ModelError(f"it has {len(proto.output)} outputs and says that it has {pieces}")
 
 
-def _as_standard(proto: onnx.NodeProto, schema: Schema) -> onnx.NodeProto:
-    """A vendor's variant as the standard operator that gives the same shapes."""
-    if proto.op_type == "Slice" and any(item.name == "axes" for item in proto.attribute):
-        return _with_axes_in_order(proto)
-    if proto.op_type == schema.name and proto.domain == schema.domain:
-        return proto
+def _as_standard(
+    proto: onnx.NodeProto, schema: Schema, data: Mapping[str, onnx.TensorProto]
+) -> onnx.NodeProto:
+    """A node of its own for inference, which takes some defaults to be others than definitions say,
+    and in a body sees no values of the surrounding graph; of a vendor's variant, the standard
+    operator that gives the same shapes."""
     standard = onnx.NodeProto()
     standard.CopyFrom(proto)
-    standard.op_type, standard.domain = schema.name, schema.domain
-    operands = rule_of(proto.domain, proto.op_type).operands
-    taken = [name for index, name in enumerate(proto.input) if index in operands]
-    standard.input[:] = taken[: schema.max_input]
-    del standard.attribute[:]
-    standard.attribute.extend(
-        attribute for attribute in proto.attribute if attribute.name in schema.attributes
-    )
+    if (proto.op_type, proto.domain) != (schema.name, schema.domain):
+        standard.op_type, standard.domain = schema.name, schema.domain
+        operands = rule_of(proto.domain, proto.op_type).operands
+        taken = [name for index, name in enumerate(proto.input) if index in operands]
+        standard.input[:] = taken[: schema.max_input]
+        kept = [each for each in proto.attribute if each.name in schema.attributes]
+        del standard.attribute[:]
+        standard.attribute.extend(kept)
+    given = {item.name: item.ints for item in standard.attribute}
+    defaults = [each.default_value for name, each in schema.attributes.items() if name not in given]
+    standard.attribute.extend(each for each in defaults if each.name)
+    names = sorted(captured(proto) & data.keys())
+    for graph in subgraphs(standard):
+        graph.initializer.extend(data[name] for name in names)
+    if proto.op_type == "Slice" and "axes" in given:
+        # Of the first opsets, whose axes may be in any order.
+        own = [given[name] for name in ("axes", "starts", "ends")]
+        rows = sorted(zip(*own, strict=True))
+        for numbers, ordered in zip(own, zip(*rows, strict=True), strict=True):
+            numbers[:] = ordered
     return standard
-
-
-def _with_axes_in_order(proto: onnx.NodeProto) -> onnx.NodeProto:
-    """A slice of the first opsets with ascending axes, as inference wants them."""
-    ordered = onnx.NodeProto()
-    ordered.CopyFrom(proto)
-    lists = {item.name: item.ints for item in ordered.attribute}
-    names = [name for name in ("axes", "starts", "ends") if name in lists]
-    rows = sorted(zip(*(lists[name] for name in names), strict=True))
-    for name, numbers in zip(names, zip(*rows, strict=True), strict=False):
-        lists[name][:] = numbers
-    return ordered
 
 
 def _guess(name: str, info: onnx.TypeProto) -> Guess:

@@ -137,9 +137,8 @@ class Walk(WalkedNetwork):
 
     def _visit(self, proto: onnx.NodeProto, name: str) -> None:
         if proto.op_type == "Constant" and not proto.domain:
-            node = Node(
-                name, "Constant", proto.domain, {}, (), (self._constant(proto, proto.output[0]),)
-            )
+            made = (self._constant(proto, proto.output[0]),)
+            node = Node(name, "Constant", "", _attributes(proto), (), made)
             self.steps.append(Step(node, Work(OpClass.SHAPE)))
             return
         inner = (
@@ -331,7 +330,7 @@ class Walk(WalkedNetwork):
             return (
                 Work(OpClass.ELEMENTWISE, elements=node.result.count)
                 if self._converts(node)
-                else Work(OpClass.VIEW)
+                else Work(OpClass.VIEW, touched=work_of(node).touched)
             )
         if constant:
             return Work(OpClass.SHAPE)
@@ -427,13 +426,14 @@ def _with_data(value: Value | None, data: Array | None) -> Value | None:
 def _alias(node: Node) -> Value:
     """The output of a view: its own name and shape, the operand's bytes.
 
-    Scales lie beside the elements that they scale until these are laid out anew.
+    Scales lie beside the elements that they scale until these are laid out anew; few that are
+    constant count for nothing.
     """
     source = node.operand(0)
-    if node.kind == "DequantizeLinear" and node.attrs.get("block_size"):
-        scales = tuple(value for value in node.inputs[1:] if value)
-    else:
-        scales = tuple(replace(value, shape=(value.count,)) for value in source.scales)
+    scales = tuple(replace(value, shape=(value.count,)) for value in source.scales)
+    if node.kind == "DequantizeLinear":
+        blocks = node.attrs.get("block_size")
+        scales = tuple(each for each in node.present[1:] if blocks or not each.constant)
     return replace(
         node.result,
         stored=source.stored,
