@@ -1,5 +1,4 @@
-"""What callers may pass: values of the right type, and names that there are, with the one that was
-probably meant."""
+"""Checks of arguments: types of values, and known names, with suggestions for misspelt ones."""
 
 from __future__ import annotations
 
@@ -22,16 +21,15 @@ R = TypeVar("R")
 def require_known(
     what: str, name: str, known: Iterable[str], error: type[LoadmasterError], otherwise: str = ""
 ) -> None:
-    """Raise ``error`` unless a name is among those that are known; ``otherwise`` says what else may
-    be given."""
+    """Raise ``error`` unless a name is known; ``otherwise`` describes further valid values."""
     names = tuple(known)
     if name not in names:
         raise error(f"there is no {what} {name!r}: {instead(name, names, otherwise)}")
 
 
 def instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """``"did you mean edge-npu?"`` where a known name is close to what was written, else which
-    names there are."""
+    """Return ``"did you mean edge-npu?"`` if a known name is close to ``name``, else a list of the
+    known names."""
     names = tuple(known)
     near = get_close_matches(str(name).lower(), names, n=1)
     if near:
@@ -42,11 +40,11 @@ def instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def validate_arguments(
     error: type[LoadmasterError], **kinds: Any
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Have a function refuse, with ``error``, arguments that are not of the types given here by
-    name.
+    """Decorate a function so that it raises ``error`` for arguments that are not of the given
+    types, by name.
 
-    None is taken wherever it is the default. No truth value counts as a number. A package that the
-    function needs and that is not installed is an error that says how to install it.
+    None is accepted where it is the default. Booleans are not numbers. If the function needs a
+    package that is not installed, the error says how to install it.
     """
 
     def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -72,7 +70,7 @@ def validate_arguments(
 
 
 def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterError]) -> None:
-    """Raise ``error`` unless a value is of one of the types. No truth value counts as a number."""
+    """Raise ``error`` unless a value is of one of the types. Booleans are not numbers."""
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(value, wanted) or (
         isinstance(value, bool) and bool not in wanted and object not in wanted
@@ -83,8 +81,8 @@ def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterErr
 
 
 def as_whole(value: object) -> int | None:
-    """A whole number of any type, such as NumPy's or SymPy's, as a Python one; None for anything
-    else, truth values included."""
+    """Convert a whole number of any type, such as NumPy's or SymPy's, to a Python int; None for
+    anything else, booleans included."""
     if isinstance(value, bool):
         return None
     try:

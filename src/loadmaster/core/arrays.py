@@ -1,5 +1,4 @@
-"""What arrays hold: their types, so that every signature names them alike, what whole numbers stay
-below, edges of tasks, and many records at once from columns."""
+"""Array types, the limit of whole numbers, and small functions on arrays and columns."""
 
 from __future__ import annotations
 
@@ -18,12 +17,10 @@ Record = TypeVar("Record")
 
 
 def records_of(kind: type[Record], count: int, *columns: Iterable[Any]) -> list[Record]:
-    """``count`` records of a frozen dataclass with slots, given a value of every field for each of
-    them, field by field.
+    """Make ``count`` records of a frozen dataclass with slots from one column per field.
 
-    As calling it ``count`` times, in a third of the time: the loops over records are those of
-    :func:`map` and not Python's. Fields have no defaults here, and ``__post_init__`` is not called.
-    O(count x fields).
+    Equivalent to ``count`` calls of the class in a third of the time, because :func:`map` loops
+    over records. All fields must be given, and ``__post_init__`` is not called. O(count x fields).
     """
     made = list(map(object.__new__, repeat(kind, count)))
     for field, column in zip(fields(kind), columns, strict=True):  # type: ignore[arg-type]
@@ -34,27 +31,26 @@ def records_of(kind: type[Record], count: int, *columns: Iterable[Any]) -> list[
 Ints = NDArray[np.int64]
 """Whole numbers: bytes, picoseconds, indices."""
 WHOLE_LIMIT = 2**62
-"""Bytes, addresses, instants, costs and operations stay below this, so that the sum of two fits 64
-bits."""
+"""Upper limit of bytes, addresses, instants, costs and operations, so that the sum of two fits into
+64 bits."""
 Floats = NDArray[np.float64]
 """Real numbers in double precision: seconds, bytes per second, costs."""
 Mask = NDArray[np.bool_]
-"""Truth values: True for each item that is meant."""
+"""Boolean masks."""
 Bits = NDArray[np.uint8]
-"""Truth values as 0 and 1, one byte each, as native code takes them."""
+"""Booleans as bytes 0 and 1, for native code."""
 Int32s = NDArray[np.int32]
-"""Whole numbers of 32 bits: the indices of mappings, of which populations hold millions."""
+"""Integers of 32 bits, for the large populations of mappings."""
 UInt32s = NDArray[np.uint32]
-"""Whole numbers of 32 bits without a sign: the priorities of mappings."""
+"""Unsigned integers of 32 bits: priorities of mappings."""
 UInt64s = NDArray[np.uint64]
-"""Whole numbers of 64 bits without a sign: sums of two that fit 63 bits."""
+"""Unsigned integers of 64 bits: sums of two numbers of 63 bits."""
 Array = NDArray[Any]
 """Numbers of any type, such as the constants of a network."""
 
 
 def grouped_sums(group: Ints, rows: Array, groups: int) -> Floats:
-    """For every group the sum of its rows, shape (groups, ...) for rows of shape (n, ...), added in
-    their order. O(n)."""
+    """Sum rows of shape (n, ...) by group, in order: shape (groups, ...). O(n)."""
     columns = np.reshape(rows, (len(group), math.prod(np.shape(rows)[1:])))
     sums = [np.bincount(group, weights=column, minlength=groups) for column in columns.T]
     return (
@@ -63,7 +59,8 @@ def grouped_sums(group: Ints, rows: Array, groups: int) -> Floats:
 
 
 def edges_of(after: Sequence[Sequence[int]]) -> Ints:
-    """The edges of a graph, shape (edges, 2), from what each task waits for."""
+    """Edges (predecessor, task) of a graph, shape (edges, 2), from the predecessors of each
+    task."""
     counts = np.fromiter(map(len, after), dtype=np.int64, count=len(after))
     before = np.fromiter(
         itertools.chain.from_iterable(after), dtype=np.int64, count=int(counts.sum())
@@ -75,8 +72,8 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 def distinct_rows(rows: NDArray[Number]) -> tuple[NDArray[Number], Ints, Ints]:
-    """Distinct rows in ascending order, the distinct row that each row is, and how often each
-    comes; O(rows log rows x columns).
+    """Return the distinct rows in ascending order, the index of every row's distinct row, and how
+    often each occurs; O(rows log rows x columns).
 
     ``numpy.unique`` with an axis compares structured arrays, in whose Python helpers NumPy turns a
     KeyboardInterrupt into a TypeError.
@@ -92,8 +89,7 @@ def distinct_rows(rows: NDArray[Number]) -> tuple[NDArray[Number], Ints, Ints]:
 
 
 def ranges(first: Ints, count: Ints) -> Ints:
-    """The numbers ``first[i]`` up to ``first[i] + count[i]``, one range after another.
-    O(numbers)."""
+    """Concatenate the ranges ``first[i]`` to ``first[i] + count[i]`` (exclusive). O(numbers)."""
     ends = np.cumsum(count)
     return np.asarray(
         np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - count), count),

@@ -1,4 +1,4 @@
-"""CSV files with a header, cell by cell, so that every error names file, line and column."""
+"""Reads CSV files with a header; every error names file, line and column."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _MOST_CHARACTERS = 30
 
 @dataclass(frozen=True)
 class Row:
-    """One row: ``place`` is the file and line, ``cells`` are the texts by column name, in the
-    header's order."""
+    """One row: ``place`` names file and line, ``cells`` has the texts by column, in the order of
+    the header."""
 
     place: str
     cells: dict[str, str]
 
     def where(self, column: str) -> str:
-        """File, line and column number, then the column's name."""
+        """Name a cell for an error: file, line, column number and column name."""
         return f"{self.place}:{list(self.cells).index(column) + 1}: {column}"
 
     def text(self, column: str) -> str:
-        """A cell that must not be empty."""
+        """Return the text of a cell that must not be empty."""
         if not self.cells[column]:
             raise JobError(f"{self.where(column)} is empty: write a name")
         return self.cells[column]
 
     def whole(self, column: str, least: int, below: int) -> int:
-        """A whole number from ``least`` on and less than ``below``."""
+        """Return a whole number in [``least``, ``below``)."""
         cell = self.cells[column]
         if not _WHOLE.fullmatch(cell):
             raise JobError(
@@ -54,7 +54,7 @@ class Row:
         return value
 
     def number(self, column: str, *, positive: bool = False) -> float:
-        """A finite number that is not negative, or more than zero if ``positive``."""
+        """Return a finite number that is not negative or, if ``positive``, greater than zero."""
         cell = self.cells[column]
         value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
         if not math.isfinite(value) or value < 0 or (positive and value == 0):
@@ -67,7 +67,7 @@ class Row:
 
 
 def read_text(path: str | Path) -> str:
-    """Text of a file in UTF-8; raises :class:`~loadmaster.core.errors.JobError`."""
+    """Read a text file in UTF-8; raises :class:`~loadmaster.core.errors.JobError`."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
@@ -77,7 +77,7 @@ def read_text(path: str | Path) -> str:
 
 
 def header_of(text: str) -> tuple[str, ...]:
-    """Names in the first line that is not empty, in lower case; none for an empty text."""
+    """Column names in lower case, from the first line that is not empty; () for an empty text."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return tuple(name.strip().strip('"').lower() for name in first.split(","))
 
@@ -85,8 +85,7 @@ def header_of(text: str) -> tuple[str, ...]:
 def rows_of(
     text: str, source: str, needed: Sequence[str], optional: Sequence[str] = ()
 ) -> Iterator[Row]:
-    """Rows below the header, whose columns come in any order and are known by their names, whatever
-    their case.
+    """Yield the rows below the header; columns are found by name, in any order and case.
 
     Raises
     ------

@@ -1,5 +1,5 @@
-"""How much work searches may do, in counts, so that the same effort gives the same answer on every
-machine."""
+"""Effort: budgets of all searches, counted in work, so that the same effort gives the same answer
+on every machine."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from loadmaster.core.errors import LoadmasterError
 
 @dataclass(frozen=True)
 class Effort:
-    """Budgets of all searches; each takes a share of one of them, which is written beside it.
+    """Budgets of all searches; each search takes a share of one of them, written beside it.
 
     Attributes
     ----------
     evaluations
-        Schedules of at most 512 jobs that a search simulates; 0 leaves the search out.
+        Simulated schedules of a joint search, for up to 512 jobs; 0: no joint search.
     packings
-        Times that a search gives addresses to what it has found, and goes on from there.
+        Rounds of a joint search, each of which ends with packing the best schedule.
     nodes
         Nodes of an exact search.
     pieces
-        Pieces of operators that the model which chooses cuts simulates.
+        Simulated pieces of operators in the choice of cuts.
     work
-        Per cent of what strategies of allocation, mapping and placement do by themselves.
+        Budget of the strategies of allocation, mapping and placement, in per cent of their
+        default.
     """
 
     name: str
@@ -52,21 +53,21 @@ class Effort:
             )
 
     def evaluations_of(self, jobs: int) -> int:
-        """Schedules of so many jobs that a search simulates: as many jobs in all as in those of
-        512, but at least a quarter of the schedules."""
+        """Simulated schedules of ``jobs`` jobs: fewer for more than 512, so that the simulated jobs
+        are as many, but at least a quarter."""
         return self.evaluations * 512 // max(512, min(jobs, 4 * 512))
 
     def share(self, budget: int) -> int:
-        """What is left of a strategy's own budget, at least 1."""
+        """Scale a strategy's default budget by ``work``, to at least 1."""
         return max(1, int(budget * self.work / 100))
 
     def divided(self, cases: float) -> Effort:
-        """The effort for each of so many cases of what is one search to the caller."""
+        """Divide ``work`` among ``cases`` searches that are one to the caller."""
         return replace(self, work=self.work / cases)
 
     @staticmethod
     def of(effort: Effort | str, error: type[LoadmasterError] = LoadmasterError) -> Effort:
-        """An effort as it is, or by its name; raises ``error`` if there is none of that name."""
+        """Return an effort, or the level of that name; raises ``error`` for an unknown name."""
         if isinstance(effort, Effort):
             return effort
         if effort not in LEVELS:

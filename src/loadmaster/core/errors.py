@@ -1,6 +1,6 @@
-"""Errors a user can act on: each message is one line that names what is at fault and what to do.
+"""Errors that a user can act on, and violations found by verifiers.
 
-And what verifiers say of an answer that does not hold.
+Every message is one line that names the fault and says what to do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class LoadmasterError(Exception):
 
 
 class UnitError(LoadmasterError):
-    """A quantity could not be read: no number, or a unit of the wrong kind."""
+    """A quantity is malformed: not a number, or with a unit of the wrong kind."""
 
 
 class ModelError(LoadmasterError):
@@ -29,11 +29,11 @@ class TargetError(LoadmasterError):
 
 
 class CapacityError(LoadmasterError):
-    """Something cannot fit in a memory that has to hold it."""
+    """Tensors or buffers cannot fit into a memory."""
 
 
 class PackingError(CapacityError):
-    """No way was found to fit something into a memory, which proves nothing."""
+    """No packing into a memory was found; infeasibility is not proven."""
 
 
 class PlanError(LoadmasterError):
@@ -46,7 +46,7 @@ class JobError(LoadmasterError):
 
 
 class MissingPackageError(LoadmasterError):
-    """A package that only parts of the program need is not installed."""
+    """An optional package is not installed."""
 
 
 class OutputError(LoadmasterError):
@@ -54,17 +54,16 @@ class OutputError(LoadmasterError):
 
 
 class AllocationError(LoadmasterError):
-    """A set of buffers is malformed or contradictory, or a strategy cannot honour what it asks
-    for."""
+    """A set of buffers is malformed or contradictory, or a strategy does not support a demand."""
 
 
 class MappingError(LoadmasterError):
-    """Jobs cannot be mapped: costs are malformed, or a strategy cannot do what is asked for."""
+    """Jobs cannot be mapped: costs are malformed, or a strategy does not support an option."""
 
 
 class PlacementError(LoadmasterError):
-    """Tensors cannot be placed: kernels, tensors or times are malformed, or a strategy cannot do
-    what is asked for."""
+    """Tensors cannot be placed: kernels, tensors or times are malformed, or a strategy does not
+    support an option."""
 
 
 class RuntimeUnavailable(LoadmasterError):
@@ -76,12 +75,12 @@ class BudgetError(LoadmasterError):
 
 
 class SlowMemoryError(LoadmasterError):
-    """The slow memory of the runtime cannot be had, or failed."""
+    """The runtime's slow memory is not available, or failed."""
 
 
 def defect(where: str, error: Exception) -> str:
-    """Return what is said of an exception that nobody raised on purpose: it is never blamed on the
-    user's file."""
+    """Return the message for an unexpected exception: a defect of Loadmaster, not of the user's
+    file."""
     reason = f"{type(error).__name__}: {str(error)[:300]}"
     return f"{where}: a defect of Loadmaster ({reason}): please report it with the file"
 
@@ -109,8 +108,7 @@ _EXTRAS = {
     "iree": "iree",
     "tflite_micro": "tflite",
 }
-"""The extra that brings a package, by the name under which the package is imported; the allocator
-needs none of them."""
+"""The extra that installs a package, by import name."""
 
 
 def package(name: str, purpose: str) -> ModuleType:
@@ -128,8 +126,8 @@ def package(name: str, purpose: str) -> ModuleType:
 
 
 def missing(error: ModuleNotFoundError, purpose: str) -> ModuleNotFoundError | MissingPackageError:
-    """What to raise for an import that failed: an error that says what to install, or the same
-    error if no extra brings the module."""
+    """Return the error to raise for a failed import: one that says what to install, or the same
+    error if no extra installs the module."""
     root = (error.name or "").partition(".")[0]
     if root not in _EXTRAS:
         return error
@@ -139,12 +137,12 @@ def missing(error: ModuleNotFoundError, purpose: str) -> ModuleNotFoundError | M
 
 
 SHOWN = 20
-"""Violations of one rule that are told; then only how many more there are."""
+"""Most violations of one rule that are listed; the rest is counted."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """A rule that an answer breaks, and in one line who breaks it, where and when."""
+    """A violated rule, and a line that says what violates it, where and when."""
 
     rule: str
     """Name of the rule."""
@@ -153,5 +151,5 @@ class Violation:
 
 
 def first_violations(broken: Iterable[tuple[str, str]]) -> tuple[Violation, ...]:
-    """The first 20 of (rule, message) pairs, as records."""
+    """Return the first 20 (rule, message) pairs as records."""
     return tuple(Violation(rule, message) for rule, message in islice(broken, SHOWN))

@@ -1,5 +1,5 @@
-"""Files are written as a whole or not at all; the results of one command appear in a directory
-together or not at all."""
+"""Atomic output: a file, or all files of a command's output directory, appear completely or not at
+all."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from pathlib import Path
 from loadmaster.core.errors import OutputError
 
 _ALIKE = 0.75
-"""How much two file names must have in common for one to be taken for a misspelling of the
-other."""
+"""Least similarity of two file names for one to be suggested for the other."""
 
 
 _inputs: set[tuple[int, int]] = set()
-"""Device and number of files that the command reads, which nothing is written over."""
+"""(Device, inode) of the command's input files, which must not be overwritten."""
 
 
 def protect(paths: Iterable[str]) -> None:
-    """Have files that are there refused as outputs from now on: a command never writes over its
-    inputs."""
+    """Refuse these existing files as outputs from now on: a command never overwrites its inputs."""
     for path in paths:
         with suppress(OSError, ValueError):
             found = os.stat(path)
@@ -50,8 +48,8 @@ def replace_file(path: str | Path, data: bytes | str, what: str) -> Path:
     """Write ``data``, text in UTF-8, under a temporary name beside ``path``, then rename it, so
     that readers never see half a file.
 
-    A link stays, and what it points to is replaced; devices and pipes are written to directly.
-    ``what`` says in errors what is written.
+    For a link, the file that it points to is replaced; devices and pipes are written directly.
+    ``what`` names the content in errors.
 
     Raises
     ------
@@ -83,8 +81,8 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def why_unreadable(path: str | Path, error: Exception) -> str:
-    """Say why a file cannot be read, and which file beside it was probably meant if it is not
-    there. Lists the folder once."""
+    """Say why a file cannot be read; if it does not exist, suggest a file of a similar name in its
+    folder."""
     reason = _reason(error)
     if not isinstance(error, FileNotFoundError):
         return reason
@@ -106,12 +104,12 @@ def _draft_name() -> str:
 
 
 def _draft_prefix() -> str:
-    """Drafts of this machine: folders may be shared with others."""
+    """Prefix of draft folders of this machine, as folders may be shared with other machines."""
     return f".draft-{socket.gethostname()}-"
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove drafts of processes that were killed before they could."""
+    """Remove drafts of processes that were killed."""
     prefix = _draft_prefix()
     for draft in folder.glob(glob.escape(prefix) + "*"):
         process = draft.name.removeprefix(prefix).partition("-")[0]
@@ -130,8 +128,8 @@ class OutputDirectory:
     draft: Path
 
     def write(self, name: str, text: str) -> None:
-        """Write a file of the draft, in UTF-8. Raises `OutputError` if that fails, as it does when
-        a disk is full."""
+        """Write a file of the draft in UTF-8. Raises `OutputError` on failure, such as a full
+        disk."""
         self.write_bytes(name, text.encode())
 
     def write_bytes(self, name: str, data: bytes) -> None:
@@ -142,8 +140,8 @@ class OutputDirectory:
             raise OutputError(f"{self.final / name}: cannot be written: {_reason(error)}") from None
 
     def publish(self) -> list[Path]:
-        """Move every file of the draft into place and return their paths; nothing is moved if
-        something is in the way."""
+        """Move all files of the draft into place and return their paths; if one cannot be moved,
+        none is."""
         names = sorted(file.name for file in self.draft.iterdir())
         for name in names:
             _require_no_input(self.final / name)
@@ -167,8 +165,8 @@ def directory_if_asked(path: Path | None) -> AbstractContextManager[OutputDirect
 
 @contextmanager
 def output_directory(path: Path) -> Iterator[OutputDirectory]:
-    """Make ``path`` if need be, before the work rather than after it; take it away again if the
-    work fails and it is new.
+    """Make ``path`` if it does not exist, before the work begins; remove it again if the work
+    fails.
 
     Raises
     ------
@@ -178,7 +176,7 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     draft = path / _draft_name()
     try:
-        # Inside: a signal may come between any two calls, and nothing is to be left then.
+        # Inside the block, because a signal may come between any two calls.
         try:
             path.mkdir(parents=True, exist_ok=True)
             _remove_abandoned(path)

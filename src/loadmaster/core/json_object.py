@@ -1,4 +1,4 @@
-"""JSON objects of records, by the annotations of their types: what commands print.
+"""JSON objects of records, by their type annotations, as commands print them.
 
 A record is a frozen dataclass. Its object has the names of its fields as keys;
 ``field(metadata={"key": ...})`` writes a field under another key.
@@ -18,11 +18,11 @@ ABSENT: Any = object()
 
 
 def json_of(value: Any, kind: Any, /, **given: object) -> dict[str, Any]:
-    """What :mod:`json` takes for a record of a dataclass ``kind``.
+    """Convert ``value`` to a JSON object with the fields of the dataclass ``kind``.
 
-    The fields are those ``given``, and else what ``value`` has under their names: an object of any
-    class as attributes, a dictionary as keys. Where a type allows None, a number that is not finite
-    becomes None. Where it allows several records, dictionaries are JSON already.
+    A field comes from ``given``, or else from the attribute (of a dictionary: the key) of that name
+    in ``value``. If a type allows None, a number that is not finite becomes None. If it allows
+    several records, dictionaries are taken as JSON.
     """
     known = {**value, **given} if isinstance(value, dict) else given
     found = {}
@@ -50,7 +50,7 @@ def _plain(value: Any, kind: Any) -> Any:
 
 @cache
 def fields_of(kind: Any) -> list[tuple[str, str, Any, tuple[Any, ...]]]:
-    """Name, key and type of every field of a record, and `ABSENT` if it is not always there."""
+    """Name, key, type and default (`ABSENT` for optional fields) of every field of a record."""
     hints = get_type_hints(kind)
     return [
         (

@@ -1,8 +1,8 @@
 """Linear and integer programs, solved by HiGHS: minimise ``cost @ x`` subject to ``row_low <= A @ x
 <= row_high`` and ``low <= x <= high``, with some of ``x`` whole.
 
-Rows and columns may be added, and bounds changed, between solutions: each goes on from the basis of
-the one before. The solver's answer is not trusted: what proves something evaluates it again.
+Rows and columns may be added, and bounds changed, between solutions, which start from the previous
+basis. The solver is not trusted: callers evaluate its answers in exact arithmetic.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ Values = float | Array
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """The solver's answer.
-
-    ``optimal`` and ``infeasible`` are its claims; ``values`` is empty if it found no point; duals
-    are those of a minimisation.
+    """The solver's answer: ``optimal`` and ``infeasible`` are its claims, ``values`` is empty if no
+    solution was found, and duals are those of a minimisation.
     """
 
     optimal: bool
@@ -39,14 +37,14 @@ class Solved:
 
 
 class LinearProgram:
-    """A program that grows.
+    """A linear or integer program that can be extended and solved again.
 
     Parameters
     ----------
     purpose
         What needs the solver, for the error if it is not installed.
     interruptible
-        Whether Ctrl-C ends a solution: for programs that are not small.
+        Whether Ctrl-C ends a solution, for larger programs.
     """
 
     def __init__(self, purpose: str, *, interruptible: bool = False) -> None:
@@ -82,8 +80,8 @@ class LinearProgram:
         return rows
 
     def entries(self, rows: Values, columns: Values, values: Values) -> None:
-        """Add entries of new rows or columns; those of the same row and column are summed, those
-        with -1 are left out."""
+        """Add entries of new rows or columns; duplicates are summed, and entries with row or column
+        -1 are ignored."""
         rows, columns, values = np.broadcast_arrays(np.atleast_1d(rows), columns, values)
         there = (rows >= 0) & (columns >= 0) & (values != 0)
         self._entries.append((rows[there], columns[there], values[there]))
@@ -102,8 +100,8 @@ class LinearProgram:
         nodes: int | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Solved:
-        """Solve until ``deadline`` or ``stop`` says so, with ``integers`` whole to within ``gap``
-        and at most so many ``nodes`` of branch and bound."""
+        """Solve until ``deadline`` or ``stop``; with ``integers``, to a relative ``gap`` and with
+        at most ``nodes`` branch-and-bound nodes."""
         self._pass()
         solver, kinds = self._solver, self._highspy.HighsVarType
         self._set(
@@ -131,7 +129,7 @@ class LinearProgram:
         )
 
     def infeasible_ray(self) -> Floats:
-        """Multipliers of the rows that show why there is no solution; empty if none are known."""
+        """Multipliers of the rows that prove infeasibility; empty if not known."""
         return np.array(self._solver.getDualRay()[2])
 
     def _set(self, **options: Any) -> None:
@@ -139,7 +137,7 @@ class LinearProgram:
             self._solver.setOptionValue(name, value)
 
     def _pass(self) -> None:
-        """Give the solver new columns with their entries in old rows, then new rows."""
+        """Pass new columns with their entries in old rows to the solver, then new rows."""
         if not self._columns and not self._rows:
             return
         columns, rows = self._solver.getNumCol(), self._solver.getNumRow()
@@ -157,8 +155,8 @@ class LinearProgram:
         self._entries.clear()
 
     def _run(self, stop: Callable[[], bool] | None) -> bool:
-        """Run, in a thread of its own if signals count, because the solver hears none; says whether
-        one, or ``stop``, ended it."""
+        """Run the solver, in a thread if it is interruptible, because it ignores signals; return
+        whether a signal or ``stop`` ended it."""
         if not self._interruptible:
             self._solver.run()
             return False
@@ -177,12 +175,11 @@ class LinearProgram:
 
 
 _ONE_AT_A_TIME = Lock()
-"""All solvers of the process share what HiGHS's package tells a running one by: a second would be
-refused while one runs."""
+"""HiGHS's package has one interrupt handle per process, and refuses a second running solver."""
 
 
 def _alike(*values: Values) -> tuple[Floats, ...]:
-    """Values as contiguous arrays of one length."""
+    """Broadcast values to contiguous arrays of equal length."""
     return tuple(
         np.ascontiguousarray(each, dtype=np.float64)
         for each in np.broadcast_arrays(*map(np.atleast_1d, values))
@@ -196,8 +193,8 @@ def _int32s(numbers: Floats | Ints) -> Int32s:
 def _matrix(
     major: Ints, minor: Ints, values: Floats, count: int
 ) -> tuple[int, Int32s, Int32s, Floats]:
-    """Number of entries, where each major begins, minors and values; duplicates are summed, because
-    HiGHS may never end where an entry is there twice."""
+    """Compressed matrix: number of entries, starts of majors, minors and values; duplicates are
+    summed, because HiGHS may not terminate with duplicates."""
     order = np.lexsort((minor, major))
     major, minor, values = major[order], minor[order], values[order]
     fresh = np.ones(len(major), dtype=bool)

@@ -1,4 +1,4 @@
-"""Names that are told apart from others, and that can be shown."""
+"""Unique names, and names that are safe to print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, where one that stood before gets a number: ``name-2``. O(names)."""
+    """Append a number to repeated names: ``name-2``. O(names)."""
     taken: dict[str, None] = {}
     last: dict[str, int] = {}
     for name in names:
@@ -20,15 +20,15 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def free_name(name: str, *taken: Container[str]) -> str:
-    """The name with as many underscores behind it as it takes to be in none of the containers."""
+    """Append underscores to a name until it is in none of the containers."""
     while any(name in each for each in taken):
         name += "_"
     return name
 
 
 def printable(name: str) -> str:
-    """Replace control and direction characters in ``name``, which could change the text around it,
-    or what a terminal does."""
+    """Replace control and direction characters, which could corrupt the surrounding text or control
+    the terminal."""
     return (
         name
         if name.isprintable()
@@ -37,5 +37,5 @@ def printable(name: str) -> str:
 
 
 def printable_text(text: str) -> str:
-    """Text of several lines, with what is `printable` in each."""
+    """Apply `printable` to every line of a text."""
     return "\n".join(map(printable, text.split("\n")))

@@ -1,5 +1,4 @@
-"""How work says how far it is, what ends it early (a deadline, or Ctrl-C), and how often
-Python's garbage collector looks meanwhile."""
+"""Progress callbacks, deadlines, deferred Ctrl-C, and relaxed garbage collection."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 _MANY = 1_000_000
-"""Records more than are freed, between two looks: few of them are ever part of a cycle."""
+"""Threshold of the garbage collector within :func:`gc_relaxed`: few records are part of cycles."""
 
 
 @contextmanager
 def gc_relaxed() -> Iterator[None]:
-    """Look for cycles less often, unless they are looked for less often still; afterwards what was
-    set before holds again."""
+    """Raise the garbage collector's threshold within the block, unless it is higher already or
+    collection is off."""
     first, *others = gc.get_threshold()
     if not 0 < first < _MANY:
         yield
@@ -34,10 +33,10 @@ def gc_relaxed() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment after which no further search is begun.
+    """A time after which no further search is begun.
 
-    ``begin`` and ``end`` are seconds of :func:`time.monotonic`; an ``end`` of None means that there
-    is no deadline, and budgets count work.
+    ``begin`` and ``end`` are seconds of :func:`time.monotonic`; an ``end`` of None means no
+    deadline.
     """
 
     begin: float = 0.0
@@ -45,25 +44,25 @@ class Deadline:
 
     @staticmethod
     def within(seconds: float | None) -> Deadline:
-        """The deadline that comes so many seconds from now; none for None."""
+        """Return the deadline ``seconds`` from now; no deadline for None."""
         now = time.monotonic()
         return Deadline(now, None if seconds is None else now + seconds)
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a deadline at all."""
+        """Whether there is a deadline."""
         return self.end is not None
 
     def left(self) -> float:
-        """Seconds until the deadline, at least 0; infinite where there is none."""
+        """Seconds until the deadline, at least 0; infinite without one."""
         return math.inf if self.end is None else max(0.0, self.end - time.monotonic())
 
     def passed(self) -> bool:
-        """Whether the deadline has come."""
+        """Whether the deadline has passed."""
         return self.end is not None and time.monotonic() >= self.end
 
     def spent(self) -> float:
-        """Fraction of the time given that is over, from 0 to 1; 0 where there is no deadline."""
+        """Fraction of the time that has passed, from 0 to 1; 0 without a deadline."""
         if self.end is None:
             return 0.0
         return (
@@ -73,8 +72,8 @@ class Deadline:
         )
 
     def before(self, seconds: float) -> Deadline:
-        """The deadline of work after which something is to be done that takes so many seconds, of
-        the time left at most three quarters."""
+        """Return an earlier deadline that leaves ``seconds`` for later work, at most three quarters
+        of the time left."""
         return (
             self
             if self.end is None
@@ -82,20 +81,18 @@ class Deadline:
         )
 
     def part(self, fraction: float) -> Deadline:
-        """The deadline, from now on, of work that may take this fraction of the time left."""
+        """Return the deadline of work that may take a fraction of the time left."""
         return Deadline.within(self.left() * fraction if self.is_set else None)
 
 
 NO_DEADLINE = Deadline()
-"""For work whose budget counts evaluations, so that the same input and seed give the same answer on
-any machine."""
+"""No deadline: budgets count work, so the answer is the same on every machine."""
 
 
 class Interrupts:
-    """What has come of Ctrl-C since the work began; called by the interpreter when it comes.
+    """A handler of Ctrl-C that records the first interrupt in ``requested``.
 
-    The first is noted in ``requested``, and raised only inside :meth:`breakable`; a second one is
-    raised wherever it comes.
+    The first interrupt is only raised inside :meth:`breakable`; a second one is raised at once.
     """
 
     def __init__(self) -> None:
@@ -103,14 +100,14 @@ class Interrupts:
         self._breakable = 0
 
     def __call__(self, *_: object) -> None:
-        """Take note of a Ctrl-C; takes what the interpreter says of a signal."""
+        """Record an interrupt; the arguments of a signal handler are ignored."""
         again, self.requested = self.requested, True
         if again or self._breakable:
             raise KeyboardInterrupt
 
     @contextmanager
     def breakable(self) -> Iterator[None]:
-        """Within, Ctrl-C raises KeyboardInterrupt at once, also if it came before."""
+        """Raise KeyboardInterrupt at once within the block, also for an earlier Ctrl-C."""
         self._breakable += 1
         try:
             if self.requested:
@@ -122,10 +119,10 @@ class Interrupts:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[Interrupts]:
-    """Note Ctrl-C instead of raising it at once; within another such block, go on with its notes.
+    """Record Ctrl-C within the block instead of raising it; nested blocks share one record.
 
-    Only the main thread of a program that handles Ctrl-C as Python does is changed; elsewhere
-    KeyboardInterrupt may come at any time.
+    Takes effect only in the main thread with Python's default handler; elsewhere KeyboardInterrupt
+    may be raised at any time.
     """
     interrupts = Interrupts()
     if threading.current_thread() is threading.main_thread():
@@ -144,18 +141,18 @@ def deferred_interrupts() -> Iterator[Interrupts]:
 
 
 class Progress(Protocol):
-    """A function that is told, now and then, what is being done and how much of it is done."""
+    """A callback that is told the current stage and its completed share."""
 
     def __call__(self, stage: str, share: float, /) -> object:
-        """Take a stage, in words, and the share of it that is done, from 0 to 1. What it returns is
+        """Receive the name of a stage and its completed share, from 0 to 1; the result is
         ignored."""
 
 
 def no_progress(stage: str, share: float, /) -> None:
-    """Stands for a listener where nobody listens."""
+    """A progress callback that does nothing."""
 
 
 def part_of(progress: Progress, stage: str, number: int, parts: int) -> Progress:
-    """Report one of several equal parts of a stage, counted from 0, under the stage's name,
-    whatever the part is called itself."""
+    """Return a callback for part ``number`` (from 0) of ``parts`` equal parts of a stage; it
+    reports the stage's name and overall share."""
     return lambda _, share: progress(stage, (number + share) / parts)

@@ -1,5 +1,4 @@
-"""Where cost figures come from: one label for each, from the target or table to the terminal, the
-JSON and the report."""
+"""Provenance of cost figures: a label that is carried from the target or table to every output."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ class Label(StrEnum):
     """The kind of evidence behind a figure, the weakest first."""
 
     ESTIMATED = "estimated"
-    """A model's answer from figures that nobody has held against a machine."""
+    """Computed by a model whose figures were not compared with a machine."""
     CALIBRATED = "calibrated"
-    """A model's answer from figures that were fitted to measurements (`loadmaster calibrate`)."""
+    """Computed by a model whose figures were fitted to measurements (`loadmaster calibrate`)."""
     PUBLISHED = "published"
     """Stated by a paper or a data sheet."""
     MEASURED = "measured"
@@ -23,13 +22,12 @@ class Label(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The label of ``count`` figures, and what they come from in a few words: a target, a file, a
-    paper."""
+    """The label of ``count`` figures, and their source: a target, a file, a paper."""
 
     label: Label
     """How far the source can be trusted."""
     source: str
-    """What the costs come from, in words; the wording is not stable."""
+    """Source of the costs; the wording is not stable."""
     count: int = 1
     """Number of jobs or kernels whose costs come from it."""
 

@@ -28,15 +28,15 @@ Record = TypeVar("Record")
 _LARGEST_INTEGER = 2**63 - 1
 """The largest integer, in value or in length, that a record may hold."""
 _ERRORS_SHOWN = 3
-"""Wrong fields that an error names before it only counts."""
+"""Most wrong fields that an error names."""
 
 
 def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> Iterator[str]:
-    """JSON text of a record of a dataclass ``kind``, top-level key after top-level key; the same
-    record gives the same text.
+    """Yield the JSON text of a record of the dataclass ``kind``, one top-level key at a time; the
+    same record gives the same text.
 
-    ``levels`` says how many levels below a top-level key get lines of their own; one if it is not
-    listed.
+    ``levels`` is, by top-level key, the number of levels whose items get lines of their own; 1 by
+    default.
     """
     before = "{\n"
     for name, key, hint, _ in fields_of(kind):
@@ -53,10 +53,11 @@ def parse_object(
     error: type[LoadmasterError],
     constant: Callable[[str], Any] | None = None,
 ) -> dict[str, Any]:
-    """JSON object in a text that errors call ``name`` and that should be ``what``, each key once;
-    raises ``error`` otherwise.
+    """Parse a JSON object; raises ``error`` for anything else, and for repeated keys. Errors call
+    the text ``name`` and its expected content ``what``.
 
-    ``constant`` is called with ``NaN`` and infinities, which are no JSON; without it they are read.
+    ``constant`` is called for ``NaN`` and infinities, which are not JSON; by default they are
+    accepted.
     """
     repeated: list[tuple[object, str]] = []
 
@@ -90,8 +91,8 @@ def parse_object(
 def record_from(
     data: Mapping[str, Any], kind: type[Record], name: str, what: str, error: type[LoadmasterError]
 ) -> Record:
-    """Record of a dataclass ``kind`` from a parsed JSON object; raises ``error`` naming missing,
-    unknown or wrong fields."""
+    """Convert a parsed JSON object to a record of the dataclass ``kind``; raises ``error`` that
+    names missing, unknown or wrong fields."""
     from pydantic_core import ValidationError
 
     try:
@@ -103,7 +104,7 @@ def record_from(
 
 
 def _path_to(data: object, record: object) -> tuple[str | int, ...] | None:
-    """Keys and indices that lead to an object inside parsed JSON."""
+    """Return the path of keys and indices to an object inside parsed JSON."""
     if data is record:
         return ()
     items = (
@@ -120,12 +121,12 @@ def _path_to(data: object, record: object) -> tuple[str | int, ...] | None:
 
 
 def _dotted(path: tuple[str | int, ...]) -> str:
-    """Path such as ``jobs.3.start``, on one line whatever the keys hold."""
+    """Format a path such as ``jobs.3.start`` on one line."""
     return ".".join(json.dumps(str(key))[1:-1] for key in path)
 
 
 def _summary(errors: list[ErrorDetails], what: str) -> str:
-    """The first few errors, each with the path of its field, and how many more there are."""
+    """Describe the first few errors with the paths of their fields, and count the others."""
     shown = [
         f"{_dotted(error['loc']) or what}: {error['msg'][:1].lower()}{error['msg'][1:]}"
         for error in errors[:_ERRORS_SHOWN]
@@ -135,8 +136,8 @@ def _summary(errors: list[ErrorDetails], what: str) -> str:
 
 
 def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
-    """JSON text of a value of a type in which every item of the first ``levels`` levels has a line
-    of its own."""
+    """Return the JSON text of a value of a type, with a line for every item of the first ``levels``
+    levels."""
     if isinstance(kind, types.UnionType) and value is not None:
         kind = next(argument for argument in get_args(kind) if argument is not type(None))
     nested = is_dataclass(kind) or get_origin(kind) in (tuple, Mapping)
@@ -167,22 +168,22 @@ def _quoted(text: str) -> str:
 
 
 def _numbers(values: Sequence[float]) -> Iterator[str]:
-    """As :mod:`json` writes floats, which has no words for what is not finite."""
+    """Write floats as :mod:`json` does; raises for values that are not finite."""
     for value in filterfalse(math.isfinite, values):
         raise ValueError(f"{value!r} is no number that JSON knows")
     return map(float.__repr__, map(float, values))
 
 
 Writer = Callable[[Sequence[Any]], Iterable[str]]
-"""Turns values of one type into JSON texts, each on one line."""
+"""A function that converts values of one type to JSON texts of one line each."""
 
 
 @cache
 def _writer(kind: Any) -> Writer:
-    """Writer for values of a type; equal values are written alike, whatever their class.
+    """Return the writer for values of a type.
 
-    It takes many values at once and goes through records field by field, so that the loops are
-    those of :func:`map` and not Python's.
+    A writer takes many values at once and converts records field by field, so that :func:`map`
+    loops over them.
     """
     simple: dict[Any, Writer] = {
         int: lambda values: map(int.__repr__, map(int, values)),
@@ -214,8 +215,8 @@ def _writer(kind: Any) -> Writer:
 
 
 def _once(write: Writer) -> Writer:
-    """Writer that turns each of the values into text once, however often it is there: times, names
-    and empty lists come again and again."""
+    """Return a writer that converts each distinct value once: times, names and empty lists repeat
+    often."""
 
     def written(values: Sequence[Any]) -> Iterator[str]:
         distinct = list(dict.fromkeys(values))
@@ -225,8 +226,8 @@ def _once(write: Writer) -> Writer:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether values of a type hold no records, which take as long to compare as to write, and no
-    mappings, which cannot be compared."""
+    """Whether values of a type contain no records, which are as slow to hash as to write, and no
+    mappings, which cannot be hashed."""
     if get_origin(kind) is tuple:
         return all(_is_plain(argument) for argument in get_args(kind) if argument is not Ellipsis)
     return kind in (int, float, bool, str)
@@ -247,7 +248,7 @@ def _record_writer(kind: Any) -> Writer:
 
 
 def _groups_writer(write: Writer, brackets: str = "[]") -> Writer:
-    """Writer of collections of what another writes, all of whose items it writes at once."""
+    """Return a writer of collections whose items another writer converts, all at once."""
     opened, closed = brackets[0], brackets[1]
 
     def groups(values: Sequence[Collection[Any]]) -> Iterator[str]:
@@ -258,7 +259,7 @@ def _groups_writer(write: Writer, brackets: str = "[]") -> Writer:
 
 
 def _with_nulls(values: Sequence[Any], write: Writer) -> Iterator[str]:
-    """What is None as null, and all else as another writer writes it."""
+    """Write None as null, and other values by another writer."""
     texts = iter(write([value for value in values if value is not None]))
     return ("null" if value is None else next(texts) for value in values)
 
@@ -275,7 +276,7 @@ def _validator(kind: type) -> SchemaValidator:
 
 
 def _schema(kind: Any) -> CoreSchema:
-    """What pydantic checks for a type: records know their fields and no others, numbers are finite,
+    """Return the pydantic schema of a type: records have exactly their fields; numbers are finite,
     not negative and fit 64 bits."""
     from pydantic_core import core_schema as core
 
@@ -283,8 +284,7 @@ def _schema(kind: Any) -> CoreSchema:
         int: core.int_schema(strict=True, ge=0, le=_LARGEST_INTEGER),
         float: core.float_schema(strict=True, ge=0, allow_inf_nan=False),
         bool: core.bool_schema(strict=True),
-        # With a limit on the length pydantic looks at the characters, and refuses halves of
-        # surrogate pairs.
+        # With a limit on the length, pydantic also refuses lone surrogates.
         str: core.str_schema(strict=True, max_length=_LARGEST_INTEGER),
     }
     if kind in simple:
@@ -323,7 +323,7 @@ def _record_schema(kind: Any) -> CoreSchema:
 
 
 def _whole_number_schema() -> CoreSchema:
-    """Integer written as a JSON key, in the one spelling that :func:`record_to_text` gives it."""
+    """Return the schema of an integer as a JSON key, in the spelling of :func:`record_to_text`."""
     from pydantic_core import core_schema as core
 
     return core.no_info_after_validator_function(

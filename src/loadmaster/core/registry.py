@@ -1,5 +1,4 @@
-"""What is imported only when it is asked for: strategies and the like by name, and how answers are
-shown."""
+"""Lazy imports: registries of strategies and the like by name, and the display of answers."""
 
 from __future__ import annotations
 
@@ -19,16 +18,16 @@ Status = Literal["optimal", "feasible"]
 
 
 class DisplayMixin:
-    """An answer with a short ``repr``, a summary, a picture for notebooks, and a table.
+    """A mixin of answers: a short ``repr``, a summary, HTML for notebooks, and a table.
 
-    A dataclass that inherits from it is made with ``repr=False``. How each class is shown is in
+    A dataclass that inherits from it needs ``repr=False``. The display of each class is in
     :mod:`loadmaster.report.notebook`, which is imported when something is shown.
     """
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        # By name, because what is shown is drawn by a package that knows all answers.
+        # Imported by name, because the package that draws answers depends on all of them.
         return str(import_module("loadmaster.report.notebook").line(self))
 
     def summary(self) -> str:
@@ -56,30 +55,28 @@ class DisplayMixin:
 Entry = TypeVar("Entry")
 
 _FIRST = "auto"
-"""The entry that is listed before all others, where there is one."""
+"""The entry that is listed first, if it exists."""
 
 
 class Registry(Generic[Entry]):
-    """The modules of a package that assign an attribute at module level; what they assign is an
-    entry.
+    """Entries of a package: the values that its modules assign to one attribute.
 
-    An entry is called as its file, with hyphens for underscores, or as the module's constant
-    ``NAME`` says where no file can be called so. A file that is added to the package is an entry
-    without any other change. Looking at the files takes time linear in their size, once; none of
-    them is imported before it is asked for.
+    An entry has the name of its file, with hyphens for underscores, or the module's constant
+    ``NAME``. Adding a file to the package adds an entry. Files are searched once, in time linear in
+    their size, and imported only when an entry is used.
 
     Parameters
     ----------
     package : str
         Dotted name of the package.
     attribute : str
-        What the modules assign, such as ``STRATEGY``.
+        Name of the attribute, such as ``STRATEGY``.
     kind : str
-        What an entry is called in errors, such as "strategy".
+        What errors call an entry, such as "strategy".
     error : type
-        Raised for a name that there is not.
+        Raised for an unknown name.
     otherwise : str
-        What errors say may be given instead of a name.
+        Further valid values, for errors.
     """
 
     def __init__(
@@ -95,12 +92,11 @@ class Registry(Generic[Entry]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all entries: ``auto`` first, then by alphabet."""
+        """Names of all entries: ``auto`` first, then in alphabetical order."""
         return tuple(self._modules)
 
     def find(self, name: str) -> Entry:
-        """Import an entry. Raises the registry's error, with the name that was probably meant, if
-        there is none."""
+        """Import an entry. Raises the registry's error, with a suggestion, for an unknown name."""
         modules = self._modules
         require_known(self._kind, name, modules, self._error, self._otherwise)
         return cast(
@@ -127,9 +123,9 @@ class _Module(NamedTuple):
 
 @cache
 def _modules_of(folders: Sequence[str], attribute: str) -> dict[str, _Module]:
-    """Modules of some folders that assign an attribute, by the names of their entries.
+    """Modules of some folders that assign an attribute, by entry name.
 
-    Lines are searched rather than parsed, which a command's ``--help`` would have to wait for.
+    Files are searched line by line, because parsing them would delay ``--help``.
     """
     assigned = re.compile(rf"^{attribute}\b[^=\n]*=", re.MULTILINE)
     named = re.compile(r'^NAME = "(.+)"$', re.MULTILINE)

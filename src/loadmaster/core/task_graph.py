@@ -1,4 +1,4 @@
-"""Task graphs as native code takes them."""
+"""Conversion of task graphs for native code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loadmaster.core.arrays import Ints
 
 
 def task_graph(edges: Ints | Sequence[tuple[int, int]], tasks: int) -> _native.TaskGraph:
-    """The graph of so many tasks in which each edge is (a task, one that waits for it). O(edges log
+    """Return the graph of ``tasks`` tasks with edges (predecessor, successor). O(edges log
     edges)."""
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
