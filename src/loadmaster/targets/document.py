@@ -1,5 +1,4 @@
-"""A target as the document that it could have been read from: what to change one field of a machine
-in."""
+"""Converts a target to the document that describes it, in which single fields can be changed."""
 
 from __future__ import annotations
 
@@ -18,13 +17,12 @@ def with_fields(target: Target, overrides: Sequence[str]) -> Target:
     """Return the target with some fields replaced: ``"PATH=VALUE"`` as for
     :func:`loadmaster.target`.
 
-    A calibration does not hold for what has another core, bandwidth or copy engine: its costs are
-    estimated.
+    A calibration is dropped if a core, bandwidth or copy engine changes: costs are then estimated.
 
     Raises
     ------
     TargetError
-        If there is no such field, or the value is none for it.
+        If there is no such field, or the value is not valid for it.
     """
     if not overrides:
         return target
@@ -70,8 +68,8 @@ def _memory(memory: Memory) -> dict[str, Any]:
 
 
 def _cores(cores: Sequence[Core]) -> Iterator[dict[str, Any]]:
-    """Tables of cores; those that differ in the number at the end of their names only are one table
-    with a count."""
+    """Yield tables of cores; cores that differ only in the number at the end of their names are one
+    table with a count."""
     at = 0
     while at < len(cores):
         stem = cores[at].name.removesuffix("0")

@@ -10,7 +10,7 @@ from typing import Any
 from loadmaster.core.provenance import Label, Provenance
 
 ESTIMATED = Provenance(Label.ESTIMATED, "figures of the target")
-"""The provenance of targets that nobody has calibrated."""
+"""The provenance of targets that are not calibrated."""
 
 
 class Style(StrEnum):
@@ -29,11 +29,11 @@ class Memory:
 
     ``capacity`` in bytes, bandwidths in bytes/s. Reads and writes take turns on the link: reading
     ``a`` and writing ``b`` bytes takes ``a / read_bandwidth + b / write_bandwidth`` seconds of it.
-    ``in_place`` says whether a core can use operands where they lie in this memory; if not, they
-    must be copied to the fast memory first. Offsets are multiples of ``alignment`` bytes.
-    ``energy`` is joules for each byte over the link; None leaves it to the cost model. At least
-    ``burst`` bytes are read at once. Where ``page`` of the main memory is not 0, an operand may lie
-    partly in it and partly in the fast memory, in whole pages of so many bytes.
+    ``in_place`` says whether a core can use operands in this memory; if not, they must be copied to
+    the fast memory first. Offsets are multiples of ``alignment`` bytes. ``energy`` is joules per
+    byte over the link; None: estimated by the cost model. ``burst`` is the least number of bytes of
+    a read. If ``page`` of the main memory is not 0, an operand may be divided between main and fast
+    memory in pages of this size.
     """
 
     name: str
@@ -45,17 +45,16 @@ class Memory:
     write_bandwidth: float
     """Bytes per second."""
     in_place: bool = True
-    """Whether cores use operands where they lie; if not, they are copied to the fast memory
+    """Whether cores use operands in this memory; if not, they are copied to the fast memory
     first."""
     alignment: int = 64
-    """Offsets are multiples of so many bytes."""
+    """Alignment of offsets in bytes."""
     energy: float | None = None
-    """Joules for each byte; null leaves it to the cost model."""
+    """Joules per byte; null: estimated by the cost model."""
     burst: int = 64
-    """Bytes that are read at once at least."""
+    """Least bytes of a read."""
     page: int = 0
-    """Bytes of the pages of which an operand may have some in either memory; 0: operands lie whole
-    in one."""
+    """Page size in bytes if operands may be divided between memories; 0: operands lie in one."""
 
     def padded(self, size: int) -> int:
         """Return the bytes that a buffer of ``size`` takes if the next one must be aligned too."""
@@ -141,10 +140,10 @@ COPY_FIELDS = ("to_fast", "to_main", "asynchronous_to_fast", "asynchronous_to_ma
 
 @dataclass(frozen=True)
 class CopyEngine:
-    """Bandwidths of copies into each memory, by its number, in bytes/s: of copies that block
-    computation, and of those that overlap it.
+    """Bandwidths of copies into each memory, by index, in bytes/s: of copies that block
+    computation, and of copies that overlap it.
 
-    If ``shared``, all directions take turns on one link.
+    If ``shared``, copies in all directions take turns on one link.
     """
 
     blocking: tuple[float, ...]
@@ -163,33 +162,33 @@ class CopyEngine:
 
 @dataclass(frozen=True)
 class Target:
-    """A machine: its cores and the memories that they share, known by their numbers.
+    """A machine: its cores and the memories that they share, by index.
 
-    Networks start and end in memory 0, the main one. Today's planners know at most one more, the
-    fast one, and ``copy`` is the engine between the two.
+    Networks start and end in memory 0, the main one. Planners support at most one more, the fast
+    memory; ``copy`` is the copy engine between the two.
 
-    ``static_power`` in watts is what all of it takes while a plan runs, whatever it does.
-    ``provenance`` says what costs rest on that are worked out from these figures.
+    ``static_power`` is in watts, for the whole machine while a plan runs. ``provenance`` is that of
+    costs computed from these figures.
     """
 
     name: str
     """Name of the target."""
     description: str
-    """What it is, in words."""
+    """Description of the machine."""
     cores: tuple[Core, ...]
     """The cores."""
     memories: tuple[Memory, ...]
-    """The memories that cores share: the one in which networks start and end, then the fast one, if
-    there is one."""
+    """The memories that cores share: the main memory, in which networks start and end, then the
+    fast memory, if any."""
     copy: CopyEngine | None = None
-    """What moves data between memories beside the cores; null: nothing."""
+    """The copy engine between memories; null: none."""
     static_power: float = 0.0
-    """Watts of the machine while a plan runs, whatever it does."""
+    """Static power of the machine in watts."""
     provenance: Provenance = ESTIMATED
-    """What costs rest on that are worked out from these figures."""
+    """Provenance of costs computed from these figures."""
 
     def costs_by(self, model: str, count: int) -> Provenance:
-        """Return the provenance of ``count`` costs that a model works out from the target's
+        """Return the provenance of ``count`` costs that a model computes from the target's
         figures."""
         return Provenance(
             self.provenance.label, f"{model} of {self.name}, {self.provenance.source}", count
@@ -202,29 +201,29 @@ class Target:
 
     @property
     def fast(self) -> Memory | None:
-        """The memory that operands are fetched into, if there is one."""
+        """The fast memory, into which operands are fetched; None if there is none."""
         return self.memories[1] if len(self.memories) > 1 else None
 
     @property
     def near(self) -> Memory:
-        """The memory nearest to the cores: the main one where there is no other."""
+        """The memory nearest to the cores: the fast memory, or else the main one."""
         return self.memories[-1]
 
     @property
     def room(self) -> int:
-        """Bytes that operands may be fetched into."""
+        """Capacity of the fast memory in bytes; 0 without one."""
         return self.fast.capacity if self.fast else 0
 
     def with_memory(self, number: int, **changes: Any) -> Target:
-        """The machine with fields of one memory changed."""
+        """Return the machine with fields of one memory changed."""
         memories = list(self.memories)
         memories[number] = replace(memories[number], **changes)
         return replace(self, memories=tuple(memories))
 
 
 def core_places(smaller: Target, target: Target) -> list[int] | None:
-    """For each core of a machine, in order, find the first further core of another that can do as
-    well; None if there is none for one."""
+    """Match each core of a smaller machine, in order, to the first unused core of the target that
+    is at least as good; None if some core has no match."""
     free = iter(enumerate(target.cores))
     places = [
         next((number for number, other in free if not any(_core_excess(core, other))), -1)
@@ -234,12 +233,12 @@ def core_places(smaller: Target, target: Target) -> list[int] | None:
 
 
 def is_within(smaller: Target, target: Target) -> bool:
-    """Say whether a machine has at least as much of everything as a smaller one."""
+    """Whether a machine has at least as much of everything as a smaller one."""
     return not any(excess_of(smaller, target))
 
 
 def excess_of(smaller: Target, target: Target) -> Iterator[str]:
-    """Name what a machine has, or can do, that another does not have or cannot do as well."""
+    """Yield the figures in which a supposedly smaller machine exceeds the target."""
     if len(smaller.cores) > len(target.cores):
         yield "the number of cores"
     elif core_places(smaller, target) is None:

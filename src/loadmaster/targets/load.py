@@ -75,21 +75,20 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
 
 
 NAMED = (Target, str, Path)
-"""What stands for a target: itself, the name of a bundled one, or a path that ends in ``.toml``."""
+"""Types that name a target: a target, the name of a bundled one, or a path ending in ``.toml``."""
 
 
 def as_target(given: Target | str | Path) -> Target:
-    """Return a target, read if a name or a path stands for it. Raises `TargetError`."""
+    """Return a target; read it if a name or a path is given. Raises `TargetError`."""
     return given if isinstance(given, Target) else target(given)
 
 
 NO_COST = frozenset({"alignment", "capacity", "count", "energy", "name", "page", "role"})
-"""Fields that change no time for which a target can be calibrated."""
+"""Fields that do not affect calibrated times."""
 
 
 def _forget_calibration(document: dict[str, Any], overrides: Iterable[str]) -> None:
-    """Drop the table of a calibration that overrides have made untrue: they change a core, memory
-    or copy engine that was fitted."""
+    """Drop the calibration if overrides change a fitted core, memory or copy engine."""
     calibration = document.get("calibration")
     if not isinstance(calibration, dict):
         return

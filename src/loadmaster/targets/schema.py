@@ -206,8 +206,8 @@ class _CopyTable(_Table):
 
 
 class _CalibrationTable(_Table):
-    """What `loadmaster calibrate` writes; errors are the factor between model and measurement, in
-    the mean, less 1."""
+    """The calibration that `loadmaster calibrate` writes; errors are the mean factor between model
+    and measurement, minus 1."""
 
     base: str
     measured: str
@@ -281,7 +281,7 @@ def _lines(error: ValidationError, label: str) -> list[str]:
 
 
 def _fields_beside(keys: list[str]) -> tuple[str, ...]:
-    """Fields of the table in which a path of keys ends."""
+    """Field names of the table at a path of keys."""
     tables: dict[str, type[_Table]] = {
         "memories": _MemoryTable,
         "cores": _CoreTable,

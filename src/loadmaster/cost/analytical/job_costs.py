@@ -27,13 +27,12 @@ from loadmaster.targets.hardware import Core, Target
 from loadmaster.workloads.job import Job, Role, Workload
 
 _PASSING = 16
-"""Share of a core's buffer, as its divisor, that all operands outside loop nests take beside a
+"""Divisor of a core's buffer that gives the bytes for all operands outside loop nests, beside a
 nest."""
 
 
 def beside_nests(buffer: int) -> int:
-    """Bytes of a private buffer that all operands outside loop nests of a job take at most, if it
-    has a nest."""
+    """Most bytes of a private buffer for all operands outside loop nests of a job with a nest."""
     return buffer // _PASSING
 
 
@@ -73,10 +72,9 @@ def job_table(workload: Workload, target: Target) -> JobTable:
 
 
 def job_tables(workload: Workload, target: Target, expected: Sequence[str]) -> list[JobTable]:
-    """Make a table of every job on every core for each place where operands are expected.
+    """Make a table of every job on every core for each of the ``expected`` places of operands.
 
-    Of jobs that are alike, as those of all mini-batches are, one is costed. O(operands x cores)
-    besides.
+    Equal jobs, such as those of mini-batches, are costed once. O(operands x cores) besides.
     """
     firsts, like = workload.alike
     one_of_each = replace(workload, jobs=tuple(workload.jobs[first] for first in firsts))
@@ -215,11 +213,10 @@ def _traffic(
 
 
 def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
-    """Buffer bytes of each operand outside the loop nests: together at most all of the buffer, or a
-    sixteenth beside a nest.
+    """Buffer bytes of each operand outside the loop nests: together at most the whole buffer or,
+    beside a nest, a sixteenth of it.
 
-    Beside a nest they arrive in step with the results that leave, of which the nest keeps what it
-    needs: a few bursts are ahead.
+    Beside a nest these operands arrive in step with the results, so a few bursts suffice.
     """
     outside = rows.nest < 0
     count = np.bincount(rows.job[outside], minlength=jobs)
@@ -237,8 +234,7 @@ def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
 def _room_for_nests(
     jobs: Sequence[Job], rows: OperandRows, nests: NestTable, chunk: Ints, core: Core
 ) -> Floats:
-    """Buffer bytes left for each distinct nest, which jobs of equal operands share; nests of one
-    job share what is left."""
+    """Buffer bytes left for each distinct nest; several nests of one job divide them equally."""
     # A few bytes of slack for slices of a tile, which are rounded one by one.
     taken = np.bincount(rows.job, weights=chunk + 1, minlength=len(jobs))
     present = nests.row_of >= 0
@@ -264,8 +260,8 @@ def _check_fit(
 
 
 def _by_role(tilings: Tilings, nests: NestTable) -> tuple[Floats, Floats, Floats]:
-    """Refill factor, tile bytes and operand bytes, indexed [role, nest row]; the last row stands
-    for no nest."""
+    """Refill factor, tile bytes and operand bytes, indexed [role, nest row]; the last row is that
+    of operands outside nests."""
     one = np.ones_like(tilings.input_times)
     times = np.stack([tilings.input_times, tilings.weight_times, one, one])
     tiles = np.stack([tilings.input_tile, tilings.weight_tile, tilings.output_tile, one])
@@ -293,8 +289,8 @@ def mixed_table(tables: Sequence[JobTable], chosen: Ints) -> JobTable:
 
 
 def least_table(workload: Workload, target: Target) -> JobTable:
-    """What each job takes at least of time, energy and each operand's bytes, whichever of its
-    tilings it has: for bounds."""
+    """The table of least times, energies and operand bytes of each job over all its tilings, for
+    bounds."""
     tables = front_tables(workload, target)
     least = {
         name: np.minimum.reduce([getattr(table, name) for table in tables])
@@ -304,7 +300,7 @@ def least_table(workload: Workload, target: Target) -> JobTable:
 
 
 def table_as_planned(workload: Workload, target: Target, tilings: Sequence[str]) -> JobTable:
-    """The table of jobs with the tilings that a plan names, one for each.
+    """The table of jobs with the tilings that a plan names.
 
     Raises
     ------

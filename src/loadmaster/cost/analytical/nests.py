@@ -1,5 +1,4 @@
-"""Loop nests of many jobs as arrays, one row per distinct nest, so that cost models work on all of
-them at once; and how they are tiled."""
+"""Loop nests of many jobs as arrays, one row per distinct nest, and their tilings."""
 
 from __future__ import annotations
 
@@ -187,10 +186,9 @@ _NEST = tuple("element_bytes" if name == "bits" else name for name in FIELDS)
 """Columns of nests as native code takes them."""
 
 STREAMED = "all streamed"
-"""All operands cross the main memory's link: what a job's tiling is chosen for where nothing is
-known of it."""
+"""The tiling for operands that all cross the main memory's link: the default."""
 WEIGHTS_STREAMED = "weights streamed"
-"""Weights alone cross it."""
+"""The tiling for weights that cross the main memory's link, and activations in the fast memory."""
 EXPECTED = {
     STREAMED: (True, True, 1.0),
     "all near": (False, False, 1.0),
@@ -198,22 +196,20 @@ EXPECTED = {
     "activations streamed": (True, False, 1.0),
     "crowded link": (True, True, 4.0),
 }
-"""Where a tiling expects operands, from what suits a job most in cycles to what suits it most in
-bytes of one operand or another: whether activations, and weights, cross the main memory's link
-rather than the fast one's, and how many times as long a byte takes there as on the core's share of
-the link."""
+"""Expected places of operands, for which tilings are chosen: whether activations, and weights,
+cross the main memory's link instead of the fast one's, and by which factor a byte takes longer than
+on the core's share of the link."""
 
 
 @dataclass(frozen=True)
 class Tilings:
-    """What every nest takes in its tiling, arrays of shape (nests,), over all repeats.
+    """Costs of every nest in its tiling, arrays of shape (nests,), over all repeats.
 
-    ``input_times`` and ``weight_times`` are bytes that cross the core's port for a byte of the
-    operand (less than one where strides step over some); ``input_tile``, ``weight_tile`` and
-    ``output_tile`` bytes of the private buffer; ``cycles`` those of the array, filling, draining
-    and loading it included; ``delivered`` bytes over the on-chip network; ``lead`` the seconds that
-    the first tile takes to arrive and the last to leave, and that the array waits for results to
-    leave where the buffer has no room for them.
+    ``input_times`` and ``weight_times``: bytes over the core's port per byte of the operand (below
+    1 if strides skip some). ``input_tile``, ``weight_tile`` and ``output_tile``: bytes of the
+    private buffer. ``cycles``: cycles of the array, with filling, draining and loading.
+    ``delivered``: bytes over the on-chip network. ``lead``: seconds until the first tile has
+    arrived and after which the last leaves, and of waits for results to leave a full buffer.
     """
 
     input_times: Floats
@@ -281,8 +277,8 @@ def tilings_for(
 
 
 def _prices(target: Target, expected: str) -> tuple[float, float, float]:
-    """Seconds a byte of input, weights and output, on a core's share of the links where they are
-    expected."""
+    """Seconds per byte of input, weights and output on a core's share of the links, for expected
+    places."""
     activations, weights, crowd = EXPECTED[expected]
     main, fast = (
         crowd * len(target.cores) / memory.read_bandwidth for memory in (target.main, target.near)

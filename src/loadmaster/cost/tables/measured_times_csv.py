@@ -42,8 +42,8 @@ AMOUNTS = tuple(field.name for field in fields(Amounts))
 
 @dataclass(frozen=True, slots=True)
 class TimedKernel:
-    """A kernel's seconds in one combination of places: the tensors that are in the slow memory, by
-    name."""
+    """A kernel's seconds in one combination of places, given by the names of the tensors in the
+    slow memory."""
 
     kernel: str
     combination: str
@@ -53,8 +53,8 @@ class TimedKernel:
 
 @dataclass(frozen=True, slots=True)
 class TimedLayer:
-    """Seconds of a layer by its shape, or of an operator by its name (``layer`` is None then);
-    ``core`` is empty where it was not said."""
+    """Seconds of a layer by shape, or of an operator by name (``layer`` is then None); ``core`` is
+    empty if not given."""
 
     operator: str
     layer: Row | None
@@ -64,15 +64,12 @@ class TimedLayer:
 
 
 def read_timed(path: str | Path) -> Sequence[TimedKernel] | Sequence[TimedLayer]:
-    """Read measured times; the header says in which form.
+    """Read measured times, in the form that the header shows:
 
-    ========================================
-    ================================================================= ``kernel,combination,seconds``
-    and those  what ``loadmaster profile --out`` writes of :class:`Amounts`
-    ``K,C,Y,X,R,S,type,seconds`` and          layer shapes, as in a job list perhaps ``core``
-    ``op,seconds`` and perhaps ``core``       operators of a network, by name
-    ========================================
-    =================================================================
+    - ``kernel,combination,seconds`` and the columns of :class:`Amounts`: kernels, as ``loadmaster
+      profile --out`` writes them;
+    - ``K,C,Y,X,R,S,type,seconds`` and optionally ``core``: layers by shape, as in a job list;
+    - ``op,seconds`` and optionally ``core``: operators of a network by name.
 
     Raises
     ------
