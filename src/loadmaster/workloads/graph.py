@@ -86,13 +86,13 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An operator's use of one tensor: ``bytes`` that it touches at least once (a lookup touches
+    """An operator's use of one tensor: ``bytes`` is the number of bytes touched (a lookup touches
     few rows of a table).
 
-    ``windows`` say, for every dimension of the tensor, which of it a part of the operator's result
-    needs; without them it needs all. ``part_of`` are operands of the loop nests that the tensor is
-    a part of without being one of them itself. ``of_storage``: the windows are of the dimensions of
-    the tensor that owns the storage, which a view may hold in another order or in part.
+    ``windows`` map, for every dimension of the tensor, a box of the operator's result to the needed
+    range; without windows all of the tensor is needed. ``part_of`` names operands of loop nests of
+    which the tensor is only a part. ``of_storage``: the windows refer to the dimensions of the
+    tensor that owns the storage, of which a view may be a part or a permutation.
     """
 
     tensor: str
@@ -164,9 +164,9 @@ class Op:
     and constants that only say a shape, are left out). ``elements`` counts scalar operations
     outside the loop nests. ``bits`` is the width of the arithmetic. An operator that can be run by
     itself has an ``invocation``. Writing a tensor that already exists updates it in place. ``axes``
-    are the dimensions of its first result along which it can be cut without doing work twice, each
-    in multiples of so many elements as ``steps`` says (of one if empty). One that ``copies`` makes
-    every element of its result from the one that the windows of its operands name.
+    are the dimensions of the first result along which the operator can be cut without repeating
+    work, in multiples of ``steps`` elements (1 if empty). An operator that ``copies`` only moves
+    elements, from the positions that the windows of its operands name.
     """
 
     name: str
@@ -189,9 +189,9 @@ class Op:
 
 
 def uncounted(kinds: Iterable[str]) -> str:
-    """Say in one line that the arithmetic of operators is not known; nothing if there are none.
+    """Return a line that says which operators' arithmetic is not known; empty if there are none.
 
-    ``kinds`` are those of `Graph.unknown_kinds`, of one network or of several.
+    ``kinds`` are the `Graph.unknown_kinds` of one or several networks.
     """
     names = ", ".join(dict.fromkeys(kinds))
     return f"NOT COUNTED: arithmetic of {names}: times and energy are too low" if names else ""
@@ -242,8 +242,8 @@ class Graph(DisplayMixin):
 
 
 def merged(accesses: Iterable[Access], bytes_of: Mapping[str, int]) -> tuple[Access, ...]:
-    """Each tensor once, with all the bytes that are touched, at most those that ``bytes_of`` says;
-    one that is used in two ways is needed as a whole."""
+    """Merge accesses by tensor: bytes add up, at most to ``bytes_of``; a tensor with different
+    windows is needed as a whole."""
     found: dict[str, Access] = {}
     for access in accesses:
         name = access.tensor
@@ -267,8 +267,8 @@ def assembled(
     outputs: tuple[str, ...],
     **more: Any,
 ) -> Graph:
-    """The graph of some operators, with the tensors that they or the caller use and the owners of
-    their storage, in order of definition; ``more`` are other fields."""
+    """Make the graph of some operators, with the tensors that they or the caller use and the owners
+    of their storage, in order of definition; ``more`` are further fields."""
     used = {*inputs, *outputs}
     for op in ops:
         used |= {access.tensor for access in (*op.reads, *op.writes)}
@@ -306,6 +306,6 @@ def _dominant_precision(ops: Iterable[Op], tensors: Mapping[str, Tensor]) -> str
 
 
 def _width(dtype: str) -> int:
-    """Bits of an element, which the names of most types say."""
+    """Bits of an element, from the name of its type."""
     bits = re.search(r"\d+", dtype)
     return int(bits[0]) if bits else {"double": 64, "bool": 8}.get(dtype, 0)

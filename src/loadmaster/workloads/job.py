@@ -17,11 +17,11 @@ from loadmaster.workloads.graph import LoopNest
 
 @dataclass(frozen=True, slots=True)
 class NetworkTiming:
-    """Mini-batch ``k`` of a network is released at ``k`` times its period, and due ``deadline``
-    later (seconds); None: never."""
+    """Timing of a network: mini-batch ``k`` is released at ``k`` times the period, and due
+    ``deadline`` seconds later (None: never)."""
 
     network: str
-    """Its name."""
+    """Name of the network."""
     period: float
     """Seconds between the releases of its mini-batches."""
     deadline: float | None
@@ -30,21 +30,21 @@ class NetworkTiming:
 
 @dataclass(frozen=True, slots=True)
 class MiniBatch:
-    """What becomes of a mini-batch: none of its jobs starts before its release; ``latency`` later
-    all have ended and outputs are there."""
+    """Result of a mini-batch: no job starts before its release; ``latency`` seconds later all jobs
+    have ended and outputs are in main memory."""
 
     network: str
     """Name of the network."""
     number: int
     """Number of the mini-batch, from 0."""
     release: float
-    """When it may begin, in seconds."""
+    """Release time in seconds."""
     end: float
-    """When it ends, in seconds."""
+    """End in seconds."""
     latency: float
-    """Seconds from its release to its end."""
+    """Seconds from release to end."""
     missed: bool
-    """Whether it ends after its deadline."""
+    """Whether the mini-batch ends after its deadline."""
 
 
 def network_timings(
@@ -53,11 +53,11 @@ def network_timings(
     deadlines: Mapping[str, float],
     error: type[LoadmasterError],
 ) -> dict[str, NetworkTiming]:
-    """The timing of every network, by its name; without a period it is there from the start,
-    without a deadline never late.
+    """Return the timing of every network by name; without a period mini-batches are released at the
+    start, without a deadline they are never late.
 
-    Raises ``error`` if a period or a deadline (seconds, by network) is of a network that there is
-    not, or not more than zero and finite.
+    Raises ``error`` if a period or deadline (seconds, by network) is of an unknown network, or not
+    positive and finite.
     """
     names = tuple(dict.fromkeys(networks))
     for what, given in (("deadline", deadlines), ("period", periods)):
@@ -73,15 +73,14 @@ def network_timings(
 def require_network(
     what: str, name: str, networks: Iterable[str], error: type[LoadmasterError]
 ) -> None:
-    """Raise ``error`` unless there is a network of that name; ``what`` is said of it."""
+    """Raise ``error`` unless there is a network of that name; ``what`` names the setting."""
     names = tuple(networks)
     if name not in names:
         raise error(f"{what} of {name!r}: there is no such network: {instead(name, names)}")
 
 
 class Role(StrEnum):
-    """The role of an operand in its job's loop nest, which decides how often its bytes are fetched
-    again."""
+    """The role of an operand in its job's loop nest, which determines its refills."""
 
     INPUT = "input"
     WEIGHT = "weight"
@@ -91,13 +90,13 @@ class Role(StrEnum):
 
 
 Ranges = tuple[tuple[int, ...], ...]
-"""First element and the one after the last, for every dimension of something."""
+"""A box: first element and the one after the last, for every dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A job's use of the box ``ranges`` of one tensor instance, empty for all that it holds:
-    ``bytes`` is the least that it moves, ``nest`` the loop nest it belongs to."""
+    """A job's use of the box ``ranges`` (empty: all) of one tensor instance: ``bytes`` is the least
+    number of bytes that it moves, ``nest`` the index of its loop nest."""
 
     tensor: str
     bytes: int
@@ -108,13 +107,13 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class TensorInstance:
-    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches, and its
-    mini-batch is 0.
+    """A tensor of one mini-batch, or a part of it; weights are shared by all mini-batches and have
+    mini-batch 0.
 
-    ``storage`` is its name in the network, and ``producer`` the index of the job that writes it, -1
-    for none. It holds the box ``ranges`` of the storage as an array of ``shape``; all of it where
-    that is empty. Of what is summed up in parts, ``summed`` says that a tensor is no part of the
-    storage, but holds its sums over the range [first, last) of what is summed.
+    ``storage`` is the tensor's name in the network, and ``producer`` the index of the job that
+    writes it, -1 for none. A part holds the box ``ranges`` of the storage as an array of ``shape``
+    (empty: all of it). A tensor with ``summed`` is not a part of the storage: it holds partial sums
+    over the range [first, last) of the operator's reduction.
     """
 
     name: str
@@ -134,10 +133,10 @@ class TensorInstance:
 class Job:
     """One operator with the elementwise work fused into it, or one tile of it, on one mini-batch.
 
-    ``after`` holds indices of the jobs whose results it reads; they are all smaller than its own
-    index. ``ranges`` is the part of the operators' result that it makes; empty if that is all of
-    it, or not known. ``summed`` is the range of what is summed that it adds to the sums of the
-    piece before it in its chain, of which the last makes the result; empty if it sums over all.
+    ``after`` has the indices of the jobs whose results the job reads, all smaller than its own.
+    ``ranges`` is the box of the operators' result that it makes; empty for all, or if not known.
+    ``summed`` is the range of the reduction that it adds to the sums of the previous piece of its
+    chain, the last of which makes the result; empty for the whole reduction.
     """
 
     name: str
@@ -163,8 +162,8 @@ class Job:
 
     @property
     def size(self) -> object:
-        """What the costs of a job follow from, equal for jobs that share their loop nests and whose
-        operands are of the same sizes."""
+        """A key of everything that determines a job's costs: its loop nests (by identity), work and
+        sizes of operands."""
         reads, writes = (
             [(o.bytes, o.role, o.nest) for o in side] for side in (self.reads, self.writes)
         )
@@ -173,11 +172,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class OperatorInfo:
-    """An operator that some job must cover, and the tensors, by their names in the network, that it
-    reads and writes; of an operator in pieces also the ``shape`` of its result."""
+    """An operator that some job must cover, with the tensors that it reads and writes, by name in
+    the network; for an operator in pieces also the ``shape`` of its result."""
 
     name: str
-    """Its name."""
+    """Name of the operator."""
     reads: tuple[str, ...]
     """Tensors, by their names in the network."""
     writes: tuple[str, ...]
@@ -188,30 +187,29 @@ class OperatorInfo:
 
 @dataclass(frozen=True)
 class NetworkInfo:
-    """The part of a network that a plan keeps: its source, its data flow, and remarks on unknown
-    operators.
+    """The part of a network that a plan keeps: source, data flow, and remarks.
 
-    ``operators`` are those that cost something, views resolved; ``inputs`` and ``outputs`` are
-    tensors, by their names in the network, and ``unused`` those that an operator writes, nobody
-    reads, and the network does not return. ``batch`` is the leading dimension of the first input.
+    ``operators`` are those with a cost, with views resolved. ``inputs`` and ``outputs`` are tensors
+    by name in the network; ``unused`` are tensors that are written, but neither read nor returned.
+    ``batch`` is the leading dimension of the first input.
     """
 
     name: str
-    """Its name in the plan."""
+    """Name in the plan."""
     source: str
-    """Where it was read from."""
+    """File or name that the network was read from."""
     precision: str
-    """Precision of most of its arithmetic."""
+    """Precision of most of the arithmetic."""
     mini_batches: int
-    """Instances of it."""
+    """Number of mini-batches."""
     batch: int
-    """Leading dimension of its first input."""
+    """Leading dimension of the first input."""
     macs: int
     """Multiply-accumulates of one mini-batch."""
     operators: tuple[OperatorInfo, ...]
     """Operators that some job covers."""
     outputs: tuple[str, ...]
-    """Tensors that it returns."""
+    """Tensors that the network returns."""
     unknown: tuple[str, ...] = ()
     """Kinds of operators that were not understood."""
     notes: tuple[str, ...] = ()
@@ -219,18 +217,17 @@ class NetworkInfo:
     inputs: tuple[str, ...] = ()
     """Tensors that the caller gives."""
     unused: tuple[str, ...] = ()
-    """Tensors that are written and that nobody uses."""
+    """Tensors that are written, but neither read nor returned."""
 
 
 def operand_bytes(jobs: Sequence[Job]) -> Ints:
-    """Bytes of the operands of jobs, reads before writes, as rows of a job table come."""
+    """Bytes of the operands of jobs in the order of job table rows: reads before writes."""
     return np.array([o.bytes for job in jobs for o in (*job.reads, *job.writes)], dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """All jobs of all networks, in an order in which one core could run them, with the tensor
-    instances that they use."""
+    """All jobs of all networks in a topological order, with the tensor instances that they use."""
 
     networks: tuple[NetworkInfo, ...]
     jobs: tuple[Job, ...]
@@ -243,10 +240,8 @@ class Workload:
 
     @cached_property
     def alike(self) -> tuple[list[int], Ints]:
-        """One job of each kind, and for every job which of these it is like, shape (jobs,).
-
-        Jobs are alike if they have the very same loop nests, as those of all mini-batches have, and
-        work and operands of the same sizes.
+        """Indices of the distinct jobs by :attr:`Job.size`, and for every job the position of its
+        equal among them, shape (jobs,).
         """
         known: dict[object, int] = {}
         like = [known.setdefault(job.size, len(known)) for job in self.jobs]
@@ -255,8 +250,7 @@ class Workload:
 
     @cached_property
     def edges(self) -> Ints:
-        """What waits for what: a job and one that needs its results, by their numbers, shape
-        (dependencies, 2)."""
+        """Dependencies (producer, reader) between jobs, shape (dependencies, 2)."""
         return edges_of([job.after for job in self.jobs])
 
     @cached_property

@@ -1,4 +1,5 @@
-"""Cut a fused operator along the dimensions of its result, and find what each piece reads."""
+"""Grids that cut a fused operator along the dimensions of its result, and the boxes that each piece
+needs."""
 
 from __future__ import annotations
 
@@ -30,18 +31,18 @@ from loadmaster.workloads.window import (
 
 CHANNELS = "channels"
 _MOST_KNOWN = 4096
-"""Needs of pieces that are remembered of storages that an operator reads alike."""
+"""Most cached boxes per :class:`Uses`."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The pieces of a result of some shape: ``ends[d]`` are where the ranges of dimension ``d``
-    end, the last at its extent.
+    """The pieces of a result of some shape: ``ends[d]`` are the ends of the ranges along dimension
+    ``d``, the last being its extent.
 
-    A part of a result that is summed up in parts has a chain of pieces: each adds a range of what
-    is summed to the sums of the one before it, and the last makes the part. ``sums`` are where
-    these ranges end, the last at the extent. Pieces are counted chain by chain, parts with the last
-    dimension fastest.
+    If the reduction is split, each part of the result has a chain of pieces: a piece adds a range
+    of the reduction to the sums of the previous piece, and the last one makes the part. ``sums``
+    are the ends of these ranges, the last being the extent. Pieces are numbered chain by chain,
+    parts with the last dimension fastest.
     """
 
     shape: tuple[int, ...]
@@ -50,7 +51,7 @@ class Grid:
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
-        """The parts of the result that are made; together these are all of it, once."""
+        """The boxes of the parts of the result, which partition it."""
         return tuple(
             itertools.product(*(zip((0, *ends), ends, strict=False) for ends in self.ends))
         )
@@ -83,22 +84,22 @@ class Grid:
         return (tile + 1) % self.links == 0
 
     def tile(self, at: Mapping[int, int]) -> int:
-        """The number of the part that is the ``at[axis]``-th along some dimensions and the first
-        along all others."""
+        """The number of the part with index ``at[axis]`` along some dimensions and 0 along the
+        others."""
         number = 0
         for axis, ends in enumerate(self.ends):
             number = number * len(ends) + at.get(axis, 0)
         return number
 
     def under(self, shape: tuple[int, ...]) -> Grid:
-        """The same parts of the same elements under another shape, which has the dimensions that
-        are cut."""
+        """The same parts under another shape of the same elements, which must have the cut
+        dimensions."""
         at = matching_axes(shape, self.shape)
         ends = (self.ends[at[a]] if a in at else (extent,) for a, extent in enumerate(shape))
         return Grid(shape, tuple(ends))
 
     def meeting(self, box: Box) -> Iterator[int]:
-        """Numbers of the parts that hold something of a box. O(those)"""
+        """Numbers of the parts that overlap a box. O(parts found)"""
         numbers = [0]
         for ends, (first, last) in zip(self.ends, box, strict=True):
             own = (
@@ -114,8 +115,8 @@ class Grid:
         return (0, *itertools.accumulate(volume(box) for box in self.boxes))
 
     def amount_of_tile(self, amount: int, tile: int) -> int:
-        """What falls to one piece of an amount that all share by the size of their results, which
-        the last of a chain makes; the shares add up to the amount."""
+        """The share of a piece in an amount, in proportion to the result that it makes (0 for all
+        but the last of a chain); shares add up to the amount."""
         if not self.is_last(tile):
             return 0
         total, part = max(1, self._until[-1]), self.part(tile)
@@ -128,24 +129,23 @@ WHOLE = Grid((), ())
 
 @dataclass(frozen=True, eq=False)
 class Uses:
-    """How a group of operators reads a storage of some shape from outside: ``views`` are the shapes
-    under which they see it, each with its windows.
+    """How a group of operators reads an external storage: ``views`` are the shapes under which they
+    read it, each with its windows.
 
-    ``summed`` is the extent of what the group's loop nest sums over, if that can be cut, else 0.
+    ``summed`` is the extent of the group's reduction, if that can be split, else 0.
     """
 
     shape: tuple[int, ...]
     views: tuple[tuple[tuple[int, ...], tuple[Window, ...]], ...]
     summed: int
     _known: dict[tuple[Box, tuple[int, ...]], Box] = field(default_factory=dict, init=False)
-    """What was needed: ways to cut a network that are tried one after the other share most of their
-    pieces."""
+    """Cached boxes: successive candidate cuts share most of their pieces."""
 
     def needed(self, boxes: Sequence[Box], summed: tuple[int, ...] = ()) -> list[Box]:
-        """The part of the storage that each of some parts of the result needs; or the pieces of
-        their chains that take the range ``summed``.
+        """The boxes of the storage that boxes of the result need, or that the pieces of their
+        chains with the range ``summed`` need.
 
-        A piece that is not the last needs nothing but what is summed.
+        A piece that is not the last of its chain only needs the factors of the reduction.
         """
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
@@ -159,7 +159,7 @@ class Uses:
         return [known[box, summed] for box in boxes]
 
     def needed_boxes(self, boxes: Ints, summed: tuple[int, ...] = ()) -> Ints:
-        """What :meth:`needed` finds, as arrays of boxes, shape (boxes, dimensions, 2)."""
+        """As :meth:`needed`, for arrays of boxes, shape (boxes, dimensions, 2)."""
         found = []
         for own, windows in self.views:
             parts = operand_boxes(windows or (ALL,) * len(own), boxes, own)
@@ -179,11 +179,11 @@ class Uses:
 
 @dataclass(frozen=True)
 class Divisible:
-    """A fused operator that can be cut: the shape of its result, and the dimensions that can be
-    cut.
+    """How a fused operator can be cut: the shape of its result, the dimensions that can be cut
+    (``axes``), and the ``step`` of which pieces are multiples, by dimension.
 
-    ``uses`` says, by storage, how the group reads it; storages that it reads alike share this.
-    ``summed`` is the extent of what its loop nest sums over, if that can be cut too, else 0.
+    ``uses`` says, by storage, how the group reads it; storages with equal reads share one object.
+    ``summed`` is the extent of the reduction, if that can be split, else 0.
     """
 
     shape: tuple[int, ...]
@@ -193,7 +193,7 @@ class Divisible:
     summed: int = 0
 
     def grid(self, parts: dict[int, int]) -> Grid:
-        """The grid of so many parts along some dimensions, as equal as whole steps of the dimension
+        """The grid with numbers of ``parts`` along some dimensions, as equal as whole steps
         allow."""
         ends = []
         for axis, (extent, step) in enumerate(zip(self.shape, self.step, strict=True)):
@@ -208,32 +208,31 @@ class Divisible:
         return Grid(self.shape, tuple(ends))
 
     def divides(self, storage: str, axis: int) -> bool:
-        """Whether each part of the result along a dimension needs a part of its own of an
-        operand."""
+        """Whether parts of the result along a dimension need different parts of an operand."""
         return all(
             any(window.axis == axis for window in windows)
             for _, windows in self.uses[storage].views
         )
 
     def along(self, axis: int, ends: tuple[int, ...]) -> Grid:
-        """The grid of parts along one dimension that end where it is said."""
+        """The grid of parts along one dimension with the given ends."""
         extents = (ends if d == axis else (extent,) for d, extent in enumerate(self.shape))
         return Grid(self.shape, tuple(extents))
 
     def chains(self, parts: dict[int, int], links: int) -> Grid:
-        """The grid of so many parts along some dimensions, each summed up by a chain of so many
-        pieces, as equal as can be."""
+        """The grid with numbers of ``parts`` along some dimensions, each made by a chain of
+        ``links`` equal pieces."""
         ends = tuple(self.summed * link // links for link in range(1, links + 1))
         return replace(self.grid(parts), sums=ends if links > 1 else ())
 
 
 def divisible(graph: Graph, group: FusedOp, *, sums: bool = False) -> Divisible | None:
-    """How a group can be cut, which it remembers; None if it cannot.
+    """How a group can be cut, cached on the group; None if it cannot.
 
-    All operators of a group must make results of as many elements, and along what is cut element
-    by element from one another, so that a piece of the last needs just that piece of the others;
-    what is cut is a dimension of all results. Of several results only the first may be needed. With
-    ``sums`` it may be cut along what it sums over, too.
+    All operators of a group must have results of equal size. Along a dimension that is cut they
+    must be element-wise in one another, so that a piece of the last operator needs just that piece
+    of the others. If the first operator has several results, only the first may be needed. With
+    ``sums`` the reduction may be split too.
     """
     return remembered_by(
         group, f"_{__name__}.divisible[{sums}]", lambda: _divisible(graph, group, sums)
@@ -303,8 +302,8 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
 def _by_axes(
     windows: Sequence[Window], own: Sequence[int], at: Mapping[int, int], shape: Sequence[int]
 ) -> tuple[Window, ...] | None:
-    """Windows of an operand of some shape by the dimensions ``at`` which those of a result are
-    under another shape; None if a dimension that is none there needs a part of the operand."""
+    """Convert the windows of an operand to the dimensions of a reshaped result, ``at`` mapping old
+    to new dimensions; None if a dimension without a counterpart needs a part of the operand."""
     found = []
     for window, extent in zip(windows, shape, strict=bool(windows)):
         if window.axis in at:
@@ -320,8 +319,8 @@ def _by_axes(
 def _summed(
     graph: Graph, group: FusedOp, uses: Mapping[str, Sequence[tuple[str, tuple[Window, ...]]]]
 ) -> int:
-    """The extent of what an operator sums over, if both of the factors of its only loop nest say
-    where they have it; else 0."""
+    """The extent of an operator's reduction, if both factors of its only loop nest have a dimension
+    for it; else 0."""
     nest = group.nests[0] if len(group.nests) == 1 else None
     if nest is None or nest.groups != 1 or not {nest.input, nest.weight} <= uses.keys():
         return 0
@@ -338,7 +337,7 @@ def _summed(
 
 
 def _only_first(group: FusedOp) -> bool:
-    """Whether of all that the first operator writes only its first result is needed."""
+    """Whether only the first result of the first operator is needed."""
     needed = {access.tensor for access in group.writes} | {
         read.tensor for op in group.ops for read in op.reads
     }
@@ -350,8 +349,8 @@ def _only_first(group: FusedOp) -> bool:
 def _element_by_element(
     graph: Graph, read: Access, shape: tuple[int, ...], at: Mapping[int, int]
 ) -> set[int]:
-    """Dimensions of a group's result, ``at`` those of an operator of some shape, of which every
-    element of the operator needs the one at the same place of an operand."""
+    """Dimensions of a group's result along which an operator reads an operand element by element;
+    ``at`` maps the operator's dimensions to the group's."""
     tensor = graph.tensors[read.tensor]
     seen = (graph.tensors[tensor.storage] if read.of_storage else tensor).shape
     if len(read.windows) != len(seen) or math.prod(seen) != math.prod(shape):
@@ -364,7 +363,8 @@ def _element_by_element(
 
 
 def _steps(main: Op, rank: int) -> tuple[int, ...]:
-    """Of how many elements pieces are multiples: whole groups of a grouped product, whole heads."""
+    """Numbers of elements, by dimension, of which pieces are multiples: whole groups of a grouped
+    product, whole heads."""
     steps = list(main.steps) or [1] * rank
     for nest in main.nests:
         if nest.groups > 1 and CHANNELS in nest.loops and "groups" not in nest.loops:

@@ -1,4 +1,4 @@
-"""Makes the jobs and tensor instances of several networks and mini-batches."""
+"""Lowering: makes the jobs and tensor instances of networks and mini-batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from loadmaster.workloads.window import volume
 
 
 def prefix_of(network: str, mini_batch: int) -> str:
-    """What the names of jobs and tensors of one of several mini-batches begin with."""
+    """The prefix of names of jobs and tensors of one of several mini-batches."""
     return f"{network}#{mini_batch}"
 
 
@@ -49,10 +49,9 @@ class FirstMiniBatch:
     tensors: Sequence[TensorInstance]
 
     def again(self, mini_batches: int) -> tuple[list[Job], list[TensorInstance]]:
-        """Those of all others.
+        """Copy jobs and tensors for the other mini-batches.
 
-        Loop nests are the very objects of the first, so that one sees without looking at them that
-        they are the same. O(operands).
+        Loop nests are the same objects, so that equality is checked by identity. O(operands).
         """
         cut = len(prefix_of(self.network, 0))
         own = [tensor for tensor in self.tensors if tensor.kind != "weight"]
@@ -94,7 +93,7 @@ class FirstMiniBatch:
 
 
 def _columns(records: Sequence[Any], kind: Any) -> dict[str, Any]:
-    """What records hold in each of their fields."""
+    """The columns of records, by field."""
     return {name: list(map(attrgetter(name), records)) for name in kind.__dataclass_fields__}
 
 
@@ -168,8 +167,7 @@ class _Builder:
             for f, cut in zip(fused, chosen.cuts, strict=True)
             for op in f.ops
         )
-        # An output that no job touches is known at planning time, or is an input or a constant
-        # passed through: there is nothing to plan.
+        # An output that no job touches is a constant or an input passed through: nothing to plan.
         touched = {
             storage for operator in operators for storage in (*operator.reads, *operator.writes)
         }
@@ -268,14 +266,14 @@ class _MiniBatch:
         return f"{self._prefix}/{self._pieces.fused[number].main.writes[0].tensor} sums{label}"
 
     def _sums_before(self, number: int, tile: int) -> list[Operand]:
-        """The sums that a piece adds to; none for the first of a chain."""
+        """The partial sums that a piece reads; none for the first of a chain."""
         if self._pieces.cuts[number].summed(tile)[:1] in ((), (0,)):
             return []
         name = self._sums_name(number, tile - 1)
         return [Operand(name, self._tensors[name].bytes)]
 
     def _sums(self, number: int, tile: int, job: int) -> Operand:
-        """The sums that a piece leaves to the next of its chain."""
+        """The partial sums that a piece writes for the next of its chain."""
         cut = self._pieces.cuts[number]
         storage = self._pieces.fused[number].main.writes[0].tensor
         box, shape = cut.box(tile), cut.shape
@@ -288,8 +286,7 @@ class _MiniBatch:
         return Operand(name, size)
 
     def _writes(self, number: int, tile: int, job: int) -> list[Operand]:
-        """What a piece writes of the results of its operators, of which it makes the part
-        ``tile``."""
+        """The operands that a piece writes, which makes part ``tile`` of its operators' results."""
         operands = []
         group = self._pieces.fused[number]
         for access in group.writes:

@@ -1,4 +1,4 @@
-"""Parts of the tensors of a network, and what its pieces read and write of them."""
+"""Parts of the tensors of a network, and the reads and writes of its pieces."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from loadmaster.workloads.window import Box, shared, volume, whole
 
 @dataclass(frozen=True)
 class Cuts:
-    """How the fused operators of one network are cut, and in which order their pieces become jobs;
-    by default one operator after another.
+    """The cuts of the fused operators of one network, and the order in which pieces become jobs (by
+    default operator by operator).
 
-    ``order`` lists (operator, piece); a piece comes after all that it reads.
+    ``order`` lists (operator, piece) in a topological order.
     """
 
     cuts: Sequence[Grid]
@@ -44,14 +44,15 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a storage that is a tensor of its own: the box that it holds, and its bytes."""
+    """A part of a storage that becomes a tensor of its own: label, box and bytes."""
 
     label: str
     box: Box
     bytes: int
 
     def taken(self, needed: Box) -> Ranges:
-        """What is read of a part of which a box is needed; empty for all."""
+        """The box that is read of the part if ``needed`` is needed of the storage; empty for
+        all."""
         own = tuple(
             [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(self.box, needed, strict=True)]
         )
@@ -71,7 +72,7 @@ class Read:
 
 
 class Pieces:
-    """What the pieces of a network read and write; the same in every mini-batch. O(pieces x parts
+    """The reads and writes of all pieces of a network, equal in every mini-batch. O(pieces x parts
     that each reads)."""
 
     def __init__(self, graph: Graph, fused: Sequence[FusedOp], chosen: Cuts) -> None:
@@ -104,8 +105,8 @@ class Pieces:
                     ]
 
     def _cut_weights(self) -> None:
-        """Cut what is there from the start like the first operator whose pieces each need a part of
-        their own."""
+        """Divide weights and inputs into parts, by the first operator whose pieces need disjoint
+        parts."""
         for number, (group, cut) in enumerate(zip(self.fused, self.cuts, strict=True)):
             for access in group.reads if cut.tiles > 1 else ():
                 if (
@@ -145,7 +146,7 @@ class Pieces:
         ]
 
     def _needed(self, number: int, storage: str) -> list[Box]:
-        """The part of a storage that each piece of an operator needs."""
+        """The box of a storage that each piece of an operator needs."""
         form, cut = self._divisible[number], self.cuts[number]
         assert form is not None
         links = [
@@ -154,19 +155,20 @@ class Pieces:
         return list(itertools.chain.from_iterable(zip(*links, strict=True)))
 
     def made(self, group: int, tile: int) -> int | None:
-        """The part of its operators' results that a piece makes; None if it only adds to sums."""
+        """The number of the part of the results that a piece makes; None if it only adds to partial
+        sums."""
         cut = self.cuts[group]
         return cut.part(tile) if cut.is_last(tile) else None
 
     def parts_of(self, storage: str) -> list[Part]:
-        """Parts of a storage; one that nothing cuts is one part."""
+        """Parts of a storage; a storage that is not cut is one part."""
         if storage not in self.parts:
             tensor = self.graph.tensors[storage]
             self.parts[storage] = [Part("", whole(tensor.shape), tensor.bytes)]
         return self.parts[storage]
 
     def reads(self, group: int, tile: int) -> list[Read]:
-        """What a piece reads."""
+        """The reads of a piece."""
         if group not in self._reads:
             self._reads[group] = self._read(group)
         return self._reads[group][tile]
@@ -175,7 +177,7 @@ class Pieces:
         group, tiles = self.fused[number], self.cuts[number].tiles
         result: list[list[Read]] = [[] for _ in range(tiles)]
         for access in group.reads:
-            # What is whole reads all that it touches, whatever dimensions it might be cut along.
+            # A whole operator reads all bytes that it touches.
             shares = (
                 [self._touched(access)]
                 if tiles == 1
@@ -191,14 +193,13 @@ class Pieces:
         return result
 
     def _touched(self, access: Access) -> list[tuple[int, int, Ranges]]:
-        """All parts of an operand, and the share of each in the bytes that are touched."""
+        """All parts of an operand, with the share of each in the touched bytes."""
         parts = self.parts_of(access.tensor)
         total = max(1, sum(part.bytes for part in parts))
         return [(i, -(-access.bytes * part.bytes // total), ()) for i, part in enumerate(parts)]
 
     def _boxed(self, access: Access, needed: Box) -> list[tuple[int, int, Ranges]]:
-        """Parts of an operand that hold something of the box that a piece needs, the bytes of it,
-        and the box."""
+        """The parts of an operand that overlap a needed box, with the overlapping bytes and box."""
         if not volume(needed):
             return []
         found = list[tuple[int, int, Ranges]]()
@@ -224,16 +225,15 @@ class Pieces:
 
 
 def label_of(tile: int, tiles: int) -> str:
-    """What is put behind the name of what is cut: which piece it is, of how many."""
+    """The suffix ``[tile/tiles]`` of the name of a piece or part; empty for a whole."""
     return "" if tiles == 1 else f"[{tile}/{tiles}]"
 
 
 def _where_first_needed(boxes: Sequence[Box], shape: Sequence[int]) -> Grid:
-    """The grid of a tensor of which the parts along every dimension begin where the one before
-    ends, and end where a box does.
+    """The grid of a tensor whose parts end, along every dimension, where some box ends.
 
-    Of rows that two pieces need, the first to come gets the band, and the next reads from both: so
-    they are fetched once.
+    Rows that two pieces need belong to the part of the first piece, and the second reads from both
+    parts: so every row is fetched once.
     """
     ends = [
         sorted({last for first, last in ranges if last > first})
@@ -251,8 +251,8 @@ def _disjoint(boxes: Sequence[Box]) -> bool:
 
 
 def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
-    """Return an operand's roles in the loop nests; a tensor that is both factors of a product is
-    fetched as each."""
+    """Return (role, nest) of an operand; a tensor that is both factors of a product has both
+    roles."""
     names = (access.tensor, *access.part_of)
     roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
     roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
@@ -260,22 +260,22 @@ def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role,
 
 
 def divides_sums(target: Target) -> bool:
-    """Whether operators may be cut along what they sum over: where all that a piece touches must
-    lie in the fast memory together.
+    """Whether reductions may be split: only on machines where all operands of a piece must be in
+    the fast memory together.
 
-    Elsewhere what a core needs may stay in main memory, from where its private buffer is refilled,
-    which holds the sums.
+    Elsewhere operands may stay in main memory, from which the private buffer that holds the sums is
+    refilled.
     """
     return not target.main.in_place
 
 
 @dataclass(frozen=True, eq=False)
 class DivisibleNetwork:
-    """A network on a machine: ``source`` as it was read, ``graph`` with every tensor written once,
-    and its fused operators.
+    """A network on a machine: ``source`` as it was read, ``graph`` in single assignment, and its
+    fused operators.
 
-    ``forms`` says how each fused operator divides, or None; ``plain`` how it is cut where it is not
-    divided: only as far as it exceeds the fast memory.
+    ``forms`` says how each fused operator can be cut (None: not at all); ``plain`` are the default
+    cuts, only as far as operands exceed the fast memory.
     """
 
     source: Graph
@@ -286,8 +286,8 @@ class DivisibleNetwork:
 
     @staticmethod
     def of(source: Graph, target: Target, *, sums: bool = False) -> DivisibleNetwork:
-        """Fuse a network's operators and look at each, with ``sums`` at what they sum over, too;
-        O(operators + operands)."""
+        """Fuse a network's operators and find how each can be cut, with ``sums`` also along its
+        reduction; O(operators + operands)."""
         graph = without_updates(source)
         fused = fuse(graph)
         forms = [divisible(graph, group, sums=sums) for group in fused]
@@ -295,22 +295,21 @@ class DivisibleNetwork:
 
 
 _MOST_TILES = 256
-"""Tiles of one operator, at most."""
+"""Most tiles of one operator."""
 _MOST_READ = 8
-"""Times the fast memory's bytes that all tiles may read of what they share, at most, for more than
-two to fit at once."""
+"""Most bytes of shared operands that all tiles may read together, in multiples of the fast memory,
+if more than two tiles are to fit at once."""
 _SIDE_BY_SIDE = (16, 4, 3, 2, 1)
-"""Numbers of tiles that should fit at once, tried in this order, so that one is fetched while
-others are computed."""
+"""Numbers of tiles that should fit at once, tried in this order: one is fetched while others are
+computed."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Output channels of tiles that suit a machine: multiples of ``step``, and if more than one is
-    at work ``least``.
+    """Numbers of output channels of tiles that suit a machine: multiples of ``step``, at least
+    ``least`` if several tiles run at once.
 
-    ``balance`` is the number of multiply-accumulates that all cores do while the main link brings a
-    byte.
+    ``balance`` is the number of multiply-accumulates that all cores do per byte of the main link.
     """
 
     step: int = 1
@@ -319,12 +318,11 @@ class Sizes:
 
 
 def sizes_for(target: Target) -> Sizes:
-    """Tiles that fill the arrays of all cores, and that are not sooner done than all cores can read
-    the other operand once more.
+    """Sizes of tiles that fill the arrays of all cores, and whose arithmetic takes as long as
+    reading the shared operand again.
 
-    A tile of ``k`` channels takes ``k`` multiply-accumulates for each element of what it reads as a
-    whole; the least ``k`` is the rate of all cores over the bandwidth of the memory that they read
-    it from.
+    A tile of ``k`` channels does ``k`` multiply-accumulates per element of the shared operand; the
+    least ``k`` is the rate of all cores over the bandwidth of the memory that it is read from.
     """
     extents = {Style.WEIGHT_STATIONARY: "rows", Style.OUTPUT_STATIONARY: "columns"}
     step = max(
@@ -345,7 +343,7 @@ def sizes_for(target: Target) -> Sizes:
 
 
 def plain_cuts(graph: Graph, groups: Sequence[FusedOp], target: Target) -> list[Grid]:
-    """How operators are cut that nothing else cuts: only as far as they exceed the fast memory."""
+    """The default cuts of operators: only as far as their operands exceed the fast memory."""
     sizes = sizes_for(target)
     return [
         _in_channels(graph, group, target.room, sizes) if target.room else WHOLE for group in groups
@@ -353,12 +351,12 @@ def plain_cuts(graph: Graph, groups: Sequence[FusedOp], target: Target) -> list[
 
 
 def _in_channels(graph: Graph, group: FusedOp, capacity: int, sizes: Sizes) -> Grid:
-    """The fewest pieces along an operator's output channels of which several fit into ``capacity``
-    bytes at once; whole if that is not needed or does not help.
+    """Cut an operator into the fewest pieces along its output channels of which several fit into
+    ``capacity`` bytes; whole if that is not needed or does not help.
 
-    A piece reads its share of what divides by channel and all of everything else. Only an operator
-    with a single ungrouped, non-recurrent loop nest is cut. Pieces have ``sizes``, unless none of
-    them would fit.
+    A piece reads its share of operands that divide by channel, and all of the others. Only
+    operators with a single ungrouped, non-recurrent loop nest are cut. Pieces have ``sizes``,
+    unless none of them would fit.
     """
     total = sum(access.bytes for access in (*group.reads, *group.writes))
     form = None
@@ -375,8 +373,7 @@ def _in_channels(graph: Graph, group: FusedOp, capacity: int, sizes: Sizes) -> G
     own_bytes = total - shared_bytes
     if shared_bytes >= capacity:
         return WHOLE
-    # Where the main link is what takes time, cores wait for bytes whatever the pieces are, and it
-    # should not carry anything twice.
+    # If the main link limits the operator, pieces should not read anything twice.
     computes = nest.macs >= own_bytes * sizes.balance > 0
     for at_once in _SIDE_BY_SIDE if computes else _SIDE_BY_SIDE[1:]:
         room = (capacity - shared_bytes) // at_once

@@ -1,5 +1,4 @@
-"""Turns in-place updates into new tensors, for engines that need every tensor to be written once,
-and leaves out what need not run."""
+"""Rewrites graphs to single assignment, and removes copies that need not run."""
 
 from __future__ import annotations
 
@@ -45,7 +44,8 @@ def _unflattened(
     tensors: Mapping[str, Tensor],
     views: Mapping[tuple[str, tuple[int, ...]], str],
 ) -> Op | None:
-    """The product with a result of a shape, if it is one and that only takes its rows apart."""
+    """The matrix product with a result of another shape, if that only splits its rows; else
+    None."""
     *rows, columns = shape or (1,)
     flat = (math.prod(rows), columns)
     if (
@@ -88,15 +88,14 @@ either operand transposed."""
 
 
 def without_copies(graph: Graph) -> Graph:
-    """Let operators read the parts of a concatenation, and what a transposition moved, where they
-    lie.
+    """Let operators read the parts of a concatenation, and the operand of a transposition,
+    directly.
 
-    A concatenation goes if all that read it say which part of it they need, a transposition if all
-    of these are products. They may read it under another shape, along which they can be cut as
-    well: so the channels of a convolution's operand are not shuffled. A result of the network must
-    be made, but for a cache that grows: where the first part is an input of the network, the new
-    parts are written behind it, and are results instead of the whole. O(operators + operands x
-    parts).
+    A concatenation is removed if all its readers have windows, a transposition if all its readers
+    are products. Readers may read it under another shape along which they can be cut: so channel
+    shuffles before convolutions disappear. Results of the network are kept, except for a growing
+    cache: if the first part is an input of the network, the new parts are written behind it and
+    become results instead of the whole. O(operators + operands x parts).
     """
     rewriting = _Rewriting(graph)
     for op in reversed(graph.ops):
@@ -106,7 +105,7 @@ def without_copies(graph: Graph) -> Graph:
 
 
 class _Rewriting:
-    """What operators read by now, and which of them go."""
+    """The state of the rewriting: current reads of operators, and removed operators."""
 
     def __init__(self, source: Graph) -> None:
         self.source, self.tensors = source, source.tensors
@@ -119,7 +118,7 @@ class _Rewriting:
                 self.readers[tensor].append(op)
 
     def leave_out(self, op: Op) -> None:
-        """Leave an operator out, if those that read its result can do without it."""
+        """Remove an operator if all its readers can read its operands directly."""
         result = op.writes[0].tensor
         parts = self.reads[op.name]
         every = [reader for reader in self.readers[result] if reader.name not in self.gone]
@@ -152,7 +151,7 @@ class _Rewriting:
         self.gone |= {op.name, *views}
 
     def graph(self) -> Graph:
-        """The graph of what is left."""
+        """The graph of the remaining operators."""
         if not self.gone:
             return self.source
         ops = tuple(
@@ -174,8 +173,7 @@ class _Rewriting:
         return replace(self.source, ops=ops, outputs=tuple(outputs), notes=notes)
 
     def _only_moves(self, op: Op) -> bool:
-        """Whether every element of the result is one of an operand: their places in the result fill
-        it without overlap."""
+        """Whether an operator only moves elements: its operands' places partition the result."""
         result, parts = self.tensors[op.writes[0].tensor], self.reads[op.name]
         if (
             len(op.writes) != 1
@@ -203,17 +201,17 @@ class _Rewriting:
         )
 
     def _shape_of(self, part: Access) -> tuple[int, ...]:
-        """The shape that windows are of: that of the owner where a view lies in another order."""
+        """The shape that windows refer to: the owner's, if a view has another order."""
         tensor = self.tensors[part.tensor]
         return (self.tensors[tensor.storage] if part.of_storage else tensor).shape
 
     def _is_free(self, result: str) -> bool:
-        """Whether a result is not the network's, under whatever name."""
+        """Whether a result, or an alias of it, is not a result of the network."""
         return result not in {self.tensors[output].storage for output in self.source.outputs}
 
     def _grows(self, result: str, parts: Sequence[Access]) -> bool:
-        """Whether a result of the network is an input with something behind it that operators make,
-        and has no other name."""
+        """Whether a result of the network is a growing cache: an input followed by parts that
+        operators make, without aliases."""
         kinds = [self.tensors[self.tensors[part.tensor].storage].kind for part in parts]
         fits = (
             len(kinds) > 1
@@ -225,8 +223,7 @@ class _Rewriting:
         ] == [result]
 
     def _can_read(self, reader: Op, result: str, turned: bool) -> bool:
-        """Whether an operator says which part of a result it needs, reads all of it, and can take
-        it as it lies."""
+        """Whether a reader has windows, reads the whole result, and accepts its parts or order."""
         if turned and reader.op_class not in _READ_ANY_ORDER and not reader.copies:
             return False
         used = [read for read in self.reads[reader.name] if self._is_of(read, result)]
@@ -244,21 +241,21 @@ class _Rewriting:
         return self.tensors[read.tensor].storage == storage
 
     def _seen(self, read: Access, result: str) -> tuple[Window, ...]:
-        """Which part of a result is needed by what reads it, maybe under another shape."""
+        """The windows of a read of a result, converted to the result's shape."""
         shape = self.tensors[read.tensor].shape
         whole = self.tensors[result].shape
         return read.windows if shape == whole else through_reshape(read.windows, shape, whole)
 
     def _through(self, read: Access, part: Access, result: str) -> Access:
-        """What a reader of the whole needs of a part; ``part`` says which element of the whole each
-        of its own is."""
+        """Convert a read of the whole to a read of one part; ``part`` maps elements of the part to
+        the whole."""
         needed = self._seen(read, result)
         windows = tuple(_shifted(needed[window.axis], -window.low) for window in part.windows)
         return replace(part, windows=windows, part_of=read.part_of or (read.tensor,))
 
 
 def _axes(windows: Sequence[Window], shape: Sequence[int]) -> set[int]:
-    """Dimensions of a result along which its parts need parts of an operand."""
+    """Dimensions of a result that the windows of an operand follow."""
     return {
         window.axis
         for window, extent in zip(windows, shape, strict=True)
@@ -267,8 +264,8 @@ def _axes(windows: Sequence[Window], shape: Sequence[int]) -> set[int]:
 
 
 def _shifted(window: Window, start: int) -> Window:
-    """The window of a part that begins at an element of the whole; all of it where that cannot be
-    said."""
+    """Shift a window to a part that begins at an element of the whole; the whole part if that has
+    no window."""
     if window.axis < 0 or start % window.unit:
         return ALL
     shift = start // window.unit * window.denominator
@@ -280,12 +277,12 @@ _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
 @once_per_graph
 def without_updates(graph: Graph) -> Graph:
-    """Make every update of a storage write a new one, named ``NAME@1``, ``NAME@2``, ...
+    """Make every update of a storage write a new storage, named ``NAME@1``, ``NAME@2``, ...
 
     The new storage of a weight or an input is a result of the network. A partial update reads all
-    of the old one, since the rest must be copied. Copies that nobody needs are left out
-    (:mod:`loadmaster.workloads.lowering.single_assignment`). Graphs without either are returned as
-    they are. O(operators + operands).
+    of the old storage, because the rest must be copied. Unneeded copies are removed
+    (:func:`without_copies`). Graphs without updates and copies are returned unchanged. O(operators
+    + operands).
     """
     versions = _Versions(graph)
     ops = tuple(versions.renamed(op) for op in graph.ops)
@@ -299,8 +296,7 @@ def without_updates(graph: Graph) -> Graph:
 
 
 class _Versions:
-    """How often each storage has been updated so far, and the tensors that stand for its
-    versions."""
+    """The number of updates of each storage so far, and the tensors of its versions."""
 
     def __init__(self, graph: Graph) -> None:
         self.tensors: dict[str, Tensor] = dict(graph.tensors)
@@ -350,8 +346,8 @@ class _Versions:
         return replace(op, reads=tuple(reads), writes=writes, nests=nests)
 
     def _update(self, op: Op, read: set[str]) -> list[Access]:
-        """Begin a new version of every storage that the operator updates; what partial updates read
-        besides."""
+        """Begin a new version of every storage that the operator updates; return the additional
+        reads of partial updates."""
         touched: dict[str, int] = {}
         for access in op.writes:
             storage = self._graph.tensors[access.tensor].storage
