@@ -1,5 +1,5 @@
-"""Which part of an operand a part of a result needs: exact ranges through strides, padding,
-dilation, permutations and broadcasts.
+"""Windows and boxes: the part of an operand that a part of a result needs, exactly, through
+strides, padding, dilation, permutations and broadcasts.
 
 A *box* is a half-open range for every dimension of a tensor. A :class:`Window` maps the range of
 one result dimension to the range of one operand dimension, so that a box of the result gives the
@@ -23,13 +23,15 @@ Box = tuple[Range, ...]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The range of an operand's dimension that the range [first, last) of the result's dimension
-    ``axis`` needs.
+    """The range of an operand's dimension that a range [first, last) of the result's dimension
+    ``axis`` needs::
 
-    It is ``unit`` times [floor((first x numerator + low) / denominator), floor(((last - 1) x
-    numerator + high) / denominator) + 1), clipped to the dimension. An ``axis`` below 0 needs all
-    of the dimension, whatever the range: -1 (:data:`ALL`), or -2 (:data:`SUMMED`) where the
-    operator sums over the dimension, so that a part of the sum needs as much of it.
+        unit x [floor((first x numerator + low) / denominator),
+                floor(((last - 1) x numerator + high) / denominator) + 1)
+
+    clipped to the dimension. An ``axis`` below 0 means that all of the dimension is needed: -1
+    (:data:`ALL`), or -2 (:data:`SUMMED`) if the operator sums over the dimension, so that a part of
+    the reduction needs the same part of it.
 
     A convolution of stride s, padding p and r taps of dilation d has numerator s, low -p and high
     (r - 1) d - p. A grouped one has, along its channels, the denominator K / groups and the unit C
@@ -44,8 +46,8 @@ class Window:
     unit: int = 1
 
     def of(self, box: Box, extent: int) -> Range:
-        """Range of an operand's dimension of ``extent`` that a box of the result needs; empty where
-        it needs padding only."""
+        """Range of an operand's dimension of ``extent`` that a box of the result needs; empty if
+        the box needs padding only."""
         if self.axis < 0:
             return 0, extent
         first, last = box[self.axis]
@@ -76,17 +78,17 @@ SUMMED = Window(-2)
 
 
 def identity(rank: int) -> tuple[Window, ...]:
-    """Each element of the result needs the element of the same position."""
+    """Windows of an elementwise operator: each element needs the element at the same position."""
     return tuple(Window(axis) for axis in range(rank))
 
 
 def whole(shape: Sequence[int]) -> Box:
-    """The box that is all of a tensor."""
+    """The box of a whole tensor."""
     return tuple((0, extent) for extent in shape)
 
 
 def volume(box: Box) -> int:
-    """Elements in a box."""
+    """Number of elements in a box."""
     count = 1
     for first, last in box:
         count *= last - first
@@ -94,7 +96,7 @@ def volume(box: Box) -> int:
 
 
 def shared(one: Box, other: Box) -> int:
-    """Elements that two boxes of a tensor have in common."""
+    """Number of elements in the intersection of two boxes."""
     count = 1
     for (a, b), (c, d) in zip(one, other, strict=True):
         extent = (b if b < d else d) - (a if a > c else c)
@@ -126,7 +128,7 @@ def operand_boxes(windows: Sequence[Window], boxes: Ints, shape: Sequence[int]) 
 
 
 def volumes(boxes: Ints) -> Ints:
-    """Elements in each of many boxes, shape (boxes, dimensions, 2)."""
+    """Number of elements in each box, shape (boxes,), of boxes of shape (boxes, dimensions, 2)."""
     return np.asarray((boxes[..., 1] - boxes[..., 0]).prod(axis=1), dtype=np.int64)
 
 
@@ -170,11 +172,11 @@ def reshaped_boxes(boxes: Ints, shape: Sequence[int], target: Sequence[int]) -> 
 def through_reshape(
     windows: Sequence[Window], shape: Sequence[int], target: Sequence[int]
 ) -> tuple[Window, ...]:
-    """Windows of an array of shape ``target``, from those of an array of another shape with the
-    same elements in the same order.
+    """Convert windows of an array of ``shape`` to the shape ``target`` of the same elements in the
+    same order.
 
-    Of a dimension that several stand for, the first of these has a window, of whole rounds of the
-    others, and the others are needed as a whole; so are dimensions that together stand for others.
+    If a dimension is split into several, the first of these gets a window of whole multiples of the
+    others, which are needed as a whole. Merged dimensions are needed as a whole.
     """
     found = [ALL] * len(target)
     for left, right in _groups(tuple(shape), tuple(target)):
@@ -186,8 +188,8 @@ def through_reshape(
 
 
 def _of_rounds(window: Window, size: int) -> Window:
-    """The window of rounds of so many elements each that an operand's dimension consists of; all of
-    them where that cannot be said."""
+    """The window of the outer dimension if a dimension is split with ``size`` inner elements; all
+    of it if there is no such window."""
     if window.unit % size == 0:
         return replace(window, unit=window.unit // size)
     if window.axis >= 0 and size % window.unit == 0:
@@ -196,8 +198,8 @@ def _of_rounds(window: Window, size: int) -> Window:
 
 
 def matching_axes(shape: Sequence[int], other: Sequence[int]) -> dict[int, int]:
-    """Dimensions of a shape that are dimensions of another one of the same elements, but for those
-    of one element."""
+    """Map dimensions of a shape to equal dimensions of another shape of the same elements;
+    dimensions of extent 1 are skipped."""
     found = {}
     for left, right in _groups(tuple(shape), tuple(other)):
         mine = [i for i in left if shape[i] > 1]
@@ -209,8 +211,8 @@ def matching_axes(shape: Sequence[int], other: Sequence[int]) -> dict[int, int]:
 
 @lru_cache(maxsize=1024)
 def _groups(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
-    """Runs of dimensions of two shapes that hold the same number of elements, as short as can be;
-    each ends with the 1s after it."""
+    """Split two shapes into the shortest matching runs of dimensions with equal numbers of
+    elements; trailing 1s belong to the run before."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(one) or j < len(other):

@@ -1,5 +1,5 @@
-"""Fuses elementwise operators into the operator that produces their data, as a compiler would, and
-drops free ones."""
+"""Fuses elementwise operators into their producers, as a compiler would, and drops views and shape
+operators."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Result = TypeVar("Result")
 
 
 def remembered_by(owner: object, name: str, work: Callable[[], Result]) -> Result:
-    """What ``work`` finds. The owner keeps it under this name; nobody may change it. It goes with
-    the owner, whose copies have none."""
+    """Return the result of ``work``, cached on the owner under ``name``; it must not be changed.
+    Copies of the owner have no cache."""
     known = vars(owner)
     if name not in known:
         known[name] = work()
@@ -25,8 +25,7 @@ def remembered_by(owner: object, name: str, work: Callable[[], Result]) -> Resul
 
 
 def once_per_graph(function: Callable[[Graph], Result]) -> Callable[[Graph], Result]:
-    """Have a graph keep what a function finds for it; a graph that it makes stays as it is when the
-    function is asked again."""
+    """Cache a function's result on the graph; the function leaves its own results unchanged."""
     name = f"_{function.__module__}.{function.__name__}"
 
     @wraps(function)
@@ -67,10 +66,10 @@ class FusedOp:
 def fuse(graph: Graph) -> Sequence[FusedOp]:
     """Group the operators of a graph into fused ones, in an order in which they can run.
 
-    An elementwise operator joins the latest of its inputs' producers if all that it takes from
-    there has as many elements as its output: then it can run on each element when the producer has
-    computed it, and no cycle can arise. Results needed elsewhere too are still written; fusing
-    never adds traffic. Views and shape operators vanish. Time and memory are linear in the graph.
+    An elementwise operator joins the latest of its inputs' producers if its inputs from there have
+    as many elements as its output: then it runs on each element right after the producer, and no
+    cycle can arise. Results that are needed elsewhere are still written; fusing never adds traffic.
+    Views and shape operators are dropped. Time and memory are linear in the graph.
     """
     groups: list[FusedOp] = []
     group_of: dict[str, int] = {}
@@ -112,7 +111,7 @@ def _elements(graph: Graph, tensor: str) -> int:
 
 
 def _find_operands(graph: Graph, groups: list[FusedOp]) -> None:
-    """Fill in what each group reads from outside and what it must write."""
+    """Set the external reads and the needed writes of each group."""
     readers: dict[str, set[int]] = {}
     for index, group in enumerate(groups):
         for op in group.ops:
@@ -150,8 +149,8 @@ def _merge(graph: Graph, accesses: Iterable[Access]) -> list[Access]:
 
 
 def _on_storage(graph: Graph, nest: LoopNest, inside: set[str], group: FusedOp) -> LoopNest:
-    """The nest with its operands named by storage; a result that only fused operators read leaves
-    the core as theirs."""
+    """Name the operands of a nest by storage; if only fused operators read its result, the nest's
+    output is the group's result."""
 
     def storage(name: str) -> str:
         return graph.tensors[name].storage if name in graph.tensors else ""

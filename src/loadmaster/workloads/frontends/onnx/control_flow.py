@@ -1,5 +1,5 @@
-"""Control flow that is known before the first inference, as the operators that it runs: an ``If``
-whose condition is known is its branch; a ``Loop`` or ``Scan`` of known count is so many bodies."""
+"""Expands static control flow: an ``If`` with a known condition becomes its branch, a ``Loop`` or
+``Scan`` with a known count the repeated body."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from loadmaster.workloads.frontends.onnx.order import defined, subgraphs
 from loadmaster.workloads.frontends.onnx.rules import Value
 
 MOST_OPERATORS = 1000
-"""Operators that a loop may become; a longer one is one operator with the work of all runs."""
+"""Most operators of an expanded loop; a longer loop is one operator with the work of all runs."""
 _FREE_OF_BATCHES = 9
-"""The opset from which on the operands of ``Scan`` have no dimension of batches."""
+"""First opset in which the operands of ``Scan`` have no batch dimension."""
 _AXES_ARE_OPERANDS = 13
 
 Names = dict[str, str]
@@ -26,9 +26,9 @@ Names = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The operators that a node of control flow runs, in order; of a loop that is too long to be
-    planned so, those of the first run, which is one of ``runs``. ``data`` is the position of the
-    first operand that the body calculates with."""
+    """The operators that a control-flow node runs, in order. Of a loop that is too long to expand:
+    the operators of the first of ``runs`` runs. ``data`` is the position of the first operand that
+    the body reads."""
 
     nodes: list[onnx.NodeProto]
     runs: int
@@ -42,9 +42,9 @@ def expanded(
     opset: int,
     free: Callable[[str], str],
 ) -> Expansion | None:
-    """The operators that a node of control flow runs; None where that is not known.
+    """Expand a control-flow node; None if its condition or count is not known.
 
-    ``name`` is the node's own, and ``free`` makes names of tensors that no tensor has.
+    ``name`` is the node's name; ``free`` makes unused names of tensors.
     """
     bodies = {
         attribute.name: attribute.g for attribute in proto.attribute if attribute.HasField("g")
@@ -78,7 +78,7 @@ def expanded(
 
 
 def _known(value: Value | None) -> int | None:
-    """The one number of a constant; None where it is not known."""
+    """The number that a constant of one element holds; None if not known."""
     numbers = value.integers() if value is not None else None
     return numbers[0] if numbers and len(numbers) == 1 else None
 
@@ -91,7 +91,7 @@ class _Expander:
         self._taken: set[str] = set()
 
     def tensor(self, label: str) -> str:
-        """A new tensor's name."""
+        """Return an unused name of a tensor."""
         name = self._free(f"{self._name}/{label}")
         while name in self._taken:
             name = self._free(f"{name}_")
@@ -105,11 +105,11 @@ class _Expander:
         return output
 
     def constant(self, label: str, value: Array) -> str:
-        """A new constant."""
+        """Add a constant and return its name."""
         return self.add("Constant", [], self.tensor(label), value=numpy_helper.from_array(value))
 
     def constants(self, graph: onnx.GraphProto) -> Names:
-        """The constants of a body, which all its runs share."""
+        """Add the constants of a body, which all its runs share; return their names."""
         names = {}
         for item in graph.initializer:
             names[item.name] = self.add("Constant", [], self.tensor(item.name), value=item)
@@ -123,7 +123,7 @@ class _Expander:
         return names
 
     def run(self, graph: onnx.GraphProto, names: Names, label: str) -> list[str]:
-        """Add a run of a body, whose operands are among ``names``; returns its results."""
+        """Add one run of a body with its operands in ``names``; return its results."""
         names = dict(names)
         for node in graph.node:
             if node.op_type == "Constant" and not node.domain:
@@ -139,7 +139,7 @@ class _Expander:
         self.nodes.append(copy)
 
     def stacked(self, parts: list[str], axis: int, label: str) -> str:
-        """Results of all runs, one behind the other along a new axis."""
+        """Stack the results of all runs along a new axis."""
         rows = [self._unsqueezed(part, axis) for part in parts]
         return self.add("Concat", rows, self.tensor(label), axis=axis)
 
@@ -151,7 +151,7 @@ class _Expander:
 
 
 def _renamed(node: onnx.NodeProto, names: Names) -> onnx.NodeProto:
-    """A copy of a node, with its tensors and those that its bodies capture under other names."""
+    """Copy a node with renamed tensors, also those that its bodies capture."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = [names.get(item, item) for item in node.input]
@@ -225,7 +225,7 @@ def _turns(
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:
-    """Whether the condition that a body returns is the one that it gets, or is true."""
+    """Whether a body never ends the loop: it returns its condition unchanged, or true."""
     if len(body.input) < 2 or not body.output:
         return False
     known = {item.name: item for item in body.initializer}

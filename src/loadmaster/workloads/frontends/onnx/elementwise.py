@@ -1,5 +1,4 @@
-"""Operators that make every element of their result from the matching ones of their operands, and
-those that only put elements elsewhere, select some of them, or resize."""
+"""Rules of elementwise operators, and of operators that move, select or resize elements."""
 
 from __future__ import annotations
 
@@ -41,8 +40,8 @@ def elementwise(node: Node, data: int = 0) -> Work:
 
 
 def by_element(node: Node) -> Division:
-    """Every element of the result needs the matching one of each operand; what does not broadcast
-    is needed as a whole."""
+    """Division of an elementwise operator: each element needs the matching element of each operand;
+    operands that do not broadcast are needed as a whole."""
     shape = node.result.shape
     return Division(
         tuple(range(len(shape))),
@@ -63,12 +62,12 @@ def only_operand(node: Node, source: Value) -> bool:
 
 
 def always(_: Node, __: Value) -> bool:
-    """As many elements are the same elements."""
+    """A view rule for operators that never move elements."""
     return True
 
 
 def _same_storage(node: Node, source: Value) -> bool:
-    """A cast between types that are planned alike; rounding to a quantised type is work."""
+    """Whether a cast is a view: between types of equal storage, but not to a quantised type."""
     result = node.result
     alike = source.dtype == result.dtype or (
         source.dtype in REPLANNED and result.dtype in REPLANNED
@@ -77,15 +76,15 @@ def _same_storage(node: Node, source: Value) -> bool:
 
 
 def _inference(node: Node, _: Value) -> bool:
-    """Dropout that is not training: from opset 12 on an operand says so, in opset 6 and before an
-    attribute did."""
+    """Whether a Dropout is not in training mode: from opset 12 on an operand, up to opset 6 an
+    attribute."""
     training = node.optional(2)
     return training is None or (training.data is not None and not training.data.any())
 
 
 def _scaled(node: Node) -> Division:
-    """Scales and zero points: one, one for each element of an axis, or one for each block along
-    it."""
+    """Division of (de)quantisation: scales and zero points are per tensor, per element of an axis,
+    or per block along it."""
     shape = node.result.shape
     axis = node.attrs.get("axis", 1) % len(shape)
     block = node.attrs.get("block_size")
@@ -108,8 +107,8 @@ def _per_channel(node: Node) -> Division:
 
 
 def _update(node: Node) -> Work:
-    """Weights and their state from gradients: decay, square, average, root, scale and subtract,
-    about two steps for each operand."""
+    """Work of an optimiser step, about two operations per element of each operand: decay, square,
+    average, root, scale and subtract."""
     tensors = [value.count for value in node.inputs[2:] if value]
     return Work(OpClass.ELEMENTWISE, elements=2 * sum(tensors), data=2)
 
@@ -193,7 +192,7 @@ def _same_shape(node: Node, source: Value) -> bool:
 
 
 def _everywhere(node: Node, windows: Windows) -> Division:
-    """Any dimension of the result can be cut, whichever of them windows of the operand follow."""
+    """Division along all dimensions of the result, with the given windows of the operand."""
     return Division(tuple(range(len(node.result.shape))), {0: windows})
 
 
@@ -203,7 +202,8 @@ def _transposed(node: Node) -> Division:
 
 
 def _keeps_order(node: Node, source: Value) -> bool:
-    """Only axes of size one move. Weights can be laid out either way before the first inference."""
+    """Whether a Transpose is a view: only axes of size 1 move, or the operand is a constant, which
+    can be stored transposed."""
     return source.constant or not node.permutation(source.shape)[1]
 
 
@@ -222,7 +222,8 @@ def _concatenated(node: Node) -> Division:
 
 
 def _repeated(node: Node) -> Division:
-    """What is repeated is needed as a whole: where in it a piece begins is no linear function."""
+    """Division of Tile: repeated dimensions are needed as a whole, because positions wrap
+    around."""
     data, result = node.shape(0), node.result.shape
     shift = len(result) - len(data)
     if shift < 0:
@@ -232,8 +233,8 @@ def _repeated(node: Node) -> Division:
 
 
 def _padded(node: Node) -> Division:
-    """What is not constant repeats elements, and is needed as a whole along the dimensions that are
-    padded."""
+    """Division of Pad: modes other than constant repeat elements, so padded dimensions are needed
+    as a whole."""
     data, rank = node.shape(0), len(node.result.shape)
     given = node.integers("pads", 1) or node.integers("paddings")
     axes = node.integers("axes", 3) if node.optional(3) else list(range(rank))
@@ -253,8 +254,8 @@ def _unpadded(node: Node, source: Value) -> bool:
 
 
 def _sliced(node: Node) -> Division:
-    """A piece reads what steps pass over, but for what lies before its first element and behind its
-    last; backwards it needs all."""
+    """Division of Slice: a piece needs the range from its first to its last element; with negative
+    steps, the whole dimension."""
     rank, data = len(node.result.shape), node.shape(0)
     starts = node.integers("starts", 1)
     axes = node.integers("axes", 3) or list(range(len(starts or ())))
@@ -270,14 +271,14 @@ def _sliced(node: Node) -> Division:
 
 
 def _forward(node: Node, source: Value) -> bool:
-    """A slice of everything that does not run backwards."""
+    """Whether a Slice is a view: it keeps all elements in order."""
     steps = node.integers("steps", 4) if node.optional(4) else []
     return _same_shape(node, source) and steps is not None and all(step > 0 for step in steps)
 
 
 def _gathered(node: Node) -> Division:
-    """One element of a dimension, or some that follow one another; others are known only at run
-    time."""
+    """Division of Gather with one constant index or consecutive ones; other indices are only known
+    at run time."""
     indices, data = node.operand(1), node.shape(0)
     chosen, axis = indices.integers(), node.attrs.get("axis", 0) % len(data)
     # Indices below 0 count from the end.
@@ -331,7 +332,7 @@ rule("Split", _selection, view=_same_shape, planning=(1,))
 
 
 def _into_blocks(node: Node) -> list[Result]:
-    """Whole blocks of channels."""
+    """Shape of a result in blocked layout: channels are padded to whole blocks."""
     batch, *rest = node.shape(0)
     channels = rest.pop(-1 if node.attrs.get("channels_last") else 0)
     padded = -(-channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
@@ -339,7 +340,7 @@ def _into_blocks(node: Node) -> list[Result]:
 
 
 def _out_of_blocks(node: Node) -> list[Result]:
-    """An attribute says how many channels are real."""
+    """Shape of a result from blocked layout: an attribute states the number of channels."""
     batch, _, *shape = node.shape(0)
     shape.insert(len(shape) if node.attrs.get("channels_last") else 0, node.attrs["channels"])
     return [(node.operand(0).dtype, (batch, *shape))]
@@ -366,7 +367,7 @@ _HALF = Fraction(1, 2)
 
 
 def _resize(node: Node) -> Division:
-    """The neighbours of every position: one, two or four along a dimension."""
+    """Division of Resize: each element needs one, two or four neighbours along a dimension."""
     data, result = node.shape(0), node.result.shape
     scales, neighbours = _scales(node, data, result), _neighbours(node)
     if (
@@ -397,8 +398,7 @@ def _attribute(node: Node, name: str, default: str, before_opset_11: str) -> str
 
 
 def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
-    """Elements of the result for one of the operand, along every dimension; None where they are not
-    known."""
+    """Scale factors of every dimension; None if not known."""
     given = node.attrs.get("scales")
     value = node.optional(1 if node.kind == "Upsample" or node.opset == 10 else 2)
     if given is None and value is not None and value.count:
@@ -445,8 +445,8 @@ def _position(
 
 
 def _neighbours(node: Node) -> tuple[Fraction, Fraction, bool] | None:
-    """What is added to a position, and whether it is rounded up then, to find the first and the
-    last neighbour."""
+    """Offsets from a position to its first and last neighbour, and whether positions are rounded
+    up."""
     mode = node.attrs.get("mode", "nearest")
     if mode in ("linear", "bilinear"):
         return Fraction(0), Fraction(1), False
@@ -467,8 +467,8 @@ def _nearby(
     position: tuple[Fraction, Fraction],
     neighbours: tuple[Fraction, Fraction, bool],
 ) -> Window:
-    """The neighbours of a range of positions; of those outside the operand, the nearest element
-    stands for them."""
+    """The window of the neighbours of a range of positions; positions outside the operand are
+    clamped."""
     (slope, offset), (first, last, up) = position, neighbours
     whole = math.lcm(slope.denominator, (offset + first).denominator, (offset + last).denominator)
     numerator, more = int(slope * whole), whole - 1 if up else 0

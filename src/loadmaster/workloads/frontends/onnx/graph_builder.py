@@ -92,7 +92,7 @@ def walk_network(model: onnx.ModelProto, options: Options) -> WalkedNetwork:
 
 
 def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
-    """The network as planning sees it."""
+    """Make the graph of a visited network."""
     tensors = {
         name: Tensor(name, value.shape, value.stored, value.bytes, value.kind, value.alias_of)
         for name, value in network.values.items()
@@ -159,7 +159,7 @@ def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
 
 
 def _naming(step: Step) -> AbstractContextManager[None]:
-    """Errors name the operator."""
+    """Prefix errors within the block with the operator's name."""
     return labelled(describe(step.kind or step.node.kind, step.node.name))
 
 
@@ -189,8 +189,8 @@ def _operator(step: Step, found: Division, reads: tuple[Access, ...], used: set[
 
 
 def _bits(step: Step) -> int:
-    """Width of the arithmetic: that of the data operand's storage, or of the result where nothing
-    is read."""
+    """Width of the arithmetic in bits: that of the data operand's storage, or of the result if
+    nothing is read."""
     value = step.node.optional(step.work.data) or next(
         (value for value in step.node.outputs if value), None
     )
@@ -198,8 +198,8 @@ def _bits(step: Step) -> int:
 
 
 def _reads(step: Step, found: Division) -> Iterator[Access]:
-    """What is read, with the bytes touched; constants that are used up at planning time are
-    left out."""
+    """Yield the reads of an operator with the bytes touched; constants that are only needed at
+    planning time are skipped."""
     node, work = step.node, step.work
     if work.op_class is OpClass.SHAPE:
         return
@@ -220,8 +220,8 @@ def _reads(step: Step, found: Division) -> Iterator[Access]:
 
 
 def _access(value: Value, size: int, windows: tuple[Window, ...]) -> Access:
-    """A use of a value; of a view's by the owner's dimensions, and as a whole where these are not
-    known."""
+    """Make the access to a value; windows of a view are converted to the owner's dimensions, or
+    dropped if that is not possible."""
     order = value.order
     if order is None:
         return Access(value.name, size, windows)
@@ -233,8 +233,8 @@ def _access(value: Value, size: int, windows: tuple[Window, ...]) -> Access:
 
 
 def _operands(step: Step, found: Division) -> Iterator[tuple[int, Value, tuple[Window, ...]]]:
-    """Position, value and windows of all that an operator reads; scales of blocks come last, and
-    are cut as what they scale along each dimension that has one for every element."""
+    """Yield (position, value, windows) of all operands; block scales come last, with the windows of
+    the elements that they scale."""
     operands = (*step.node.inputs, *step.outer)
     for index, value in enumerate(operands):
         if value is not None:
@@ -251,14 +251,14 @@ def _operands(step: Step, found: Division) -> Iterator[tuple[int, Value, tuple[W
 
 
 def _is_needed(windows: tuple[Window, ...], operand: Value, node: Node) -> bool:
-    """Whether windows need any of an operand: a result that is padding alone does not, and yet some
-    piece must read it."""
+    """Whether a result needs any element of an operand, which it does not if it consists of
+    padding."""
     result = next((value for value in node.outputs if value), None)
     return result is None or volume(operand_box(windows, whole(result.shape), operand.shape)) > 0
 
 
 def _is_parameter(value: Value, planning: bool) -> bool:
-    """Whether a constant is an axis, a size or a known scalar rather than a weight."""
+    """Whether a constant is a parameter (an axis, a size or a known scalar), not a weight."""
     return value.constant and (
         planning or value.count == 0 or (value.count == 1 and value.data is not None)
     )

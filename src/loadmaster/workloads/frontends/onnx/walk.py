@@ -43,7 +43,7 @@ from loadmaster.workloads.frontends.onnx.shapes import Guess, Shapes, Sizes, uns
 from loadmaster.workloads.graph import OpClass, TensorKind
 
 LARGEST_COMPUTED = 2**40
-"""The most bytes of a constant that the network computes; larger ones are mistakes or attacks."""
+"""Most bytes of a constant that a network computes; larger ones are errors or attacks."""
 
 RANDOM = (
     "RandomNormal",
@@ -62,8 +62,8 @@ _SHAPE_ONLY = ("Shape", "Size", "EyeLike")
 class Step:
     """One visited node with its work and outputs; ``outer`` are the values that its bodies capture.
 
-    Frontends that take other operators for ONNX ones of the same meaning give ``kind``, what the
-    file calls it, and ``division``, which follows the dimensions as the file orders them.
+    Frontends of other formats, which translate operators to ONNX, set ``kind``, the operator's name
+    in the file, and ``division``, in the file's order of dimensions.
     """
 
     node: Node
@@ -75,8 +75,8 @@ class Step:
 
 @dataclass
 class WalkedNetwork:
-    """What is known of a network once its operators have been visited: the steps, the values by
-    name, and how many operators bodies hold; ``inputs`` are those that hold elements."""
+    """A network after all operators have been visited: steps, values by name, and numbers of
+    operators in bodies; ``inputs`` are the inputs that hold elements."""
 
     values: dict[str, Value] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
@@ -214,7 +214,7 @@ class Walk(WalkedNetwork):
         return Work(kind, nests, elements, data=expansion.data)
 
     def _value(self, proto: onnx.NodeProto, name: str) -> Value:
-        """A tensor that a node reads; those of expanded bodies may lack a maker."""
+        """The value that a node reads; raises if an expanded body reads an unknown tensor."""
         if name not in self.values:
             raise ModelError(
                 f"{describe(proto.op_type, proto.name)} reads tensor {name!r}, which nothing"
@@ -237,12 +237,12 @@ class Walk(WalkedNetwork):
         return tuple(found)
 
     def _free(self, name: str) -> str:
-        """``name``, or one like it that no tensor of the network has."""
+        """Return ``name``, or a variant of it that is not used in the network."""
         return free_name(name, self.values, self.needed)
 
     def _converts(self, node: Node) -> bool:
-        """Whether a result leaves the network in the type that it declares while its bytes are of
-        another: quantised, say."""
+        """Whether a network result has to be converted to its declared type, because it is stored
+        in another (quantised) one."""
         first = node.outputs[0] if node.outputs else None
         source = node.optional(0)
         return (
@@ -299,8 +299,8 @@ class Walk(WalkedNetwork):
         return tuple(self._wanted(outputs))
 
     def _wanted(self, outputs: list[Value | None]) -> list[Value | None]:
-        """Without the optional outputs that nothing reads; a node of which nothing is read keeps
-        all that it makes."""
+        """Drop optional outputs without readers; a node none of whose outputs are read keeps
+        all."""
         wanted = [value if value and value.name in self.needed else None for value in outputs]
         return wanted if any(wanted) else outputs
 
@@ -415,7 +415,7 @@ def _is_constant(node: Node, proto: onnx.NodeProto) -> bool:
 
 
 def _with_data(value: Value | None, data: Array | None) -> Value | None:
-    """``value`` with its elements, if they are what inference expects."""
+    """Attach the elements to a value if shape and type match."""
     if value is None or data is None or data.shape != value.shape or data.size > LARGEST_FOLD:
         return value
     return replace(
@@ -424,10 +424,9 @@ def _with_data(value: Value | None, data: Array | None) -> Value | None:
 
 
 def _alias(node: Node) -> Value:
-    """The output of a view: its own name and shape, the operand's bytes.
+    """The output of a view: its own name and shape, with the operand's storage.
 
-    Scales lie beside the elements that they scale until these are laid out anew; few that are
-    constant count for nothing.
+    Scales are stored beside the elements that they scale; a few constant ones are not counted.
     """
     source = node.operand(0)
     scales = tuple(replace(value, shape=(value.count,)) for value in source.scales)
@@ -445,7 +444,7 @@ def _alias(node: Node) -> Value:
 
 
 def _order(node: Node, source: Value) -> tuple[int, ...] | None:
-    """Which dimension of the owner's each of a view is."""
+    """The owner's dimension of each dimension of a view; None if they do not correspond."""
     order = source.order if source.alias_of else tuple(range(len(source.shape)))
     if node.kind == "Transpose":
         permutation, moves = node.permutation(source.shape)
@@ -458,8 +457,8 @@ def _order(node: Node, source: Value) -> tuple[int, ...] | None:
 
 
 def _moved(node: Node, value: Value | None) -> Value | None:
-    """An output of data movement: copied bytes stay quantised where the operands are, at the widest
-    of them."""
+    """An output of data movement: it is stored in the operands' quantised type, the widest of
+    them."""
     copied = [source.stored for source in node.present if value and source.dtype == value.dtype]
     return (
         replace(value, stored=max(copied, key=lambda stored: ELEMENT_BITS[stored]))
@@ -474,7 +473,7 @@ class _Attributes(dict[str, Any]):
 
 
 def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
-    """Attributes as Python values; bodies are left to those who count them."""
+    """Attributes as Python values, without bodies."""
     attributes = _Attributes()
     for attribute in proto.attribute:
         if attribute.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
@@ -486,8 +485,7 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
 
 
 LARGEST_FOLD = 4096
-"""The most elements of a constant whose values are kept: far more than a shape has, far fewer than
-weights have."""
+"""Most elements of a constant whose values are kept: enough for shapes, too few for weights."""
 
 _OF_SHAPES = ("Shape", "Size")
 """Operators that need only the shape of their operand."""
@@ -499,7 +497,7 @@ _NUMERIC = """
     ReduceProd ReduceSum Round Shape Sign Size Slice Split Sqrt Sub Tile Transpose Where
 """
 _FOLDED = frozenset((*_RENAMED, *_NUMERIC.split()))
-"""Operators of which exporters make the subgraphs that compute shapes."""
+"""Operators that are folded: exporters use them to compute shapes."""
 
 
 def tensor_data(tensor: onnx.TensorProto) -> Array | None:
@@ -518,10 +516,9 @@ def tensor_data(tensor: onnx.TensorProto) -> Array | None:
 
 
 def fold(node: Node, proto: onnx.NodeProto, counts: list[int] | None) -> list[Array] | None:
-    """Compute a node's outputs at planning time if its operands are known, else return ``None``:
-    the subgraphs with which exporters compute shapes.
+    """Fold a node: compute its outputs if its operands are known constants, else return ``None``.
 
-    ``counts`` are the outputs' element counts: only what is small is computed.
+    ``counts`` are the outputs' element counts: only small outputs are computed.
     """
     if node.kind not in _FOLDED or counts is None or max(counts, default=0) > LARGEST_FOLD:
         return None
