@@ -1,5 +1,5 @@
-"""Checks of the data flow: jobs read and write what their operators do, so that no wait can vanish
-together with its reason."""
+"""Checks of the data flow: jobs read and write the storages of their operators, so that no
+dependency can be omitted together with the operand that causes it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from loadmaster.workloads.job import NetworkInfo
 
 
 def dataflow(facts: Facts) -> Iterator[str]:
-    """Every job reads all that its operators need, but for pieces, writes all that others need of
-    them, and touches nothing else.
+    """Every job reads all storages that its operators read and do not write (pieces: parts of
+    them), writes all results that other operators need, and accesses nothing else.
 
-    Inputs and outputs are there, and nothing is written in vain. What a job needs are the storages
-    that its operators read and do not write. O(accesses of operators x jobs that cover them).
+    Inputs and outputs exist, and every written storage is used. O(accesses of operators x jobs that
+    cover them).
     """
     flows = {network.name: _Flow(network) for network in facts.plan.networks}
     yield from _origins(facts, flows)
-    yield from _ends(facts, flows)
-    yield from _vain(facts, flows)
+    yield from _inputs_and_outputs(facts, flows)
+    yield from _unread(facts, flows)
     for (network, _, operators), jobs in facts.pieces.items():
         flow = flows[network]
         made = flow.touched(operators, flow.writes)
@@ -33,7 +33,7 @@ def dataflow(facts: Facts) -> Iterator[str]:
                 f"job {quoted(job.name)} reads {quoted(name)}, which none of its operators reads"
                 for name in strays
             )
-            # What a piece needs follows from the model's windows, which may be nothing.
+            # The needs of a piece follow from the model's windows, and may be empty.
             if not job.ranges:
                 yield from _incomplete(facts, job, needed, read)
             yield from _results(facts, job, made, flow.wanted(operators, made))
@@ -58,7 +58,7 @@ class _Flow:
         return frozenset[str]().union(*(by.get(name, ()) for name in operators))
 
     def wanted(self, operators: Iterable[str], made: Set[str]) -> Set[str]:
-        """What operators that run as one job have to write, because others use it."""
+        """The results that operators of one job must write, because others use them."""
         return {
             name
             for name in made
@@ -67,8 +67,8 @@ class _Flow:
 
 
 def _origins(facts: Facts, flows: dict[str, _Flow]) -> Iterator[str]:
-    """Only weights and inputs exist from the start, and no operator writes them; outputs are called
-    so."""
+    """Only weights and inputs have no producer, and no operator writes them; outputs are marked as
+    such."""
     for tensor in facts.plan.tensors:
         flow = flows[tensor.network]
         given = tensor.kind in ("weight", "input")
@@ -99,7 +99,7 @@ def _origins(facts: Facts, flows: dict[str, _Flow]) -> Iterator[str]:
             )
 
 
-def _ends(facts: Facts, flows: dict[str, _Flow]) -> Iterator[str]:
+def _inputs_and_outputs(facts: Facts, flows: dict[str, _Flow]) -> Iterator[str]:
     """Every input and output exists in every mini-batch; one line for the first that lacks it."""
     for network in facts.plan.networks:
         # There cannot be more complete mini-batches than tensors, so that one of so many is missing
@@ -121,8 +121,8 @@ def _ends(facts: Facts, flows: dict[str, _Flow]) -> Iterator[str]:
                     )
 
 
-def _vain(facts: Facts, flows: dict[str, _Flow]) -> Iterator[str]:
-    """What operators write is read by one, or an output, or among what is said to be unused."""
+def _unread(facts: Facts, flows: dict[str, _Flow]) -> Iterator[str]:
+    """Every written storage is read by an operator, an output, or listed as unused."""
     for network in facts.plan.networks:
         flow = flows[network.name]
         for storage in sorted(
@@ -162,13 +162,13 @@ def _incomplete(facts: Facts, job: PlannedJob, needed: Set[str], read: Operands)
 
 
 def _results(facts: Facts, job: PlannedJob, made: Set[str], wanted: Set[str]) -> Iterator[str]:
-    """What a job writes against what its operators make."""
+    """A job writes the results of its operators that are needed, each as one tensor."""
     label = f"job {quoted(job.name)}"
     written, strays = _by_storage(facts, job, job.writes, made)
     yield from (
         f"{label} writes {quoted(name)}, which none of its operators writes" for name in strays
     )
-    # A piece that leaves partial sums to the next of its chain makes no result.
+    # A piece that writes partial sums for the next of its chain makes no result.
     due = set() if facts.sums(job.writes) else wanted - written.keys()
     for storage in sorted(due):
         yield f"{label} does not write {quoted(storage)}, which others need"
@@ -184,8 +184,8 @@ def _results(facts: Facts, job: PlannedJob, made: Set[str], wanted: Set[str]) ->
 def _by_storage(
     facts: Facts, job: PlannedJob, operands: Iterable[PlannedOperand], allowed: Set[str]
 ) -> tuple[Operands, list[str]]:
-    """A job's operands by storage, and tensors among them that its operators do not touch; what is
-    empty may be anywhere."""
+    """A job's operands by storage, and the tensors that its operators do not access; tensors of 0
+    bytes are allowed anywhere."""
     found: Operands = defaultdict(list)
     strays = []
     for operand in operands:
@@ -194,7 +194,7 @@ def _by_storage(
             tensor.kind == "weight" or tensor.mini_batch == job.mini_batch
         )
         if own and tensor.summed and job.summed:
-            # Whose sums these may be is told by the chain.
+            # Partial sums are checked with their chain.
             continue
         if own and tensor.storage in allowed:
             found[tensor.storage].append(operand)

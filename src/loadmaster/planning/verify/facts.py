@@ -1,8 +1,7 @@
-"""What the checks look up: the plan's records by name, its jobs and copies as one list of steps,
-and who touches what where.
+"""Indices for the checks: the plan's records by name, jobs and copies as one list of steps, and
+uses of tensors.
 
-Those that need sound numbers and names are built on first use, by checks that come after the checks
-of these.
+Indices that need valid numbers and names are built on first use, by checks of later stages.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from loadmaster.planning.plan_records import (
 )
 
 Group = tuple[str, int, tuple[str, ...]]
-"""Network, mini-batch and operators, which the pieces of an operator have in common."""
+"""Network, mini-batch and operators, which identify the pieces of an operator."""
 _LONGEST_NAME = 120
-"""Characters of a name that a message quotes, at most."""
+"""Most characters of a name that a message quotes."""
 
 
 class Step(NamedTuple):
@@ -75,7 +74,7 @@ def span(start: float, end: float) -> str:
 
 
 def transfer_label(transfer: PlannedTransfer) -> str:
-    """What messages call a transfer."""
+    """Name of a transfer in messages."""
     if transfer.name:
         return f"copy {quoted(transfer.name)}"
     return (
@@ -87,19 +86,19 @@ def transfer_label(transfer: PlannedTransfer) -> str:
 def same(
     what: str, said: float, found: float, shown: Callable[[float], str] = str
 ) -> Iterator[str]:
-    """A figure is what it is found to be."""
+    """Yield a message if a stated figure differs from the recomputed one."""
     if said != found:
         yield f"{what} is said to be {shown(said)}, but is {shown(found)}"
 
 
 def bounded(what: str, stated: Cost, shown: Callable[[float], str]) -> Iterator[str]:
-    """A figure is not below what is said to be its bound."""
+    """Yield a message if a metric is below its stated bound."""
     if stated.lower_bound > stated.value:
         yield f"{what} of {shown(stated.value)} is said to be at least {shown(stated.lower_bound)}"
 
 
 class Facts:
-    """A plan and the indices that the checks share, all of them built once, in O(n log n)."""
+    """A plan and the indices that the checks share, each built once, in O(n log n)."""
 
     def __init__(self, plan: PlanRecord) -> None:
         self.plan = plan
@@ -159,7 +158,7 @@ class Facts:
 
     @cached_property
     def makespan(self) -> int:
-        """When the last job or transfer ends, in picoseconds."""
+        """End of the last job or transfer in picoseconds."""
         return max((ps(each.end) for each in self.moving), default=0)
 
     @cached_property
@@ -197,7 +196,7 @@ class Facts:
 
     @cached_property
     def topological(self) -> tuple[list[int], list[int]]:
-        """Steps, each after its predecessors; or none, and some that wait for one another."""
+        """Steps in topological order, and []; or [] and the steps of a cycle."""
         try:
             return list(TopologicalSorter(dict(enumerate(self.predecessors))).static_order()), []
         except CycleError as error:
@@ -253,7 +252,7 @@ class Facts:
 
     @cached_property
     def fetches(self) -> list[tuple[Use, list[int]]]:
-        """Uses that read what was not there from the start, with the steps that put it there."""
+        """Reads of allocations that are not initial, with the steps that deliver the content."""
         return [
             (use, self.deliveries.get(use.held, []))
             for use in self.uses
@@ -275,5 +274,5 @@ class Facts:
 
 
 def group_of(job: PlannedJob) -> Group:
-    """What the pieces of an operator have in common."""
+    """The key that the pieces of an operator share."""
     return job.network, job.mini_batch, job.operators

@@ -1,5 +1,5 @@
-"""Checks of a plan's figures: each is worked out again from the records, and none is better than
-its bound."""
+"""Checks of a plan's metrics: each is recomputed from the records, and none is better than its
+bound."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def curves(facts: Facts) -> Iterator[str]:
                 )
         for segment in segments:
             yield from _excess(facts.memories[name], segment)
-        yield from _astray(facts, name)
+        yield from _deviations(facts, name)
 
 
 def _excess(memory: Memory, segment: LinkSegment) -> Iterator[str]:
-    """A load above the whole link, or one that does not move so many bytes."""
+    """A load above 1, or one too low for the bytes that the segment moves."""
     if segment.load > 1 + 1e-9:
         yield (
             f"the curve of link {memory.name} has a load of {segment.load:.9g} over"
@@ -58,7 +58,7 @@ def _excess(memory: Memory, segment: LinkSegment) -> Iterator[str]:
         )
 
 
-def _astray(facts: Facts, name: str) -> Iterator[str]:
+def _deviations(facts: Facts, name: str) -> Iterator[str]:
     """The first time at which a curve has moved less than the transfers that have ended, or more
     than those that have begun: in bytes, or in seconds of the link's time.
 
@@ -99,7 +99,7 @@ def _astray(facts: Facts, name: str) -> Iterator[str]:
 
 
 def _running(times: Sequence[int], amounts: Sequence[float]) -> Callable[[int], float]:
-    """The sum of all that comes until an instant."""
+    """Running sums of (instant, amount) pairs, by instant."""
     ordered = sorted(zip(times, amounts, strict=True))
     instants = [at for at, _ in ordered]
     sums = [0.0, *accumulate(each for _, each in ordered)]
@@ -111,8 +111,8 @@ Key = tuple[str, int]
 
 
 def releases(facts: Facts) -> Iterator[str]:
-    """Mini-batch ``k`` is released at ``k`` times its period; none of its jobs, nor a copy of its
-    inputs, starts before."""
+    """Mini-batch ``k`` is released at ``k`` times its period; none of its jobs and no copy of its
+    inputs starts earlier."""
     plan = facts.plan
     periods = {timing.network: ps(timing.period) for timing in plan.timings}
     release = {}
@@ -135,8 +135,8 @@ def _batch_of(facts: Facts, copy: PlannedTransfer) -> Key:
 
 
 def latencies(facts: Facts) -> Iterator[str]:
-    """Every mini-batch is told of once, and ends with its last job, or copy of an output to main
-    memory; late is who takes too long."""
+    """Every mini-batch is listed once, ends with its last job or copy of an output to main memory,
+    and is marked as missed if it exceeds its deadline."""
     plan = facts.plan
     deadlines = {timing.network: timing.deadline for timing in plan.timings}
     for name, count in Counter(timing.network for timing in plan.timings).items():
@@ -300,7 +300,7 @@ def rates(facts: Facts) -> Iterator[str]:
             yield (
                 f"{what} is said to be {stated.value:.9g}, above its bound {stated.upper_bound:.9g}"
             )
-        # A bound of nothing says nothing.
+        # A bound of 0 limits no rate.
         due = max(found, min(most, amount / least)) if least else stated.upper_bound
         if not math.isclose(stated.upper_bound, due, rel_tol=1e-9):
             yield (
@@ -337,15 +337,14 @@ def memory_use(facts: Facts) -> Iterator[str]:
 
 
 def _least(seconds: float) -> int:
-    """Fewest whole picoseconds that are no less than a bound, which a float may miss by its last
-    bits."""
+    """The bound in whole picoseconds, rounded up but for the last bits of the float."""
     exact = seconds * PICOSECONDS
     return round(exact) if abs(exact - round(exact)) <= 4 * math.ulp(exact) else math.ceil(exact)
 
 
 def _most_alive(facts: Facts, group: list[int]) -> int:
-    """Most bytes of the given allocations that are alive at one time; those that end go before
-    those that start."""
+    """Most bytes of the given allocations that are alive at one time; at one instant, ends precede
+    starts."""
     changes = []
     for i in group:
         (start, end), size = facts.spans[i], facts.plan.allocations[i].bytes

@@ -1,5 +1,5 @@
-"""Checks of single records and of what they call each other: numbers, names, references, and that
-no work is missing."""
+"""Checks of single records and references between them: numbers, names, and completeness of the
+work."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ def times(facts: Facts) -> Iterator[str]:
 
 
 def compute(facts: Facts) -> Iterator[str]:
-    """No core does more in its arithmetic time than its array, at the job's width, and lanes could;
-    two picoseconds may go in rounding."""
+    """No job's arithmetic time is shorter than its core's array (at the job's width) and lanes
+    allow, up to two picoseconds of rounding."""
     for job in facts.plan.jobs:
         core = facts.cores[job.core]
         array = core.rows * core.columns * _rate(core, job.bits) * core.clock
@@ -179,8 +179,8 @@ def compute(facts: Facts) -> Iterator[str]:
 
 
 def precisions(facts: Facts) -> Iterator[str]:
-    """A network's precision is the width in which most of its multiply-accumulates happen; names
-    that stand for no width say nothing."""
+    """A network's precision is the width of most of its multiply-accumulates; unknown names of
+    precisions are not checked."""
     done: dict[str, Counter[int]] = defaultdict(Counter)
     for job in facts.plan.jobs:
         done[job.network][job.bits] += job.macs
@@ -277,8 +277,8 @@ def cores(facts: Facts) -> Iterator[str]:
 
 
 def _rate(core: Core, bits: int) -> float:
-    """Multiply-accumulates a cycle of an element: those of the next width that the core has, or of
-    its widest."""
+    """Multiply-accumulates per element and cycle at a width: the rate of the next wider one that
+    the core has, or of its widest."""
     widths = sorted(core.macs_per_cycle)
     return (
         core.macs_per_cycle[next((width for width in widths if bits <= width), widths[-1])]
@@ -307,7 +307,7 @@ def _records(plan: PlanRecord) -> Iterator[Any]:
 
 
 def _limits(kind: Any) -> list[tuple[str, float]]:
-    """Numeric fields of a record and what they must stay below."""
+    """Numeric fields of a record, and their upper limits."""
     limits = {"int": LARGEST, "float": _LARGEST_FLOAT}
     seconds = ("start", "end", "compute", "release", "latency", "period", "deadline")
     return [
@@ -325,7 +325,7 @@ def _limits(kind: Any) -> list[tuple[str, float]]:
 
 
 def _label(record: Any) -> str:
-    """What messages call a record of any kind."""
+    """Name of a record in messages."""
     kind = type(record).__name__.removeprefix("Planned").lower()
     if isinstance(record, PlannedTransfer):
         return transfer_label(record)
@@ -341,8 +341,8 @@ def _unknown(record: Any, what: str, name: str) -> str:
 
 
 def _keys(facts: Facts, networks: set[str]) -> Iterator[str]:
-    """Curves and figures are there for every shared memory and core, and for nothing else; those of
-    cores without a buffer are optional."""
+    """Curves and metrics exist for exactly the shared memories and cores; for cores without a
+    buffer they are optional."""
     metrics = facts.plan.metrics
     shared, cores = set(facts.memories), set(facts.cores)
     places = shared | cores
