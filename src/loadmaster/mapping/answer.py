@@ -1,5 +1,4 @@
-"""The answer to a mapping problem: core and place of every job, how good that is, and what it cost
-to find."""
+"""Records of mappings: core and position of every job, objective, bound, and search effort."""
 
 from __future__ import annotations
 
@@ -60,15 +59,14 @@ class MappingJson:
     energy: float | None
     """Joules; null where they are not known."""
     value: float
-    """What the objective reached: seconds for makespan, throughput and latency, joules for energy,
+    """Value of the objective: seconds for makespan, throughput and latency, joules for energy,
     joule-seconds for edp."""
     lower_bound: float
-    """What no mapping of these jobs can be below, in the unit of `value`."""
+    """Lower bound for all mappings of these jobs, in the unit of `value`."""
     gap: float | None
-    """How far the value is above its lower bound, as a share of the bound; null where the bound is
-    0 and the value is not."""
+    """Relative distance of the value from its lower bound; null if only the bound is 0."""
     limit: str
-    """What the lower bound rests on, in words; the wording is not stable."""
+    """The argument that the lower bound comes from; the wording is not stable."""
     samples: int
     """Number of mappings that were evaluated."""
     seconds: float
@@ -110,7 +108,7 @@ class MapJson(MappingJson):
 
 @dataclass(frozen=True)
 class FrontJson:
-    """Mappings of which none is better than another in all of several objectives."""
+    """A Pareto front of mappings for several objectives."""
 
     VERSION = 1
     objectives: Sequence[str]
@@ -123,7 +121,7 @@ class FrontJson:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JobMapping(DisplayMixin):
-    """Which core runs each job, and in which order.
+    """A mapping: core and position of every job.
 
     Attributes
     ----------
@@ -141,9 +139,8 @@ class JobMapping(DisplayMixin):
         Seconds; joules, None where not known; operations of all jobs (multiplications and
         additions), 0 where not known.
     objective, value, lower_bound
-        What was minimised, what was reached, and what no mapping of these jobs can be below, if
-        they are in these groups: seconds for makespan and throughput (the work is given), joules,
-        or joule-seconds.
+        The objective, its value, and the lower bound for all mappings of these jobs in these
+        groups: seconds for makespan and throughput (the work is fixed), joules, or joule-seconds.
     history
         Samples taken and value at every improvement; over several groups, of each.
     seconds, cpu_seconds
@@ -152,7 +149,7 @@ class JobMapping(DisplayMixin):
         A time limit or an interrupt ended the search; without one the answer is the same on every
         machine.
     costs
-        What the costs of jobs come from.
+        Provenance of the costs of jobs.
     """
 
     status: Status
@@ -182,7 +179,7 @@ class JobMapping(DisplayMixin):
 
     @property
     def gap(self) -> float:
-        """How far the value can be from the best, relative to the bound; 0 where both are 0."""
+        """Relative distance of the value from the bound; 0 if both are 0."""
         if self.value <= self.lower_bound:
             return 0.0
         return self.value / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")
@@ -231,8 +228,8 @@ class JobMapping(DisplayMixin):
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What an earlier mapping knew: by job name, the core's name and how far into the core's queue
-    the job came, between 0 and 1."""
+    """A warm start from an earlier mapping: by job name, the core's name and the relative position
+    in its queue, between 0 and 1."""
 
     source: str
     jobs: tuple[str, ...]

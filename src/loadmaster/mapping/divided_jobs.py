@@ -1,5 +1,4 @@
-"""Maps jobs that may be divided into pieces on several cores, with a bound that holds however they
-are divided."""
+"""Maps jobs that may be divided into pieces on several cores, with a bound for all divisions."""
 
 from __future__ import annotations
 
@@ -26,17 +25,16 @@ def map_divided_jobs(
     time_limit: float | None = None,
     **options: Any,
 ) -> JobMapping:
-    """Decide into which pieces jobs are divided, which core runs each piece, and in which order.
+    """Choose a division of jobs into pieces, and map the pieces.
 
-    Every way to divide is mapped by a simple heuristic, and with all effort the way that seems
-    best, and whole jobs; the better mapping is returned. Other options are those of
+    Every division is mapped by a simple heuristic; the best of these and the undivided jobs are
+    mapped with full effort, and the better mapping is returned. Other options are those of
     :func:`loadmaster.map_jobs`; a time limit is shared by both searches.
 
     Returns
     -------
     JobMapping
-        Of pieces as jobs. Its bound holds for every way to divide, not only for the one that was
-        chosen.
+        The mapping, with pieces as jobs. Its bound holds for all divisions.
 
     Raises
     ------
@@ -73,10 +71,9 @@ def map_divided_jobs(
 def bound_of(
     least: LeastWork, bandwidth: float, allocator: str, weights: tuple[float, float]
 ) -> GroupBound:
-    """What no mapping of the jobs can beat, however they are divided."""
+    """Lower bound of all mappings of the jobs over all divisions."""
     runs = np.isfinite(least.latency)
-    # A job that takes no time by itself still moves its bytes: what it takes at the whole bandwidth
-    # is its latency then.
+    # A job without arithmetic still moves its bytes, at most at the whole bandwidth.
     share = bandwidth / least.latency.shape[1] if allocator == "even" else bandwidth
     moving = least.moved / share
     latency = np.where(runs, np.maximum(least.latency, moving), np.inf)

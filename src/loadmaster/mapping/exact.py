@@ -9,15 +9,13 @@ from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.timeline import simulate
 
 _MOST_STEPS = 100_000
-"""Jobs times cores up to which fractions are quick enough, about a second."""
+"""Most jobs x cores for arithmetic with fractions, about a second."""
 _MOST_TWO_CLOCKS = 200
-"""Jobs up to which fractions stay small enough where some jobs ask for no bandwidth and others
-do."""
+"""Most jobs if some demand bandwidth and others do not, because fractions then grow."""
 
 
 def exact_makespan(group: Group, queues: Queues) -> Fraction | None:
-    """Seconds that one row of queues takes, without rounding; None where that would take too
-    long."""
+    """Exact makespan of one row of queues in seconds; None if computing it would take too long."""
     two_clocks = bool(group.asked.any()) and not group.every_job_uses_bandwidth
     if group.jobs * group.cores > _MOST_STEPS or (two_clocks and group.jobs > _MOST_TWO_CLOCKS):
         return None
@@ -26,7 +24,7 @@ def exact_makespan(group: Group, queues: Queues) -> Fraction | None:
 
 
 def is_proven(makespan: Fraction | float, bound: float) -> bool:
-    """Whether a makespan is less than a picosecond, and less than a billionth of itself, above a
-    bound."""
+    """Whether a makespan exceeds a bound by less than a picosecond and less than a billionth of
+    itself."""
     exact = Fraction(makespan)
     return exact - Fraction(bound) <= min(Fraction(1, PICOSECONDS), exact / 10**9)

@@ -19,8 +19,8 @@ Cores = Int32s
 Priorities = UInt32s
 """Rows of mappings: the priority of every job; a core takes the job of the least number first."""
 Queues = Int32s
-"""Rows of mappings. A row holds the queue of every core, one after another, each closed by the
-number of jobs."""
+"""Rows of mappings: the queues of all cores, concatenated, each terminated by the number of
+jobs."""
 
 OBJECTIVES = {
     "makespan": (1.0, 0.0),
@@ -28,20 +28,20 @@ OBJECTIVES = {
     "energy": (0.0, 1.0),
     "edp": (1.0, 1.0),
 }
-"""Exponents of makespan and energy. The work is given, so that throughput is best where the
-makespan is least."""
+"""Exponents of makespan and energy in the score. The work is fixed, so throughput is maximal where
+the makespan is minimal."""
 ALLOCATORS = ("demand", "even")
 _ROUNDED = 1e-9
-"""More than floating point adds or loses, relatively, in the makespan of a mapping."""
+"""Relative margin for the rounding of a makespan."""
 _FAR = 1e300
-"""Seconds, or shares of the bandwidth, that all jobs together stay below, so that nothing that is
-computed of them overflows."""
+"""Upper limit of the sums of latencies and of demands, so that computed figures do not
+overflow."""
 _MOST_JOBS, _MOST_CORES = 2**22 - 1, 2**10
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Jobs without dependencies, and what a mapping of them is worth.
+    """A group of jobs without dependencies, and the objective of its mappings.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Group:
 
     @cached_property
     def every_job_uses_bandwidth(self) -> bool:
-        """Whether every job wants some bandwidth, so that all running jobs stall together."""
+        """Whether every job demands some bandwidth, so that all running jobs slow down alike."""
         return bool((self.demand[self.allowed] > 0).all())
 
     @property
@@ -97,31 +97,30 @@ class Group:
         return np.asarray(self.latency * np.maximum(1.0, self.demand))
 
     def within(self, makespan: float) -> Group:
-        """The group for mappings that take no longer: a core cannot run a job that takes longer
-        there with all the bandwidth."""
+        """Restrict the group to mappings of at most ``makespan``: a core cannot run jobs that take
+        longer there even with all the bandwidth."""
         fits = self.alone <= makespan * (1 + _ROUNDED)
         return replace(self, latency=np.where(fits, self.latency, np.inf))
 
     @cached_property
     def native(self) -> _native.MappingGroup:
-        """The group as native code scores and searches it: checked and copied once, O(jobs x cores)
-        memory."""
+        """The group for native code, checked and copied once; O(jobs x cores) memory."""
         time, energy = self.weights
         return _native.MappingGroup(
             self.latency, self.demand, self.energy, time_weight=time, energy_weight=energy
         )
 
     def decode(self, core: Cores, priority: Priorities) -> Queues:
-        """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that
-        can."""
+        """Decode genomes to queues, row by row; a job on a core that cannot run it goes to the next
+        core that can."""
         return self.native.decode(core, priority)
 
     def makespans(self, queues: Queues, threads: int = 1) -> Floats:
-        """Seconds that each row of queues takes."""
+        """Makespans of rows of queues in seconds."""
         return self.native.makespans(queues, threads)
 
     def energy_of(self, core: NDArray[np.integer]) -> float:
-        """Joules if job ``j`` runs on ``core[j]``; not a number where energies are not known."""
+        """Joules if job ``j`` runs on ``core[j]``; NaN if energies are not known."""
         if self.energy is None:
             return np.nan
         return float(self.energy[np.arange(self.jobs), core].sum())
@@ -134,7 +133,7 @@ class Group:
         return bool((self.energy[np.arange(self.jobs), core] <= least).all())
 
     def score(self, makespan: float, energy: float) -> float:
-        """What a mapping is worth."""
+        """Score of a mapping: makespan and energy to the powers of the weights."""
         # As `Objective::score` in src/native/mapping/genome.cpp; tests/test_twins.py holds the two
         # together.
         time_weight, energy_weight = self.weights
@@ -149,17 +148,15 @@ def group_of(
     allocator: str = "demand",
     weights: tuple[float, float] = (1.0, 0.0),
 ) -> Group:
-    """The group that a job analysis table and a system bandwidth in bytes/s make.
+    """Make the group of a job analysis table and a system bandwidth in bytes/s.
 
-    ``demand`` is M3E's allocator: jobs that together ask for S times the bandwidth all progress at
-    1/S. ``even`` gives every core an equal share, so that no job touches another: it lasts as long
-    as its own share makes it.
+    ``demand`` is M3E's allocator: jobs that together demand S times the bandwidth all progress at
+    1/S. ``even`` gives every core an equal share, so that jobs do not affect one another.
 
     Raises
     ------
     MappingError
-        If a figure is malformed, a job runs on no core, or the objective needs energies that are
-        not there.
+        If a figure is malformed, a job can run on no core, or the objective needs missing energies.
     """
     check(analysis)
     if not bandwidth > 0:
@@ -191,7 +188,7 @@ def group_of(
 
 
 def check(analysis: JobAnalysis) -> None:
-    """Refuse a job analysis that no mapping can be made of.
+    """Check a job analysis.
 
     Raises
     ------
@@ -217,8 +214,7 @@ def check(analysis: JobAnalysis) -> None:
             raise MappingError(
                 f"{name}: has the shape {table.shape} for {shape[0]} jobs and {shape[1]} cores"
             )
-        # Only a latency may be infinite, and what it costs where a job cannot run is nobody's
-        # business.
+        # Only latencies may be infinite; other figures are ignored where a job cannot run.
         wrong = np.isnan(table) | (table < 0) | (np.isinf(table) & (name != "latency"))
         wrong &= runs | (name == "latency")
         if wrong.any():
@@ -238,7 +234,7 @@ def check(analysis: JobAnalysis) -> None:
 
 
 def queues_of(core: NDArray[np.integer], order: NDArray[np.integer], cores: int) -> Queues:
-    """One row: job ``j`` on ``core[j]``, jobs of a core as they appear in ``order``."""
+    """Return one row of queues: job ``j`` on ``core[j]``, each core's jobs in ``order``."""
     jobs = len(core)
     entries = np.append(order, np.full(cores, jobs))
     owner = np.append(core[order], np.arange(cores))
@@ -246,7 +242,7 @@ def queues_of(core: NDArray[np.integer], order: NDArray[np.integer], cores: int)
 
 
 def core_and_position(queues: Queues, cores: int) -> tuple[Ints, Ints]:
-    """Core of every job of a row, and its place in the queue of that core, from 0."""
+    """Core of every job of a row, and its position in that core's queue, from 0."""
     row = queues.reshape(-1).astype(np.int64)
     jobs = len(row) - cores
     ends = np.flatnonzero(row == jobs)
@@ -261,8 +257,7 @@ def core_and_position(queues: Queues, cores: int) -> tuple[Ints, Ints]:
 
 
 def genome_of(queues: Queues, cores: int) -> tuple[Cores, Priorities]:
-    """A genome that decodes to this row of queues: priorities spread evenly over each core's
-    queue."""
+    """Return a genome that decodes to a row of queues, with evenly spread priorities."""
     core, position = core_and_position(queues, cores)
     length = np.bincount(core, minlength=cores)[core]
     return core.astype(np.int32), ((position + 0.5) / length * 2.0**32).astype(np.uint32)

@@ -1,4 +1,4 @@
-"""What every strategy works on: the group, its limits, and the best mapping so far."""
+"""The search state that strategies work on: group, budget, and the best mapping so far."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from loadmaster.mapping.bounds.group_bounds import GroupBound, tightened
 from loadmaster.mapping.group import Cores, Group, Priorities, Queues, core_and_position
 
 _SLICE = 3_000_000
-"""Jobs evaluated between looks at the clock, about a twentieth of a second."""
+"""Jobs evaluated between checks of the clock, about a twentieth of a second."""
 _SHORT_SLICE = 200_000
-"""The same where time is what limits the search."""
+"""The same with a time limit."""
 _RATE = 50_000_000
-"""Jobs evaluated in a second, about."""
+"""Approximate number of jobs evaluated per second."""
 
 Genome = tuple[Cores, Priorities]
 
 
 @dataclass
 class Search:
-    """One attempt at a group.
+    """A search for a mapping of a group.
 
     Strategies read the first fields, and score genomes or offer queues until :attr:`done`.
-    ``samples`` is how many mappings may be evaluated, None for no limit.
+    ``samples`` is the largest number of evaluated mappings, None for no limit.
     """
 
     group: Group
@@ -49,12 +49,12 @@ class Search:
 
     @property
     def proven(self) -> bool:
-        """Whether the bound says that there is nothing left to gain."""
+        """Whether the best mapping meets the bound."""
         return self.score <= self.bound.score * (1 + 1e-12)
 
     @property
     def done(self) -> bool:
-        """Whether to stop: nothing left to gain, no samples left, or no time."""
+        """Whether to stop: the bound is met, or no samples or time are left."""
         if self.deadline.passed():
             self.interrupted = True
         return self.interrupted or self.proven or self.left == 0
@@ -73,13 +73,13 @@ class Search:
 
     @property
     def slice(self) -> int:
-        """Samples after which to look whether to stop."""
+        """Number of samples between checks of :attr:`done`."""
         jobs = _SHORT_SLICE if self.deadline.is_set else _SLICE
         return max(1, min(self.left, jobs // max(1, self.group.jobs)))
 
     @property
     def expected(self) -> int:
-        """Samples that the rest of the budget has room for, about."""
+        """Approximate number of samples left in the budget."""
         if not self.deadline.is_set:
             return self.left
         return min(self.left, int(self.deadline.left() * _RATE / max(1, self.group.jobs)))
@@ -100,12 +100,12 @@ class Search:
         return result
 
     def best(self, core: Cores, priority: Priorities, scores: Floats) -> Queues:
-        """Queues of the genome that scores least."""
+        """Queues of the genome with the least score."""
         row = [int(scores.argmin())]
         return self.group.decode(core[row], priority[row])
 
     def tighten(self, deadline: Deadline) -> None:
-        """Look for a better bound, once."""
+        """Tighten the bound, once."""
         if self.queues is None or self.proven or self.tight:
             return
         self.tight = True
@@ -120,13 +120,12 @@ class Search:
         return score
 
     def value(self, queues: Queues) -> float:
-        """What one row of queues scores."""
+        """Score of one row of queues."""
         core, _ = core_and_position(queues, self.group.cores)
         return self.group.score(float(self.group.makespans(queues)[0]), self.group.energy_of(core))
 
     def spent(self, samples: int, score: float) -> None:
-        """Count samples, the best of which scored ``score``; whoever calls it keeps their
-        queues."""
+        """Count samples, the best of which scored ``score``; the caller keeps the queues."""
         self.taken += samples
         if score < self.score:
             self.score = score
@@ -136,8 +135,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to look for mappings: how it goes about it, how many samples it takes if nobody says,
-    and what can be set."""
+    """A strategy: its search function, default number of samples, and settings."""
 
     run: Callable[[Search], None]
     samples: Callable[[Group], int] = lambda group: 10_000

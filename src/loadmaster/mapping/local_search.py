@@ -1,5 +1,4 @@
-"""Local search over schedules: one neighbour at a time, kept if it is no worse than now or than
-some steps ago."""
+"""Local search by late acceptance, and the upward rank of jobs."""
 
 from __future__ import annotations
 
@@ -15,16 +14,15 @@ _Number = TypeVar("_Number", int, float)
 
 
 def upward_rank(after: Sequence[Sequence[int]], cost: Sequence[_Number]) -> list[_Number]:
-    """Cost of the longest chain of jobs that each job begins, itself included (HEFT); exact for
+    """Upward rank (HEFT): cost of the longest chain of jobs that starts with each job; exact for
     integers.
 
-    ``after`` has for every job the indices of the jobs that it waits for, all smaller than its own.
-    O(jobs + dependencies).
+    ``after`` has the predecessors of every job, with smaller indices. O(jobs + dependencies).
     """
     rank = list(cost)
     above = [0 * c for c in cost]
     for index in range(len(rank) - 1, -1, -1):
-        # All successors have larger indices: their ranks have been passed up already.
+        # Successors have larger indices: their ranks are final.
         rank[index] += above[index]
         for before in after[index]:
             above[before] = max(above[before], rank[index])
@@ -47,10 +45,9 @@ Found = TypeVar("Found")
 
 @dataclass
 class Walk(Generic[State, Found]):
-    """Where a search is: the current state and what it gives, the best that it came upon, and how
-    often it evaluated.
+    """The state of a search: current state and result, best results, and number of evaluations.
 
-    ``improvements`` are the evaluations made up to each new best, with what was found.
+    ``improvements`` has, for each new best, the evaluations so far and the result.
     """
 
     state: State
@@ -64,7 +61,7 @@ class Walk(Generic[State, Found]):
 
     @property
     def best(self) -> Found:
-        """The first of the best."""
+        """The first of the best results."""
         return self.improvements[-1][1]
 
 
@@ -79,12 +76,11 @@ def late_acceptance(
     expired: Callable[[], bool],
     progress: Callable[[Walk[State, Found]], object],
 ) -> None:
-    """Go on until ``samples`` evaluations are made in all, time is up, or Ctrl-C comes (Burke and
-    Bykov, 2017).
+    """Run late acceptance hill climbing (Burke and Bykov, 2017) until ``samples`` evaluations, the
+    deadline or Ctrl-C.
 
-    A neighbour is kept if its value is no larger than the current one or the one ``memory`` steps
-    ago; with a memory of 1 that is a (1+1) search, in which the current state is always among the
-    best.
+    A neighbour is accepted if its value is at most the current one or the one ``memory`` steps ago;
+    with a memory of 1 this is a (1+1) search.
     """
     past = [value(walk.found)] * memory
     try:

@@ -20,7 +20,7 @@ from loadmaster.mapping.map_options import MapOptions, require_objective
 from loadmaster.mapping.search_groups import map_in_groups
 
 _FRONT = 9
-"""Mixtures of two objectives that are searched for a Pareto front."""
+"""Number of mixtures of two objectives that are searched for a Pareto front."""
 _KINDS: dict[str, Any] = {
     "analysis": JobAnalysis,
     "bandwidth": Real,
@@ -140,8 +140,7 @@ def pareto_front(
     effort: Effort | str = Effort.NORMAL,
     progress: Progress | None = None,
 ) -> tuple[JobMapping, ...]:
-    """Mappings of which none is better than another in both objectives, the best of the first one
-    first.
+    """Return a Pareto front of mappings for two objectives, the best of the first objective first.
 
     Minimises makespan^a energy^b for several a and b from those of the first objective to those of
     the second, each started from the last; ``time_limit`` is for all of them together, the other

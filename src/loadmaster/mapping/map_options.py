@@ -1,4 +1,4 @@
-"""What a mapping is asked for, checked."""
+"""Checked options of a mapping."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ class MapOptions:
 
 
 def require_objective(objective: str) -> None:
-    """Raise `MappingError` for an objective that nobody knows."""
+    """Raise `MappingError` for an unknown objective."""
     require_known("objective", objective, OBJECTIVES, MappingError)

@@ -1,5 +1,4 @@
-"""Networks that come again and again and must be done in time: what that means for jobs, and what
-became of the mini-batches."""
+"""Periods and deadlines of networks: release and due times of jobs, and results of mini-batches."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ from loadmaster.workloads.job import MiniBatch, NetworkTiming
 def job_times_of(
     pool: JobPool, timings: Mapping[str, NetworkTiming], priorities: Mapping[str, float]
 ) -> tuple[Floats, Floats, Floats]:
-    """Release and due date (seconds) and weight of every job; a network is due when the jobs that
-    no other waits for are.
+    """Release, due time (seconds) and weight of every job; only jobs without successors have due
+    times.
 
-    ``timings`` has every network of the pool; ``priorities`` say how much a second of a network's
-    lateness counts, 1 unless told.
+    ``timings`` has every network of the pool; ``priorities`` are weights of a second of a network's
+    lateness, 1 by default.
     """
     mine = [timings[network] for network in pool.network]
     release = np.array(
@@ -37,7 +36,7 @@ def job_times_of(
 def mini_batches_of(
     pool: JobPool, timings: Mapping[str, NetworkTiming], mapping: JobMapping
 ) -> tuple[MiniBatch, ...]:
-    """What became of every mini-batch of every network."""
+    """Release, end and latency of every mini-batch of every network."""
     ends: dict[tuple[str, int], float] = {}
     for network, number, end in zip(
         pool.network, pool.mini_batch, mapping.end.tolist(), strict=True

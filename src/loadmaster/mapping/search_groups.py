@@ -1,4 +1,4 @@
-"""Search group after group, and claim only what exact arithmetic confirms."""
+"""Searches groups one after another; claims are confirmed by exact arithmetic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from loadmaster.mapping.strategies.registry import STRATEGIES
 from loadmaster.mapping.timeline import timeline
 
 _PROOF = 0.15
-"""Share of a group's time that is kept for proving how good the mapping is."""
+"""Share of a group's time that is reserved for tightening the bound."""
 
 
 def map_in_groups(
@@ -40,8 +40,8 @@ def map_in_groups(
     weights: tuple[float, float],
     options: MapOptions,
 ) -> JobMapping:
-    """Search one group after another, each started from the one before, for the least makespan^a
-    energy^b, (a, b) being the ``weights``."""
+    """Minimise makespan^a energy^b, with (a, b) = ``weights``, group by group; each search starts
+    from the previous group's mapping."""
     chosen = STRATEGIES.find(options.strategy)
     if options.settings and not chosen.settings:
         able = " or ".join(name for name in STRATEGIES.names if STRATEGIES.find(name).settings)
@@ -98,9 +98,9 @@ def map_in_groups(
 
 @dataclass(frozen=True, eq=False)
 class MappedGroup:
-    """A mapping of a group, and how the search for it went.
+    """A mapping of a group with figures of its search.
 
-    ``quickest``: exact arithmetic confirms that the makespan is least.
+    ``quickest``: exact arithmetic confirms that the makespan is minimal.
     """
 
     group: Group
@@ -139,15 +139,15 @@ def assemble(
     parts: Sequence[MappedGroup],
     began: tuple[float, float],
 ) -> JobMapping:
-    """Put groups one after another; the search began at these times of the clocks of the wall and
-    of the processor."""
+    """Concatenate the mappings of groups; the search began at the given wall-clock and processor
+    times."""
     wall, cpu = time.monotonic() - began[0], time.process_time() - began[1]
     count, group = len(parts), parts[0].group
     begin = np.cumsum([0.0, *(part.makespan for part in parts)])
     placed = [core_and_position(part.queues, group.cores) for part in parts]
     makespan = float(begin[-1])
     energy = sum(part.group.energy_of(core) for part, (core, _) in zip(parts, placed, strict=True))
-    # A mapping of a front was searched for a mixture of objectives, and is judged by its makespan.
+    # A mapping of a front was searched with mixed weights, but its value is that of ``weights``.
     weights = OBJECTIVES[objective]
     judged = replace(group, weights=weights)
     value = judged.score(makespan, energy)
@@ -187,15 +187,13 @@ def assemble(
 
 
 def _from_last(last: MappedGroup, group: Group) -> Genome:
-    """What the group before learned: its first jobs' genes for ours, over and over if it had
-    fewer."""
+    """Transfer the genes of the previous group's jobs, repeated if it had fewer."""
     core, priority = genome_of(last.queues, group.cores)
     return np.resize(core, group.jobs), np.resize(priority, group.jobs)
 
 
 def _genome(start: WarmStart | None, analysis: JobAnalysis) -> Genome | None:
-    """A warm start as genes of our jobs: those of the same name, else those at the same
-    position."""
+    """Convert a warm start to genes of these jobs: by name, or else by position."""
     if start is None:
         return None
     if not start.jobs:
