@@ -1,8 +1,8 @@
 """The driver of the placement engines: from a kernel sequence and a limit to a packed, checked
 placement of every tensor.
 
-A placement counts bytes; addresses are found by the allocator. Where it cannot pack a placement,
-the kernels at which it fails get a lower limit, exactly there, and the placement is found again.
+A placement counts bytes; addresses are found by the allocator. If it cannot pack a placement, the
+limits of the kernels at which it fails are lowered, and the placement is computed again.
 """
 
 from __future__ import annotations
@@ -37,15 +37,14 @@ from loadmaster.placement.timing import MovementTimeline, time_moves
 from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
-"""Distance to the bound, relative to it, at which the search ends, by mode."""
+"""Relative distance from the bound at which the search ends, by mode."""
 _ROUNDS = 16
-"""The most placements of which packing is tried."""
+"""Most placements that are packed."""
 _SHORT = 32
-"""Divides the budget of packings that need not succeed, because copies can give way, or because
-limits that are 0.2 % lower cost less time than the whole budget finds. Halved from round to
-round."""
+"""Divisor of the packing budget in the first round, halved every round: copies can move, or limits
+0.2 % lower cost less time than the full budget would gain."""
 _COUNTED = 0.5
-"""Share of the gap to which bytes are counted where addresses, found later, add to it."""
+"""Share of the gap for the search without addresses, which later add to the time."""
 
 
 @validate_arguments(
@@ -72,8 +71,8 @@ def place(
     effort: Effort | str = Effort.NORMAL,
     progress: Progress | None = None,
 ) -> MemoryPlan:
-    """Decide which memory every tensor is in and when it moves, within a limit on the fast memory
-    that holds to the byte.
+    """Decide which memory every tensor is in and when it moves, within an exact limit on the fast
+    memory.
 
     Parameters
     ----------
@@ -92,8 +91,8 @@ def place(
         Distance to the lower bound, relative to it, at which the search may end; 1 %,
         asynchronously 2 %.
     time_limit
-        Seconds after which the best placement so far comes back, which then says so; Ctrl-C does
-        the same.
+        Seconds after which the best placement so far is returned, marked as interrupted; Ctrl-C
+        does the same.
     seed
         Same input and seed, same answer.
     effort
@@ -141,8 +140,7 @@ class _Packed(NamedTuple):
 
 
 def tops(sequence: KernelSequence, blocks: tuple[Ints, Ints, Ints]) -> Ints:
-    """Highest address in use while each kernel runs, in a packing that is as low as can be found
-    quickly."""
+    """Highest address in use while each kernel runs, in a quickly found low packing."""
     lowest = allocate(blocks, alignment=sequence.alignment, strategy="best-fit")
     assert lowest.offsets is not None
     highest = np.zeros(len(sequence.kernels), dtype=np.int64)
@@ -219,15 +217,15 @@ class _Placer:
         return self._packed(first, place, math.inf)
 
     def _sequence(self, found: PlacementSolution) -> KernelSequence:
-        """What a placement is of."""
+        """The kernel sequence of a solution, whose tensors may be pieces."""
         return found.division.sequence if found.division else self.sequence
 
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
     def _solve(self, limits: Ints, gap: float) -> PlacementSolution:
-        """Run the engine until the deadline; if Ctrl-C comes where none of its solvers sees it,
-        take what it has without searching."""
+        """Run the engine until the deadline; after a Ctrl-C that no solver catches, run it again
+        without search."""
 
         def engine() -> PlacementSolution:
             return place_by_program(
@@ -250,7 +248,7 @@ class _Placer:
         return found
 
     def _note_interruption(self, interrupted: bool) -> None:
-        """After one Ctrl-C, or once time is up, nothing that follows searches on."""
+        """Record an interrupt, after which no later stage searches."""
         if interrupted:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
 
@@ -296,7 +294,7 @@ class _Placer:
     def _addresses(
         self, lower: Ints, upper: Ints, size: Ints, divisor: int = _SHORT
     ) -> Ints | None:
-        """Addresses of blocks, None if none were found."""
+        """Pack blocks; None if no addresses are found."""
         deadline = Deadline.within(self._left())
         problem = aligned(problem_of((lower, upper, size)), self.sequence.alignment)
         answer = solve(
@@ -306,12 +304,11 @@ class _Placer:
         return answer.offsets
 
     def _left(self) -> float | None:
-        """Seconds for packing: at least a few, because a placement without addresses is worth
-        nothing."""
+        """Seconds for packing: at least a few, because a placement without addresses is useless."""
         return max(2.0, self.deadline.left()) if self.deadline.is_set else None
 
     def _rivals(self, strategy: str) -> list[Rival]:
-        """What simpler strategies do; where one cannot, why."""
+        """Results of simpler strategies, or the reasons why they fail."""
         names = [name for name in baseline_names() if strategy in (AUTO, PROGRAM, name)]
         rivals = []
         for number, name in enumerate(names):

@@ -33,12 +33,12 @@ class SmallestFast:
 def slowdown_curve(
     sequence: KernelSequence, limits: Sequence[int], **options: Any
 ) -> tuple[MemoryPlan | CapacityError, ...]:
-    """Place a sequence under each of several limits on the fast memory, in bytes; an error stands
-    for a limit that cannot be kept.
+    """Place a sequence under each of several limits on the fast memory, in bytes; the result for an
+    infeasible limit is the error.
 
-    ``options`` are those of :func:`loadmaster.placement.place.place`. Where a smaller limit led to
-    a faster placement, that one is good for the larger limit too and stands in its place, so that
-    the curve never rises. After Ctrl-C it stands for all larger limits.
+    ``options`` are those of :func:`loadmaster.placement.place.place`. If a smaller limit led to a
+    faster placement, that placement is used for the larger limit too, so the curve never rises.
+    After Ctrl-C the last placement is used for all larger limits.
     """
     found: list[MemoryPlan | CapacityError] = []
     for limit in sorted(limits):
@@ -89,7 +89,7 @@ def smallest_fast(
     high = sequence.peak_bytes
     best = _enough(sequence, high, max_slowdown, options)[0]
     while best is None and high < 2 * sequence.peak_bytes:
-        # What lies in gaps between buffers comes on top of what lives.
+        # Gaps between buffers come on top of the live bytes.
         high += max(sequence.peak_bytes // 16, sequence.alignment)
         best = _enough(sequence, high, max_slowdown, options)[0]
     if best is None:
@@ -117,8 +117,8 @@ def smallest_fast(
 def _enough(
     sequence: KernelSequence, limit: int, max_slowdown: float, options: dict[str, Any]
 ) -> tuple[MemoryPlan | None, bool]:
-    """Find a placement within the limit that is fast enough; also whether there is proven to be
-    none."""
+    """Return a placement within the limit that is fast enough, if one is found, and whether it is
+    proven that there is none."""
     try:
         plan = place(sequence, limit, **options)
     except CapacityError as error:
