@@ -1,4 +1,4 @@
-"""Auto: simple orders, a short exact search, then exact search, blocks and ejections in turns with
+"""Auto: simple orders, a short exact search, then exact search, blocks and repacking in turns with
 slices of work that grow.
 
 It only ever accepts lower packings, so it is never worse than the simple orders:
