@@ -383,7 +383,7 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (28_787, 25, 20),
     "cli": (15_877, 24, 6),
-    "core": (11_891, 17, 10),
+    "core": (11_883, 17, 10),
     "cost": (30_826, 30, 37),
     "integrations": (101_199, 65, 90),
     "mapping": (19_994, 34, 39),

@@ -116,7 +116,7 @@ def test_tiles_of_a_stack_through_a_memory_that_is_too_small_for_bands(case):
     of its own, and may leave the memory."""
     one, machine = case(builds=[chain(40, 40)]), slow(4500)
     plan = lm.plan(one.graphs, machine, effort="test")
-    assert any("into tiles" in note for note in plan.notes)
+    assert any("column tiles" in note for note in plan.notes)
     assert {
         (job.ranges[2] != (0, 40), job.ranges[3] != (0, 40)) for job in plan.jobs if job.tiles > 9
     } == {(True, True)}
