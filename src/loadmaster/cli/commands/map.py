@@ -29,7 +29,7 @@ from loadmaster.cli.options import (
 )
 from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
-from loadmaster.core.errors import MappingError
+from loadmaster.core.errors import MappingError, UnitError
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.mapping.strategies.registry import STRATEGIES
 
@@ -221,7 +221,7 @@ def map_command(
 
 
 def _priorities(texts: list[str] | None) -> dict[str, float]:
-    """What lateness counts, by network."""
+    """Parse the weights of lateness, by network. Raises `MappingError`."""
     form = "NAME=X with a number of at least 0, such as resnet50=2"
 
     def number(text: str) -> float:
@@ -236,11 +236,14 @@ def _priorities(texts: list[str] | None) -> dict[str, float]:
 
 
 def _bandwidth(machine: Target | None, given: str | None) -> float:
-    """Bytes/s that the cores share."""
+    """Return the bandwidth in bytes/s that the cores share. Raises `LoadmasterError`."""
     from loadmaster.core.units import parse_bandwidth
 
     if given is not None:
-        return parse_bandwidth(given)
+        try:
+            return parse_bandwidth(given)
+        except UnitError as error:
+            raise UnitError(f"--bandwidth {error}") from None
     if machine is None:
         raise MappingError(
             "map: give a --target, or --bandwidth for jobs whose costs are in a table"
@@ -297,7 +300,8 @@ def _map_waiting(
 
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:
-    """Overrides of the target, and settings of the strategy, which begin with its name."""
+    """Divide ``--set`` into overrides of the target, and settings of the strategy, which begin with
+    its name."""
     fields, settings = [], {}
     for override in overrides:
         name, _, value = override.partition("=")
