@@ -179,9 +179,7 @@ def _proof(answer: Allocation | BankAllocation) -> str:
         return f"Nothing fits: {proof}"
     if isinstance(proof, Load):
         when = "two by two" if proof.instant is None else f"at instant {proof.instant}"
-        if len(proof.buffers) == 1:
-            return f"1 buffer needs {proof.bytes:,} bytes {when}"
-        return f"{len(proof.buffers):,} buffers need {proof.bytes:,} bytes together {when}"
+        return f"{plural(len(proof.buffers), 'buffer')} of {proof.bytes:,} bytes together {when}"
     return proof or ""
 
 

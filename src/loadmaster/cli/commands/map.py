@@ -29,7 +29,7 @@ from loadmaster.cli.options import (
 )
 from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
-from loadmaster.core.errors import MappingError, UnitError
+from loadmaster.core.errors import MappingError
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.mapping.strategies.registry import STRATEGIES
 
@@ -240,10 +240,7 @@ def _bandwidth(machine: Target | None, given: str | None) -> float:
     from loadmaster.core.units import parse_bandwidth
 
     if given is not None:
-        try:
-            return parse_bandwidth(given)
-        except UnitError as error:
-            raise UnitError(f"--bandwidth {error}") from None
+        return parse_bandwidth(given)
     if machine is None:
         raise MappingError(
             "map: give a --target, or --bandwidth for jobs whose costs are in a table"

@@ -263,7 +263,7 @@ _SEEK_BYTES = 128 << 10
 """Latency of a separate read, in bytes that could be read in that time."""
 _SUM_PENALTY = 2
 """Factor on the reads of a product that is cut along its reduction, which is the slower cut."""
-_MOST_BLOCKS = 256
+_MOST = 256
 """Most blocks of a kernel; with more, overhead exceeds computation."""
 _UPDATE_BLOCKS = 10
 """Blocks of an update in memory at once: its operands, and the optimizer's temporaries."""
@@ -316,14 +316,14 @@ def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None
         if not is_elementwise(call.target.optimizer) or len(forms) > 1 or not parameter.size:
             return None
         pieces = math.ceil(_UPDATE_BLOCKS * parameter.bytes / room)
-        return partial(updated_rows, min(pieces, parameter.size[0], _MOST_BLOCKS))
+        return partial(updated_rows, min(pieces, parameter.size[0], _MOST))
     if set(call.writes).intersection(call.reads):
         return None
     if call.kind in _SPECIAL_CALLS:
         run, rule = _SPECIAL_CALLS[call.kind]
         bytes, length = rule(call, streamed)
         pieces = math.ceil(bytes / room)
-        return partial(run, pieces) if pieces <= min(length, _MOST_BLOCKS) else None
+        return partial(run, pieces) if pieces <= min(length, _MOST) else None
     product = call.kind in _PRODUCTS
     found: list[tuple[int, Slices]] = []
     for most in (room,) if product else (room, _RELAXATION * room):
@@ -344,12 +344,12 @@ def _nested(call: Call, streamed: frozenset[int], room: int) -> Iterator[tuple[i
     inside = streamed.difference(call.writes)
     for outer in cuts_of(call):
         whole = outer.length(call) if SUM not in outer.results else 0
-        for pieces in (2**i for i in range(1, min(whole, _MOST_BLOCKS).bit_length())):
+        for pieces in (2**i for i in range(1, min(whole, _MOST).bit_length())):
             block = outer.block(call, -(-whole // pieces))
             left = max(room - sum(view.bytes for view in block.results if view is not None), 1)
             for inner in cuts_of(block):
                 way = _slices(block, inner, inside, left, left)
-                if way is not None and pieces * way.pieces <= _MOST_BLOCKS:
+                if way is not None and pieces * way.pieces <= _MOST:
                     both = Slices(outer, pieces, way)
                     reads = pieces * _reads(block, way, inside)
                     yield reads + _writes(call, both, streamed), both
@@ -370,9 +370,7 @@ def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int
     if held >= room or any(view.dtype.itemsize < _LEAST_SUM_ITEMSIZE for view in sums):
         return None
     pieces = min(max(math.ceil(cutting / (room - held)), 1), cut.length(call))
-    return (
-        Slices(cut, pieces) if pieces <= _MOST_BLOCKS and held + cutting / pieces <= most else None
-    )
+    return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
 
 
 def _reads(call: Call, way: Slices, streamed: frozenset[int]) -> int:

@@ -666,7 +666,7 @@ class PlannedGraph:
         self.refused: TooSmall | None = None
         self.observed, self.times = StepObservations(), Times(0, 0)
         self.open: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._shared_by_layers = False
+        self._shared = False
         self._shifts: dict[int, int] = {}
 
     def prepare(self, given: Sequence[Any]) -> None:
@@ -676,9 +676,7 @@ class PlannedGraph:
         times measured in the first steps, and whenever the plan is out of date. Raises
         `BudgetError` and `NotPlannable`.
         """
-        self._shared_by_layers |= any(
-            given[i] is not update.parameter for i, update in self.updates.items()
-        )
+        self._shared |= any(given[i] is not update.parameter for i, update in self.updates.items())
         idle = all(session.finished for session in self.open)
         if self.program is None or (idle and self._held_updates()):
             self._capture(given)
@@ -696,11 +694,7 @@ class PlannedGraph:
         model, known = self.model, self.model.persistent
         captured = capture(self.graphs, given, self.kept)
         traced = Traced(**vars(captured))
-        if (
-            len(captured.parts) == 2
-            and captured.device.type == "cpu"
-            and not self._shared_by_layers
-        ):
+        if len(captured.parts) == 2 and captured.device.type == "cpu" and not self._shared:
             traced = with_updates(traced, given, model.updates)
         for update in traced.updates.values():
             update.sync_from_optimizer()
@@ -745,11 +739,8 @@ class PlannedGraph:
     def _footprint(self) -> Footprint:
         """Return the memory of the graph alone if no tensor moves."""
         unmoved = self._problem(self.traced, Surroundings(), frozenset())
-        taken = (
-            unmoved.sequence.live_bytes()
-            + unmoved.elsewhere
-            - self.traced.bytes_of(self.persistent_tensors)
-        )
+        taken = unmoved.sequence.live_bytes() + unmoved.elsewhere
+        taken -= self.traced.bytes_of(self.persistent_tensors)
         first, *second = self.traced.parts
         saved = {
             view.storage
@@ -1004,9 +995,7 @@ class PlannedGraph:
         gradient is not complete, a hook reads it, or several layers share the graph."""
         is_left = self.model.updates.is_left
         return frozenset(
-            i
-            for i, update in self.updates.items()
-            if self._shared_by_layers or is_left(update.parameter)
+            i for i, update in self.updates.items() if self._shared or is_left(update.parameter)
         )
 
     def _begin(self, given: Sequence[Any]) -> Session:

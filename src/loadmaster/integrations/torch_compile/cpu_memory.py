@@ -204,7 +204,7 @@ class WeightFile(DirectFile):
         super().__init__(path, path, os.O_RDONLY)
 
     def _end_of_file(self, what: str) -> None:
-        return
+        """Accept a read beyond the end."""
 
 
 @cache

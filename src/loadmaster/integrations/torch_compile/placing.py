@@ -499,9 +499,7 @@ class Search:
     def within(self, budget: int, rounds: int) -> Placed | int:
         """Return a placement found in at most ``rounds`` rounds, or the index of the kernel at
         which the search failed."""
-        staying = (
-            frozenset() if self.offload_idle else _choose_staying(self.make(self.movable), budget)
-        )
+        staying = frozenset() if self.offload_idle else _staying(self.make(self.movable), budget)
         found = self._place_moving(self.movable - staying, budget, rounds)
         if isinstance(found, int) and staying:
             found = self._place_moving(self.movable, budget, rounds)
@@ -530,9 +528,7 @@ class Search:
             {self.movable.intersection(best.problem.storage)},
         )
         for number in _READS_AHEAD:
-            moving = self.movable - _choose_staying(
-                everything, budget - number * max(moved), _TRIAL_GAP
-            )
+            moving = self.movable - _staying(everything, budget - number * max(moved), _TRIAL_GAP)
             if _seconds_of_reads(everything, moving) >= best.seconds:
                 break  # more free memory means more reads
             found = 0 if moving in tried else self._place_moving(moving, budget, _TRIAL_ROUNDS)
@@ -605,7 +601,7 @@ def _place_all_fast(problem: Problem) -> Placed:
     return unmoved
 
 
-def _choose_staying(problem: Problem, budget: int, gap: float = _GAP) -> frozenset[int]:
+def _staying(problem: Problem, budget: int, gap: float = _GAP) -> frozenset[int]:
     """Choose the caller's storages, and gradients, that stay in fast memory for their whole
     lifetimes."""
     sequence = problem.sequence
