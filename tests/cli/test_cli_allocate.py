@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_drawn_beyond_the_capacity(file, tmp_path):
 
 def test_people_get_a_table(file):
     text = run("allocate", file).stdout
-    for words in ("optimal", "1100", "2 buffers need 1,100 bytes together at instant 5"):
+    for words in ("optimal", "1100", "2 buffers of 1,100 bytes together at instant 5"):
         assert words in text
 
 

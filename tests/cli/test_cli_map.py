@@ -107,7 +107,7 @@ def test_networks_that_come_again_report_latencies_and_misses(folder):
         ("missing.csv --target m3e-s2", ["missing.csv", "cannot be read"]),
         ("jobs.csv", ["--target"]),
         ("jobs.csv --bandwidth '1 GB/s'", ["--target"]),
-        ("jobs.csv --target m3e-s2 --bandwidth 0", ["more than zero"]),
+        ("jobs.csv --target m3e-s2 --bandwidth 0", ["'0': a bandwidth must be more than zero"]),
         ("jobs.csv --target m3e-s2 --strategy sorcery", ["sorcery", "annealing"]),
         ("jobs.csv --target m3e-s2 --allocator first", ["allocator 'first'"]),
         ("jobs.csv --target m3e-s2 --objective joy", ["objective 'joy'"]),

@@ -161,7 +161,7 @@ def test_a_front_has_a_chart_and_a_row_for_every_mapping():
 
 def test_a_packing_says_peak_and_bound_and_who_holds_it():
     page = without_library(PAGES["allocate"]())
-    assert "2 buffers need 1,100 bytes together at instant 5" in page
+    assert "2 buffers of 1,100 bytes together at instant 5" in page
     assert "at the bound" in page
     assert "&lt;b&gt;third" in page
     assert "<b>third" not in page

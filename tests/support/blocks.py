@@ -3,7 +3,7 @@
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
 
-from loadmaster.integrations.torch_compile.blocks import BlockCall, rests
+from loadmaster.integrations.torch_compile.blocks import BlockCall, stream_storages
 from loadmaster.integrations.torch_compile.captured import View, capture, is_view, on_storage
 from loadmaster.integrations.torch_compile.cpu_memory import SlowFile, pages
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
@@ -37,7 +37,7 @@ def in_blocks(function, inputs, room, folder, keep=()):
     }
     away = {view.storage for i, view in enumerate(given_views) if i not in keep}
     made = {s for call in captured.calls for s in call.writes if captured.storages[s].bytes > 64}
-    cut = rests(captured, frozenset(away), away | made, room, LINK)
+    cut = stream_storages(captured, frozenset(away), away | made, room, LINK)
     (call,) = cut.calls
     assert isinstance(call.target, BlockCall), call.kind
     for view, tensor in zip(given_views, inputs, strict=True):

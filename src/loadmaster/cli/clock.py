@@ -1,20 +1,19 @@
-"""When the program began: who waits for a command waits for its modules and its networks to be
-read, too."""
+"""The time since the start of the program, including loading modules and reading networks."""
 
 from __future__ import annotations
 
 import time
 
 _begun: float | None = None
-"""By :func:`time.monotonic`; None where commands are called from another program."""
+"""Start of the program by :func:`time.monotonic`; None if another program calls commands."""
 
 
 def begin() -> None:
-    """Say that the program begins now."""
+    """Record the start of the program."""
     global _begun
     _begun = time.monotonic()
 
 
 def spent() -> float:
-    """Seconds since the program began; 0 in another program."""
+    """Return the seconds since the start of the program; 0 in another program."""
     return 0.0 if _begun is None else time.monotonic() - _begun

@@ -1,4 +1,4 @@
-"""The ``loadmaster`` program: its commands, and how errors and signals end it."""
+"""The ``loadmaster`` program: its commands, and the handling of errors and signals."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Declare the options before any command."""
+    """Declare the options that precede the command."""
 
 
 _COMMANDS = {
@@ -100,13 +100,12 @@ app.add_typer(export, name="export")
 
 _OUTPUTS = ("--out", "--c-struct")
 
-# What typer raises for a command line that it cannot parse; it exports the subclass only.
+# Base class of typer's errors for command lines; typer exports only the subclass.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 
 def _hide_types(command: Any, parent: Any = None) -> None:
-    """Leave out of help texts what typer shows of types: ``<bool>``, ``<list[str]>``, and the range
-    of a seed."""
+    """Remove types (``<bool>``, ``<list[str]>``) and the range of seeds from help texts."""
     context = command.make_context(command.name, [], parent=parent, resilient_parsing=True)
     for param in command.get_params(context):
         if param.metavar is None or param.param_type_name == "argument":
@@ -120,12 +119,12 @@ def _hide_types(command: Any, parent: Any = None) -> None:
 def main() -> NoReturn:
     """Run the command line.
 
-    Any error is one line on standard error and exit code 2. Signals and a closed pipe end it as
-    they end other programs: with 128 and the signal's number.
+    An error is one line on standard error, with exit code 2. Signals and a closed pipe give the
+    usual exit code, 128 plus the signal's number.
     """
     code, words = 0, sys.argv[1:] or ["--help"]
     asks_help = not {"--help", "-h"}.isdisjoint(words)
-    # Of what is there when the process ends, nothing is worth looking through for cycles.
+    # No garbage collection at exit, where no object needs it.
     atexit.register(gc.freeze)
     try:
         _end_properly_at(signal.SIGTERM, signal.SIGHUP)
@@ -163,8 +162,8 @@ def main() -> NoReturn:
 
 
 def _inputs(words: Sequence[str]) -> Iterator[str]:
-    """What a command line may name as inputs: all its words, and their parts at commas and behind
-    equals signs, but the values of options for outputs."""
+    """Yield possible names of input files in a command line: all words, and their parts at commas
+    and after equals signs, without the values of options for outputs."""
     before = ""
     for word in words:
         option = word.partition("=")[0]
@@ -175,8 +174,8 @@ def _inputs(words: Sequence[str]) -> Iterator[str]:
 
 
 def _end_properly_at(*signals: signal.Signals) -> None:
-    """Have signals unwind the process, so that no half-written file remains; signals that are
-    ignored stay ignored."""
+    """Make signals raise an exception, so that no half-written file remains; ignored signals stay
+    ignored."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(128 + number)
@@ -187,8 +186,8 @@ def _end_properly_at(*signals: signal.Signals) -> None:
 
 
 def _code_of_signal(error: BaseException | None) -> int:
-    """The exit code if a signal led to an error, else 0: modules that are being loaded raise others
-    from what a signal raises."""
+    """Return the exit code of a signal that caused an error, else 0. Modules that are being loaded
+    may raise another error from the signal's exception."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return 128 + signal.SIGINT
@@ -199,7 +198,7 @@ def _code_of_signal(error: BaseException | None) -> int:
 
 
 def _load_native() -> None:
-    """Load native code while signals wait: one that came then would be lost."""
+    """Load native code with signals blocked, because a signal during loading would be lost."""
     waiting = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waiting)
     import_module("loadmaster._native")

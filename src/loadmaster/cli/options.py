@@ -1,4 +1,4 @@
-"""Options of several commands, and their parsers; ``--set`` is parsed in
+"""Options shared by commands, and their parsers; ``--set`` is parsed in
 ``targets/overrides.py``."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Parsed = TypeVar("Parsed")
 
 NETWORKS = " ".join(FRONTENDS.summaries().values())
-"""What a network may be given as, for help texts."""
+"""Forms of a network argument, for help texts."""
 
 NETWORK, MACHINE, GOAL, LIMITS, SEARCH, OUTPUT = (
     "Networks",
@@ -38,8 +38,11 @@ NETWORK, MACHINE, GOAL, LIMITS, SEARCH, OUTPUT = (
 
 
 def option(metavar: str | None, panel: str | None, about: str, *names: str, **more: Any) -> Any:
-    """An option of a command: how its value is written, the group in the help text, and the help;
-    ``names`` where they are not the parameter's, and ``more`` of typer's."""
+    """Declare an option of a command.
+
+    ``metavar`` is the form of its value, ``panel`` the group in the help text, ``about`` the help,
+    ``names`` are its names if not the parameter's, and ``more`` are arguments of typer.
+    """
     return typer.Option(*names, metavar=metavar, rich_help_panel=panel, help=about, **more)
 
 
@@ -87,7 +90,7 @@ MiniBatches = Annotated[
 
 
 def target_of(about: str) -> Any:
-    """The option ``--target`` of a command; ``about`` says what it is for."""
+    """Declare the option ``--target`` with the help text ``about``."""
     return option("NAME|FILE.toml", MACHINE, about, autocompletion=_target_names)
 
 
@@ -100,7 +103,7 @@ OptionalTarget = Annotated[
 
 
 def overrides_of(fields: str) -> Any:
-    """The option ``--set`` of a command; ``fields`` says what it overrides."""
+    """Declare the option ``--set``; ``fields`` describes what it overrides."""
     return option("KEY=VALUE", MACHINE, f"Override {fields}. May be repeated.", "--set")
 
 
@@ -162,24 +165,23 @@ NoReport = Annotated[
 
 
 def out_to(files: str, metavar: str = "DIR") -> Any:
-    """The option ``--out`` of a command; ``files`` names what goes there and what happens without
-    it."""
+    """Declare the option ``--out``; ``files`` is its help text."""
     return option(metavar, OUTPUT, files)
 
 
 def strategy_of(names: Sequence[str]) -> Any:
-    """The option ``--strategy`` of a command, with its strategies by name."""
+    """Declare the option ``--strategy`` with the names of strategies."""
     return option("NAME", SEARCH, one_of(names), autocompletion=lambda: list(names))
 
 
 def one_of(names: Sequence[str]) -> str:
-    """A help text: `a, b or c.`"""
+    """Return the help text `a, b or c.`"""
     return f"{', '.join(names[:-1])} or {names[-1]}."
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with an option for each field of its parameters that are dataclasses, in
-    their place."""
+    """Return a command in which each parameter that is a dataclass is replaced by options, one for
+    each field."""
     own = signature(command, eval_str=True)
     groups: dict[str, Any] = {
         name: each.annotation
@@ -188,10 +190,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     }
     parameters: list[Parameter] = []
     for name, each in own.parameters.items():
-        mine = [each]
+        options = [each]
         if name in groups:
-            mine = list(signature(groups[name], eval_str=True).parameters.values())
-        parameters += (parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in mine)
+            options = list(signature(groups[name], eval_str=True).parameters.values())
+        parameters += (parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in options)
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -205,7 +207,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Reading:
-    """The options that every command with a network has: how it is read."""
+    """The options for reading networks."""
 
     batch: Batch = None
     dim: Dim = None
@@ -222,7 +224,7 @@ class Reading:
     ] = False
 
     def arguments(self) -> dict[str, Any]:
-        """Those of `loadmaster.load`."""
+        """Return the keyword arguments for `loadmaster.load`."""
         return {
             "batch": self.batch,
             "dims": sizes_of(self.dim or []),
@@ -231,7 +233,7 @@ class Reading:
         }
 
     def load(self, models: Sequence[str]) -> list[Graph]:
-        """Load the networks that a command names."""
+        """Load networks by their arguments on the command line."""
         from loadmaster.workloads.frontends.load import load
 
         arguments = self.arguments()
@@ -240,13 +242,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Machine:
-    """The options of the machine that is planned for."""
+    """The options for the target machine."""
 
     target: MachineTarget
     overrides: Overrides = None
 
     def read(self) -> Target:
-        """Read it; raises `TargetError`."""
+        """Read the target. Raises `TargetError`."""
         from loadmaster.targets.load import target
 
         return target(self.target, self.overrides or ())
@@ -254,14 +256,14 @@ class Machine:
 
 @dataclass(frozen=True)
 class Times:
-    """The options of when mini-batches are released and due."""
+    """The options for periods and deadlines of mini-batches."""
 
     deadline: Deadline = None
     period: Period = None
 
     def arguments(self, error: type[LoadmasterError]) -> dict[str, dict[str, float]]:
-        """Those of the functions that keep to them, such as `loadmaster.plan`: seconds by
-        network."""
+        """Return the keyword arguments for functions such as `loadmaster.plan`: seconds by
+        network. Raises ``error``."""
         from loadmaster.core.units import parse_seconds
 
         form = "NAME=S, such as resnet50=5ms"
@@ -273,14 +275,14 @@ class Times:
 
 @dataclass(frozen=True)
 class Search:
-    """The options of how long a search may take, and where its randomness begins."""
+    """The options for effort, time limit and seed of a search."""
 
     effort: EffortLevel = "normal"
     time_limit: TimeLimit = None
     seed: Seed = 0
 
     def arguments(self) -> dict[str, Any]:
-        """Those of the functions that search, such as `loadmaster.plan`."""
+        """Return the keyword arguments for functions that search, such as `loadmaster.plan`."""
         from loadmaster.core.units import parse_seconds
 
         return vars(self) | {"time_limit": parsed(self.time_limit, parse_seconds)}
@@ -288,7 +290,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Required:
-    """The options of what plans must reach."""
+    """The options for limits that plans must keep."""
 
     fps: Annotated[
         float | None,
@@ -317,7 +319,7 @@ class Required:
     ] = None
 
     def limits(self, deadlines: dict[str, float]) -> Limits:
-        """The limits, with the seconds until the networks are due. Raises `PlanError` or
+        """Return the limits, with deadlines in seconds by network. Raises `PlanError` or
         `UnitError`."""
         from loadmaster.core.units import parse_joules, parse_seconds
         from loadmaster.planning.sweep.limits import Limits
@@ -328,12 +330,13 @@ class Required:
 
 
 def parsed(text: str | None, parse: Callable[[str], Parsed]) -> Parsed | None:
-    """What an option says, if it is given."""
+    """Return the parsed value of an option; None if it is not given."""
     return None if text is None else parse(text)
 
 
 def machine_of(target: str | None, overrides: list[str] | None) -> Target | None:
-    """The target that the options of a command name, if they do. Raises `TargetError`."""
+    """Return the target of the options ``--target`` and ``--set``; None without them. Raises
+    `TargetError`."""
     from loadmaster.targets.load import target as read_target
 
     if target is None and overrides:
@@ -348,7 +351,8 @@ def by_network(
     form: str,
     error: type[LoadmasterError],
 ) -> dict[str, float]:
-    """Figures by network, from `NAME=FIGURE`; ``form`` says in errors how to write them."""
+    """Parse the values `NAME=FIGURE` of an option into figures by network. Raises ``error``;
+    ``form`` is the expected form in its message."""
     found: dict[str, float] = {}
     for text in texts or []:
         name, _, value = text.rpartition("=")
@@ -406,6 +410,6 @@ def memories_of(options: list[str]) -> tuple[Bank, ...]:
 
 
 def plan_file(path: Path) -> Path:
-    """The file of a plan, or the one in a folder that `loadmaster plan --out` wrote."""
+    """Return the path of a plan file, given by itself or by its folder."""
     inside = path / "plan.json"
     return inside if path.is_dir() and inside.is_file() else path

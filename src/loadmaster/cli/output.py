@@ -1,4 +1,4 @@
-"""Where commands write files, and how they print what came of their work."""
+"""The options of commands for output, and functions that write files and print results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Output:
-    """The options that every command has: what it prints."""
+    """The options of all commands for printing."""
 
     as_json: Annotated[
         bool,
@@ -35,7 +35,7 @@ class Output:
 
     @contextmanager
     def working(self, folder: Path | None) -> Iterator[tuple[OutputDirectory | None, LateProgress]]:
-        """Prepare the folder for files, if one was asked for, and the progress line."""
+        """Prepare the folder for files (None without one), and the progress line."""
         with directory_if_asked(folder) as place, LateProgress(self.quiet) as progress:
             progress("reading", 0.0)
             yield place, progress
@@ -46,8 +46,8 @@ class Output:
         page: Callable[[], Page | Iterable[Part]],
         files: Sequence[Path] = (),
     ) -> None:
-        """Print what came of a command: its JSON object with the paths of its files, or tables and
-        those paths, or nothing."""
+        """Print the result of a command and the paths of its files: as a JSON object, as tables, or
+        not at all, by the options."""
         if self.as_json:
             named = shown | {"files": [str(file) for file in files]}
             say(json.dumps(named, indent=2, allow_nan=False))
@@ -59,7 +59,7 @@ class Output:
 
 @dataclass(frozen=True)
 class PageOutput(Output):
-    """The options of commands that can write a page, too."""
+    """The options of commands that can also write a page."""
 
     no_report: NoReport = False
 
@@ -70,8 +70,8 @@ class PageOutput(Output):
         page: Callable[[], Page] | None = None,
         name: str = "report.html",
     ) -> list[Path]:
-        """Write JSON by the names of files, and a page if it is wanted, beside what is in the
-        folder already; return the paths of all. Without a folder nothing is written."""
+        """Write JSON objects by names of files, and a page unless the options exclude it, and
+        return the paths of all files in the folder. Without a folder, no file is written."""
         if place is None:
             return []
         for file, value in data.items():

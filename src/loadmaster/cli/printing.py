@@ -15,28 +15,29 @@ if TYPE_CHECKING:
     from loadmaster.report.view import Page, Part
 
 _NARROWEST = 80
-"""Columns for which tables are laid out at least, so that no figure is cut; a narrower terminal
-breaks the lines."""
+"""Least width in columns of tables, so that no figure is truncated; a narrower terminal wraps
+lines."""
 _WIDEST = 1000
-"""Columns within which the width is measured that a table needs."""
+"""Width in columns in which the needed width of a table is measured."""
 
 
 def versioned(kind: Any, value: object, **given: object) -> dict[str, Any]:
-    """Make a command's JSON object of its type, as `json_of`, with the type's version in front."""
+    """Return a command's JSON object of type ``kind`` (see `json_of`), with the type's version
+    first."""
     return {"version": kind.VERSION, **json_of(value, kind, **given)}
 
 
 def say(text: str, *, err: bool = False, newline: bool = True) -> None:
-    """Print text, on standard error if so asked; names in it can do nothing to the terminal.
+    """Print text, with ``err`` on standard error, without control characters for the terminal.
 
-    Everything that the program prints goes through here, or through `print_tables`.
+    All output of the program goes through this function or `print_tables`.
     """
     typer.echo(printable_text(text), err=err, nl=newline)
 
 
 def print_tables(shown: Page | Iterable[Part]) -> None:
-    """Print tables and text on standard output, as wide as the terminal but never so narrow that
-    figures would be cut."""
+    """Print tables and text on standard output in the terminal's width, but wide enough for all
+    figures."""
     from rich.console import Console
     from rich.measure import Measurement
 
@@ -51,7 +52,7 @@ def print_tables(shown: Page | Iterable[Part]) -> None:
 
 
 def print_violations(violations: tuple[Violation, ...], what: str) -> None:
-    """Print violations on standard error; ``what`` names what was checked."""
+    """Print violations on standard error; ``what`` is the name of the checked object."""
     for violation in violations:
         say(f"{violation.rule}: {violation.message}", err=True)
     say(f"the {what} does not hold: {len(violations)} violations", err=True)

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 _SHOW_AFTER_SECONDS = 1.0
 """Seconds before the line is shown."""
 _LINE_AFTER_SECONDS = 10.0
-"""Seconds between lines where standard error is no terminal."""
+"""Seconds between lines if standard error is not a terminal."""
 _ESTIMATE_AFTER_SECONDS, _ESTIMATE_AFTER_SHARE = 2.0, 0.02
-"""Seconds of a stage, and the share of it, before its end is estimated."""
+"""Seconds of a stage, and its share done, from which on the remaining time is estimated."""
 
 
 class LateProgress:
-    """A progress line that is shown late, unless ``quiet``: call it with a stage and the share
+    """A progress line, never shown if ``quiet``; call it with the name of a stage and the share
     done.
 
-    The first call after a second shows the line; leaving the context removes it. Where standard
-    error is no terminal, a line is written every ten seconds instead. Once a stage has gone on for
-    some seconds, the line says how long the rest of it will take at the same pace. A share that
-    falls begins a new stage, and so does another name before anything is done.
+    The first call after a second shows the line; leaving the context removes it. If standard error
+    is not a terminal, a line is written every ten seconds instead. After some seconds of a stage,
+    the line shows the estimated remaining time. A new stage begins when the share falls, or if the
+    name changes at a share of 0.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -41,7 +41,7 @@ class LateProgress:
         return self
 
     def __call__(self, stage: str, share: float) -> None:
-        """Show ``stage`` as ``share`` done, between 0 and 1; 0 may also say that nobody knows."""
+        """Show a stage of which ``share`` is done, from 0 to 1; 0 also means unknown."""
         now = time.monotonic()
         if share < self._last or (self._last == 0 and stage != self._stage):
             self._begun, self._first = now, share
@@ -61,8 +61,8 @@ class LateProgress:
             say(f"{said}, {now - self._started:.0f} s so far", err=True)
 
     def _left(self, share: float) -> str:
-        """How much longer the stage will take, in words; nothing as long as that would be a
-        guess."""
+        """Return the estimated remaining time of the stage as text; empty if it is too early to
+        estimate."""
         elapsed, done = time.monotonic() - self._begun, share - self._first
         if elapsed < _ESTIMATE_AFTER_SECONDS or done < _ESTIMATE_AFTER_SHARE or share >= 1:
             return ""
@@ -79,7 +79,7 @@ class LateProgress:
 
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         console = Console(stderr=True)
-        # What is written into a file or a pipe cannot be removed again: it gets few lines.
+        # Lines in a file or a pipe cannot be removed, so write few.
         self._bar = Progress(
             *columns, console=console, transient=True, disable=not console.is_terminal
         )

@@ -1,5 +1,5 @@
-"""Does what a large plan takes long for in processes of their own: it is checked and drawn while
-this process writes it down."""
+"""Runs slow work on a large plan in forked processes: the plan is verified and drawn while this
+process writes it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from loadmaster.planning.plan_records import PlanRecord
 
 _MANY_JOBS = 2_000
-"""Jobs from which on checking takes much longer than to start a process."""
+"""Number of jobs from which on verification takes much longer than starting a process."""
 
 Result = TypeVar("Result")
 
 
 @contextmanager
 def run_in_fork(function: Callable[[], Result], plan: PlanRecord) -> Iterator[Callable[[], Result]]:
-    """Begin something that takes the longer the larger a plan is; what is given waits for its
-    result. Nobody awaits it afterwards.
+    """Start ``function`` in a forked process, and yield a function that waits for its result. The
+    process is ended at the end of the block.
 
-    For small plans it is done at once, and for all where no second processor is there or Python
-    cannot well copy a process.
+    For small plans, without a second processor, or if forking is unsafe, ``function`` is called
+    in this process.
     """
     if len(plan.jobs) < _MANY_JOBS or sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
         found = function()
@@ -35,7 +35,7 @@ def run_in_fork(function: Callable[[], Result], plan: PlanRecord) -> Iterator[Ca
         return
     import multiprocessing
 
-    # A copy of this process has the plan already: nothing is sent but what was found.
+    # A forked process has the plan already; only the result is sent back.
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_do, args=(function, sender), daemon=True)
@@ -46,8 +46,7 @@ def run_in_fork(function: Callable[[], Result], plan: PlanRecord) -> Iterator[Ca
         try:
             answer: Result = receiver.recv()
         except EOFError:
-            # It ended before its time, as for want of memory, or of room on a disk: here it can be
-            # told.
+            # The process was killed, for example for lack of memory: run here to report errors.
             answer = function()
         return answer
 
@@ -59,7 +58,7 @@ def run_in_fork(function: Callable[[], Result], plan: PlanRecord) -> Iterator[Ca
 
 
 def _do(function: Callable[[], Result], sender: Connection) -> None:
-    # Ctrl-C is for the process that waits, which ends this one.
+    # The waiting process handles Ctrl-C and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(Exception):
         sender.send(function())

@@ -1,5 +1,5 @@
-"""Where the ``loadmaster`` program begins: Ctrl-C ends it properly from the start, while its
-modules are still being loaded."""
+"""Entry point of the ``loadmaster`` program, which handles Ctrl-C while modules are still being
+loaded."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Standard output and error with our own exceptions: a stream that cannot be written ends the
-command with a clear error."""
+"""Standard output and error that raise our own exceptions if they cannot be written."""
 
 from __future__ import annotations
 
@@ -15,14 +14,14 @@ from loadmaster.core.errors import OutputError
 
 class ClosedPipe(OutputError):
     """Raised when the reader of standard output has closed the pipe, as ``head`` does after ten
-    lines; this is no error."""
+    lines; not an error for users."""
 
 
 class CheckedStream(io.TextIOWrapper):
-    """A text stream that raises our own errors, and replaces characters that its encoding lacks.
+    """A text stream that raises our own errors, and replaces characters outside of its encoding.
 
-    After a failure the rest goes to the null device, so that the interpreter's last flush does not
-    fail again.
+    After a failure later text goes to the null device, so that the flush at exit does not fail
+    again.
     """
 
     def __init__(self, stream: TextIO, title: str, errors: str) -> None:
@@ -32,12 +31,12 @@ class CheckedStream(io.TextIOWrapper):
         self._title = title
 
     def write(self, text: str) -> int:
-        """Write text; raises `OutputError`, or `ClosedPipe` if the reader has closed the pipe."""
+        """Write text. Raises `OutputError`, or `ClosedPipe` if the reader has closed the pipe."""
         with self._failures():
             return super().write(text)
 
     def flush(self) -> None:
-        """Flush what was written; raises as :meth:`write` does."""
+        """Flush the stream. Raises the errors of :meth:`write`."""
         with self._failures():
             super().flush()
 
@@ -59,7 +58,7 @@ def check_streams() -> None:
     Raises
     ------
     OutputError
-        If standard output is closed: there is nowhere to put results.
+        If standard output is closed.
     """
     if sys.stderr is not None:
         sys.stderr = CheckedStream(sys.stderr, "standard error", "backslashreplace")

@@ -144,7 +144,7 @@ def _rate(
     """A quantity per second; more than zero, and not a small number without a unit."""
     value = _quantity(text, unit, prefixes, what, example)
     if value == 0:
-        raise UnitError(f"{text!r} must be more than zero")
+        raise UnitError(f"{text!r}: {what} must be more than zero")
     if value < _LEAST_BARE_RATE and str(text).strip()[-1] in "0123456789.":
         meant = str(text).strip()
         raise UnitError(f"{text!r} has no unit: did you mean '{meant} G{unit}'?")

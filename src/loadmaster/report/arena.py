@@ -1,4 +1,4 @@
-"""What is said of a plan of TFLM's arena, as text."""
+"""The texts of a plan of TFLM's arena."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ NOTHING_GAINED = {
     "optimal": "Already optimal: nothing gained.",
     "feasible": "Nothing gained: no better addresses were found.",
 }
-"""Where a plan takes what TFLM takes without it."""
+"""By status, the remark on a plan that needs as much as TFLM without a plan."""
 _REQUIREMENTS = (
     "Runs on unmodified TFLM from 20 July 2026 on; the firmware's resolver must register IF, SLICE"
     " and CONCATENATION. The results of both files are the same bits for random inputs, or nothing"
     " is written."
 )
-"""What a network in bands needs of its target."""
+"""Remark on the requirements of a network in bands."""
 
 
 def arena_rows(figures: Json) -> Iterator[tuple[str, str]]:
-    """Iterate over what is planned, what it takes with and without the plan, and what was
-    measured; ``figures`` as in ``--json``."""
+    """Yield table rows of a plan: planned tensors, the head with and without the plan, and
+    measurements. ``figures`` are as in ``--json``."""
     before = figures["head_before"]
     head = figures["head"]
     after = figures["measured"]
@@ -55,8 +55,8 @@ def arena_rows(figures: Json) -> Iterator[tuple[str, str]]:
 
 
 def reason_rows(figures: Json, head: int) -> Iterator[tuple[str, str]]:
-    """Iterate over what makes the peak of an arena, and what was tried against it; ``head`` is what
-    the plan takes."""
+    """Yield table rows of the operators at the peak of an arena, and of remedies; ``head`` is that
+    of the plan in bytes."""
     for number, peak in enumerate(figures["peaks"]):
         tensors = [f"{each['name']} {each['bytes']}" for each in peak["tensors"]]
         text = f"{peak['operator']}, {peak['bytes']} bytes: {shortened(tensors)}"
@@ -76,7 +76,7 @@ def reason_rows(figures: Json, head: int) -> Iterator[tuple[str, str]]:
 
 
 def front_table(front: Sequence[Json]) -> Table:
-    """Make a table of all heads that bands reach."""
+    """Return the table of a Pareto front of bands."""
     return Table(
         [
             {
@@ -91,7 +91,7 @@ def front_table(front: Sequence[Json]) -> Table:
 
 
 def arena_notes(figures: Json) -> Iterator[str]:
-    """Iterate over remarks."""
+    """Yield remarks on a plan."""
     measured = figures["measured"] is not None
     if figures["bands"]:
         yield _REQUIREMENTS

@@ -1,5 +1,5 @@
-"""The summary of a calibration in the terminal: errors by kind of operator, and every figure before
-and after."""
+"""The view of a calibration: errors by kind of operator, and all calibrated figures before and
+after."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEGEND = (
 
 
 def calibration_summary(found: Calibration) -> list[Part]:
-    """Make tables of errors and of figures."""
+    """Return the tables of errors and of calibrated figures."""
     errors = []
     for kind in found.kinds:
         unseen = NOTHING if kind.held_out is None else percent(kind.held_out.mean)

@@ -1,8 +1,9 @@
-"""Describes the charts of a view to Bokeh's script: lanes, memory maps, curves and points.
+"""Describes the charts of a view as models of Bokeh's script: lanes, memory maps, curves and
+points.
 
-Bokeh's own Python models of the same names take longer to import and to fill than the plan of a
-small network; here a model is its name and the attributes that differ from the script's defaults,
-of which theme.json has what all models of a name share.
+Bokeh's own Python models would take longer to import and to fill than planning a small network.
+Here a model is its name and the attributes that differ from the script's defaults; theme.json has
+the attributes that all models of a name share.
 Charts over time share one axis. Rectangles have the columns left, right, bottom, top, colour,
 alpha and edge (opacity of the outline), and one column for each row of their tooltip.
 """
@@ -49,19 +50,19 @@ _LEVELS = {
     "lower bound": ("#067647", "dotted", 110),
     "capacity": (CAPACITY, "solid", 250),
 }
-"""Colour and dash of the lines across a memory map, and where their names begin: beside one another
-if lines lie on one another."""
+"""Colour, dash and position of the name of each horizontal line of a memory map; names of lines at
+the same height stand beside one another."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
 MAX_SHAPES = 3_000
-"""The most rectangles in one chart; a screen has only a few thousand columns."""
+"""Most rectangles of one chart; a screen has only a few thousand columns."""
 LANE_MARGIN = 0.12
 OUTLINED = 0.015
-"""Least height of a buffer with an outline, as a share of the map's; on a thinner one the outline
-would hide the colour."""
+"""Least height of a buffer with an outline, as a share of the map's height; the outline would hide
+the colour of thinner ones."""
 NARROWEST = 520
-"""Pixels of a chart's width where text stands in it; a narrower window scrolls it."""
+"""Least width in pixels of a chart with text; a narrower window scrolls it."""
 MOST_GROUPS = 12
-"""Groups that are named in a legend."""
+"""Most groups of a legend."""
 
 _TIP = f"max-width:30em;overflow-wrap:anywhere;font:12px/1.45 {FONT};color:{INK}"
 _TERM = f"color:{FAINT};padding-right:0.9em;vertical-align:top;white-space:nowrap"
@@ -75,7 +76,7 @@ Row = Mapping[str, Any]
 
 
 class Model(dict[str, Any]):
-    """A model of Bokeh's script: its type, and the attributes that the theme and callers give."""
+    """A model of Bokeh's script: its type, and its attributes from the theme and from callers."""
 
     def __init__(self, kind: str, **attributes: Any) -> None:
         super().__init__(_THEME.get(kind, {}) | attributes)
@@ -93,7 +94,7 @@ class Canvas:
 
 
 def canvas(axis: Axis) -> Canvas:
-    """Make the time axis of a page; it can be moved and zoomed within its ends."""
+    """Make the time axis of a page, which can be panned and zoomed within its ends."""
     unit = TimeUnit("", 1.0, 0) if axis.label else time_unit(axis.scale)
     start, end = unit.of(axis.start), unit.of(axis.end)
     end = end if end > start else start + 1
@@ -107,13 +108,12 @@ def canvas(axis: Axis) -> Canvas:
 
 
 def legend_name(group: int) -> str:
-    """Return the name of the shapes that the legend's button of a network hides."""
+    """Return the name in Bokeh of the shapes of a group, by which the legend hides them."""
     return f"network {group}"
 
 
 def draw(chart: Chart, on: Canvas) -> tuple[Model, str]:
-    """Draw a chart; also return its remark, and a sentence on what the chart leaves out, if it
-    does."""
+    """Return the model of a chart, and its remark with a sentence on merged shapes, if any."""
     on = canvas(chart.axis) if chart.axis else on
     said = ""
     match chart:
@@ -212,12 +212,13 @@ def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
 
 
 def _unit(most: float, units: Units) -> tuple[float, str]:
-    """Choose the unit of an axis, if it has any."""
+    """Return the unit of an axis (size and name) for values up to ``most``; 1 and no name without
+    units."""
     return largest_unit(most, units) if units else (1.0, "")
 
 
 def _mean(group: Sequence[Shape]) -> Shape:
-    """Make one step of several, with their mean amount and the tooltip of the longest."""
+    """Return one step for several, with their mean amount and the tooltip of the longest."""
     step = around(group)
     if step.end <= step.start:
         return step
@@ -269,7 +270,7 @@ def _scatter(chart: Scatter) -> Model:
     if chart.limit and marks:
         level = chart.limit[0] / y_size
         _level(plot, level, chart.limit[1], INK, "dashed")
-        # The range is that of what is drawn from data, which a level is not.
+        # Bokeh derives the range from data sources, which do not include levels.
         _glyph(plot, _points([(marks[0].x / x_size, 1.1 * level)]), "Line")
     return plot
 
@@ -325,7 +326,7 @@ def _over_time(
 
 
 def _source(rows: Sequence[Row]) -> Model:
-    """Make a column of each key; texts are made printable."""
+    """Make a data source with a column for each key; texts are made printable."""
     columns = {
         name: [printable(v) if isinstance(v := row[name], str) else v for row in rows]
         for name in rows[0]
@@ -338,7 +339,7 @@ def _points(points: Iterable[tuple[float, float]]) -> Model:
 
 
 def _glyph(plot: Model, source: Model, kind: str, **attributes: Any) -> Model:
-    """Draw a shape for each row of the data; return what draws them."""
+    """Add a glyph for each row of the source to a plot, and return its renderer."""
     drawn = Model("GlyphRenderer", data_source=source, glyph=Model(kind, **attributes))
     plot["renderers"].append(drawn)
     return drawn
@@ -351,9 +352,9 @@ def _rectangles(
     more: Callable[[Shape, Sequence[Shape]], Row],
     mode: str = "mouse",
 ) -> str:
-    """Draw a rectangle for each group of shapes, grey where there are several, with ``more``
-    columns; on a page with a legend, those of each network can be hidden. Say how many shapes are
-    drawn together, if any."""
+    """Draw a rectangle for each group of shapes, grey for merged ones, with ``more`` columns. On a
+    page with a legend, those of each network can be hidden. Returns a sentence on the number of
+    merged shapes, if any."""
     networks = len(on.axis.groups) if mode == "mouse" else 0
     rows: dict[int, list[Row]] = defaultdict(list)
     merged = 0

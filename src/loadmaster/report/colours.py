@@ -1,5 +1,5 @@
-"""Colours that people with any common colour blindness can tell apart: Okabe and Ito's, then Tol's
-muted ones."""
+"""Colours that are distinct with any common colour blindness: Okabe and Ito's, then Tol's muted
+ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PALETTE = (
 MERGED = "#9aa1a9"
 COPY = "#5b6570"
 _SHADES = (0.0, 0.34, -0.28, 0.17, -0.42)
-"""Shares of white, or of black where negative, in the shades of a colour family; neighbours differ
-much."""
+"""Share of white (positive) or black (negative) in each shade of a colour; consecutive shades are
+clearly different."""
 
 
 def colour(number: int) -> str:
-    """Return the colour of a number; colours repeat after ten, and negative numbers are grey."""
+    """Return a colour by number; colours repeat after ten, and negative numbers are grey."""
     return PALETTE[number % len(PALETTE)] if number >= 0 else COPY
 
 

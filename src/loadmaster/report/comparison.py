@@ -1,4 +1,5 @@
-"""Two plans side by side: what each reaches, and how far the second is from the first."""
+"""The view of two plans side by side: their figures, and the change from the first to the
+second."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ _HINT = (
 
 @dataclass(frozen=True)
 class ComparedPlan:
-    """A plan."""
+    """One of two compared plans."""
 
     title: str
     """Networks and target, in words."""
@@ -53,13 +54,11 @@ class ComparedFigure:
     """A figure of both plans."""
 
     first: float | None
-    """The first plan's, in seconds, joules, bytes or a count, as the figure is; null if it has
-    none."""
+    """The first plan's value in seconds, joules, bytes or a count; null if it has none."""
     second: float | None
-    """The second plan's, in seconds, joules, bytes or a count, as the figure is; null if it has
-    none."""
+    """The second plan's value in the same unit; null if it has none."""
     change: float | None
-    """How much more the second is, as a share of the first; null where that has no meaning."""
+    """Relative change from the first to the second; null if undefined."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,8 @@ class ComparisonJson:
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of both plans; None where one has none. ``key`` is its name in JSON, ``text``
-    formats it."""
+    """A figure of both plans, None for a plan without it. ``key`` is the name in JSON, ``text``
+    formats a value."""
 
     key: str
     name: str
@@ -91,11 +90,11 @@ class Row:
 
     @property
     def change(self) -> float | None:
-        """How much more the second is, as a share of the first; None where that has no meaning."""
+        """Relative change from the first to the second; None if undefined."""
         return self.second / self.first - 1 if self.first and self.second is not None else None
 
     def cells(self) -> Facts:
-        """The row as text."""
+        """Return the cells of the row as text."""
         first, second = (
             NOTHING if value is None else self.text(value) for value in (self.first, self.second)
         )
@@ -104,12 +103,11 @@ class Row:
 
 
 _Value = tuple[str, Callable[[float], str], float | None]
-"""The name of a figure, what formats it, and the figure."""
+"""Name, formatting function and value of a figure."""
 
 
 def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
-    """Iterate over the figures of two plans: times, rates, energy, and bytes and peaks of every
-    memory."""
+    """Yield the figures of two plans: times, rates, energy, and traffic and peak of memories."""
     both = _values(first), _values(second)
     for key, (name, text, _) in (both[0] | both[1]).items():
         yield Row(key, name, text, *(values[key][2] if key in values else None for values in both))
@@ -134,7 +132,7 @@ def _values(plan: PlanRecord) -> dict[str, _Value]:
 
 
 def kinds(first: PlanRecord, second: PlanRecord) -> list[Row]:
-    """Sum the seconds of cores by kind of operator, the largest differences first."""
+    """Return the cores' seconds by kind of operator of two plans, largest differences first."""
     spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for which, plan in enumerate((first, second)):
         for job in plan.jobs:

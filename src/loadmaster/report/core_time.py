@@ -1,4 +1,4 @@
-"""What a plan waits for: where its cores' time goes.
+"""Divides the time of a plan's cores by what they do or wait for.
 
 The time of all cores, cores x makespan, is the sum over jobs of
 
@@ -6,8 +6,8 @@ The time of all cores, cores x makespan, is the sum over jobs of
     compute - macs / peak rate       an array that is filled in part only
     (end - start) - compute          waiting for links, or start-up
 
-and of what is left: cores without a job. A job that takes longer than its arithmetic waits for the
-links that are full meanwhile, each for its share of that time.
+and of idle time, in which a core has no job. The waiting time of a job is divided among the links
+that are saturated during the job, in proportion to the seconds in which they are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from loadmaster.planning.plan_records import LinkSegment, PlannedJob, PlanRecord
 from loadmaster.targets.hardware import Core
 
 _FULL = 0.99
-"""Load from which a link is full: times are whole picoseconds, so that loads are rounded."""
+"""Load from which a link counts as saturated; loads are inexact because times are whole
+picoseconds."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,18 @@ class CoreTime:
     """Shares of the time of all cores, which add up to 1; ``links`` by the name of the memory."""
 
     at_peak: float
-    """Share of arithmetic, as long as it takes at the arrays' peak."""
+    """Share of arithmetic at the arrays' peak rate."""
     partly_filled: float
-    """Share by which arithmetic takes longer, because arrays are filled in part."""
+    """Share by which arithmetic takes longer, because arrays are partly filled."""
     links: Mapping[str, float]
     """Waiting for the link of each memory, by its name."""
     start_up: float
-    """Share that jobs take before and beside all that."""
+    """Share of the start-up of jobs."""
     idle: float
-    """Share in which no job is ready."""
+    """Share in which cores have no job."""
 
     def rows(self) -> list[tuple[str, float]]:
-        """What cores do, in words, the most time first."""
+        """Return the shares with descriptions, largest first."""
         rows = [
             ("arithmetic at the arrays' peak", self.at_peak),
             ("arrays filled in part", self.partly_filled),
@@ -53,7 +54,7 @@ class CoreTime:
 
 
 def core_time(plan: PlanRecord) -> CoreTime:
-    """Divide the time of all cores. O(jobs + link segments), sorted."""
+    """Divide the time of all cores of a plan. O(n log n) for n jobs and link segments."""
     cores = {core.name: core for core in plan.target.cores}
     whole = plan.metrics.makespan.value * len(cores)
     if not whole:
@@ -80,8 +81,8 @@ def core_time(plan: PlanRecord) -> CoreTime:
 
 
 def peak_seconds(job: PlannedJob, core: Core | None) -> float:
-    """Seconds of a job's arithmetic at the peak rates of its core, or all of it if that is less;
-    none if the target has no such core."""
+    """Return the seconds of a job's arithmetic at its core's peak rates, at most its planned
+    seconds; 0 without a core."""
     if core is None:
         return 0.0
     rate = core.macs_per_cycle.get(job.bits) or max(core.macs_per_cycle.values(), default=1.0)
@@ -92,7 +93,7 @@ def peak_seconds(job: PlannedJob, core: Core | None) -> float:
 
 
 def _full_within(segments: tuple[LinkSegment, ...], start: Floats, end: Floats) -> Floats:
-    """Seconds of each interval in which a link is full."""
+    """Return the seconds of each interval in which a link is saturated, shape (intervals,)."""
     full = [(s.start, s.end) for s in segments if s.load >= _FULL]
     if not full:
         return np.zeros(len(start))

@@ -1,7 +1,7 @@
-"""How a plan cuts operators: into what, on how many cores at once, and which operators run band by
-band as a stack.
+"""Describes how a plan cuts operators: dimensions, pieces, cores, and stacks of operators that run
+band by band.
 
-All of it is read off the plan's records, of the first mini-batch of every network. O(jobs log
+Everything follows from the plan's records of the first mini-batch of every network. O(jobs log
 jobs).
 """
 
@@ -21,13 +21,12 @@ from loadmaster.report.text import comma, plural, printable
 from loadmaster.report.timeline import largest, total_over_time
 
 _IMAGES = ("Conv", "Pool", "Resize", "Upsample", "Normalization", "LRN")
-"""Parts of the kinds of operators whose results have channels before rows and columns."""
+"""Substrings of kinds of operators whose results have channels, rows and columns."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """A part of an operator's result: from when it is written to when it is last read, in
-    seconds."""
+    """Lifetime in seconds of a part of an operator's result, from its write to its last read."""
 
     job: PlannedJob
     tensor: PlannedTensor
@@ -37,7 +36,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Extent:
-    """A dimension."""
+    """A cut dimension, and the extents of pieces along it."""
 
     dimension: str
     """Name of the dimension."""
@@ -49,8 +48,8 @@ class Extent:
 
 @dataclass(frozen=True)
 class CutOperator:
-    """An operator, with those fused into it, that runs in pieces: ``along`` which dimensions of its
-    result, and ``stack``, the number of its stack, if it is in one."""
+    """An operator, with operators fused into it, that runs in pieces. ``along`` are the cut
+    dimensions of its result, and ``stack`` is the number of its stack or None."""
 
     jobs: tuple[PlannedJob, ...]
     bands: tuple[Band, ...]
@@ -64,34 +63,34 @@ class CutOperator:
 
     @property
     def operator(self) -> str:
-        """The operator that others are fused into."""
+        """Name of the first of the fused operators."""
         return self.jobs[0].operators[0]
 
     @property
     def cores(self) -> int:
-        """Cores that run a piece."""
+        """Number of cores that run pieces."""
         return len({job.core for job in self.jobs})
 
     @property
     def bytes(self) -> int:
-        """Bytes of its results."""
+        """Bytes of the results."""
         return sum(band.tensor.bytes for band in self.bands if not band.tensor.summed)
 
     @cached_property
     def at_once(self) -> int:
-        """How many pieces run at one time at most."""
+        """Largest number of pieces that run at the same time."""
         running = total_over_time((job.start, job.end, 1) for job in self.jobs)
         return int(largest(running)[2])
 
     @cached_property
     def most_alive(self) -> int:
-        """How many bytes of its results are waiting for readers at most."""
+        """Most bytes of the results alive at once."""
         results = [band for band in self.bands if not band.tensor.summed]
         waiting = total_over_time((band.start, band.end, band.tensor.bytes) for band in results)
         return int(largest(waiting)[2])
 
     def how(self) -> str:
-        """Into what it is cut."""
+        """Description of the cut."""
         return comma(
             f"{each.dimension}, {each.least}"
             f"{f' to {each.most}' if each.most > each.least else ''} each"
@@ -124,7 +123,7 @@ class CutJson:
     stack: int | None
     """Number of the stack of bands that it belongs to; null if to none."""
     why: str
-    """What the cut is good for, in words; the wording is not stable."""
+    """Purpose of the cut in words; the wording is not stable."""
 
 
 @dataclass(frozen=True)
@@ -136,17 +135,17 @@ class Stack:
 
     @property
     def bands(self) -> int:
-        """Pieces of the operator that has most."""
+        """Largest number of pieces of an operator of the stack."""
         return max(len(operator.jobs) for operator in self.operators)
 
     @property
     def bytes(self) -> int:
-        """Bytes that lie between its operators, were they whole."""
+        """Bytes of the whole tensors between the stack's operators."""
         return sum(operator.bytes for operator in self.operators[:-1])
 
     @property
     def title(self) -> str:
-        """What charts call it."""
+        """Title of the stack in charts."""
         first, last = self.operators[0], self.operators[-1]
         return (
             f"{printable(first.network)}: {printable(first.operator)} to {printable(last.operator)}"
@@ -155,13 +154,13 @@ class Stack:
 
 @dataclass(frozen=True)
 class Cuts:
-    """All that a plan cuts, in the order in which it begins."""
+    """All cut operators and stacks of a plan, by their start."""
 
     operators: tuple[CutOperator, ...] = ()
     stacks: tuple[Stack, ...] = ()
 
     def why(self, operator: CutOperator) -> str:
-        """What an operator's cut is good for, as the plan shows it."""
+        """Return the purpose of an operator's cut, derived from the plan."""
         reasons = []
         if operator.at_once > 1:
             busy = math.fsum(job.end - job.start for job in operator.jobs)
@@ -188,7 +187,7 @@ class Cuts:
         return "; ".join(reasons) or "piece after piece, as its neighbours are cut"
 
     def summary(self) -> str:
-        """The plan's cuts in a line; empty if there are none."""
+        """Return a line on the plan's cuts; empty if there are none."""
         if not self.operators:
             return ""
         pieces = sum(len(operator.jobs) for operator in self.operators)
@@ -207,7 +206,7 @@ class Cuts:
         )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A `CutJson` for each operator in pieces."""
+        """Return a `CutJson` for each operator in pieces."""
         return [
             json_of(
                 operator,
@@ -221,13 +220,12 @@ class Cuts:
 
 
 def family(job: PlannedJob) -> str:
-    """What all pieces of an operator are called together: the name of a piece without its
-    number."""
+    """Return the name of a job without the number of the piece."""
     return job.name.removesuffix(f"[{job.tile}/{job.tiles}]")
 
 
 def piece(job: PlannedJob) -> str:
-    """Which piece of its operators a job is; empty for whole ones."""
+    """Return the number of a job's piece as text; empty for whole operators."""
     if job.tiles == 1:
         return ""
     ranges = ", ".join(f"{first}:{last}" for first, last in job.ranges)
@@ -236,7 +234,7 @@ def piece(job: PlannedJob) -> str:
 
 
 def cuts_of(plan: PlanRecord) -> Cuts:
-    """Find what a plan cuts."""
+    """Return the cut operators and stacks of a plan."""
     groups: dict[tuple[str, tuple[str, ...]], list[PlannedJob]] = defaultdict(list)
     for job in sorted(plan.jobs, key=lambda job: (job.start, job.name)):
         if job.tiles > 1 and job.mini_batch == 0:
@@ -267,8 +265,8 @@ def cuts_of(plan: PlanRecord) -> Cuts:
 
 
 def _along(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[Extent, ...]:
-    """Dimensions that pieces cut, or sums, with the least and the most elements of a piece along
-    each."""
+    """Return the dimensions, or reductions, that pieces cut, with the least and the greatest extent
+    of a piece."""
     names, found = _dimensions(jobs[0].kind, len(shape)), []
     for axis, extent in enumerate(shape if jobs[0].ranges else ()):
         sizes = [job.ranges[axis][1] - job.ranges[axis][0] for job in jobs]
@@ -281,8 +279,7 @@ def _along(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[Extent, ..
 
 
 def _dimensions(kind: str, rank: int) -> list[str]:
-    """What the dimensions of a result are called, as far as its rank and the kind of operator
-    tell."""
+    """Return names of a result's dimensions, derived from its rank and the kind of operator."""
     images = rank > 4 or any(part in kind for part in _IMAGES)
     leading = ["batch", "channels" if images else "channels or heads"] if rank > 3 else []
     between = [f"dimension {axis}" for axis in range(len(leading), rank - 2)]
@@ -290,7 +287,7 @@ def _dimensions(kind: str, rank: int) -> list[str]:
 
 
 def _with_stacks(operators: Sequence[CutOperator], readers: dict[str, list[PlannedJob]]) -> Cuts:
-    """Join operators of which one reads a band of the other before the last of its bands has
+    """Join operators into stacks: one reads a band of the other before the other's last band has
     begun."""
     home = {job.name: number for number, operator in enumerate(operators) for job in operator.jobs}
     group = list(range(len(operators)))

@@ -1,4 +1,4 @@
-"""Facts about a plan that its page, its summary and other reports share."""
+"""Figures and texts of a plan that several reports share."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ _MEANINGS = {
 
 
 def figures_rest_on(costs: Sequence[Provenance]) -> str:
-    """Say in a sentence what times, traffic and energy rest on."""
+    """Return a sentence on the sources of times, traffic and energy."""
     meaning = _MEANINGS[weakest(costs)]
     return f"Times, traffic and energy are {meaning}; costs: {described(costs)}."
 
 
 def title(plan: PlanRecord) -> str:
-    """Name the networks and the target."""
+    """Return the title of a plan: its networks and its target."""
     names = shortened([network.name for network in plan.networks])
     return f"{names or 'no network'} on {plan.target.name}"
 
 
 def verdict(plan: PlanRecord) -> str:
-    """Explain the plan's status in a sentence."""
+    """Return a sentence that explains the plan's status."""
     what = objective_name(plan)
     if plan.status == "optimal":
         return f"optimal: no plan has a lower {what}"
@@ -72,8 +72,8 @@ def verdict(plan: PlanRecord) -> str:
 
 
 def gain(plan: PlanRecord) -> str:
-    """Say in a sentence what the separate plan, this plan and any plan reach; nothing where no
-    separate plan was improved upon."""
+    """Return a sentence with the objectives of the separate plan and this plan, and the bound;
+    empty if this is the separate plan."""
     if len(plan.search) < 2:
         return ""
     values = (plan.search[0].value, plan.objective.value, plan.objective.lower_bound)
@@ -107,7 +107,7 @@ def objective_text(plan: PlanRecord, value: float) -> str:
 
 
 def figures(plan: PlanRecord) -> list[Figure]:
-    """List the plan's figures with their bounds."""
+    """Return the plan's figures with their bounds."""
     metrics, objective = plan.metrics, plan.objective
 
     def cost(name: str, of: Cost | Objective, shown: Callable[[float], str]) -> Figure:
@@ -140,12 +140,12 @@ def allocations_of(plan: PlanRecord, memory: str) -> list[PlannedAllocation]:
 
 
 def bytes_alive(allocations: Iterable[PlannedAllocation]) -> Steps:
-    """Sum the live bytes over time."""
+    """Return the bytes alive over time, in steps."""
     return total_over_time((a.start, a.end, a.bytes) for a in allocations)
 
 
 def memory_use(plan: PlanRecord, memory: str, capacity: int) -> MemoryUse:
-    """Return the plan's figures of a memory; nothing is in use of one that it does not name."""
+    """Return the plan's use of a memory; a memory that the plan does not name has none."""
     return plan.metrics.memory.get(memory, MemoryUse(0, 0, capacity))
 
 

@@ -1,4 +1,4 @@
-"""The table that sets another planner's memory beside Loadmaster's and the bound."""
+"""Tables of another planner's memory beside Loadmaster's and the lower bound."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from loadmaster.report.view import Json, Notes, Part, Table
 
 
 def floor_table(arenas: Sequence[Json]) -> list[Part]:
-    """Make a row of each arena, and lines for what is wrong with a plan; ``arenas`` as in
-    ``--json``, figures in bytes."""
+    """Return a table with a row for each arena, and a line for each violation of a plan; ``arenas``
+    as in ``--json``, figures in bytes."""
     heads = {
         "Arena": "name",
         ">Buffers": "buffers",
@@ -41,8 +41,8 @@ def _notes(arena: Json) -> Iterable[str]:
 
 
 def transients_table(packs: Sequence[Json]) -> Table:
-    """Make a row of each transient resource of an IREE program; ``packs`` as in ``--json``, figures
-    in bytes."""
+    """Return a table with a row for each transient resource of an IREE program; ``packs`` as in
+    ``--json``, figures in bytes."""
     heads = {
         "~Function": "function",
         ">Slices": "slices",

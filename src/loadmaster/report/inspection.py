@@ -1,4 +1,4 @@
-"""What is shown of a network."""
+"""The view of a network."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ from loadmaster.workloads.job import Job
 _LISTED = 100
 _DRAWN = 5000
 _KINDS = len(PALETTE) - 1
-"""Kinds of operators with a colour of their own; all others share the last."""
+"""Number of kinds of operators with their own colour; all others share the last colour."""
 _FREE = (OpClass.VIEW, OpClass.SHAPE)
 
 
 def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     """Make the page of a network.
 
-    With a machine, jobs are drawn under its roofline: the arithmetic of its fastest core, and the
-    bandwidth of its main memory. O(operators log operators), and the costs of every job on every
+    With a machine, jobs are drawn under its roofline: the peak rate of its fastest core, and the
+    bandwidth of its main memory. O(operators log operators), plus the costs of every job on every
     core.
     """
     warning, alive = uncounted(graph.unknown_kinds), Alive.of(graph)
@@ -108,12 +108,19 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
 
 @dataclass(frozen=True)
 class Point:
-    """An operator, or a job that operators were fused into, in the roofline picture.
+    """An operator, or a job of fused operators, in the roofline chart.
 
-    ``work`` counts operations, two for a multiply-accumulate, and ``bytes`` those of all operands,
-    each once. ``seconds`` is the longer of its arithmetic and its operands' way over the link of
-    main memory, on the core that is fastest for it; None without a machine. ``result`` is the shape
-    of what is written.
+    Attributes
+    ----------
+    work
+        Operations; a multiply-accumulate is two.
+    bytes
+        Bytes of all operands, each once.
+    seconds
+        The longer of its arithmetic and the transfer of its operands from and to main memory, on
+        the fastest core for it; None without a machine.
+    result
+        Shape of the result.
     """
 
     name: str
@@ -125,23 +132,23 @@ class Point:
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte."""
+        """Arithmetic intensity in operations per byte."""
         return self.work / self.bytes if self.bytes else 0.0
 
 
 def work_of(op: Op | Job) -> int:
-    """Count arithmetic: two operations for a multiply-accumulate, one for a scalar operation."""
+    """Return the number of operations; a multiply-accumulate is two."""
     return 2 * op.macs + op.elements
 
 
 def bytes_of(op: Op | Job) -> int:
-    """Count the bytes that are read and written, each operand once."""
+    """Return the bytes read and written, each operand once."""
     return sum(access.bytes for access in (*op.reads, *op.writes))
 
 
 def _points(graph: Graph, machine: Target | None) -> list[Point]:
-    """Make a point of each operator that costs something; with a machine, of each job, and estimate
-    how fast one core runs it; the most time comes first, or else the most work."""
+    """Return a point for each operator with work or bytes, most work first; with a machine, for
+    each job, most seconds first."""
     items: Sequence[Op | Job] = [op for op in graph.ops if op.op_class not in _FREE]
     seconds, prefix = [None] * len(items), ""
     if machine is not None:
@@ -163,7 +170,7 @@ def _points(graph: Graph, machine: Target | None) -> list[Point]:
 
 
 def _figures(graph: Graph, alive: Alive) -> list[Figure]:
-    """List operators, multiply-accumulates, and bytes by kind of tensor."""
+    """Return the figures of a network: operators, multiply-accumulates, bytes by kind of tensor."""
     how = f"{graph.precision}, batch {graph.batch}"
     figures = [
         Figure("Operators", f"{len(graph.ops):,}", how),
@@ -177,8 +184,8 @@ def _figures(graph: Graph, alive: Alive) -> list[Figure]:
 
 
 def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Scatter:
-    """Draw points by operations per byte and operations; with a machine, by their rates, under the
-    roof of its fastest core."""
+    """Make the chart of operations over operations per byte; with a machine, of operations per
+    second, with the roofline of its fastest core."""
     shown = sorted(points, key=lambda point: (-point.work, point.name))[:_DRAWN]
     label, about, paths = "operations", "", []
     if machine is not None:
@@ -252,8 +259,8 @@ def _kinds(graph: Graph) -> Table:
 
 
 def _operators(points: Sequence[Point]) -> Table:
-    """List operators; times are those on the core that is fastest for each, if it has the link
-    alone."""
+    """Make a table of operators; times are on the fastest core for each, without contention for the
+    link."""
     rows = []
     for p in points:
         row = {
@@ -271,13 +278,13 @@ def _operators(points: Sequence[Point]) -> Table:
 
 
 def _shape(graph: Graph, name: str) -> str:
-    """Format the shape of a tensor, if the network has it."""
+    """Format the shape of a tensor; empty if the network has no such tensor."""
     found = graph.tensors.get(name)
     return "x".join(map(str, found.shape)) or "scalar" if found else ""
 
 
 def _ends(graph: Graph, names: Sequence[str]) -> str:
-    """List inputs or outputs, one a line."""
+    """Format inputs or outputs with their shapes, one per line."""
     tensors = (f"{name} {graph.tensors[name].dtype} {_shape(graph, name)}" for name in names[:8])
     return "\n".join(tensors)
 
@@ -287,7 +294,7 @@ class KindJson:
     """Operators of a kind."""
 
     classes: Mapping[str, int]
-    """By class, the number of operators that are planned as such."""
+    """By class, the number of operators that are planned as operators of this class."""
     count: int
     """Number of operators."""
     macs: int
@@ -300,14 +307,14 @@ class KindJson:
 
 @dataclass(frozen=True)
 class PeakJson:
-    """Where most bytes of activations are alive."""
+    """The operator with the most bytes of activations alive."""
 
     bytes: int
     """Bytes alive at once."""
     operator: str
-    """Name of the first operator at which they are."""
+    """Name of the first operator with this peak."""
     activations: Sequence[str]
-    """Their names, the largest first."""
+    """Names of the activations alive, largest first."""
 
 
 @dataclass(frozen=True)
@@ -330,16 +337,16 @@ class InspectionJson:
     input_bytes: int
     """Bytes of inputs."""
     activation_bytes: int
-    """Bytes of activations, all together."""
+    """Bytes of all activations in sum."""
     peak: PeakJson | None
-    """Where most bytes of activations are alive, operators in the order of the file; null without
-    activations."""
+    """Peak of activations with operators in the order of the file; null without activations."""
     operators: Mapping[str, KindJson]
     """By kind of operator."""
     not_understood: Mapping[str, int]
-    """By kind, the number of operators that are planned with their bytes and no arithmetic."""
+    """By kind, the number of unknown operators, which are planned with their bytes but without
+    arithmetic."""
     inside_control_flow: Mapping[str, int]
-    """By kind, the number of operators that are counted and not planned."""
+    """By kind, the number of operators in control flow, which are counted but not planned."""
     notes: Sequence[str]
     """Remarks in words; the wording is not stable."""
 
@@ -365,8 +372,8 @@ def inspection_json(graph: Graph) -> dict[str, Any]:
 
 
 def _totals_by_kind(graph: Graph) -> dict[tuple[str, OpClass], Counter[str]]:
-    """Sum count, macs, elements and bytes of operators by kind and class, most MACs first; some
-    operators of a kind may be free and others not."""
+    """Return the sums of count, macs, elements and bytes of operators by kind and class, most MACs
+    first."""
     rows: dict[tuple[str, OpClass], Counter[str]] = defaultdict(Counter)
     for op in graph.ops:
         rows[op.kind, op.op_class].update(
@@ -380,8 +387,8 @@ def _totals_by_kind(graph: Graph) -> dict[tuple[str, OpClass], Counter[str]]:
 
 @dataclass(frozen=True)
 class Alive:
-    """Bytes of activations that are alive while each operator runs, in the order of the file: from
-    the first operator that touches one to the last."""
+    """Bytes of activations alive while each operator runs, in the order of the file. An activation
+    is alive from the first operator that uses it to the last."""
 
     graph: Graph
     spans: Mapping[str, tuple[int, int]]
@@ -389,7 +396,7 @@ class Alive:
 
     @staticmethod
     def of(graph: Graph) -> Alive:
-        """Sum the bytes. O(operands)."""
+        """Return the bytes alive in a network. O(operands)."""
         touched = [
             (access.tensor, at)
             for at, op in enumerate(graph.ops)
@@ -407,7 +414,7 @@ class Alive:
 
     @property
     def peak(self) -> PeakJson | None:
-        """The peak, at the first operator that has it; None without activations."""
+        """Return the peak at the first operator that reaches it; None without activations."""
         return self._during(largest(self.steps)) if self.steps else None
 
     def _during(self, step: tuple[float, float, float]) -> PeakJson:
@@ -417,7 +424,7 @@ class Alive:
         return PeakJson(int(size), self.graph.ops[int(operator)].name, alive)
 
     def _of(self, found: PeakJson) -> str:
-        """Name an operator with the largest activations that are alive."""
+        """Describe a peak: its operator, and its largest activations."""
         each = [
             f"{name} {format_bytes(self.graph.tensors[name].bytes)}" for name in found.activations
         ]
@@ -425,12 +432,12 @@ class Alive:
 
     @cached_property
     def at_peak(self) -> str:
-        """The peak in words, with the largest activations that make it."""
+        """Return a description of the peak with its largest activations."""
         peak = self.peak
         return f"{format_bytes(peak.bytes)} at once, {self._of(peak)}" if peak else ""
 
     def chart(self) -> Curve:
-        """Draw the bytes over the operators."""
+        """Return the curve of bytes alive over the operators."""
         shapes = [Shape(*step[:2], 0, step[2], partial(self._tip, step)) for step in self.steps]
         axis = Axis(len(self.graph.ops), label="operator, in the order of the file")
         remark = f"At most {self.at_peak}. Another order, or operators in bands, may need less."

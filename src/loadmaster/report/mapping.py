@@ -1,4 +1,4 @@
-"""What is shown of a mapping."""
+"""The view of a mapping."""
 
 from __future__ import annotations
 
@@ -71,18 +71,18 @@ def mapping_page(
     served: Sequence[MiniBatch] = (),
     timings: Mapping[str, NetworkTiming] | None = None,
 ) -> Page:
-    """Make the page of a mapping, or of the first of a Pareto front.
+    """Make the page of a mapping, or of a Pareto front and its first mapping.
 
     Parameters
     ----------
     found
-        One mapping, or several with a chart of their makespans and energies.
+        One mapping, or several, which get a chart of their makespans and energies.
     pool
-        The jobs that were mapped, if they are known.
+        The mapped jobs, if known.
     bandwidth
-        Bytes/s that the cores share, as ``allocator`` has it.
+        Bytes/s that the cores share, divided among jobs by ``allocator``.
     served, timings
-        Mini-batches, and when those of every network are released and due.
+        Mini-batches, and the period and deadline of every network.
     """
     front = [found] if isinstance(found, JobMapping) else found
     first, several = front[0], len(front) > 1
@@ -91,7 +91,7 @@ def mapping_page(
 
     def sections() -> list[Section]:
         unit = rate_unit(pool.precisions if pool else ())
-        # Of a front, terminals show the table of all its mappings.
+        # For a front, terminals show the table of all mappings.
         both, everywhere = (DRAWN, DRAWN) if several else (BOTH, ALL)
         figures = Figures(_figures(first, unit), weakest(first.costs).capitalize())
         fronts = _front(front, unit) if several else []
@@ -129,7 +129,7 @@ def mapping_page(
 
 
 def _figures(mapping: JobMapping, unit: str) -> list[Figure]:
-    """List the objective with its bound, times, rates and energy."""
+    """Return the figures of a mapping: objective with its bound, times, rates and energy."""
     unit_of = {"energy": "J", "edp": "J s"}.get(mapping.objective)
 
     def shown(value: float) -> str:
@@ -176,7 +176,7 @@ def _schedule(mapping: JobMapping, pool: JobPool | None, axis: Axis) -> Timeline
 def shared_bandwidth(
     mapping: JobMapping, pool: JobPool, bandwidth: float, allocator: str
 ) -> list[LinkSegment]:
-    """List the bandwidth that jobs get together between one event and the next. O(jobs log
+    """Return the total bandwidth of all running jobs between consecutive events. O(jobs log
     jobs)."""
     asked = pool.analysis.bandwidth[np.arange(len(mapping.jobs)), mapping.core]
     if allocator == "even":
@@ -190,7 +190,7 @@ def shared_bandwidth(
 
 
 def _front(front: Sequence[JobMapping], unit: str) -> list[Part]:
-    """Draw and list makespan and energy of every mapping."""
+    """Return the chart and the table of makespan and energy of every mapping of a front."""
     rows, marks = [], []
     for number, mapping in enumerate(front):
         makespan, energy, rate = format_seconds(mapping.makespan), "", ""

@@ -1,4 +1,4 @@
-"""Joins shapes of charts, so that browsers can redraw them fast enough while panning."""
+"""Merges shapes of charts, so that browsers can redraw them while panning."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from operator import attrgetter
 from loadmaster.report.view import MemoryMap, Shape
 
 _BISECTIONS = 32
-"""Halvings of the time axis: 1 / 2^32 of it."""
+"""Steps of the bisection: a precision of 2^-32 of the time axis."""
 _BANDS = 64
-"""Bands of addresses, in which regions of a memory are joined."""
+"""Number of bands of addresses within which regions of a memory map are merged."""
 Lane = Callable[[Shape], float]
 lane_of: Lane = attrgetter("low")
-"""The lane of a shape: its lower end."""
+"""Return the lane of a shape, its lower end."""
 
 
 def neighbours(shapes: Sequence[Shape], limit: int, lane: Lane = lane_of) -> list[Sequence[Shape]]:
-    """Sort shapes by lane and start, and join neighbours on a lane into at most ``limit`` groups.
+    """Sort shapes by lane and start, and merge neighbours on a lane into at most ``limit`` groups.
 
-    The longest group that had to be joined is as short as possible, found by bisection: O(shapes x
-    32). Lanes are never joined: with more lanes than ``limit`` as many groups as lanes remain.
+    Minimises the duration of the longest merged group by bisection, O(shapes x 32). Lanes are not
+    merged: with more than ``limit`` lanes, each is one group.
     """
     shapes = sorted(shapes, key=lambda shape: (lane(shape), shape.start))
     if len(shapes) <= limit:
@@ -41,7 +41,7 @@ def neighbours(shapes: Sequence[Shape], limit: int, lane: Lane = lane_of) -> lis
 
 
 def _firsts(shapes: Sequence[Shape], lanes: Sequence[float], longest: float) -> list[int]:
-    """Return the first shape of each group where groups of several last at most ``longest``.
+    """Return the index of the first shape of each group, if merged groups last at most ``longest``.
     O(shapes)."""
     firsts, current, start, end = list[int](), -1.0, 0.0, 0.0
     for at, (lane, shape) in enumerate(zip(lanes, shapes, strict=True)):
@@ -53,12 +53,12 @@ def _firsts(shapes: Sequence[Shape], lanes: Sequence[float], longest: float) -> 
 
 
 def band_of(chart: MemoryMap) -> Lane:
-    """Return the band of a map in which a region begins."""
+    """Return a function that gives the band of addresses in which a region begins."""
     return lambda shape: _BANDS * shape.low // max(1, chart.top)
 
 
 def around(group: Sequence[Shape]) -> Shape:
-    """Make one shape of several: their outline, with the colour and the tooltip of the longest."""
+    """Return the bounding rectangle of shapes, with the colour and tooltip of the longest."""
     longest = max(group, key=lambda shape: shape.end - shape.start)
     start = min(shape.start for shape in group)
     end = max(shape.end for shape in group)

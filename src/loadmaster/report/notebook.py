@@ -1,4 +1,4 @@
-"""The printer of answers for notebooks: in one line, as text, as HTML, and as a table of pandas."""
+"""Prints answers in notebooks: as a line, as text, as HTML, and as a pandas table."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _BUILDERS = {
     "MemoryPlan": ("placement", "placement_page"),
     "Graph": ("inspection", "inspection_page"),
 }
-"""The module and the function that make the page of an answer, by class name: showing one answer
-does not import the packages of all others."""
+"""Module and function that make the page of an answer, by class name, so that only the module of
+the answer is imported."""
 
 
 def line(answer: object) -> str:

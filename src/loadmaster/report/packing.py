@@ -1,4 +1,4 @@
-"""What is shown of a packing, and of a plan of TFLM's arena."""
+"""The views of a packing, and of a plan of TFLM's arena."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ def packing_page(
     beyond: Allocation | None = None,
     arena: Json | None = None,
 ) -> Page:
-    """Make the page of a packing in one memory or in several.
+    """Make the page of a packing in one or several memories.
 
     Parameters
     ----------
     answer, problem
-        The packing, and its buffers where the packing does not have them.
+        The packing; its buffers, if the packing has no problem of its own.
     beyond
-        If nothing fits, a packing that exceeds the capacity, which is drawn.
+        If nothing fits, a packing above the capacity, to draw.
     arena
-        Of a file of TFLM's, what makes its peak.
+        For a TFLM file, the operators at the peak and remedies, as in ``--json``.
     """
     shown, proof = answer, _proof(answer)
     if isinstance(answer, Allocation):
@@ -88,7 +88,7 @@ def packing_page(
     else:
         value, found = answer.cost, f"cost {answer.cost or 0:,}"
         among = f" in {', '.join(bank.name for bank in answer.banks)}"
-    offsets, homes = shown.offsets, getattr(answer, "memory", None)
+    offsets, memories = shown.offsets, getattr(answer, "memory", None)
     count = 0 if offsets is None else len(offsets)
     count = count if problem is None else len(problem)
 
@@ -110,8 +110,8 @@ def packing_page(
 
     def rows() -> Iterable[Json]:
         for at, offset in enumerate([] if answer.offsets is None else answer.offsets.tolist()):
-            home = {} if homes is None else {"memory": homes[at]}
-            yield {"buffer": at, **home, "offset": offset}
+            memory = {} if memories is None else {"memory": memories[at]}
+            yield {"buffer": at, **memory, "offset": offset}
 
     far = "" if value is None else f", {reached(answer.status, value, answer.lower_bound)}"
     axis = Axis(1.0)
@@ -132,7 +132,7 @@ def packing_page(
 def _memories(
     answer: Allocation | BankAllocation, offsets: Ints
 ) -> Iterator[tuple[MemoryMap, Ints]]:
-    """Iterate over an empty map of each memory, and the buffers in it."""
+    """Yield an empty map of each memory, and the indices of the buffers in it."""
     if isinstance(answer, Allocation):
         sizes = answer.peak or 0, answer.lower_bound, answer.capacity
         yield MemoryMap("memory", (), *sizes), np.arange(len(offsets))
@@ -144,7 +144,8 @@ def _memories(
 
 
 def _figures(answer: Allocation | BankAllocation) -> list[Figure]:
-    """List cost, bound, and peaks and capacities."""
+    """Return the figures of a packing: peak or cost with its bound, and peaks and capacities of
+    memories."""
     bound = answer.lower_bound
     if isinstance(answer, Allocation):
         figures = [bounded("Peak", answer.peak, bound, exact_bytes)]
@@ -163,7 +164,7 @@ def _figures(answer: Allocation | BankAllocation) -> list[Figure]:
 
 
 def _reasons(answer: Allocation | BankAllocation, arena: Json) -> list[Part]:
-    """Say what makes the peak of an arena of TFLM's."""
+    """Return the operators at the peak of a TFLM arena, and remedies; nothing for other answers."""
     if isinstance(answer, BankAllocation) or "peaks" not in arena:
         return []
     reasons = pairs(reason_rows(arena, answer.peak or answer.lower_bound))
@@ -172,23 +173,23 @@ def _reasons(answer: Allocation | BankAllocation, arena: Json) -> list[Part]:
 
 
 def _proof(answer: Allocation | BankAllocation) -> str:
-    """Say what proves the bound, or that nothing fits."""
+    """Return in words the proof of the bound, or the proof that nothing fits."""
     proof = answer.reason if isinstance(answer, BankAllocation) else answer.certificate
     if isinstance(proof, Infeasibility):
         return f"Nothing fits: {proof}"
     if isinstance(proof, Load):
         when = "two by two" if proof.instant is None else f"at instant {proof.instant}"
-        return f"{plural(len(proof.buffers), 'buffer')} need {proof.bytes:,} bytes together {when}"
+        return f"{plural(len(proof.buffers), 'buffer')} of {proof.bytes:,} bytes together {when}"
     return proof or ""
 
 
 def regions(problem: Problem, offsets: Ints, members: Ints) -> list[Shape]:
-    """Make the regions of a memory's map: a rectangle for each part of the buffers in it."""
+    """Make the rectangles of a memory's map, one for each part of the buffers ``members``."""
     parts = problem.parts
-    mine = np.flatnonzero(np.isin(parts.owner, members))
-    owners = parts.owner[mine]
-    low, high = (offsets[owners] + end[mine] for end in (parts.low, parts.high))
-    columns = (parts.lower[mine], parts.upper[mine], low, high, owners)
+    drawn = np.flatnonzero(np.isin(parts.owner, members))
+    owners = parts.owner[drawn]
+    low, high = (offsets[owners] + end[drawn] for end in (parts.low, parts.high))
+    columns = (parts.lower[drawn], parts.upper[drawn], low, high, owners)
 
     def tip(buffer: int) -> Facts:
         return {"name": problem.name(buffer)}
@@ -200,8 +201,8 @@ def regions(problem: Problem, offsets: Ints, members: Ints) -> list[Shape]:
 
 
 def _fullest(problem: Problem, offsets: Ints, memory: str, members: Ints) -> Section:
-    """List the largest buffers that are alive when the most bytes of the memory are. O(buffers log
-    buffers)."""
+    """Make a table of the buffers ``members`` alive at the peak of a memory, largest first.
+    O(buffers log buffers)."""
     heading = f"When the most of {memory} is in use"
     if not len(members):
         return Section(heading, [Line(f"Nothing is in {memory}.")])
@@ -228,9 +229,9 @@ def arena_page(figures: Json, *placed: tuple[Problem, Ints]) -> Page:
     Parameters
     ----------
     figures
-        As in ``--json``.
+        The plan as in ``--json``.
     placed
-        Buffers before and with the plan, and their addresses, which are drawn.
+        The packing problem and the addresses of its buffers, before and with the plan.
     """
     peaks = (("before", figures["head_before"]), ("with the plan", figures["head"]))
     maps = [

@@ -1,6 +1,6 @@
-"""The printer of views for pages: one HTML file that opens without a network.
+"""Prints views as a page: one HTML file that opens without a network.
 
-The markup is in page.html, a template that makes texts printable and escapes them.
+The template page.html has the markup; it makes texts printable and escapes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawn(Part):
-    """The place of a chart, by its element, with what is said to who does not see it."""
+    """The place of a chart on the page: its HTML element, and its description for screen
+    readers."""
 
     element: str
     label: str
@@ -35,8 +36,8 @@ class Drawn(Part):
 
 
 def render(page: Page) -> str:
-    """Render a page; the same page gives the same text. Sections without parts are left out, and so
-    is the library for charts if there are none."""
+    """Render a page as HTML; equal pages give equal texts. Empty sections are left out, and the
+    chart library if there are no charts."""
     on, plots = canvas(page.axis), list[Model]()
 
     def placed(part: Part) -> Part:
@@ -58,7 +59,8 @@ def render(page: Page) -> str:
 
 @cache
 def _template() -> Template:
-    """Read the template. What draws charts brings its package, which allocators do without."""
+    """Load the template. Jinja2 is imported late, as it is installed only with the extra that draws
+    charts."""
     from jinja2 import Environment
     from markupsafe import Markup
 
@@ -85,19 +87,20 @@ def _file(name: str) -> str:
 
 @cache
 def _library() -> str:
-    """Bokeh's script, packed. Importing Bokeh would take longer than drawing a page."""
+    """Return Bokeh's script, compressed. It is read from its file, because importing Bokeh takes
+    longer than rendering a page."""
     script = Path(str(distribution("bokeh").locate_file("bokeh/server/static/js/bokeh.min.js")))
     return _packed(script.read_text("utf-8") + '\nBokeh.set_log_level("error");')
 
 
 def _packed(text: str) -> str:
-    """Compress text into characters that need no escaping, a third of its size; the page's script
-    unpacks it."""
+    """Compress a text to about a third, into characters that need no escaping; the page's script
+    decompresses it."""
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
 def _name(plot: Model) -> str:
-    """Describe a chart to who does not see it: its title, or its axes."""
+    """Return the description of a chart for screen readers: its title, or its axes."""
     labels = (axis["axis_label"] for axis in (plot["left"][0], plot["below"][0]))
     return f"Chart: {plot['title']['text'] or ' over '.join(filter(None, labels))}"
 
@@ -117,13 +120,13 @@ def _charts_json(plots: Sequence[Model]) -> dict[str, Any]:
 
 
 def _json(value: Any, numbers: dict[int, str]) -> Any:
-    """Write a model out where it first comes, and refer to it by its number from then on; leave out
-    digits that nobody sees."""
+    """Return a value as JSON: a model in full at its first occurrence, then by its number; floats
+    with fewer digits."""
     match value:
         case float():
             return float(f"{value:.7g}")
         case list() | tuple():
-            # Most of all that there is are texts in columns.
+            # Fast path: most lists are columns of texts.
             return [item if type(item) is str else _json(item, numbers) for item in value]
         case Model() if id(value) in numbers:
             return {"id": numbers[id(value)]}

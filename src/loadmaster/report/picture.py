@@ -1,7 +1,7 @@
 """Draws the charts of a view as small inline SVG without a library, for notebooks.
 
-So many shapes are drawn that a picture takes a few kilobytes however large the answer is. Text and
-axes have the colour of the page's text, so that pictures suit light and dark pages.
+The number of shapes is limited, so a picture takes a few kilobytes for any answer. Text and axes
+have the colour of the page's text, which suits light and dark pages.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from loadmaster.report.text import clipped, plural, to_html
 from loadmaster.report.view import Chart, Curve, MemoryMap, Shape, Timeline
 
 _WIDTH, _NAMES = 640, 120
-"""Pixels of a picture, and of the names beside it."""
+"""Width in pixels of a picture, and of the names on its left."""
 _LANE, _LANES = 18, 12
-"""Pixels of a lane, and lanes that are drawn at most."""
+"""Height in pixels of a lane, and most lanes of a picture."""
 _JOBS, _REGIONS, _STEPS = 300, 150, 150
-"""Shapes in all lanes, regions of a memory and steps of a curve that are drawn at most."""
+"""Most shapes in all lanes, most regions of a memory, and most steps of a curve."""
 
 
 def draw(chart: Chart) -> str:
-    """Draw lanes, a memory map or a curve."""
+    """Return the SVG of a chart: lanes, a memory map or a curve."""
     match chart:
         case Timeline():
             return _lanes(chart)
@@ -36,9 +36,9 @@ def draw(chart: Chart) -> str:
 
 
 def _lanes(chart: Timeline) -> str:
-    """Draw lanes; neighbours in a lane that are joined have the colour of the longest."""
+    """Draw lanes; merged neighbours have the colour of the longest."""
     names = chart.lanes[:_LANES]
-    # Here heights are counted from below.
+    # Heights count from below.
     shapes = [
         replace(shape, low=low, high=low + 0.8)
         for shape in chart.shapes
@@ -51,7 +51,7 @@ def _lanes(chart: Timeline) -> str:
 
 
 def _amounts(chart: Curve) -> str:
-    """Draw the largest amount of steps that are joined, below a dashed line at the limit."""
+    """Draw a curve, with the largest amount of merged steps, and a dashed line at the limit."""
     levels = [chart.limit[0]] if chart.limit else []
     top = max([0.0, *levels, *(shape.high for shape in chart.shapes)])
     texts = [(13.0, clipped(chart.title or chart.label, 20))]
@@ -59,8 +59,8 @@ def _amounts(chart: Curve) -> str:
 
 
 def _regions(chart: MemoryMap) -> str:
-    """Draw the regions of a memory map, those of the shortest life joined with others near them,
-    with dashed lines at its peak, its lower bound and its capacity."""
+    """Draw a memory map, with the shortest-lived regions merged with their neighbours, and dashed
+    lines at peak, lower bound and capacity."""
     levels = [size for size in chart.levels.values() if size <= chart.top]
     regions = neighbours(chart.shapes, _REGIONS, band_of(chart))
     texts = [(135.0, clipped(chart.title, 20))]
@@ -75,8 +75,8 @@ def _picture(
     below: str = "",
     levels: Sequence[float] = (),
 ) -> str:
-    """Draw groups of shapes up to ``top`` over ``height`` pixels, with texts on the left, a line of
-    text below, and dashed lines at some levels."""
+    """Return the SVG of groups of shapes, with heights up to ``top`` on ``height`` pixels, texts on
+    the left and below, and dashed lines at levels."""
     shapes = list(map(around, groups))
     first = min((shape.start for shape in shapes), default=0.0)
     last = max((shape.end for shape in shapes), default=1.0)

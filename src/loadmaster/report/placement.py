@@ -1,4 +1,4 @@
-"""What is shown of a tensor placement."""
+"""The view of a tensor placement."""
 
 from __future__ import annotations
 
@@ -77,10 +77,9 @@ def placement_page(
     plan
         The placement.
     shown
-        As in ``--json``: the slowdown curve, and what was found of the size of the fast memory, if
-        that was asked for.
+        The slowdown curve and the sizing of the fast memory as in ``--json``, if requested.
     explained
-        By tensor, why it is where it is, by stretches of its lifetime.
+        By tensor, the reasons for its memory in each stretch of its lifetime.
     """
     sequence, costs = plan.sequence, plan.sequence.costs
 
@@ -127,7 +126,7 @@ def _figures(plan: MemoryPlan) -> list[Figure]:
     moves = plan.placement.moves
     fast = plan.all_fast_seconds
     slow = plan.all_slow_seconds
-    # Both memories are read at once, so that a placement can beat everything fast.
+    # Both memories are read in parallel, so a placement can be faster than all in fast memory.
     faster = ", as both memories are read at once" if plan.slowdown < 1 else ""
     most = f"in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)"
     return [
@@ -141,7 +140,7 @@ def _figures(plan: MemoryPlan) -> list[Figure]:
 
 
 def totals(plan: MemoryPlan) -> Table:
-    """Make a table of what was placed, how, and what more fast memory would save."""
+    """Make a table of the placed tensors, the search, and the saving by more fast memory."""
     sequence = plan.sequence
     count = f"{len(sequence.tensors)} tensors"
     if plan.division is not None:
@@ -164,7 +163,7 @@ def totals(plan: MemoryPlan) -> Table:
 
 
 def _rivals(plan: MemoryPlan) -> Table:
-    """Compare time and bytes moved of this placement and of simpler strategies."""
+    """Make a table of time and bytes moved of this placement and of simpler strategies."""
     own = Rival(f"this ({plan.strategy})", plan.seconds, plan.moved_bytes)
     rows = []
     for rival in (own, *plan.rivals):
@@ -174,7 +173,8 @@ def _rivals(plan: MemoryPlan) -> Table:
 
 
 def _relative(plan: MemoryPlan, seconds: float | None) -> tuple[str, str]:
-    """Format a time, and how it compares with that of everything fast; None does not fit."""
+    """Format a time, and its ratio to the time with all tensors in fast memory; None: does not
+    fit."""
     if seconds is None:
         return "does not fit", NOTHING
     fast = plan.all_fast_seconds
@@ -182,7 +182,7 @@ def _relative(plan: MemoryPlan, seconds: float | None) -> tuple[str, str]:
 
 
 def _movers(plan: MemoryPlan) -> Table:
-    """List the tensors of which most bytes are copied, the pieces of each together."""
+    """Make a table of the tensors with the most copied bytes, pieces of a tensor in sum."""
     division, sizes = plan.division, plan.sequence.sizes
     whole = (plan.sequence if division is None else division.whole).tensors
     copies: dict[int, list[tuple[int, int, float, float]]] = defaultdict(list)
@@ -209,7 +209,7 @@ def _movers(plan: MemoryPlan) -> Table:
 
 
 def _timed_moves(plan: MemoryPlan) -> Iterator[tuple[Move, float, float]]:
-    """Iterate over moves with their starts and ends."""
+    """Yield the moves with their starts and ends in seconds."""
     times = plan.timeline.move_start.tolist(), plan.timeline.move_end.tolist()
     return zip(plan.placement.moves, *times, strict=True)
 
@@ -246,7 +246,7 @@ def _tip(tensor: StoredTensor) -> Facts:
 
 
 def _prices(plan: MemoryPlan) -> Curve:
-    """Make the curve of seconds that a GiB more of fast memory would save, per second of each
+    """Make the curve of prices: seconds saved by another GiB of fast memory, per second of each
     kernel."""
     at, prices = _starts(plan), (plan.prices * 2**30).tolist()
     shapes = [
@@ -271,7 +271,8 @@ def _copies(plan: MemoryPlan) -> Timeline:
 
 
 def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[Part]:
-    """Draw and list time relative to everything fast over the limit, with the lower bound."""
+    """Return the chart and table of the slowdown (time relative to all in fast memory) over the
+    limit of fast memory, with the lower bound."""
     rows, marks, fast = [], [], plan.all_fast_seconds
     for point in curve:
         size, least = format_bytes(point["capacity"]), NOTHING
@@ -292,7 +293,7 @@ def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[Part]:
 
 
 def _explanation(stored: StoredTensor, stretches: Iterable[Stretch]) -> list[Part]:
-    """Explain in a table why a tensor is where it is, by stretches of its lifetime."""
+    """Return a table of the reasons for a tensor's memory in each stretch of its lifetime."""
     rows = []
     for s in stretches:
         saved = s.rent - s.copies - s.slower
@@ -316,7 +317,7 @@ def _explanation(stored: StoredTensor, stretches: Iterable[Stretch]) -> list[Par
 
 
 def _sizing(plan: MemoryPlan, shown: Json) -> Line:
-    """Describe the smallest fast memory that is enough, and the size that is proven too small."""
+    """Describe the smallest sufficient fast memory, and the largest size proven too small."""
     if "max_slowdown" not in shown:
         return Line("")
     proven, too_small = "no smaller limit was ruled out", shown["too_small"]

@@ -1,4 +1,4 @@
-"""What is shown of a plan."""
+"""The view of a plan."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ PEAK_ROWS, TRAFFIC_ROWS, CUT_ROWS = 30, 60, 200
 def plan_page(
     plan: PlanRecord, changes: Sequence[Change] = (), spent: tuple[float, float] | None = None
 ) -> Page:
-    """Make the page of a plan, whose part for the terminal fits one screen.
+    """Make the page of a plan; its part for the terminal fits on one screen.
 
     Parameters
     ----------
     plan
         The finished plan.
     changes
-        What :func:`loadmaster.what_if` found.
+        Result of :func:`loadmaster.what_if`.
     spent
-        Seconds that planning took, by the clock and in processor time, if it was just planned.
+        Seconds of planning, wall-clock and processor time; None for a plan read from a file.
     """
     objective = plan.objective
     value = figures.objective_text(plan, objective.value)
@@ -160,7 +160,8 @@ def _sections(
 
 
 def _what_if(plan: PlanRecord, changes: Sequence[Change]) -> Table:
-    """What changes of the machine would bring, beside a plan of the same effort without."""
+    """Make a table of the effects of changes of the machine, relative to a quick plan for the
+    unchanged machine."""
     rows = []
     for change in changes:
         found, beside, base = "does not fit", "", changes[0].value
@@ -220,7 +221,7 @@ def _uses(plan: PlanRecord, held: Iterable[tuple[str, str, int]]) -> Table:
 
 
 def _cores(plan: PlanRecord) -> Table:
-    """Make a table of each core's activity over the makespan."""
+    """Make a table of each core's utilisation over the makespan."""
     whole = plan.metrics.makespan.value or 1.0
     jobs: dict[str, list[PlannedJob]] = defaultdict(list)
     for job in plan.jobs:
@@ -244,20 +245,20 @@ def _cores(plan: PlanRecord) -> Table:
 
 
 def _limits(plan: PlanRecord) -> Table:
-    """Make a table of what cores do and wait for."""
+    """Make a table of the shares of the cores' time."""
     head = "What limits it: time of all cores"
     shares = core_time(plan).rows()
     return Table([{head: name, ">Share": Share(share)} for name, share in shares], limit=4)
 
 
 def _by_operator(job: PlannedJob) -> str:
-    """Group jobs by operator, named by the first of those that are fused."""
+    """Return the name of a job's operator, the first of fused ones; a key to group jobs."""
     return f"{job.operators[0]} ({job.kind}) of {job.network}"
 
 
 def _job_times(plan: PlanRecord, group: Callable[[PlannedJob], str]) -> list[dict[str, str]]:
-    """Make a row of each group of jobs, the longest first: their seconds, as a share of the cores'
-    busy time, and the share of the arrays' peak that they reach meanwhile."""
+    """Return a row for each group of jobs, longest first: seconds, share of the cores' busy time,
+    and share of the arrays' peak rate that the jobs reach."""
     machine = {core.name: core for core in plan.target.cores}
     count: Counter[str] = Counter()
     spent: dict[str, float] = defaultdict(float)
@@ -281,7 +282,7 @@ def _job_times(plan: PlanRecord, group: Callable[[PlannedJob], str]) -> list[dic
 
 
 def _peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[Part]:
-    """List the buffers that are live at a memory's peak, largest first."""
+    """Return a table of the buffers alive at a memory's peak, largest first."""
     mine = figures.allocations_of(plan, memory.name)
     instant, _, held = largest(figures.bytes_alive(mine))
     live = [a for a in mine if a.start <= instant < a.end]
@@ -309,7 +310,8 @@ def _peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[Part]:
 
 
 def _traffic(plan: PlanRecord) -> Table:
-    """Make a table of bytes moved from each place to each other, most bytes first."""
+    """Make a table of bytes transferred between each pair of memories and cores, most bytes
+    first."""
     moved: Counter[tuple[str, str]] = Counter()
     for move in plan.transfers:
         moved[move.source, move.destination] += move.bytes
@@ -323,8 +325,8 @@ def _traffic(plan: PlanRecord) -> Table:
 
 
 def _energy(plan: PlanRecord) -> Table:
-    """Make a table of energy: of each memory for bytes over its link, of each core for its jobs and
-    bytes through its buffer."""
+    """Make a table of energy: for each memory the energy of its link's bytes, for each core that of
+    its jobs and of its private buffer's bytes."""
     metrics = plan.metrics
     inside = dict.fromkeys(metrics.energy_by, 0.0)
     for job in plan.jobs:
@@ -352,7 +354,7 @@ def _energy(plan: PlanRecord) -> Table:
 
 
 def _cut_operators(cuts: Cuts) -> Table:
-    """Make a table of operators in pieces: how each is cut and why."""
+    """Make a table of operators in pieces, with the cut and its purpose."""
     rows = [
         {
             "Network": operator.network,
@@ -369,8 +371,7 @@ def _cut_operators(cuts: Cuts) -> Table:
 
 
 def mini_batches(batches: Iterable[MiniBatch], timings: Iterable[NetworkTiming]) -> Table:
-    """Make a table of the mini-batches with a release time or a deadline, and whether it is met,
-    those that miss it first."""
+    """Make a table of mini-batches with a release time or a deadline, those that miss it first."""
     deadlines = {timing.network: timing.deadline for timing in timings}
     rows = []
     for batch in sorted(batches, key=lambda batch: not batch.missed):

@@ -32,7 +32,7 @@ from loadmaster.targets.hardware import Memory
 
 
 def time_axis(*plans: PlanRecord) -> Axis:
-    """Make the time axis of plans, from zero to the end of the last job or copy."""
+    """Make the common time axis of plans, from zero to the end of the last job or copy."""
     span = max(plan.metrics.makespan.value for plan in plans)
     names = dict.fromkeys(network.name for plan in plans for network in plan.networks)
     ends = [job.end for plan in plans for job in plan.jobs]
@@ -41,9 +41,9 @@ def time_axis(*plans: PlanRecord) -> Axis:
 
 
 def schedule(plan: PlanRecord, axis: Axis) -> Timeline:
-    """Make a lane for each core and for each direction with copies.
+    """Make the schedule: a lane for each core and for each direction of copies.
 
-    The paler a job, the more of its time is without arithmetic; pieces of one operator have one
+    Paler jobs spend more of their time without arithmetic. Pieces of one operator have the same
     shade of their network's colour.
     """
     moves = copies(plan)
@@ -109,15 +109,15 @@ def _operands(operands: Iterable[PlannedOperand]) -> str:
 
 
 def link(plan: PlanRecord, memory: Memory) -> Curve:
-    """Make the curve of a memory's link."""
+    """Make the curve of the rate of a memory's link."""
     read = memory.read_bandwidth
     limit = read if read == memory.write_bandwidth else None
     return link_curve(f"Link to {memory.name}", plan.links.get(memory.name, ()), limit)
 
 
 def link_curve(title: str, segments: Sequence[LinkSegment], limit: float | None) -> Curve:
-    """Make the curve of a rate and its limit in bytes/s, or of the load where reading and writing
-    have limits of their own."""
+    """Make the curve of a link's rate and ``limit`` in bytes/s; without a common limit for reading
+    and writing (None), that of its load."""
     if limit is None:
         loads = steps((s.start, s.end, 100 * s.load) for s in segments)
         return Curve(title, "load (%)", loads, limit=(100.0, "all of the link's time"))
@@ -126,8 +126,7 @@ def link_curve(title: str, segments: Sequence[LinkSegment], limit: float | None)
 
 
 def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:
-    """Make the map of a memory; what jobs produce is in full colour, weights and inputs are
-    pale."""
+    """Make the map of a memory; results of jobs have full colours, weights and inputs pale ones."""
     use = memory_use(plan, memory.name, memory.capacity)
     tensors = {tensor.name: tensor for tensor in plan.tensors}
 
@@ -156,8 +155,8 @@ def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:
 
 
 def stack_chart(stack: Stack, axis: Axis) -> Timeline:
-    """Make a lane for each operator of a stack, and in it every band from when it is written to
-    when it is last read: those that overlap lie one above the other."""
+    """Make a lane for each operator of a stack, with the lifetime of every band; overlapping bands
+    are drawn on separate lines."""
 
     def tip(band: Band) -> Facts:
         return {

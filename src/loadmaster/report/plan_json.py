@@ -1,4 +1,4 @@
-"""What ``loadmaster plan --json`` prints of a plan."""
+"""The records that ``loadmaster plan --json`` prints."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from loadmaster.workloads.job import MiniBatch
 
 @dataclass(frozen=True)
 class ObjectiveJson:
-    """What the plan was made for, and what it reached."""
+    """Objective of the plan, its value and its bound."""
 
     name: Literal["throughput", "latency", "energy", "edp"]
     """What was minimised: the makespan, the latency of a network, energy, or energy times
     makespan."""
     network: str
-    """The network whose latency it is; empty for other objectives."""
+    """Network of the objective `latency`; empty for other objectives."""
     value: float
-    """What was reached, in seconds, joules or joule-seconds."""
+    """The plan's value, in seconds, joules or joule-seconds."""
     lower_bound: float
-    """What no plan can be below, in the same unit."""
+    """Lower bound for all plans, in the same unit."""
     gap: float | None
-    """How far the value is above its bound, as a share of the bound; null where the bound is 0."""
+    """Relative distance of the value above its bound; null if the bound is 0."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,12 @@ class EnergyJson(Cost):
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """What the plan waits for, and what changes of the machine would bring."""
+    """What the plan's cores wait for, and the effect of changes of the machine."""
 
     core_time: CoreTime
     """Shares of the time of all cores, which add up to 1."""
     changes: Sequence[Change]
-    """With `--what-if`: the machine as it is, then changes of it, each by a quick plan. Else
-    empty."""
+    """With `--what-if`: quick plans for the unchanged machine and for changes of it; else empty."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,9 @@ class PlanJson:
     traffic: Mapping[str, Cost]
     """By memory, the bytes that are read and written."""
     memories: Mapping[str, MemoryUse]
-    """By memory, how full it gets."""
+    """By memory, its peak, bound and capacity."""
     utilisation: Mapping[str, float]
-    """By core, the share of the makespan in which it works."""
+    """By core, the share of the makespan in which it runs jobs."""
     limits: PlanLimits
     """What the plan waits for, and what changes of the machine would bring."""
     jobs: int
@@ -109,8 +108,8 @@ class PlanJson:
 
 
 def plan_json(plan: PlanRecord, changes: Sequence[Change], **more: object) -> dict[str, Any]:
-    """Return the figures of a plan as `PlanJson`; the violations and the seconds that planning took
-    are ``more`` of its fields."""
+    """Return the figures of a plan as `PlanJson`. ``more`` are the fields that the plan does not
+    have: violations, and the seconds of planning."""
     figures = plan.metrics
     energy, by = figures.energy, figures.energy_by
     static = energy.value - sum(by.values()) if plan.target.static_power else 0.0

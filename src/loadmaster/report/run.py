@@ -1,5 +1,5 @@
-"""What is shown of a run: the plan's steps beside other ways to save memory, and predicted against
-measured seconds of kernels."""
+"""The view of a run: steps of the plan and of other methods that save memory, and measured over
+predicted seconds of kernels."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _RIVALS = " Against a rival stands a plan whose budget is the peak that was meas
 
 
 def run_page(model: str, result: Json, kernels: Sequence[Json]) -> Page:
-    """Make the page of what ``loadmaster run`` measured.
+    """Make the page of the measurements of ``loadmaster run``.
 
     Parameters
     ----------
     model
-        What was run, as it was written.
+        The model argument of the command.
     result, kernels
         The contents of run.json and kernels.json.
     """
@@ -54,7 +54,7 @@ def run_page(model: str, result: Json, kernels: Sequence[Json]) -> Page:
 
 
 def _equality(result: Json) -> str:
-    """Say how close results are to those of the unmoved graphs."""
+    """Describe how close results are to those of the graphs without moves."""
     if result["gradients_equal"]:
         return "are equal bit for bit to those of the unmoved graphs"
     if result["results_close"]:
@@ -73,7 +73,7 @@ def _bytes(value: int | None) -> str:
 
 
 def _memory(result: Json, kernels: Sequence[Json]) -> Curve:
-    """Draw the planned bytes of fast memory over the kernels of a step, under the budget."""
+    """Make the curve of planned bytes of fast memory over a step's kernels, with the budget."""
     shapes = [
         Shape(
             k,
@@ -91,8 +91,8 @@ def _memory(result: Json, kernels: Sequence[Json]) -> Curve:
 
 
 def _kernel_chart(rows: Sequence[Json]) -> Scatter:
-    """Draw measured over predicted seconds of each kernel on logarithmic axes, with a line where
-    both are equal."""
+    """Make the chart of measured over predicted seconds of each kernel on logarithmic axes, with
+    the line of equality."""
     marks = []
     for row in rows:
         predicted, measured = row["predicted_seconds"], row["measured_seconds"]
@@ -123,8 +123,8 @@ def _kernels(kernels: Sequence[Json]) -> Table:
 
 
 def ways(result: Json) -> Table:
-    """Make a table with a row for each way to run the step; what belongs to rivals is there if
-    there are any."""
+    """Make a table with a row for each variant of the step, with the comparison to rivals if there
+    are any."""
     named = {
         "loadmaster": ("step_seconds", "measured_peak", "planned_peak"),
         f"  predicted from {result['costs']['label']} kernels": ("predicted_step_seconds", "", ""),
@@ -151,8 +151,8 @@ def ways(result: Json) -> Table:
 
 
 def _verdict(rival: Json) -> str:
-    """Describe how the plan under a rival's peak compares: the verdict, and the interval of its
-    time relative to the rival's."""
+    """Describe the comparison of a rival with the plan at its peak: the verdict, and the interval
+    of the ratio of their times."""
     found: Json | None = rival.get("difference")
     if found is None:
         return NOTHING
@@ -164,7 +164,7 @@ def _verdict(rival: Json) -> str:
 
 
 def _outcome(result: Json) -> str:
-    """Say whether results were equal, the budget was kept, and times were as predicted."""
+    """Describe whether results were equal, the budget was kept, and times were as predicted."""
     found, close = result["measured_over_predicted"], ""
     if found is not None:
         low, high = found["low"], found["high"]

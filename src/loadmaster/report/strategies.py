@@ -1,4 +1,4 @@
-"""What can be asked for by name, with a sentence on each: strategies, cost models, frontends."""
+"""Lists strategies, cost models and frontends by name, each with a sentence."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _KINDS: dict[str, Callable[[], dict[str, str]]] = {
 
 
 def strategies(kind: str) -> dict[str, str]:
-    """List what can be asked for by name.
+    """Return the strategies, cost models or frontends that can be chosen by name.
 
     Parameters
     ----------
     kind : str
-        ``"allocate"``, ``"map"`` or ``"place"``: what the function of that name
-        (:func:`loadmaster.map_jobs` for ``"map"``) takes as ``strategy``. ``"cost"``: cost models
-        of jobs. ``"load"``: kinds of networks, by what ``KIND:...`` begins with.
+        ``"allocate"``, ``"map"`` or ``"place"``: values of the argument ``strategy`` of the
+        function of that name (:func:`loadmaster.map_jobs` for ``"map"``). ``"cost"``: cost models
+        of jobs. ``"load"``: kinds of networks, the prefixes of ``KIND:...``.
 
     Returns
     -------
     dict
-        A sentence on each, by name.
+        A sentence on each by name.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What is shown of a sweep, and of the least machine that suffices."""
+"""The views of a sweep, and of a search for the least sufficient machine."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from loadmaster.targets.hardware import Style, Target
 
 _PICO_PER_FEMTO = 1e-3
 _FAR = 4.0
-"""A limit so many times above the slowest point is not drawn: it would press all points to the
-axis."""
+"""Ratio of a limit to the slowest point above which the limit is not drawn, because it would
+compress the chart."""
 _OPTIONS = {
     "mini_batches": "mini-batches of every network",
     "objective": "objective",
@@ -56,10 +56,10 @@ _OPTIONS = {
     "periods": "periods in seconds",
     "deadlines": "deadlines in seconds",
 }
-"""What is told of how points were planned."""
+"""Options of planning with their texts in remarks."""
 _FIGURES = (">area", ">makespan", "+>lower bound", ">gap", ">throughput", "+>traffic", ">energy")
 _TOLD = (">makespan", "+>lower bound", ">throughput", ">energy", ">area")
-"""Columns of the figures of a point, and those that its tooltip has."""
+"""Columns of a point's figures that its tooltip shows."""
 _FRONT_HINT = (
     "Each point is a whole plan; the bar below it ends at its proven lower bound, which no plan"
     " for that machine can go below."
@@ -67,8 +67,8 @@ _FRONT_HINT = (
 
 
 def sweep_page(sweep: Sweep) -> Page:
-    """Make the page of a sweep: what to build, Pareto fronts, throughput over the axes, and what it
-    all rests on."""
+    """Make the page of a sweep: the smallest sufficient point, Pareto fronts, throughput over the
+    axes, and the sources of costs."""
     heads = "Network", "Precision", ">Batch", ">MACs", ">Weights"
     networks = table(
         heads,
@@ -102,7 +102,7 @@ def sweep_page(sweep: Sweep) -> Page:
 
 
 def _chosen(sweep: Sweep) -> list[Figure]:
-    """Choose the point to build and the ends of the range."""
+    """Return figures of the smallest sufficient point, and of the ends of the range."""
     planned = [point for point in sweep.points if point.planned]
     if not planned:
         return []
@@ -121,8 +121,8 @@ def _chosen(sweep: Sweep) -> list[Figure]:
 
 
 def _scatter(sweep: Sweep, x: str, y: str, **more: Any) -> Scatter:
-    """Draw two fields of every plan; those of no front are hollow, and makespans have their
-    bounds."""
+    """Make the chart of two fields of every plan; points on no front are hollow, and makespans have
+    their bounds."""
     marks, names = [], []
     for number, front in enumerate(sweep.fronts().values()):
         at = labels(sweep, front[0])
@@ -157,7 +157,7 @@ def _scatter(sweep: Sweep, x: str, y: str, **more: Any) -> Scatter:
 
 
 def _front_chart(sweep: Sweep) -> Scatter:
-    """Draw makespan over area with its bound, a line for each front, and the limit."""
+    """Make the chart of makespan over area with bounds, a line for each front, and the limit."""
     planned = [point for point in sweep.points if point.planned]
     most = max((point.makespan or 0.0 for point in planned), default=1.0)
     longest = sweep.limits.seconds(min((p.frames for p in planned), default=1))
@@ -176,7 +176,7 @@ def _front_chart(sweep: Sweep) -> Scatter:
 
 
 def staircase(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return a line that falls in steps: what is least up to each point."""
+    """Return a falling step line, the least y up to each x."""
     steps: list[tuple[float, float]] = []
     for x, y in sorted(points):
         before = steps[-1][1] if steps else y
@@ -185,8 +185,8 @@ def staircase(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]
 
 
 def points(sweep: Sweep) -> Table:
-    """Make a table of the figures of every point, with a mark at those of the Pareto fronts of
-    area, makespan and energy."""
+    """Make a table of the figures of every point, with a mark at points on Pareto fronts of area,
+    makespan and energy."""
     met = sweep.limits.met_by
     on_fronts = [point for front in sweep.fronts().values() for point in front]
     return Table(
@@ -203,17 +203,17 @@ def points(sweep: Sweep) -> Table:
 
 
 def axis_title(axis: Axis) -> str:
-    """Name an axis for people."""
+    """Return the title of an axis."""
     return axis.name if axis.is_machine else axis.name.replace("_", "-")
 
 
 def labels(sweep: Sweep, point: DesignPoint) -> Facts:
-    """Say where a point is on every axis, by the axis's title."""
+    """Return the values of a point on all axes by the axes' titles."""
     return {axis_title(axis): axis.labels()[axis.index(point.at[axis.name])] for axis in sweep.axes}
 
 
 def where(sweep: Sweep, point: DesignPoint) -> str:
-    """Say where a point is on every axis, with the axes' names."""
+    """Return the values of a point on all axes as one text, with the axes' names."""
     return ", ".join(f"{title} {label}" for title, label in labels(sweep, point).items())
 
 
@@ -225,7 +225,7 @@ def format_area(square_millimetres: float) -> str:
 
 
 def _figures(sweep: Sweep, point: DesignPoint) -> Facts:
-    """The figures of a point by the heads of their columns."""
+    """Return the figures of a point by the headings of their columns."""
     shown = dict.fromkeys(_FIGURES, NOTHING)
     shown |= {">area": format_area(point.area), ">makespan": point.status}
     if point.planned:
@@ -242,8 +242,7 @@ def _figures(sweep: Sweep, point: DesignPoint) -> Facts:
 
 
 def remarks(sweep: Sweep) -> Iterator[str]:
-    """Iterate over what the columns mean, and remarks on points that are missing, or have no
-    plan."""
+    """Yield explanations of the columns, and remarks on points that are missing or have no plan."""
     if sweep.limits:
         best = sweep.smallest()
         found = (
@@ -279,8 +278,8 @@ def remarks(sweep: Sweep) -> Iterator[str]:
 
 
 def machine_tables(target: Target) -> list[Table]:
-    """Make the tables of a target's memories and cores, with what the cost model takes them to
-    cost."""
+    """Return the tables of a target's memories and cores, with the costs that the cost model
+    assigns them."""
     rates = energy_rates(target)
     memories = [
         {
@@ -309,8 +308,8 @@ def machine_tables(target: Target) -> list[Table]:
 
 
 def size_summary(found: Sizing, effort: str = "normal") -> list[Part]:
-    """Make the answer, what was tried, and what figures rest on; with less than normal ``effort``,
-    what was not found is marked so."""
+    """Return the view of a search for the least machine: answer, trials, and sources of figures.
+    With less than normal ``effort``, failures to find a plan say so."""
     less = " with --effort quick" if effort == "quick" else ""
     rows = []
     for trial in found.trials:
@@ -331,7 +330,8 @@ def size_summary(found: Sizing, effort: str = "normal") -> list[Part]:
 
 
 def size_answer(found: Sizing, less: str = "") -> Iterator[str]:
-    """Iterate over what is known, in sentences; ``less`` says with what it was not found."""
+    """Yield the sentences of the answer; ``less`` is a remark on reduced effort, for values without
+    a plan."""
     least, excluded, between = found.least, found.excluded, found.open
     first, last = found.values[0], found.values[-1]
     if least is not None:

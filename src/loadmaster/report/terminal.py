@@ -1,4 +1,4 @@
-"""The printer of views for terminals: plain text that suits log files too."""
+"""Prints views on terminals as plain text, which suits log files, too."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from loadmaster.report.view import (
 )
 
 _NARROW = 80
-"""Characters of a line; headings of wider tables are broken."""
+"""Characters of a line; headings of wider tables are wrapped."""
 _WRAPPED = 16
-"""Characters of a column at least, where its text may be wrapped."""
+"""Least characters of a column whose text may be wrapped."""
 
 
 def printed(shown: Page | Iterable[Part]) -> Group:
-    """Make text and tables of the parts, with an empty line before and after each table; charts
-    and small print are for pages."""
+    """Return the texts and tables of a page or of parts, with an empty line around each table;
+    charts and hints are left out."""
     if isinstance(shown, Page):
         shown = [part for section in shown.on(TERMINAL) for part in section.parts]
     found: list[RenderableType] = []
@@ -67,7 +67,7 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def _table(table: Table) -> RichTable:
-    """Make a table without lines; without heads if all are empty."""
+    """Return a table without ruled lines, and without a head if all headings are empty."""
     columns = [column for column in table.rows[0] if not column.startswith("+")]
     rows = [[_text(row[column]) for column in columns] for row in table.rows[: table.limit]]
     for row in rows:
@@ -82,7 +82,7 @@ def _table(table: Table) -> RichTable:
         for column, head, width in zip(columns, heads, widths, strict=True)
     ]
     if sum(width + 2 for width in least) > _NARROW:
-        # A heading may be broken between words, a figure may not.
+        # Headings may be wrapped, figures may not.
         heads = [
             head.replace(" ", "\n").replace(".", ".\n") if len(head) > width else head
             for head, width in zip(heads, widths, strict=True)

@@ -1,4 +1,4 @@
-"""Names and figures as readable text; printers make names printable and escape them."""
+"""Formats names and figures as text; printers make names printable and escape them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loadmaster.core.names import printable as printable
 from loadmaster.core.units import format_bytes, format_seconds
 
 NOTHING = "\N{EN DASH}"
-"""The text for a missing value in a table."""
+"""Text for a missing value in a table."""
 Units = Sequence[tuple[float, str]]
 TIMES: Units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 ENERGIES: Units = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"), (1e-12, "pJ"))
@@ -20,7 +20,7 @@ BANDWIDTHS: Units = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")
 
 
 def largest_unit(value: float, units: Units) -> tuple[float, str]:
-    """Choose the largest unit in which ``value`` is at least one: its size and its name."""
+    """Return the size and the name of the largest unit in which ``value`` is at least one."""
     return next((unit for unit in units if value >= unit[0]), units[-1])
 
 
@@ -39,14 +39,14 @@ def chart_text(name: str) -> str:
 
 
 def shortened(names: Sequence[str], limit: int = 4) -> str:
-    """List the first few names and count the others."""
+    """Return the first ``limit`` names and the number of the others as text."""
     shown = ", ".join(names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def clipped(name: str, limit: int) -> str:
-    """Shorten ``name`` to at most ``limit`` characters in the middle, because generated names
-    differ at the end."""
+    """Shorten ``name`` to at most ``limit`` characters by cutting its middle, because generated
+    names differ at the end."""
     if len(name) <= limit:
         return name
     tail = (limit - 3) // 2
@@ -54,14 +54,13 @@ def clipped(name: str, limit: int) -> str:
 
 
 def exact_bytes(size: float) -> str:
-    """Format bytes as a whole number, and as a readable one if they are many."""
+    """Format a number of bytes exactly, and, if large, rounded to a unit, too."""
     exact = f"{size:.0f} bytes"
     return f"{exact} ({format_bytes(size)})" if size >= 1024 else exact
 
 
 def percent(share: float) -> str:
-    """Format a share as ``"12.3 %"``; a small one keeps two digits, so that only 0 is shown as
-    0."""
+    """Format a share as ``"12.3 %"``; small shares keep two digits, so only 0 is shown as 0."""
     value = 100 * share
     if value == 0 or abs(value) >= 0.95:
         return f"{value:.1f} %" if abs(value) < 99.95 else f"{value:.0f} %"
@@ -69,12 +68,13 @@ def percent(share: float) -> str:
 
 
 def signed(change: float) -> str:
-    """Format a change as ``"+12.3 %"``; none is ``"the same"``."""
+    """Format a relative change as ``"+12.3 %"``, or ``"the same"`` for 0."""
     return "the same" if not change else f"{'+' if change > 0 else '-'}{percent(abs(change))}"
 
 
 def distance(value: float, bound: float, upper: bool = False) -> str:
-    """Format how far a cost is above its lower bound, or a rate below its ``upper`` one."""
+    """Format the relative distance of a cost above its lower bound, or of a rate below its
+    ``upper`` bound."""
     if bound <= 0 or not math.isfinite(bound):
         return "at the bound" if value <= 0 and not upper else "no bound"
     share = 1 - value / bound if upper else value / bound - 1
@@ -82,8 +82,8 @@ def distance(value: float, bound: float, upper: bool = False) -> str:
 
 
 def reached(status: str, value: float, lower_bound: float) -> str:
-    """Say how far a cost is above its lower bound; what is proven optimal is at it, although
-    floats may differ in their last digits."""
+    """Format the relative distance of a cost above its lower bound; a proven optimum has none, even
+    if floats differ in their last digits."""
     far = "at the bound" if status == "optimal" else distance(value, lower_bound)
     return far.replace("above", "above the bound")
 
@@ -94,19 +94,20 @@ def plural(count: int, noun: str) -> str:
 
 
 def comma(parts: Iterable[str]) -> str:
-    """Join the parts with commas; a dash if there are none."""
+    """Join the parts with commas; without parts, return a dash."""
     return ", ".join(parts) or NOTHING
 
 
 def above_the_best(gap: float | None) -> str:
-    """Say how far a value may be from the best possible one, by how far it is above its bound."""
+    """Format the largest possible distance of a value from the optimum, given its relative ``gap``
+    to the bound."""
     if gap is None or not math.isfinite(gap):
         return "not known how far above the best possible"
     return f"at most {percent(gap)} above the best possible"
 
 
 def search_rows(answer: Any, seconds: float) -> dict[str, str]:
-    """List status, strategy and time of a search by name."""
+    """Return the status, strategy and seconds of a search as rows of a table."""
     gap = getattr(answer, "gap", None)
     status = answer.status
     if status == "feasible" and gap is not None:

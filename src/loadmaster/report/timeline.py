@@ -1,4 +1,4 @@
-"""Time in reports: the unit of a time axis, and amounts that change in steps.
+"""Time in reports: units of time axes, and amounts over time in steps.
 
 Steps are ``(start, end, amount)``.
 """
@@ -18,7 +18,7 @@ Steps = Sequence[tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class TimeUnit:
-    """The unit of every time axis of a page."""
+    """The unit of a page's time axis."""
 
     name: str
     seconds: float
@@ -38,14 +38,14 @@ class TimeUnit:
 
 
 def time_unit(seconds: float) -> TimeUnit:
-    """Choose the largest unit in which a time is at least one."""
+    """Return the largest unit in which a time is at least one."""
     scale, name = largest_unit(seconds, TIMES)
     whole_digits = floor(log10(max(1.0, seconds / scale))) + 1
     return TimeUnit(name, scale, max(0, 5 - whole_digits))
 
 
 def total_over_time(parts: Iterable[tuple[float, float, float]]) -> Steps:
-    """Sum amounts that each hold over [start, end)."""
+    """Return the sum over time of amounts that each hold over [start, end)."""
     change: dict[float, float] = defaultdict(int)
     for start, end, amount in parts:
         change[start] += amount
@@ -58,12 +58,13 @@ def total_over_time(parts: Iterable[tuple[float, float, float]]) -> Steps:
 
 
 def largest(steps: Steps) -> tuple[float, float, float]:
-    """Return the first step with the largest amount; nothing at 0 if there are none."""
+    """Return the first step with the largest amount; an empty step at 0 without steps."""
     return max(steps, key=lambda step: step[2], default=(0.0, 0.0, 0.0))
 
 
 def outline(steps: Steps) -> list[tuple[float, float]]:
-    """Return the instants at which an amount changes, and to what; it is zero between steps."""
+    """Return the instants at which an amount changes, with the new amounts; it is zero between
+    steps."""
     points: list[tuple[float, float]] = []
     for start, end, amount in steps:
         if points and points[-1][0] == start:
@@ -75,8 +76,8 @@ def outline(steps: Steps) -> list[tuple[float, float]]:
 def first_free_lines(
     intervals: Iterable[tuple[int, float, float]],
 ) -> tuple[list[int], dict[int, int]]:
-    """Give each interval, by lane and start, the first line of its lane where it overlaps no other;
-    also return the lines of each lane."""
+    """Assign each interval, in the order of lanes and starts, the first line of its lane without
+    overlap; return the lines, and the number of lines of each lane."""
     ends: dict[int, list[float]] = defaultdict(list)
     found = []
     for lane, start, end in intervals:

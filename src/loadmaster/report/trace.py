@@ -20,11 +20,11 @@ from loadmaster.report.timeline import Steps, first_free_lines, outline
 
 Event = dict[str, Any]
 Slice = tuple[float, float, str, dict[str, Any]]
-"""Start and end in seconds, name and details of a job or a copy."""
+"""A job or a copy: start and end in seconds, name, and details."""
 
 
 def render_trace(plan: PlanRecord) -> bytes:
-    """Render the bytes of a ``.json.gz`` file; the same plan gives the same bytes."""
+    """Return the contents of a ``.json.gz`` file; equal plans give equal bytes."""
     numbers = count(1)
     events = [_named("process", 0, printable(figures.title(plan)))]
     for core in plan.target.cores:
@@ -47,7 +47,7 @@ def render_trace(plan: PlanRecord) -> bytes:
 
 
 def _named(what: str, track: int, name: str) -> Event:
-    """Name the process, or a track, which viewers call a thread."""
+    """Return the event that names the process or a track (a thread in the format)."""
     return _event("M", f"{what}_name", 0, track, args={"name": name})
 
 
@@ -56,8 +56,8 @@ def _event(kind: str, name: str, nanoseconds: int, track: int = 0, **more: Any) 
 
 
 def _slices(name: str, slices: Iterable[Slice], numbers: Iterator[int]) -> Iterator[Event]:
-    """Make a track of slices; those that would overlap get further tracks of the same name.
-    Viewers show tracks by their numbers."""
+    """Yield the events of a track of slices; overlapping slices go to further tracks of the same
+    name. ``numbers`` are those of tracks, by which viewers sort them."""
     ordered = sorted(slices, key=lambda each: each[:2])
     spans = [(0, _nanoseconds(start), _nanoseconds(end)) for start, end, *_ in ordered]
     lines, count_of = first_free_lines(spans)
@@ -70,7 +70,7 @@ def _slices(name: str, slices: Iterable[Slice], numbers: Iterator[int]) -> Itera
 
 
 def _counter(name: str, unit: str, steps: Steps) -> Iterator[Event]:
-    """Make a counter of an amount over time."""
+    """Yield the events of a counter of an amount over time."""
     for instant, value in outline(steps):
         yield _event("C", name, _nanoseconds(instant), args={unit: value})
 
@@ -80,7 +80,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _job_facts(job: PlannedJob) -> dict[str, Any]:
-    # Viewers colour slices by their names: pieces of an operator have one, and differ here.
+    # Viewers colour slices by name, which all pieces of an operator share, so set colours here.
     return {
         "network": job.network,
         "mini_batch": job.mini_batch,

@@ -1,8 +1,8 @@
 """The view of an answer: figures, tables and charts as plain records.
 
-A builder makes one `Page` of each answer. Three printers show it and know nothing of plans:
-`terminal` (rich), `page` (HTML with `charts`) and `notebook` (HTML with `picture`).
-Names in records are as they were read from files; the printers escape them.
+A builder makes one `Page` of each answer. Three printers show pages without knowing about plans:
+`terminal` (rich), `page` (HTML with `charts`) and `notebook` (HTML with `picture`). Records have
+unescaped names; the printers escape them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from loadmaster.core.units import format_bytes
 from loadmaster.report.text import NOTHING, Units, distance, percent, plural
 
 _TALL = 1.6
-"""Ratio to the peak up to which a capacity is drawn."""
+"""Largest ratio of a capacity to the peak with which the capacity is drawn."""
 
 
 class Part:
-    """A part of what is shown: text, a table or a chart; false if there is nothing in it."""
+    """A part of a page: text, a table or a chart; false if empty."""
 
 
 @dataclass(frozen=True)
 class Chart(Part):
-    """A part that only pages and notebooks draw, with a remark below it; over an axis of its own,
-    if it does not share that of the page."""
+    """A chart with a remark below, drawn by pages and notebooks only; with its own time axis, or
+    None for the page's."""
 
     title: str
     remark: str = field(default="", kw_only=True)
@@ -35,7 +35,7 @@ class Chart(Part):
 @dataclass(frozen=True)
 class Figure:
     """A figure with its lower or ``upper`` bound and its distance to the bound, as text; without a
-    bound, ``distance`` says what belongs to the value."""
+    bound, ``distance`` is a remark on the value."""
 
     name: str
     value: str
@@ -51,8 +51,8 @@ def bounded(
     shown: Callable[[float], str],
     upper: bool = False,
 ) -> Figure:
-    """Make a figure of a cost, if one was found, and its lower bound, or of a rate and its
-    ``upper`` one."""
+    """Make a figure of a cost (None: not found) and its lower bound, or of a rate and its ``upper``
+    bound."""
     if value is None:
         return Figure(name, NOTHING, "", shown(bound))
     return Figure(name, shown(value), distance(value, bound, upper), shown(bound), upper)
@@ -64,23 +64,23 @@ class Share(str):
     value: float
 
     def __new__(cls, value: float) -> Share:
-        """Format the share."""
+        """Format the share, and keep its value for the bar."""
         made = super().__new__(cls, percent(value))
         made.value = value
         return made
 
 
 Row = Mapping[str, str]
-"""Cells by the heads of their columns."""
+"""A row of a table: cells by the headings of their columns."""
 Facts = dict[str, str]
-"""Rows of a tooltip; ``name`` is its head."""
+"""Rows of a tooltip by label; ``name`` is the heading."""
 Json = Mapping[str, Any]
 """An object as commands print it with ``--json``."""
 
 
 @dataclass(frozen=True)
 class Table(Part):
-    """A table with a remark on rows that are left out; one without rows is not shown.
+    """A table with a remark on omitted rows; a table without rows is not shown.
 
     Columns whose head begins with ``>`` are aligned right. In a terminal, those whose head begins
     with ``~`` may be wrapped, those with ``+`` are left out, and so are rows beyond ``limit``;
@@ -97,18 +97,18 @@ class Table(Part):
 
 
 def first_rows(rows: Sequence[Row], limit: int, noun: str) -> Table:
-    """Make a table of the first rows that says how many more there are."""
+    """Make a table of the first ``limit`` rows with a remark on the number of omitted ones."""
     left_out = len(rows) - limit
     return Table(rows[:limit], f"and {plural(left_out, noun)}" * (left_out > 0))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Make a table of rows without heads."""
+    """Make a table of headings and rows of cells."""
     return Table([dict(zip(heads, row, strict=True)) for row in rows])
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> Table:
-    """Make a table of names and what is said of each."""
+    """Make a table of two columns without headings."""
     return table(("", "~"), rows)
 
 
@@ -169,7 +169,7 @@ class Legend(Part):
 
 @dataclass(frozen=True)
 class Shape:
-    """A rectangle of a chart over time: what holds from ``start`` to ``end``, between two heights.
+    """A rectangle of a chart over time, from ``start`` to ``end`` and between two heights.
 
     ``tip`` makes the tooltip. ``tint`` numbers the shades of a colour.
     """
@@ -186,8 +186,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Timeline(Chart):
-    """Lanes with what runs on them over time: that of lane k lies between the heights k and k +
-    1."""
+    """Lanes with shapes over time; shapes of lane k are between the heights k and k + 1."""
 
     lanes: Sequence[str]
     shapes: Sequence[Shape]
@@ -205,7 +204,7 @@ class MemoryMap(Chart):
 
     @property
     def levels(self) -> dict[str, int]:
-        """What is known of peak, bound and capacity, by name."""
+        """Peak, bound and capacity by name, without unknown ones."""
         levels = {"peak": self.peak, "lower bound": self.bound, "capacity": self.capacity}
         return {name: size for name, size in levels.items() if size is not None}
 
@@ -216,15 +215,15 @@ class MemoryMap(Chart):
 
     @property
     def top(self) -> int:
-        """The highest level that is drawn: a capacity far above the peak would compress the map."""
+        """Highest level to draw; a capacity far above the peak would compress the map."""
         return max(size for size in (1, *self.levels.values()) if size <= _TALL * max(1, self.peak))
 
 
 @dataclass(frozen=True)
 class Curve(Chart):
-    """An amount that changes in steps from 0 to the height of each, zero between them.
+    """An amount over time in steps, zero between them.
 
-    It is drawn in the one of ``units`` that suits it, and ``limit`` as a line with its name.
+    It is drawn in the most suitable of ``units``, with a line at the ``limit`` (value and name).
     """
 
     label: str
@@ -264,7 +263,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Scatter(Chart):
-    """Points over two axes, each in the one of its ``units`` that suits them; ``groups`` names the
+    """Points over two axes, each in the most suitable of its ``units``; ``groups`` are the names of
     colours, and ``limit`` is a horizontal line with its name."""
 
     x: str
@@ -285,9 +284,9 @@ ALL = (PAGE, TERMINAL, NOTEBOOK)
 
 @dataclass(frozen=True)
 class Section:
-    """Parts under a heading, and the printers that show them; left out if there is nothing in them.
+    """Parts under a heading, and the printers that show them; a section without parts is left out.
 
-    Pages have a ``hint`` above them, in small print.
+    Pages show the ``hint`` above the parts, in small print.
     """
 
     heading: str
@@ -303,8 +302,8 @@ class Section:
 class Axis:
     """The time axis that the charts of a page share, from ``start`` to ``end``.
 
-    Its unit suits ``scale`` seconds; ``label`` names an axis that has no unit. ``groups`` are the
-    networks that the legend hides.
+    Its unit suits ``scale`` seconds; ``label`` is the name of an axis without a unit. The legend
+    can hide the networks ``groups``.
     """
 
     end: float
@@ -316,9 +315,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Page:
-    """All that is shown of an answer: what it is, the answer in a line, and sections.
+    """The view of an answer: title, subtitle, the answer in a line, and sections.
 
-    Sections, and the rows of the answer's table, are made when they are asked for.
+    Sections, and the rows of the answer's table, are made on demand.
     """
 
     title: str
@@ -329,7 +328,7 @@ class Page:
     rows: Callable[[], Iterable[Json]] = tuple
 
     def on(self, printer: str) -> list[Section]:
-        """Return the sections that a printer shows, with the parts in which there is anything."""
+        """Return the sections that a printer shows, without empty parts."""
         return [
             replace(section, parts=list(filter(None, section.parts)))
             for section in self.sections()

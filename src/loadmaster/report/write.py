@@ -1,6 +1,6 @@
 """Writes the reports of a finished plan: an HTML page and a trace.
 
-Drawing libraries are loaded when something is drawn, so that importing the package costs nothing.
+Drawing libraries are loaded on first use.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["write_report"]
 
 
 def write_report(plan: PlanRecord, directory: Path) -> list[Path]:
-    """Write ``report.html`` and ``trace.json.gz`` into ``directory``, which is made if need be, and
-    return their paths.
+    """Write ``report.html`` and ``trace.json.gz`` into ``directory``, which is created if missing,
+    and return their paths.
 
-    The same plan gives the same bytes. Raises :class:`~loadmaster.core.errors.OutputError` if a
-    file cannot be written; a file is replaced as a whole or not at all.
+    Equal plans give equal bytes. Raises :class:`~loadmaster.core.errors.OutputError` if a file
+    cannot be written; a file is replaced as a whole or not at all.
     """
     from loadmaster.report.page import render
     from loadmaster.report.plan import plan_page

@@ -118,7 +118,7 @@ def test_a_model_is_summed_up_once_in_the_log_and_whenever_asked(caplog):
     for _ in range(3):
         call(torch.ones(4, 256)).backward()
     found = lm.summary(call)
-    (plan,) = model_of(options).of_last_step
+    (plan,) = model_of(options).last_step_graphs
     assert (found.planned_peak, found.moved_bytes) == (plan.placed_peak, plan.moved_bytes)
     (record,) = [each for each in caplog.records if each.name == "loadmaster"]
     said = r"loadmaster: budget 1\.00 GiB, planned peak .*, 0 B moved in a step, .* predicted"

@@ -20,8 +20,8 @@ from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
 from loadmaster.integrations.torch_compile.captured import NotPlannable
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
 from loadmaster.integrations.torch_compile.compiled_model import (
-    COMPILER,
-    beyond_allowed,
+    COMPILER_BYTES,
+    excess_object_bytes,
     object_bytes,
 )
 
@@ -126,8 +126,8 @@ def test_gradients_of_later_graphs_count_when_earlier_ones_run_backward():
     first, last = model_of(call).plans
     left = sum(p.nbytes for p in module.last.parameters())
     boundary = first.program.captured.parts[0].end
-    assert first.around.gradients == left
-    assert last.around.gradients == 0
+    assert first.surroundings.gradients == left
+    assert last.surroundings.gradients == 0
     assert np.diff(first.problem.elsewhere)[boundary - 1] >= left
     assert first.problem.elsewhere[-1] >= left
 
@@ -154,15 +154,15 @@ def test_graphs_offload_what_they_keep_while_others_run_where_there_is_no_room_f
     planned = gradients(call, module, x)
     assert same(planned, gradients(without_plan(twin), twin, x))
     model = model_of(call)
-    assert [plan.around.offload_idle for plan in model.of_last_step] == [True, True]
-    assert all(plan.placed_peak <= 4 << 20 for plan in model.of_last_step)
+    assert [plan.surroundings.offload_idle for plan in model.last_step_graphs] == [True, True]
+    assert all(plan.placed_peak <= 4 << 20 for plan in model.last_step_graphs)
 
 
 def test_where_the_allocator_cannot_be_led_results_are_copied(monkeypatch):
     module, x = Layers(), torch.randn(512, WIDTH)
     right = gradients(without_plan(module), module, x, 1)
     torch._dynamo.reset()
-    monkeypatch.setattr(cpu_memory, "_unable", lambda: "is another one")
+    monkeypatch.setattr(cpu_memory, "_install_or_reason", lambda: "is another one")
     cpu_memory.install_allocator.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="is another one: results are copied"):
@@ -193,7 +193,7 @@ def test_a_budget_leaves_room_for_the_objects_of_the_graphs():
             y = torch.sin(y)
         return y
 
-    objects = beyond_allowed([object_bytes(kernels, symbolic=False)])
+    objects = excess_object_bytes([object_bytes(kernels, symbolic=False)])
     assert (
         0 < objects < object_bytes(kernels, symbolic=False) < object_bytes(kernels, symbolic=True)
     )
@@ -249,8 +249,10 @@ def test_every_one_of_the_first_ten_steps_keeps_the_budget_seen_from_outside():
             process.kill()
     budget = int(share * 4.2 * parameters)  # parameters, gradients one at a time, two states
     assert max(peaks[2:]) <= budget + STATED
-    assert peaks[1] <= budget + COMPILER
-    assert peaks[0] <= max(budget, parameters) + COMPILER  # these are in memory when it begins
+    assert peaks[1] <= budget + COMPILER_BYTES
+    assert (
+        peaks[0] <= max(budget, parameters) + COMPILER_BYTES
+    )  # these are in memory when it begins
 
 
 def test_parameters_beyond_the_budget_leave_the_memory_before_the_compiler_takes_a_graph_apart(

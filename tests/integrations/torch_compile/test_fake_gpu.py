@@ -121,7 +121,7 @@ def streams(monkeypatch):
         monkeypatch.setattr(cuda_memory, name, lambda *_: None)
     monkeypatch.setattr(
         Model,
-        "_made",
+        "_make_memory",
         lambda model, device: cuda_memory.CudaMemory(
             torch.device("cpu"), model.settings.slow_limit
         ),

@@ -317,7 +317,7 @@ def test_parameters_of_other_graphs_count_and_make_room():
     assert known.fast_bytes([]) <= whole * 6 // 10
     for plan in model.plans:
         assert plan.placed_peak <= whole * 6 // 10
-        assert plan.problem.elsewhere.min() >= known.fast_bytes(plan.mine.values())
+        assert plan.problem.elsewhere.min() >= known.fast_bytes(plan.persistent_tensors.values())
 
 
 def test_what_updates_in_the_backward_pass_cannot_do_is_said():

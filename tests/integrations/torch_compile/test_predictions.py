@@ -61,7 +61,7 @@ def history_of(graph, steps, beside=0.0):
     history = History(LINK)
     for kernels in steps:
         times = Times(len(kernels), 0)
-        times.kernels[:], times.inside = kernels, sum(kernels) + beside
+        times.kernels[:], times.total = kernels, sum(kernels) + beside
         history.note(times)
     program = SimpleNamespace(captured=graph, copies=[], blocking=frozenset())
     history.adopt_recent_times(graph, program)
@@ -122,7 +122,7 @@ def test_small_tensors_stay_only_as_long_as_all_together_are_small():
 def test_steps_are_set_against_what_was_predicted_before_them():
     plan = SimpleNamespace(refresh_prediction=lambda: None, predicted_seconds=1.0, program=object())
     model = SimpleNamespace(
-        of_last_step=[plan, plan],
+        last_step_graphs=[plan, plan],
         summary=lambda: StepSummary(None, 0, 0, 2 * plan.predicted_seconds, ()),
     )
     variant = Variant("", None, model=model)
@@ -179,7 +179,7 @@ def test_limits_are_not_lowered_below_what_a_kernel_needs(monkeypatch):
 
     monkeypatch.setattr(placing, "_pack", never)
     monkeypatch.setattr(placing, "place_for_runtime", noted)
-    assert placing._packed(problem, 3 * SIZE, Mode.SYNC, 12) == 4
+    assert placing._place_and_pack(problem, 3 * SIZE, Mode.SYNC, 12) == 4
     assert len(seen) == 24
     assert all((limits >= problem.needed()).all() for limits in seen)
 
@@ -189,7 +189,7 @@ def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_aft
     """Trials take most of planning: a plan that measured times replace after a few steps has none,
     and one that stays has them."""
     attempt, of_search, trials = Search.attempt, [], []
-    moved = Search._moved
+    moved = Search._place_moving
 
     def seen(search, budget):
         of_search.append(search.provisional)
@@ -200,12 +200,12 @@ def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_aft
         return moved(search, moving, budget, rounds)
 
     monkeypatch.setattr(Search, "attempt", seen)
-    monkeypatch.setattr(Search, "_moved", counted)
+    monkeypatch.setattr(Search, "_place_moving", counted)
     module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
     call = with_plan(module, 0.6, refine_after=refine_after)
     with torch.no_grad():
         for _ in range(4):
             call(torch.randn(2, WIDTH))
     assert of_search == provisional
-    assert {early for early, rounds in trials if rounds == placing._FEW} <= {False}
+    assert {early for early, rounds in trials if rounds == placing._TRIAL_ROUNDS} <= {False}
     assert any(early for early, _ in trials) is provisional[0]

@@ -34,7 +34,7 @@ def test_a_step_is_predicted_by_its_own_graphs_and_not_by_those_of_steps_before(
             call(torch.randn(rows, 64)).sum().backward()
     model = backend.model_of(call)
     first, second = model.plans
-    assert model.of_last_step == [second]
+    assert model.last_step_graphs == [second]
     variant = Variant("loadmaster", call, model=model)
     assert variant.figures()["predicted_step_seconds"] == second.predicted_seconds
     call(torch.randn(4096, 64)).sum().backward()
@@ -101,7 +101,7 @@ def test_the_budget_of_generated_tokens_is_what_was_asked_for(monkeypatch, tmp_p
     )
     way.figures = lambda: times | {"measured_peak": 1000 + STATED}
     monkeypatch.setattr(generation, "_write_weights", lambda spot, path: 2000)
-    monkeypatch.setattr(generation, "_started", lambda *_: way)
+    monkeypatch.setattr(generation, "_start_way", lambda *_: way)
     monkeypatch.setattr(generation, "_bandwidth", lambda path: 1.0)
     result = running.generated("made:up", 2, "50%", tmp_path, with_rivals=False)
     assert (result["budget"], result["budget_kept"]) == (1000, True)

@@ -30,7 +30,9 @@ def mapped(tmp_path):
 
 def places(call):
     return [
-        one.in_file for one in model_of(call).persistent._known.values() if one.in_file is not None
+        one.in_file
+        for one in model_of(call).persistent._entries.values()
+        if one.in_file is not None
     ]
 
 
@@ -58,7 +60,7 @@ def test_weights_rest_in_their_file_while_the_plan_is_refined(mapped, monkeypatc
         there.append(
             sum(
                 one.bytes
-                for one in model_of(call).persistent._known.values()
+                for one in model_of(call).persistent._entries.values()
                 if one.movable and not one.offloaded
             )
         )

@@ -1,6 +1,5 @@
-"""The commands, one a file: each declares its options, calls the package and prints what came of
-it.
+"""The commands, one per file: each declares its options, calls the package and prints the result.
 
-Results go to standard output, everything else to standard error. Only what every call needs is
-imported at the top of a file, because ``--help`` must answer at once.
+Results go to standard output, everything else to standard error. Modules that not every call needs
+are imported inside of functions, because ``--help`` must be fast.
 """

@@ -145,7 +145,7 @@ def allocate_command(
             memory_names = None if isinstance(answer, Allocation) else answer.memory
             write_buffers(place.draft / name, problem, answer.offsets, memory_names)
         elif place is not None and page and isinstance(answer, Allocation):
-            # Nothing fits: a packing is drawn that exceeds the capacity.
+            # Nothing fits: draw a packing above the capacity.
             beyond = allocate(problem, **options)
         drawn = page and (beyond or answer).offsets is not None
         draw = partial(packing_page, answer, problem, beyond) if drawn else None
@@ -160,7 +160,7 @@ def allocate_command(
 
 
 def _place(out: Path | None) -> tuple[Path | None, str]:
-    """The folder that is written to, and the name of the file of buffers in it."""
+    """Return the output folder (None without one), and the name of the buffer file in it."""
     if out is None or out.suffix.lower() != ".csv":
         return out, "packed.csv"
     return out.parent, out.name
@@ -182,7 +182,8 @@ def _problem(path: Path) -> Problem:
 
 
 def _reasons(path: Path, alignment: int | None) -> dict[str, Any]:
-    """Of a ``.tflite`` file: what makes the peak, and what would help."""
+    """Return the operators at the peak and the remedies for a ``.tflite`` file; nothing for other
+    files."""
     if path.suffix.lower() != ".tflite":
         return {}
     from loadmaster.integrations.tflite.lifetimes import UNIT
@@ -190,7 +191,7 @@ def _reasons(path: Path, alignment: int | None) -> dict[str, Any]:
 
     step = alignment or UNIT
     if step < UNIT or step & (step - 1):
-        # TFLM has no such alignment: bands are tried with its own.
+        # Bands are tried with TFLM's alignment if the given one is impossible for TFLM.
         step = UNIT
     return vars(arena_reasons(path, alignment=step))
 
@@ -203,8 +204,8 @@ def _compare(
     options: dict[str, Any],
     output: PageOutput,
 ) -> None:
-    """Write and print comparisons; exit code 1 if a planner's own addresses do not hold, or
-    Loadmaster has none."""
+    """Write and print comparisons with another planner. Exit code 1 if its own addresses are
+    invalid, or Loadmaster found none."""
     from loadmaster.allocation.buffers_csv import write_buffers
     from loadmaster.core.files import directory_if_asked
     from loadmaster.integrations.dumps.compare import ArenasJson, compare
@@ -227,8 +228,8 @@ def _compare(
 
 
 def _arenas(path: Path, planner: str, name: str | None, *, writes: bool) -> list[Arena]:
-    """Arenas of a dump: the one that is asked for, or all; one that can be written, if it is to
-    be."""
+    """Return the arenas of a dump: the one called ``name``, or all (None). With ``writes`` there
+    must be exactly one, to write it."""
     from loadmaster.core.arguments import require_known
 
     arenas = READERS.find(planner)(path)

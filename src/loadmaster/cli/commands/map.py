@@ -221,7 +221,7 @@ def map_command(
 
 
 def _priorities(texts: list[str] | None) -> dict[str, float]:
-    """What lateness counts, by network."""
+    """Parse the weights of lateness, by network. Raises `MappingError`."""
     form = "NAME=X with a number of at least 0, such as resnet50=2"
 
     def number(text: str) -> float:
@@ -236,7 +236,7 @@ def _priorities(texts: list[str] | None) -> dict[str, float]:
 
 
 def _bandwidth(machine: Target | None, given: str | None) -> float:
-    """Bytes/s that the cores share."""
+    """Return the bandwidth in bytes/s that the cores share. Raises `LoadmasterError`."""
     from loadmaster.core.units import parse_bandwidth
 
     if given is not None:
@@ -297,7 +297,8 @@ def _map_waiting(
 
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:
-    """Overrides of the target, and settings of the strategy, which begin with its name."""
+    """Divide ``--set`` into overrides of the target, and settings of the strategy, which begin with
+    its name."""
     fields, settings = [], {}
     for override in overrides:
         name, _, value = override.partition("=")

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from loadmaster.placement.sequence import KernelSequence
 
 _CURVE = 10
-"""Distance of the limits on the slowdown curve, in percent of the peak with everything fast."""
+"""Step of the limits on the slowdown curve, in percent of the peak with all tensors in fast
+memory."""
 
 
 def place_command(
@@ -172,7 +173,7 @@ def place_command(
 
 
 def _tensor(sequence: KernelSequence, name: str) -> str:
-    """Return the name if there is such a tensor."""
+    """Return the name of a tensor if the sequence has it; else raise `PlacementError`."""
     from difflib import get_close_matches
 
     names = [tensor.name for tensor in sequence.tensors]

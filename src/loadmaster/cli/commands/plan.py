@@ -34,7 +34,7 @@ from loadmaster.core.errors import PlanError
 
 SWEEP = "Sweep"
 FOLDER = Path("loadmaster-plan")
-"""Where files go unless told."""
+"""Default folder of files."""
 
 if TYPE_CHECKING:
     from loadmaster.targets.hardware import Target
@@ -173,8 +173,8 @@ def _plan(
     *,
     asks: bool,
 ) -> None:
-    """Plan, check, write if there is a folder for it, and print; exit codes 1 and 3 say what is
-    wrong."""
+    """Plan, verify, write (if there is a folder) and print. Exit code 1: the plan is invalid; 3: a
+    deadline is missed."""
     from loadmaster.core.progress import deferred_interrupts
     from loadmaster.planning.planner import plan
     from loadmaster.planning.verify.plan import verify
@@ -187,7 +187,7 @@ def _plan(
         others.enter_context(deferred_interrupts())
         started, started_cpu = time.perf_counter(), time.process_time()
         limit = options["time_limit"]
-        # Who waits for a command waits for its networks to be read, too.
+        # Seconds include reading the networks.
         left = None if limit is None else max(0.0, limit - spent())
         done = plan(graphs, machine, progress=progress, **options | {"time_limit": left})
         seconds = time.perf_counter() - started

@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProfileJson:
-    """Kernels of a network that were timed on this machine."""
+    """Kernels of a network timed on this machine."""
 
     VERSION = 1
     measured: int
-    """Number of measurements made."""
+    """Number of measurements made by this run."""
     reused: int
-    """Number of measurements that were there before."""
+    """Number of measurements taken from earlier runs."""
     left: int
-    """Number of measurements that are left to make."""
+    """Number of missing measurements."""
     interrupted: bool
     """Whether a time limit or Ctrl-C ended the work early."""
     threads: int
     """Number of threads that torch used."""
     too_large: Sequence[str]
-    """Names of kernels that are too large for this machine's free memory."""
+    """Names of kernels that exceed this machine's free memory."""
     failed: Mapping[str, str]
     """By kernel, why it could not be measured."""
     file: str
-    """Path of the file in which all measurements are kept."""
+    """Path of the file with all measurements."""
     slow: str
     """Folder of the slow memory."""
     label: Literal[Label.MEASURED]
@@ -140,8 +140,8 @@ def profile_command(
 def _write(
     network: Graph, place: Path, threads: int, folder: Path, repeats: int, out: Path
 ) -> None:
-    """Write all times of the network that are known, and those of copies, which are measured now
-    where steps could run."""
+    """Write all measured times of a network's kernels, and times of copies, which are measured now
+    if the folder can hold slow memory."""
     from loadmaster.core.errors import SlowMemoryError
     from loadmaster.cost.kernels.kernel_times import KernelTimes
     from loadmaster.cost.kernels.timed_kernels import timed_kernels

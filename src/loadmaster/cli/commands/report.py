@@ -14,7 +14,7 @@ from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import PlanError
 
 FOLDER = Path("loadmaster-report")
-"""Where files go unless told."""
+"""Default folder of files."""
 
 
 def report_command(

@@ -141,7 +141,7 @@ def run_command(
 
 
 def _exit_if_wrong(right: bool, result: dict[str, Any], wrong: str) -> None:
-    """Exit with code 1, and say why, unless results are right and the budget was kept."""
+    """Exit with code 1 and a message unless results are ``right`` and the budget was kept."""
     if not right or not result["budget_kept"]:
         say("the budget was exceeded" if right else wrong, err=True)
         raise typer.Exit(1)
@@ -156,7 +156,8 @@ def _generate(
     out: Path | None,
     output: PageOutput,
 ) -> None:
-    """Generate tokens under a budget; exit code 1 if ways differ, or if the budget was exceeded."""
+    """Generate tokens under a budget. Exit code 1 if methods give different tokens, or the budget
+    was exceeded."""
     from loadmaster.core.files import directory_if_asked
     from loadmaster.integrations.torch_compile.compare.run_json import GenerationJson
     from loadmaster.integrations.torch_compile.running import generated
@@ -170,7 +171,7 @@ def _generate(
 
 
 def _generation_table(result: dict[str, Any]) -> list[Part]:
-    """Make a table with a row for each way of generating."""
+    """Return a table with a row for each method of generating."""
     from loadmaster.core.units import format_bytes, format_seconds
     from loadmaster.report.view import Line, Table
 

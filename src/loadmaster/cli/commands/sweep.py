@@ -30,10 +30,10 @@ def sweep_plans(
     folder: Path | None,
     output: PageOutput,
 ) -> None:
-    """Plan every point of the axes, write files, print the table; exit code 1 if a plan does not
-    hold.
+    """Plan every point of a sweep, write files and print the table. Exit code 1 if a plan is
+    invalid.
 
-    ``load`` reads the networks at a batch size, ``batch`` unless that is varied.
+    ``load`` reads the networks at a batch size, which is ``batch`` unless it is an axis.
     """
     from loadmaster.planning.sweep.axes import parse_axes
     from loadmaster.planning.sweep.design_space import SweepJson

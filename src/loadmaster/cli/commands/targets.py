@@ -17,9 +17,9 @@ class TargetJson:
     """A target."""
 
     name: str
-    """Name that `--target` takes."""
+    """Name of the target for `--target`."""
     description: str
-    """What machine it is, in words."""
+    """Description of the machine."""
     toml: str
     """Text of the target file."""
 
@@ -30,7 +30,7 @@ class TargetsJson:
 
     VERSION = 1
     targets: Sequence[TargetJson]
-    """The targets, or the one that was named."""
+    """All targets, or the named one."""
 
 
 def targets_command(

@@ -1,2 +1,2 @@
-"""What other memory planners decided, read from their dumps, beside what Loadmaster finds for the
-same buffers."""
+"""Reads the plans of other memory planners from their dumps, and compares them with Loadmaster's
+packings of the same buffers."""

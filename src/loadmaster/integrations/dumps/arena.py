@@ -1,5 +1,4 @@
-"""One memory as another planner packed it: its buffers as a packing problem, and the addresses that
-they were given."""
+"""One memory of another planner's dump: its buffers as a packing problem, and their addresses."""
 
 from __future__ import annotations
 
@@ -21,9 +20,10 @@ from loadmaster.core.names import unique_names
 
 class Placed(NamedTuple):
     """A buffer of a dump: alive from instant ``first`` to ``last``, both inclusive, ``size`` bytes
-    at ``offset`` (None: not told).
+    at ``offset`` (None: unknown).
 
-    ``carried`` is what a loop or a conditional hands on, which lies where what it comes from does.
+    ``carried``: a loop or a conditional passes the buffer on without a copy, so it shares the
+    address of its source.
     """
 
     name: str
@@ -41,16 +41,15 @@ class Arena:
     Attributes
     ----------
     name
-        What the dump calls it.
+        Name of the memory in the dump.
     problem
-        The buffers, with lifetimes [lower, upper) and the alignment that the planner keeps.
+        The buffers, with lifetimes [lower, upper) and the planner's alignment.
     offsets
-        Bytes, one per buffer, as the planner placed them; None if the dump has no addresses.
+        The planner's addresses in bytes, one per buffer; None if the dump has none.
     taken
-        Bytes that the planner takes: the highest address in use where there are addresses, else as
-        the dump says; None if it does not.
+        Bytes of the planner's arena: the highest address in use, else ``stated``; None if unknown.
     stated
-        Bytes that the dump says are taken, or None.
+        Bytes of the arena as stated in the dump; None if not stated.
     """
 
     name: str
@@ -70,22 +69,21 @@ def arena_of(
     shared: bool = False,
     in_place: Sequence[tuple[int, int]] = (),
 ) -> Arena:
-    """Make an arena of the buffers that a dump lists. O(n log n).
+    """Make an arena of the buffers of a dump. O(n log n).
 
     Parameters
     ----------
     source, name
-        The file, and what the dump calls the arena.
+        The file, and the name of the arena in the dump.
     buffers
         In any order.
     alignment
-        Bytes of which the planner makes addresses multiples; less where its own addresses show that
-        it does not.
+        The planner's alignment in bytes; reduced if its own addresses do not keep it.
     stated
-        Bytes that the dump says are taken.
+        Bytes of the arena as stated in the dump.
     shared
-        Whether buffers that are alive together at one address are one storage for the planner, and
-        stay together.
+        Whether buffers alive at the same time at one address are one storage, and must stay
+        together.
     in_place
         Pairs of buffers, by position, that may share their address.
 
@@ -133,10 +131,10 @@ def arena_of(
 
 
 def _sharing(buffers: Sequence[Placed]) -> tuple[tuple[int, ...], ...]:
-    """Groups of buffers at one address, each of which is alive together with one before it.
+    """Return groups of buffers at one address, each alive at the same time as one before it.
 
-    A carried buffer and all others of its size at its address are one group, over instants at
-    which none of them is alive, too: a dump does not say which of them it comes from.
+    A carried buffer and all buffers of its size at its address are one group, even across instants
+    at which none is alive, because a dump does not name its source.
     """
     at: dict[int | None, list[int]] = defaultdict(list)
     for number, buffer in enumerate(buffers):
@@ -158,7 +156,7 @@ def _sharing(buffers: Sequence[Placed]) -> tuple[tuple[int, ...], ...]:
 
 
 def _alive_together(buffers: Sequence[Placed], members: list[int]) -> list[list[int]]:
-    """Groups of members, each of which is alive together with one before it."""
+    """Divide ``members`` into groups, each of which is connected in time."""
     groups: list[list[int]] = []
     end = -1
     for number in sorted(members, key=lambda number: buffers[number].first):

@@ -1,5 +1,5 @@
-"""What another planner takes beside what Loadmaster takes and what anything must take, after a
-check of the other's own plan."""
+"""Compares another planner's arena with Loadmaster's packing and the lower bound, and checks the
+planner's own addresses."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class _Theirs:
     name: str
     """Name of the arena."""
     verdict: str
-    """How far the planner is from the bound, in words; the wording is not stable."""
+    """Distance of the planner from the bound, in words; the wording is not stable."""
     theirs: int | None
-    """Bytes that the planner's addresses take; null if the dump has none."""
+    """Bytes of the arena by the planner's addresses; null if the dump has none."""
     theirs_stated: int | None
-    """Bytes that the dump says are taken; null if it does not."""
+    """Bytes of the arena as stated in the dump; null if not stated."""
     violations: Sequence[Violation]
-    """What an independent check found wrong; empty if everything holds."""
+    """Violations by the planner's addresses, found by the independent verifier; empty if they are
+    valid."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class ComparisonJson(AllocationJson, _Theirs):
 
 @dataclass(frozen=True)
 class ArenasJson:
-    """Another planner's arenas, and what Loadmaster makes of them."""
+    """Another planner's arenas, each beside Loadmaster's packing."""
 
     VERSION = 1
     file: str
@@ -49,8 +50,8 @@ class ArenasJson:
 
 @dataclass(frozen=True)
 class Comparison:
-    """An arena, what is wrong with the planner's own addresses (nothing, or at most 20 violations),
-    and Loadmaster's answer."""
+    """An arena, violations by the planner's own addresses (at most 20), and Loadmaster's
+    packing."""
 
     arena: Arena
     problem: Problem
@@ -59,7 +60,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """How far the planner is from the floor, in words."""
+        """Return the distance of the planner from the lower bound, in words."""
         taken = self.arena.taken
         peak = self.answer.peak
         bound = self.answer.lower_bound

@@ -1,5 +1,4 @@
-"""Text of dumps, read with a limit, and the whole numbers in it, so that an error names file and
-line."""
+"""Reads texts of dumps up to a limit of size, and integers in them; errors name file and line."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError
 
 LARGEST = 2**30
-"""Bytes of the largest dump that is read."""
+"""Most bytes of a dump."""
 _MOST_DIGITS = 40
 
 
 def read_bytes(path: Path) -> bytes:
-    """Contents of a dump. Raises `AllocationError` if it cannot be read, is empty or larger than 1
-    GiB."""
+    """Return the contents of a dump. Raises `AllocationError` if it cannot be read, is empty, or is
+    larger than 1 GiB."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -35,18 +34,19 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Text of a dump; bytes that are no text are replaced. Raises as `read_bytes` does."""
+    """Return the text of a dump; bytes that are not UTF-8 are replaced. Raises the errors of
+    `read_bytes`."""
     return read_bytes(path).decode("utf-8", "replace")
 
 
 def numbered(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, from 1 on; only line feeds end a line, as other tools count."""
+    """Yield lines with their numbers from 1 on. Only line feeds end a line, as in other tools."""
     return enumerate((line.rstrip("\r") for line in text.split("\n")), 1)
 
 
 def whole(digits: str, spot: str, what: str) -> int:
-    """The number that digits stand for, hexadecimal after ``0x``. Raises `AllocationError` from
-    2^62 on, naming the ``spot``."""
+    """Return the integer of a text of digits, hexadecimal after ``0x``. Raises `AllocationError`
+    with the ``spot`` for integers from 2^62 on."""
     value = (
         int(digits, 0 if digits[:2].lower() == "0x" else 10)
         if len(digits) <= _MOST_DIGITS

@@ -1,1 +1,2 @@
-"""Runs plans: every tensor at its planned address, against the whole model run in one go."""
+"""Runs plans with every tensor at its planned address, and compares results with the whole
+model."""

@@ -1,4 +1,4 @@
-"""What came of running a plan, and what ``loadmaster verify --json`` prints."""
+"""Results of running a plan, and the records that ``loadmaster verify --json`` prints."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from loadmaster.core.json_object import ABSENT
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """An output of a mini-batch: the largest difference from the whole model's in the last order,
-    and the most that it may be."""
+    """Comparison of an output of a mini-batch with the whole model's."""
 
     network: str
     """Name of the network."""
@@ -21,14 +20,13 @@ class OutputCheck:
     output: str
     """Name of the output."""
     type: str
-    """Type of its elements."""
+    """Type of the output's elements."""
     elements: int
-    """Number of its elements."""
+    """Number of the output's elements."""
     difference: float
-    """Largest difference from the model run in one go, of elements that are numbers, in any
-    order."""
+    """Largest difference of finite elements from the whole model's, in the last order."""
     tolerance: float
-    """Largest difference that is allowed; 0 for integers."""
+    """Largest allowed difference; 0 for integers."""
 
 
 @dataclass(frozen=True)
@@ -36,39 +34,39 @@ class ExecutionJson:
     """What came of running a plan."""
 
     runtime: str
-    """What ran the operators: `onnxruntime`, or `onnx.reference`."""
+    """Runtime of the operators: `onnxruntime` or `onnx.reference`."""
     orders: int
-    """In how many orders jobs and copies are run, at most."""
+    """Most orders in which jobs and copies are run; the first difference ends the check."""
     seed: int
-    """Seed of inputs, orders, and weights that a file lacks."""
+    """Seed of inputs, orders, and weights that are missing in a file."""
     jobs: int
     """Number of jobs."""
     copies: int
     """Number of copies between memories."""
     width: int
-    """Bytes that stood for each byte of the plan, more than 1 if the models compute in wider
+    """Bytes of memory for each byte of the plan, more than 1 if the models compute in wider
     types."""
     drawn: int
-    """Number of weights that the files lack; random values stood for them."""
+    """Number of weights that are missing in the files and were replaced by random ones."""
     outputs: Sequence[OutputCheck]
     """Outputs of every mini-batch."""
 
 
 @dataclass(frozen=True)
 class Execution(ExecutionJson):
-    """What came of running a plan, and what differs in the first order in which anything does."""
+    """Results of running a plan, with the violations of the first order that has any."""
 
     violations: tuple[Violation, ...]
 
 
 @dataclass(frozen=True)
 class VerifyJson:
-    """What an independent check found."""
+    """Result of an independent check."""
 
     VERSION = 1
     valid: bool
-    """Whether everything holds."""
+    """Whether no violation was found."""
     violations: Sequence[Violation]
-    """What an independent check found wrong; empty if everything holds."""
+    """Violations found by the independent verifier; empty if the plan or packing is valid."""
     run: ExecutionJson = ABSENT
-    """What came of running the plan. Only with --run, of a plan that holds."""
+    """Results of running the plan. Only with --run, for a valid plan."""

@@ -1,4 +1,4 @@
-"""Where the tensors of a plan lie in its memories, and which elements of the model's they hold."""
+"""Addresses of a plan's tensors in its memories, and their elements in the model's tensors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Memories = dict[str, Array]
 
 
 class Layout:
-    """Looks up the tensors of a plan.
+    """Reads and writes the tensors of a plan in its memories.
 
-    A model whose elements are wider than the plan's has memories of so many times the bytes:
-    ``width`` bytes stand for each of the plan, so that all stays in its place.
+    If a model's elements are wider than the plan's, memories have ``width`` bytes for each byte of
+    the plan, so that addresses scale.
     """
 
     def __init__(self, plan: PlanRecord, models: Mapping[str, SourceModel]) -> None:
@@ -52,22 +52,22 @@ class Layout:
         return -(-bits // size)
 
     def turned(self, network: str, weight: str) -> Step | None:
-        """The transposition as whose result a weight lies in parts: plans take a weight to be laid
-        out as its reader needs it."""
+        """Return the transposition of a weight that is stored transposed, because plans store
+        parts of a weight in its reader's layout; None for other weights."""
         model, parts = self._models[network], self.parts[network, weight, 0]
         if all(part.shape == model.values[weight].shape for part in parts):
             return None
         return model.turns.get(weight)
 
     def memories(self, byte: int) -> Memories:
-        """Memories as long as the plan uses them, full of a byte."""
+        """Return memories of the sizes that the plan uses, filled with a byte."""
         return {
             name: np.full(size * self.width, byte, np.uint8) for name, size in self._used.items()
         }
 
     def view(self, array: Array, tensor: PlannedTensor) -> Array:
-        """The part of its storage that a tensor holds. Raises `PlanError` if the plan does not
-        tell."""
+        """Return the view of a storage's array with the elements of a tensor. Raises `PlanError` if
+        the plan does not give them."""
         if math.prod(tensor.shape) != array.size:
             raise PlanError(
                 f"{tensor.storage!r} has {array.size} elements, and is planned as"
@@ -80,8 +80,8 @@ class Layout:
     def bytes_at(
         self, memories: Memories, tensor: str, memory: str, start: float, end: float
     ) -> Array:
-        """The bytes of a tensor in a memory while a job or copy uses it. Raises `PlanError` if it
-        has no address there then."""
+        """Return the bytes of a tensor in a memory while a job or copy uses it. Raises `PlanError`
+        if the tensor has no address there at that time."""
         for each in self._stays[tensor, memory]:
             if each.start <= start and end <= each.end:
                 first = each.offset * self.width
@@ -89,7 +89,8 @@ class Layout:
         raise PlanError(f"tensor {tensor!r} has no address in {memory} over [{start}, {end}) s")
 
     def load(self, data: Array, array: Array, tensor: PlannedTensor, ranges: Ranges = ()) -> None:
-        """Take a tensor's elements, or a box of them, from its bytes."""
+        """Copy a tensor's elements, or those of the box ``ranges``, from its bytes into the array
+        of its storage."""
         found = np.empty_like(array)
         part = self.view(found, tensor)
         part[...] = data[: part.nbytes].view(part.dtype).reshape(part.shape)
@@ -97,7 +98,8 @@ class Layout:
         self.view(array, box)[...] = self.view(found, box)
 
     def store(self, data: Array, array: Array, tensor: PlannedTensor) -> None:
-        """Put a tensor's elements into its bytes, of which none is kept."""
+        """Copy a tensor's elements from the array of its storage to its bytes, overwriting all of
+        them."""
         found = self.view(array, tensor).tobytes()
         data[: len(found)] = np.frombuffer(found, np.uint8)
         data[len(found) :] = 0xFF

@@ -1,4 +1,5 @@
-"""A model as an executor of plans needs it: its weights, the whole of it, and every node alone."""
+"""A model for the executor of plans: its weights, and functions that run the whole model or a
+single node."""
 
 from __future__ import annotations
 
@@ -30,12 +31,12 @@ Evaluator = Callable[[Arrays], list[Array]]
 
 
 def runtime() -> str:
-    """What runs nodes: ONNX Runtime where it is installed, else the onnx package."""
+    """Return the name of the runtime: ONNX Runtime if installed, else the onnx package."""
     return "onnxruntime" if importlib.util.find_spec("onnxruntime") else "onnx.reference"
 
 
 def evaluator(model: onnx.ModelProto) -> Evaluator:
-    """A function from the inputs of a model to its outputs."""
+    """Return a function from the inputs of a model to its outputs."""
     if runtime() == "onnx.reference":
         reference = ReferenceEvaluator(model)
         return lambda given: [np.asarray(each) for each in reference.run(None, given)]
@@ -44,7 +45,7 @@ def evaluator(model: onnx.ModelProto) -> Evaluator:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    # So that the whole model runs the same kernels as its nodes alone.
+    # Without optimisations the whole model runs the same kernels as its single nodes.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry("session.disable_prepacking", "1")
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
@@ -52,14 +53,14 @@ def evaluator(model: onnx.ModelProto) -> Evaluator:
 
 
 def element_type(value: Value) -> np.dtype[Any]:
-    """The type of a value's elements when the model runs."""
+    """Return the type of a value's elements at run time."""
     return np.dtype(helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[value.dtype]))
 
 
 @dataclass(frozen=True)
 class SourceModel:
-    """An ONNX model beside its network in a plan. ``drawn`` counts the weights that the file lacks
-    and that are random."""
+    """An ONNX model and its network in a plan. ``drawn`` counts weights that are missing in the
+    file and replaced by random ones."""
 
     source: str
     network: NetworkInfo
@@ -73,19 +74,19 @@ class SourceModel:
 
     @cached_property
     def flows(self) -> dict[str, OperatorInfo]:
-        """Operators of the plan, with what they read and write."""
+        """Operators of the plan by name."""
         return {each.name: each for each in self.network.operators}
 
     @cached_property
     def makers(self) -> dict[str, Step]:
-        """The node that makes a value."""
+        """Nodes by the names of their results."""
         return {
             value.name: step for step in self.steps.values() for value in step.node.outputs if value
         }
 
     @cached_property
     def turns(self) -> dict[str, Step]:
-        """Transpositions of weights."""
+        """Transpositions of weights, by the name of the weight."""
         return {
             step.node.label(0): step
             for step in self.steps.values()
@@ -93,7 +94,7 @@ class SourceModel:
         }
 
     def inputs(self, generator: np.random.Generator) -> Arrays:
-        """Random elements for every input but those that are known."""
+        """Return arrays for all inputs, random ones where the value is not known."""
         values = [self.values[each.name] for each in self.proto.graph.input]
         return {
             value.name: random_array(value.shape, element_type(value), generator)
@@ -104,7 +105,8 @@ class SourceModel:
         }
 
     def whole(self, inputs: Arrays) -> Arrays:
-        """Outputs of the model, run in one go, and of its operators."""
+        """Run the whole model, and return its outputs and the results of its operators by name.
+        Raises `ModelError`."""
         model = onnx.ModelProto()
         model.CopyFrom(self.proto)
         graph = model.graph
@@ -113,7 +115,7 @@ class SourceModel:
         }
         written = [name for each in self.network.operators for name in each.writes if name in made]
         graph.output.extend(self._typed(written))
-        # Sizes are those that the network was planned with, not the file's.
+        # The planned sizes replace those of the file.
         del graph.value_info[:]
         for each in (*graph.input, *graph.output):
             each.CopyFrom(*self._typed([each.name]))
@@ -124,7 +126,7 @@ class SourceModel:
             raise self._error("the model", error) from error
 
     def constant(self, name: str) -> Array:
-        """Elements of a constant: the file's, or what nodes make of those."""
+        """Return a constant: a weight of the file, or the result of nodes on weights."""
         value = self.values[name]
         array = self.weights.get(name, value.data)
         if array is None:
@@ -142,7 +144,8 @@ class SourceModel:
         return array.reshape(value.shape)
 
     def node(self, step: Step, names: Sequence[str], given: Arrays) -> Arrays:
-        """Results of a node of operands of these names, empty where one is absent."""
+        """Run a node and return its results by name. ``names`` are those of its operands in
+        ``given``, empty for absent ones."""
         key = (step.node.name, *names)
         made = [value.name for value in step.node.outputs if value]
         if key not in self._evaluators:
@@ -191,7 +194,8 @@ def read_model(
     dims: Mapping[str, int],
     precision: str | None,
 ) -> SourceModel:
-    """Read the ONNX model of a plan's network; random weights stand for those that it lacks."""
+    """Read the ONNX model of a plan's network; missing weights are replaced by random ones. Raises
+    `ModelError`."""
     if source.startswith("torch:") or source.endswith(".tflite"):
         raise ModelError(f"{source}: only ONNX models can be run: export it to ONNX")
     walked, proto = walk_onnx(source, Options(batch, dims, precision))
@@ -204,7 +208,7 @@ def read_model(
             array = random_weight(tuple(tensor.dims), kind, generator)
             drawn += 1
         weights[tensor.name] = array
-        # Those from files beside the model, too: a runtime gets the model alone.
+        # Weights from external files are embedded, because the runtime gets only the model.
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     graph = graph_of(walked, network.name, network.source)
     steps = {step.node.name: step for step in walked.steps}
@@ -214,8 +218,8 @@ def read_model(
 def random_array(
     shape: Sequence[int], kind: np.dtype[Any], generator: np.random.Generator
 ) -> Array:
-    """Random elements: integers of one byte of all values, wider ones 0 or 1, which are indices of
-    any table."""
+    """Return random elements. Integers of one byte have any value; wider ones are 0 or 1, valid
+    indices of any table."""
     if kind.kind in "iub":
         most = 256 if kind.itemsize == 1 and kind.kind != "b" else 2
         return generator.integers(0, most, shape).astype(kind)
@@ -225,8 +229,8 @@ def random_array(
 def random_weight(
     shape: Sequence[int], kind: np.dtype[Any], generator: np.random.Generator
 ) -> Array:
-    """Weights with which results are neither large nor all alike; what has one dimension, such as a
-    variance, is above zero."""
+    """Return random weights scaled so that results neither grow nor vanish. Weights of one
+    dimension, such as variances, are positive."""
     if kind.kind in "iub" or len(shape) > 1:
         array = random_array(shape, kind, generator)
         return array if kind.kind in "iub" else array / kind.type(math.sqrt(math.prod(shape[1:])))

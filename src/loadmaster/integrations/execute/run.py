@@ -26,17 +26,17 @@ from loadmaster.planning.verify.plan import tell
 def in_order(
     plan: PlanRecord, number: int, generator: np.random.Generator
 ) -> Iterator[PlannedJob | PlannedTransfer]:
-    """Jobs and copies, each after all that it waits for and after the job before it on its core.
+    """Yield jobs and copies in an order that keeps all waits and the order of jobs on each core.
     O(waits + tasks log tasks).
 
-    In orders of odd number whoever may run does so at random. In the others one core after the
-    other runs as far ahead as it may, each of them the first in some, and copies run at random
-    between: that way few orders show that a wait is missing.
+    Orders of odd ``number`` choose among ready tasks at random. The others let one core run as far
+    ahead as possible, then the next, beginning with a different core each time, with copies at
+    random between. So a few orders suffice to expose a missing wait.
 
     Raises
     ------
     CycleError
-        If some wait for one another.
+        If tasks wait for one another.
     """
     tasks: dict[str, PlannedJob | PlannedTransfer] = {job.name: job for job in plan.jobs}
     tasks |= {copy.name: copy for copy in plan.transfers if not copy.job}
@@ -62,9 +62,9 @@ def in_order(
 
 
 FILLS = 0x7B, 0x4D, 0xFB
-"""The bytes of what was never written, one after the other in the orders: floating-point elements
-of any width are large, not so large, or far below zero, since an operator may hide one of these.
-All are numbers: kernels multiply elements that do not count by zero, as when they resize."""
+"""Bytes that fill unwritten memory, in turn for each order: floating-point elements of any width
+are very large, large or very negative, because an operator may hide one of these. None is NaN or
+infinite, because some kernels (resize) multiply unused elements by zero."""
 
 
 def run_plan(
@@ -77,27 +77,27 @@ def run_plan(
     orders: int = 3,
     seed: int = 0,
 ) -> Execution:
-    """Run a plan of ONNX models, and compare its outputs with those of the models run in one go.
+    """Run a plan of ONNX models, and compare its outputs with those of the whole models.
 
     Parameters
     ----------
     plan
-        A plan that holds: see :func:`loadmaster.verify`.
+        A valid plan; see :func:`loadmaster.verify`.
     sources
         ONNX files of the plan's networks, in the plan's order.
     batch, dims, precision
-        With what the networks were read for the plan; see :func:`loadmaster.load`.
+        Options with which the networks were read for the plan; see :func:`loadmaster.load`.
     orders
-        In how many orders jobs and copies are run.
+        Number of orders in which jobs and copies are run.
     seed
-        Inputs, orders, and weights that a file lacks follow from it.
+        Seed of inputs, orders, and weights that are missing in a file.
 
     Raises
     ------
     ModelError
         If a file cannot be read, or has an operator that cannot be run.
     PlanError
-        If the plan is not one of these models.
+        If the plan is for other models.
     """
     generator = np.random.default_rng(seed)
     if len(sources) != len(plan.networks):
@@ -116,7 +116,7 @@ def run_plan(
             raise PlanError(f"the plan is not one of these models: {found[0].message}")
     violations: list[Violation] = []
     with warnings.catch_warnings():
-        # Of elements that are not known anything may become.
+        # Unwritten elements may overflow.
         warnings.simplefilter("ignore", RuntimeWarning)
         executor = _Executor(plan, models, generator)
         for number in range(orders):
@@ -154,8 +154,8 @@ class _Executor:
         self._due = {key: self._models[key[0]].whole(own) for key, own in self._inputs.items()}
 
     def run(self, number: int, outputs: list[OutputCheck]) -> Iterator[str]:
-        """Run everything in an order, and say what differs: results of the first job of which
-        they do, and outputs."""
+        """Run all jobs and copies in order ``number``. Yields descriptions of the first job with
+        wrong results and of wrong outputs, and appends the checks of outputs to ``outputs``."""
         byte, layout, wrong = FILLS[number % len(FILLS)], self.layout, False
         memories = layout.memories(byte)
         doing = "the plan"
@@ -180,11 +180,11 @@ class _Executor:
         except ModelError:
             raise
         except Exception as error:
-            # What a wrong plan lets a job read can make any operator fail.
+            # With a wrong plan an operator may read anything, and fail.
             yield f"{doing} cannot be run: {' '.join(str(error).split())[:300]}"
 
     def _provide(self, memories: Memories) -> None:
-        """Put weights and inputs where they are at first."""
+        """Store weights and inputs at their first addresses."""
         layout = self.layout
         for tensor in self._plan.tensors:
             if tensor.producer:
@@ -197,8 +197,8 @@ class _Executor:
             layout.store(layout.bytes_at(memories, tensor.name, self._main, 0, 0), array, tensor)
 
     def _run_job(self, job: PlannedJob, memories: Memories, byte: int) -> str:
-        """Load what a job reads, run its operators on it, store what it writes, and return what
-        differs."""
+        """Load a job's operands, run its operators, and store its results; return a description of
+        the first wrong result, empty if none is wrong."""
         layout, model = self.layout, self._models[job.network]
         work, times = Workspace(model, layout, byte), (job.start, job.end)
         for operand in job.reads:
@@ -223,13 +223,14 @@ class _Executor:
             if found or due is None or not ends:
                 continue
             if not np.array_equal(layout.view(made, tensor), layout.view(due, tensor)):
-                mine = due.copy()
-                layout.view(mine, tensor)[...] = layout.view(made, tensor)
-                found = differences(mine, due)[2]
+                result = due.copy()
+                layout.view(result, tensor)[...] = layout.view(made, tensor)
+                found = differences(result, due)[2]
         return found
 
     def _compare(self, memories: Memories, outputs: list[OutputCheck]) -> Iterator[str]:
-        """Compare outputs with the whole model's, and say what differs."""
+        """Compare outputs with the whole model's: append the checks, and yield descriptions of
+        wrong outputs."""
         layout, end = self.layout, self._plan.metrics.makespan.value
         for (network, batch), due in self._due.items():
             model = self._models[network]
@@ -257,12 +258,12 @@ class _Executor:
 
 
 def differences(mine: Array, its: Array) -> tuple[float, float, str]:
-    """The largest difference of elements that are numbers, the most that it may be, and what
-    differs more; empty if nothing does."""
+    """Return the largest difference of finite elements of an array from the expected one, the
+    tolerance, and a description of elements that exceed it; empty if none does."""
     tolerance, wrong = 0.0, mine != its
     apart = np.abs(mine.astype(np.float64) - its.astype(np.float64))
     if its.dtype.kind == "f":
-        # Half of the digits, since sums in parts are rounded in another order.
+        # Half of the digits, because partial sums are rounded in another order.
         most = np.abs(its[np.isfinite(its)]).max(initial=0)
         tolerance = float(np.sqrt(np.finfo(its.dtype).eps) * most)
         wrong &= ~(apart <= tolerance) & ~(np.isnan(mine) & np.isnan(its))

@@ -9,7 +9,7 @@ from loadmaster.report.view import Line, Notes, Part, table
 
 
 def execution_summary(found: Execution) -> list[Part]:
-    """Make a table of outputs, with what was run above and remarks below."""
+    """Return a table of outputs, with a line on the run above and remarks below."""
     title = (
         f"{found.jobs} jobs and {found.copies} copies in {found.orders} orders (seed {found.seed}),"
         f" operators of {found.runtime}; outputs against the model run in one go:"

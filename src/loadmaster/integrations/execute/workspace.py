@@ -1,5 +1,5 @@
-"""What a job has at hand: the storages that it reads and makes, as large as the model has them, of
-which it knows what it has loaded and made."""
+"""The workspace of a job: arrays of the storages that it reads and writes, in the model's full
+size, of which only loaded and computed elements are valid."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from loadmaster.workloads.window import SUMMED
 
 
 def unknown(value: Value, byte: int) -> Array:
-    """An array of which nothing is known: full of a byte, or of -1, an index of any table, where
-    its elements may be indices."""
+    """Return an array of invalid elements: filled with a byte, or, if elements may be indices, with
+    -1, a valid index of any table."""
     kind = element_type(value)
     if kind.kind == "b" or (kind.kind in "iu" and kind.itemsize > 1):
         return np.full(value.shape, -1).astype(kind)
@@ -31,7 +31,7 @@ def unknown(value: Value, byte: int) -> Array:
 
 @dataclass
 class Workspace:
-    """The storages of one job, and its partial sums; ``byte`` is what is not known."""
+    """The storages of one job, and its partial sums; ``byte`` fills invalid elements."""
 
     model: SourceModel
     layout: Layout
@@ -40,24 +40,24 @@ class Workspace:
     sums: Arrays = field(default_factory=dict)
 
     def array(self, storage: str, summed: bool = False) -> Array:
-        """A storage, or the sums for one."""
+        """Return the array of a storage, or of its partial sums."""
         arrays = self.sums if summed else self.arrays
         if storage not in arrays:
             arrays[storage] = unknown(self.model.values[storage], self.byte)
         return arrays[storage]
 
     def run(self, name: str, shape: Sequence[int], ranges: Ranges, terms: Sequence[int]) -> None:
-        """Run an operator.
+        """Run an operator on the job's storages.
 
         Parameters
         ----------
         name
-            The operator.
+            Name of the operator.
         shape, ranges
-            The part that the job makes of results of this shape; no ranges mean all.
+            Shape of the whole result, and the box of it that the job makes; no ranges mean all.
         terms
-            The range [first, last) of what it sums over, and whether the sum ends with it; empty if
-            it sums over all.
+            Range [first, last) of the reduction, and whether the sum ends with it; empty for a
+            whole reduction.
         """
         flow = self.model.flows[name]
         results = self._node(self.model.steps[name], flow.reads, terms)
@@ -73,13 +73,13 @@ class Workspace:
             self.arrays[storage] = made
 
     def _node(self, step: Step, reads: Collection[str], terms: Sequence[int] = ()) -> Arrays:
-        """Results of a node in the course of an operator that may read some storages."""
+        """Run a node of an operator that reads these storages, and return its results."""
         names: list[str] = []
         given: Arrays = {}
         windows = division_of(step.node, step.work.op_class).operands if terms else {}
         for index, value in enumerate(step.node.inputs):
             axes = windows.get(index, ())
-            # What is not summed, such as a bias, is added where the sum ends.
+            # Operands outside of the reduction, such as a bias, are added at the end of the sum.
             if value is None or (terms and SUMMED not in axes and not terms[2]):
                 names.append("")
                 continue
@@ -87,7 +87,7 @@ class Workspace:
             if value.constant and value.storage not in reads:
                 given[value.name] = self.model.constant(value.name)
             elif (step.work.touched or {}).get(index) == 0:
-                # Of such an operand a node needs the shape or the type alone.
+                # A node uses only the shape or the type of such an operand.
                 given[value.name] = unknown(value, self.byte)
             else:
                 given[value.name] = self._value(value, step, reads)
@@ -99,7 +99,7 @@ class Workspace:
         return self.model.node(step, names, given)
 
     def _value(self, value: Value, reader: Step, reads: Collection[str]) -> Array:
-        """A value that a node reads: a storage, or what a node that no job runs makes of some."""
+        """Return a value that a node reads: a storage, or the result of a node outside of jobs."""
         turned = self.layout.turned(self.model.network.name, value.storage)
         step = self.model.makers.get(value.name)
         if value.name in reads:

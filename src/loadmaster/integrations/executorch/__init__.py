@@ -1,4 +1,4 @@
-"""Memory plans for ExecuTorch: `memory_planning` makes the pass that its export takes
+"""Memory planning for ExecuTorch: `memory_planning` returns a pass for its export
 (docs/executorch.md)."""
 
 from loadmaster.integrations.executorch.planning_pass import memory_planning as memory_planning

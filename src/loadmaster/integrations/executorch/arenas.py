@@ -1,4 +1,4 @@
-"""One arena for each ``mem_id``, as small as can be."""
+"""Memory planning with one arena for each ``mem_id``, of minimal size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOG = logging.getLogger("loadmaster.executorch")
 
 
 class Arenas:
-    """An algorithm for ExecuTorch's ``MemoryPlanningAlgorithmSuite``."""
+    """Algorithm for ExecuTorch's ``MemoryPlanningAlgorithmSuite`` that packs each arena alone."""
 
     __name__ = "loadmaster"
 
@@ -39,7 +39,7 @@ class Arenas:
         graph_signature: Any = None,
         extra_padding: int = 0,
     ) -> MemoryAlgoResult:
-        """Plan one graph; called by ExecuTorch, which writes the result into the tensors."""
+        """Plan one graph. ExecuTorch calls this and stores the result in the tensors."""
         tensors = list(specs)
         requests = requests_of(tensors, alignment)
         held = held_by_subgraphs(graph_module)
@@ -86,7 +86,7 @@ class Arenas:
 
 
 def arena_of(request: Request) -> int:
-    """The arena that a pass before this one has chosen, or the first."""
+    """Return the arena of a tensor that an earlier pass has chosen, else the first."""
     chosen = {tensor.mem_id for tensor, _ in request.tensors} - {None}
     if len(chosen) > 1:
         raise AllocationError(
@@ -97,17 +97,17 @@ def arena_of(request: Request) -> int:
 
 
 def buffers_of(requests: Iterable[Request]) -> list[Buffer]:
-    """A buffer for every storage."""
+    """Return a buffer for every storage."""
     return [Buffer(f"{at}", *request.lifetime, request.size) for at, request in enumerate(requests)]
 
 
 def held_in(held: Iterable[Held], arena: int) -> list[Buffer]:
-    """What subgraphs use of one arena, as a buffer for each node that runs some."""
+    """Return the memory of subgraphs in one arena, as a buffer for each entry of ``held``."""
     return [Buffer(f"subgraph at {h.lower}", h.lower, h.upper, h.size.get(arena, 0)) for h in held]
 
 
 def move_held(held: Iterable[Held], offsets: Iterable[int], arena: int) -> None:
-    """Move subgraphs to the addresses of their buffers."""
+    """Move the tensors of subgraphs in an arena to the addresses of their buffers."""
     for each, offset in zip(held, offsets, strict=True):
         each.move(arena, offset)
 
@@ -115,8 +115,8 @@ def move_held(held: Iterable[Held], offsets: Iterable[int], arena: int) -> None:
 def place(
     result: MemoryAlgoResult, requests: Iterable[Request], offsets: Iterable[int], arena: int
 ) -> None:
-    """Write the addresses of storages, and of all that lies in them, into ExecuTorch's result; its
-    verifier wants one object for all."""
+    """Write the addresses of storages, and of all tensors in them, into ExecuTorch's result. Its
+    verifier requires one object per storage."""
     for request, address in zip(requests, offsets, strict=False):
         for tensor, offset in request.tensors:
             result.spec_dict[tensor] = SpecAllocResult(arena, 0, address + offset)
@@ -125,8 +125,8 @@ def place(
 def share_storage(
     result: MemoryAlgoResult, graph_module: torch.fx.GraphModule, requests: list[Request]
 ) -> None:
-    """Name the operand as the storage of every result that lies where it lies, as ExecuTorch's
-    verifier asks of what overlaps."""
+    """Set the operand as the storage of every result at its address, because ExecuTorch's verifier
+    requires this of overlapping tensors."""
     for operand, output in in_place_pairs(graph_module, requests):
         one, other = requests[operand].spec, requests[output].spec
         at, there = result.spec_dict[one], result.spec_dict[other]

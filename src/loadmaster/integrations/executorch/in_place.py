@@ -1,5 +1,5 @@
-"""Which results may be written over an operand: those of element-wise kernels, where nothing reads
-the operand afterwards."""
+"""Finds results that may overwrite an operand: results of element-wise kernels that are the
+operand's last reader."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from loadmaster.integrations.executorch.requests import Request
 def in_place_pairs(
     graph_module: torch.fx.GraphModule, requests: list[Request]
 ) -> list[tuple[int, int]]:
-    """Pairs (operand, result) of requests by position; linear in the number of nodes.
+    """Return in-place pairs (operand, result) as indices of requests. O(nodes).
 
-    Both have a storage of their own, of the same type, shape and order of dimensions.
+    Both tensors have their own storages, and the same type, shape and order of dimensions.
     """
     own = {id(request.spec): at for at, request in enumerate(requests) if not request.inside}
     pairs = []
@@ -39,7 +39,7 @@ def in_place_pairs(
 
 
 def _is_element_wise(node: torch.fx.Node) -> bool:
-    """The tag is on the functional form of some operators only."""
+    """Return whether a node's operator, or its functional form, has the tag ``pointwise``."""
     target = node.target
     if (
         node.op != "call_function"

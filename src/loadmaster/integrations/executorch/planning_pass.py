@@ -1,4 +1,4 @@
-"""The memory planning pass that ExecuTorch's export calls, with this package's allocator in it."""
+"""The memory planning pass for ExecuTorch's export, with this package's allocator."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from loadmaster.integrations.executorch.requests import (
 
 @dataclass(frozen=True)
 class MemoryBank:
-    """A memory that tensors may lie in: its bytes for this model, and the arena (``mem_id``, from 1
-    on) that the runtime sets it up as.
+    """A memory for tensors: its bytes for this model, and its arena (``mem_id``, from 1) in the
+    runtime.
 
-    ``alignment`` is a multiple of the pass's; None: the same.
+    ``alignment`` is a multiple of the pass's alignment; None: the same.
     """
 
     name: str
@@ -52,8 +52,8 @@ class MemoryBank:
 
 
 class Banks:
-    """An algorithm for ExecuTorch's ``MemoryPlanningAlgorithmSuite``, which must be the only one in
-    it: the suite adds up all arenas."""
+    """Algorithm for ExecuTorch's ``MemoryPlanningAlgorithmSuite`` that spreads tensors over
+    memories. It must be the only one in the suite, which adds up all arenas."""
 
     __name__ = "loadmaster"
 
@@ -66,7 +66,7 @@ class Banks:
 
     @staticmethod
     def of(banks: Any, in_place: bool, time_limit: float | None) -> Banks:
-        """Take a sequence of banks, or a ``TargetMemoryMap`` of ExecuTorch.
+        """Make the algorithm from a sequence of banks, or a ``TargetMemoryMap`` of ExecuTorch.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class Banks:
         graph_signature: Any = None,
         extra_padding: int = 0,
     ) -> MemoryAlgoResult:
-        """Plan one graph; called by ExecuTorch, which writes the result into the tensors."""
+        """Plan one graph. ExecuTorch calls this and stores the result in the tensors."""
         requests = requests_of(list(specs), alignment)
         held = held_by_subgraphs(graph_module)
         names = {bank.mem_id: bank.name for bank in self._banks}
@@ -186,7 +186,7 @@ class Banks:
 
 
 def uses_of(graph_module: torch.fx.GraphModule) -> Counter[int]:
-    """How many nodes read or write each tensor, by the tensor's identity."""
+    """Return the number of nodes that use each tensor, by the tensor's ``id``."""
     uses: Counter[int] = Counter()
     for node in graph_module.graph.nodes:
         if node.op == "call_function":
@@ -208,27 +208,25 @@ def memory_planning(
     time_limit: float | None = None,
     **options: Any,
 ) -> MemoryPlanningPass:
-    """Make a pass for ``ExecutorchBackendConfig(memory_planning_pass=...)``.
+    """Return a pass for ``ExecutorchBackendConfig(memory_planning_pass=...)``.
 
-    Every arena is packed by :func:`loadmaster.allocate`, and checked by code that shares nothing
-    with it before ExecuTorch sees it. What was found, and whether it is proven to be the least,
-    goes to the logger ``loadmaster.executorch``.
+    Every arena is packed by :func:`loadmaster.allocate`, and checked by independent code. Sizes of
+    arenas, and whether they are proven to be the least, go to the logger ``loadmaster.executorch``.
 
     Parameters
     ----------
     banks : sequence of MemoryBank, or a TargetMemoryMap of ExecuTorch, optional
-        Memories, the fastest first, each with its bytes and the ``mem_id`` of its arena. Tensors
-        are spread over them so that as few bytes as possible are read and written outside the
-        first. Without it, all tensors lie in the arena that their ``mem_id`` names, 1 by default,
-        which has the size that they need.
+        Memories, fastest first, each with its bytes and the ``mem_id`` of its arena. Tensors are
+        spread over them so that the fewest bytes are read and written outside of the first. None:
+        all tensors are in the arena of their ``mem_id``, 1 by default, of the size that they need.
     in_place : bool
-        Let element-wise kernels write over an operand of the same type and shape that nothing reads
-        any more. Right for kernels that read an element before they write its result, as
-        ExecuTorch's portable ones do.
+        Let element-wise kernels overwrite an operand of the same type and shape after its last use.
+        Valid for kernels that read an element before they write its result, such as ExecuTorch's
+        portable kernels.
     alignment : int
         Bytes; every offset and every size is a multiple of it.
     time_limit : float, optional
-        Seconds for each graph; then the best packing so far is taken, and the log says so.
+        Seconds for each graph, after which the best packing so far is taken and logged so.
     **options
         Passed on to ExecuTorch's ``MemoryPlanningPass``: ``alloc_graph_input``,
         ``alloc_graph_output``, ``alloc_mutable_buffers``.
@@ -236,9 +234,9 @@ def memory_planning(
     Raises
     ------
     AllocationError
-        If the arguments make no sense.
+        If the arguments are invalid.
     CapacityError
-        By the pass, if the banks cannot hold a graph's tensors.
+        Raised by the pass if the banks cannot hold a graph's tensors.
     """
     if options.get("share_mutable_buffers") and banks is not None:
         raise AllocationError(

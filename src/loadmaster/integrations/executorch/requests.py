@@ -1,10 +1,10 @@
-"""What ExecuTorch asks for: its tensors and the memory of its subgraphs, as buffers with lifetimes.
+"""ExecuTorch's tensors, and the memory of its subgraphs, as buffers with lifetimes.
 
-A tensor's lifetime is that of its nodes in the graph, the last included. A tensor may lie in
-another's storage, at an offset. Subgraphs (branches, loop bodies) are planned before the graph that
-holds them, from address 0 of every arena on, and are moved as a whole to where that graph has room
-for them. Their results are handed over where they lie, so that what they use stays taken from the
-node that runs them until the last use of what it returns.
+A tensor is alive from its first node to its last, both included. A tensor may be in another
+tensor's storage, at an offset. Subgraphs (branches, loop bodies) are planned before their graph,
+from address 0 of every arena on, and then moved as a whole to free addresses in the graph's plan.
+Their results are returned without a copy, so their memory stays in use from the node that runs them
+until the last use of the node's results.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from loadmaster.core.errors import AllocationError
 
 @dataclass(frozen=True)
 class Request:
-    """A tensor that has storage of its own, and those that lie in it: (tensor, bytes above the
-    storage's first)."""
+    """A tensor with its own storage, and the other tensors in that storage: (tensor, offset in
+    bytes)."""
 
     spec: Any
     inside: tuple[tuple[Any, int], ...]
 
     @property
     def tensors(self) -> tuple[tuple[Any, int], ...]:
-        """All tensors of the storage with their offsets in it."""
+        """All tensors of the storage with their offsets in bytes."""
         return ((self.spec, 0), *self.inside)
 
     @property
     def lifetime(self) -> tuple[int, int]:
-        """First node, and the one after the last."""
+        """First node, and the node after the last."""
         lifetimes = [tensor.lifetime for tensor, _ in self.tensors]
         return min(first for first, _ in lifetimes), max(last for _, last in lifetimes) + 1
 
     @property
     def size(self) -> int:
-        """Bytes, a multiple of the alignment."""
+        """Size of the storage in bytes, a multiple of the alignment."""
         return max(int(tensor.allocated_memory) + offset for tensor, offset in self.tensors)
 
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes that subgraphs of a node use, one after the other at the same addresses: ``size`` of
-    each arena by its number, over [lower, upper)."""
+    """Memory of the subgraphs of a node, which run one after another at the same addresses: bytes
+    by arena (``size``), alive over [lower, upper)."""
 
     lower: int
     upper: int
@@ -56,11 +56,12 @@ class Held:
     subgraphs: tuple[torch.fx.GraphModule, ...] = ()
 
     def is_apart(self, other: Held) -> bool:
-        """Whether the nodes run no subgraph in common, which has one address for both."""
+        """Return whether two nodes share no subgraph, which would have the same addresses for
+        both."""
         return not any(one is another for one in self.subgraphs for another in other.subgraphs)
 
     def joined(self, other: Held) -> Held:
-        """Both, from the first node to the last use."""
+        """Return the union of both entries, from the first node to the last use."""
         size = {
             arena: max(self.size.get(arena, 0), other.size.get(arena, 0))
             for arena in {**self.size, **other.size}
@@ -71,7 +72,7 @@ class Held:
         return Held(lower, upper, size, tuple(graphs.values()))
 
     def move(self, arena: int, by: int) -> None:
-        """Move all tensors that the subgraphs have in an arena."""
+        """Move all tensors of the subgraphs in an arena by ``by`` bytes."""
         tensors = {
             id(spec): spec
             for graph in _with_inner(self.subgraphs)
@@ -84,13 +85,12 @@ class Held:
 
 
 def requests_of(specs: Sequence[Any], alignment: int) -> list[Request]:
-    """Sort tensors into storages, with all sizes as multiples of ``alignment``; linear in the
-    number of tensors.
+    """Group tensors by storage, with sizes rounded up to multiples of ``alignment``. O(tensors).
 
     Raises
     ------
     AllocationError
-        If a tensor lies in the storage of one that has none here, or in its own.
+        If a tensor is in the storage of a tensor that is not planned, or in its own.
     """
     inside: dict[int, list[tuple[Any, int]]] = {
         id(spec): [] for spec in specs if base_of(spec)[0] is None
@@ -117,16 +117,16 @@ def requests_of(specs: Sequence[Any], alignment: int) -> list[Request]:
 
 
 def base_of(spec: Any) -> tuple[Any, int]:
-    """The tensor in whose storage one lies, or None, and where; ExecuTorch 1.4 knows only the
-    storage's beginning."""
+    """Return the tensor in whose storage a tensor is (None: its own), and the offset in bytes,
+    which is always 0 in ExecuTorch 1.4."""
     if hasattr(spec, "storage_base"):
         return spec.storage_base, int(spec.storage_base_offset)
     return getattr(spec, "inplace_base", None), 0
 
 
 def held_by_subgraphs(graph_module: torch.fx.GraphModule) -> list[Held]:
-    """What the subgraphs of a graph's nodes use while they and their results are alive; empty for
-    devices other than the CPU."""
+    """Return the memory of the subgraphs of a graph's nodes, with its lifetimes; empty for devices
+    other than the CPU."""
     if not getattr(graph_module, "input_mem_buffer_sizes", None):
         return []
     held: list[Held] = []
@@ -163,7 +163,7 @@ def _subgraphs(
 
 
 def _with_inner(graphs: Iterable[torch.fx.GraphModule]) -> Iterator[torch.fx.GraphModule]:
-    """Graphs, and all subgraphs in them."""
+    """Yield graphs and all their subgraphs."""
     for graph in graphs:
         yield graph
         for node in graph.graph.nodes:

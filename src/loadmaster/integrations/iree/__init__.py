@@ -1,2 +1,2 @@
-"""IREE: the addresses that its compiler gives to slices of transient memory, read from its own text
-and put into it."""
+"""IREE: reads packing operations of transient memory from the compiler's text, and replaces them by
+planned addresses."""

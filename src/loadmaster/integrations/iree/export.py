@@ -1,7 +1,8 @@
-"""From a model to a program of IREE whose transient memory Loadmaster has packed.
+"""Compiles a model to an IREE program whose transient memory Loadmaster has packed.
 
-The compiler is stopped where it packs, its operations are replaced by addresses, and it goes on
-from there: first with the pipelines that end its own stream phase, then with everything after it.
+The compiler is stopped before its packing pass, packing operations are replaced by addresses, and
+compilation continues: first with the rest of the stream phase's pipelines, then with all later
+phases.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ from loadmaster.integrations.iree.packs import ALIGNMENT, FUNCTION, find_packs
 from loadmaster.integrations.iree.printed import Dump, PlacedPack, find_dumps, placed_packs
 
 VERSION = "3.13"
-"""The release whose passes and pipelines are called by name; others may call them differently."""
+"""Supported release; in others passes and pipelines may have other names."""
 _PACKAGE = "iree-base-compiler"
 TARGET = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
     "--iree-llvmcpu-target-cpu=host",
 )
-"""What is compiled for unless flags say otherwise: the processor of this machine."""
+"""Default flags of the compilation target: the processor of this machine."""
 
 
 def require_version() -> None:
-    """Raise `MissingPackageError` if IREE's compiler is not installed, or is of another release
-    than the one that is known."""
+    """Raise `MissingPackageError` if IREE's compiler is not installed, or is not of release
+    `VERSION`."""
     install = f"pip install 'loadmaster[iree]' ({_PACKAGE} {VERSION})"
     try:
         found = version(_PACKAGE)
@@ -71,17 +72,17 @@ _MODULES = {
 
 
 def tool(name: str) -> list[str]:
-    """Command that runs one of IREE's tools in this Python's installation."""
+    """Return the command of one of IREE's tools in this Python's installation."""
     return [sys.executable, "-m", _MODULES[name]]
 
 
 def run_tool(name: str, arguments: Sequence[str | Path], log: Path) -> None:
-    """Run a tool, with what it prints on standard error going to a file.
+    """Run a tool, with its standard error written to the file ``log``.
 
     Raises
     ------
     ModelError
-        If the tool fails, with the first error that it prints.
+        If the tool fails; the message has the first error that it prints.
     """
     with log.open("wb") as file:
         done = subprocess.run(
@@ -96,7 +97,7 @@ def run_tool(name: str, arguments: Sequence[str | Path], log: Path) -> None:
 
 
 def _first_error(log: Path) -> str:
-    """The first line that calls itself an error, else the last."""
+    """Return the first line of a log with ``error:``, else the last line."""
     last = "no reason given"
     with log.open(encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -109,9 +110,9 @@ def _first_error(log: Path) -> str:
 _PASS = "iree-stream-layout-slices"
 _PIPELINES = ("--iree-stream-cmd-transformation-pipeline", "--iree-stream-optimization-pipeline")
 _LARGEST_ALIGNMENT = 256
-"""Bytes up to which IREE's own addresses are believed to be multiples on purpose."""
+"""Largest alignment in bytes that is inferred from IREE's own addresses."""
 _OPSET = 17
-"""The oldest operator set that IREE's importer reads in full."""
+"""Oldest ONNX operator set that IREE's importer supports in full."""
 _TEXT = "IREE's text"
 _WEIGHTS = ".irpa"
 _RESULT = re.compile(r"(%[\w$.-]+)#(\d+)\b")
@@ -120,19 +121,18 @@ _STOPS = ("--compile-to", "--compile-from", "--mlir-print", "-o", "--output")
 
 @dataclass(frozen=True)
 class PlannedPack:
-    """One transient resource: its function, slices, bytes that IREE took and that the plan takes,
-    and how good the plan is."""
+    """The plan of one transient resource."""
 
     function: str
-    """Name of its function."""
+    """Name of the resource's function."""
     slices: int
     """Number of slices."""
     before: int
-    """Bytes that IREE took."""
+    """Bytes of the resource as packed by IREE."""
     bytes: int
-    """Bytes that the plan takes."""
+    """Bytes of the resource with the plan."""
     lower_bound: int
-    """Bytes that no plan can be below."""
+    """Lower bound in bytes for all plans."""
     status: Status
     """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
     best."""
@@ -140,7 +140,7 @@ class PlannedPack:
 
 @dataclass(frozen=True)
 class ProgramJson:
-    """Transient memory of a program that IREE compiled."""
+    """Transient memory of a program compiled by IREE."""
 
     VERSION = 1
     model: str
@@ -151,8 +151,8 @@ class ProgramJson:
 
 @dataclass(frozen=True)
 class ExportedProgram:
-    """What was planned, and the files that were written: the program, and its weights where they
-    are apart."""
+    """The planned resources, and the written files: the program, and its weights if they are in a
+    separate file."""
 
     packs: tuple[PlannedPack, ...]
     written: tuple[Path, ...]
@@ -164,13 +164,12 @@ def export_program(source: Path, out: Path, flags: Sequence[str] = ()) -> Export
     Parameters
     ----------
     source
-        An `.onnx` file, or an `.mlir` file that ``iree-compile`` takes.
+        An `.onnx` file, or an `.mlir` file for ``iree-compile``.
     out
-        Where the program goes. Large weights of an `.onnx` file go beside it, with the suffix
+        Path of the program. Large weights of an `.onnx` file are written beside it, with the suffix
         `.irpa`.
     flags
-        Further flags of ``iree-compile``; without any, the program is for the processor of this
-        machine.
+        Further flags of ``iree-compile``; without any, the target is the processor of this machine.
 
     Raises
     ------
@@ -179,8 +178,8 @@ def export_program(source: Path, out: Path, flags: Sequence[str] = ()) -> Export
     ModelError
         If IREE cannot compile the model.
     AllocationError
-        If sizes are not static, there is nothing to pack, or a plan does not hold. Nothing is
-        written then.
+        If sizes are not static, there is nothing to pack, or a plan is invalid. No file is written
+        then.
     """
     require_version()
     given = [flag for flag in flags if flag.startswith(_STOPS)]
@@ -229,7 +228,7 @@ def _export(source: Path, work: Path, out: Path, target: Sequence[str]) -> tuple
 
 
 def _imported(source: Path, work: Path, weights: Path) -> Path:
-    """The model as MLIR, with weights in a file of their own if they are large."""
+    """Return the path of the model as MLIR; large weights are written to the file ``weights``."""
     if source.suffix == ".mlir":
         return source
     module = work / "model.mlir"
@@ -247,7 +246,7 @@ def _imported(source: Path, work: Path, weights: Path) -> Path:
 
 
 def _upgrade(source: Path) -> list[str]:
-    """Flags that bring a model up to the operator set that IREE's importer wants, if it is
+    """Return the importer's flags that upgrade a model to operator set `_OPSET`; none if it is not
     older."""
     onnx = package("onnx", "exporting to IREE")
     try:
@@ -263,7 +262,8 @@ def _upgrade(source: Path) -> list[str]:
 def _planned(
     module: Path, work: Path, target: Sequence[str]
 ) -> tuple[str, tuple[PlannedPack, ...]]:
-    """The module as it is before packing, with addresses in place of its operations."""
+    """Return the module before the packing pass, with packing operations replaced by planned
+    addresses."""
     printed = [f"--mlir-print-ir-{when}={_PASS}" for when in ("before", "after")]
     stop = [
         "--mlir-print-ir-module-scope",
@@ -286,8 +286,8 @@ def _planned(
 
 
 def _first_of_program(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None:
-    """The dump of the whole program before anything is packed: programs that IREE runs to fold
-    constants are printed before it."""
+    """Return the index of the dump of the whole program before packing; None if there is none.
+    Dumps of programs that IREE compiles to fold constants precede it."""
     program = _names(lines, dumps[-1]) if dumps else frozenset()
     counts = {
         number: sum("stream.resource.pack" in lines[at] for at in dump.lines)
@@ -299,17 +299,17 @@ def _first_of_program(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None
 
 
 def _names(lines: Sequence[str], dump: Dump) -> frozenset[str]:
-    """Functions of the module that a dump has printed."""
+    """Return the names of the functions in the module of a dump."""
     heads = (FUNCTION.match(lines[number]) for number in dump.lines)
     return frozenset(head[2] for head in heads if head and head[1] == "util.func" and head[2])
 
 
 Answer = tuple[PlannedPack, Ints]
-"""What is told of a plan, and the address of each slice."""
+"""The plan of a resource, and the address of each slice."""
 
 
 def _answer(placed: PlacedPack) -> Answer:
-    """Pack one resource; IREE's own addresses stay where nothing better is found."""
+    """Pack one resource; IREE's own addresses are kept unless a smaller packing is found."""
     pack = placed.pack
     if placed.total is None or placed.offsets is None:
         raise AllocationError(
@@ -356,8 +356,8 @@ def _require_valid(problem: Problem, offsets: Ints, total: int, what: str) -> No
 
 
 def _rewritten(lines: Sequence[str], answers: Sequence[Answer]) -> Iterator[str]:
-    """Lines of a module with constants for the results of its packing operations, which are as many
-    as there are answers."""
+    """Yield the lines of a module with constants in place of the results of its packing operations;
+    ``answers`` has one entry for each operation."""
     packs = find_packs(lines, _TEXT)
     if [(pack.function, len(pack.slices)) for pack in packs] != [
         (plan.function, plan.slices) for plan, _ in answers

@@ -1,8 +1,8 @@
-"""``stream.resource.pack`` in the text of IREE's compiler: slices of one transient resource, with
-lifetimes and sizes.
+"""Parses ``stream.resource.pack`` in the text of IREE's compiler: slices of one transient resource
+with lifetimes and sizes.
 
 The operation has a line for each slice, ``[first, last] = %bytes``, both inclusive. Its results are
-the resource's bytes and then the slices' offsets, ``%r#0``, ``%r#1`` and so on. The compiler
+the bytes of the resource, ``%r#0``, and the offsets of the slices, ``%r#1`` and so on. The compiler
 replaces it by addresses in the pass ``iree-stream-layout-slices``.
 """
 
@@ -16,8 +16,8 @@ from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError
 
 ALIGNMENT = 64
-"""Bytes of which IREE makes sizes and offsets multiples, unless
-``--iree-stream-resource-min-offset-alignment`` says otherwise."""
+"""IREE's default alignment in bytes of sizes and offsets
+(``--iree-stream-resource-min-offset-alignment``)."""
 
 FUNCTION = re.compile(
     r"\s*(util\.initializer|util\.func|func\.func)\b(?:[^@]*(@[\w.$-]+|@\"[^\"]*\"))?"
@@ -31,8 +31,8 @@ _END = re.compile(r"\s*\}\) : index\s*$")
 
 @dataclass(frozen=True)
 class Slice:
-    """Alive from ``first`` to ``last``, both inclusive; ``size`` in bytes, rounded up to what IREE
-    rounds it to."""
+    """A slice, alive from ``first`` to ``last``, both inclusive; ``size`` in bytes, rounded up as
+    IREE does."""
 
     first: int
     last: int
@@ -41,8 +41,8 @@ class Slice:
 
 @dataclass(frozen=True)
 class Pack:
-    """One operation: on lines [begin, end) of the text, in a function, with the name of its
-    results."""
+    """One packing operation on lines [begin, end) of the text, with its function and the name of
+    its results."""
 
     begin: int
     end: int
@@ -52,13 +52,13 @@ class Pack:
 
 
 def find_packs(lines: Sequence[str], source: str, first_line: int = 1) -> list[Pack]:
-    """Find all operations in some lines; errors name ``source`` and the line, of which
-    ``first_line`` is the first. O(lines).
+    """Return all packing operations in a text. Errors name ``source`` and the line, counted from
+    ``first_line`` on. O(lines).
 
     Raises
     ------
     AllocationError
-        If an operation is not whole, begins at an offset, or has a size that is no constant.
+        If an operation is incomplete, begins at an offset, or has a size that is not constant.
     """
     found: list[Pack] = []
     constants: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""What IREE's compiler prints around the pass ``iree-stream-layout-slices``: packing operations,
+"""Parses IREE's dumps before and after the pass ``iree-stream-layout-slices``: packing operations,
 and the addresses that replaced them.
 
-The text after the pass is the text before it with constants in place of an operation's results.
+The text after the pass is the text before it with constants in place of the operations' results.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _NAME = re.compile(r"%[\w$.#-]+")
 
 
 class Function(NamedTuple):
-    """Lines of one function in a dump, and the number of the first in the file."""
+    """Lines of one function in a dump, and the number of its first line in the file."""
 
     lines: Sequence[str]
     number: int
 
 
 class Dump(NamedTuple):
-    """One dump, ``before`` the pass on a function or after it: the ``lines`` of the text that it
-    is, and the functions of that name."""
+    """One dump before or after the pass on a function: range of lines in the text, and the
+    functions of that name."""
 
     before: bool
     kind: str
@@ -40,8 +40,8 @@ class Dump(NamedTuple):
 
 
 class PlacedPack(NamedTuple):
-    """An operation, with the bytes and the slices' addresses that IREE gave; None where it is not
-    printed what became of it."""
+    """A packing operation, with IREE's bytes of the resource and addresses of slices; None if the
+    text has no dump after the pass."""
 
     pack: Pack
     total: int | None
@@ -49,7 +49,8 @@ class PlacedPack(NamedTuple):
 
 
 def placed_packs(dumps: Sequence[Dump], source: str) -> Iterator[PlacedPack]:
-    """Operations of all dumps before the pass, each once; errors are those of `find_packs`."""
+    """Yield the packing operations of all dumps before the pass, each once. Raises the errors of
+    `find_packs`."""
     for number, dump in enumerate(dumps):
         if not dump.before:
             continue
@@ -84,7 +85,7 @@ def _placed(pack: Pack, addresses: dict[str, int]) -> PlacedPack:
 
 
 def find_dumps(lines: Sequence[str]) -> Iterator[Dump]:
-    """All dumps of the pass in a text. O(lines)."""
+    """Yield all dumps of the pass in a text. O(lines)."""
     starts = [number for number, line in enumerate(lines) if line.startswith(_ANY_DUMP)] + [
         len(lines)
     ]
@@ -101,7 +102,7 @@ def find_dumps(lines: Sequence[str]) -> Iterator[Dump]:
 
 
 def _first(lines: Sequence[str]) -> tuple[str, str]:
-    """Kind and name of the first function, which is the only one where no module is printed."""
+    """Return kind and name of the first function, the only one if no module is printed."""
     head = next((match for line in lines if (match := FUNCTION.match(line))), None)
     return (head[1], (head[2] or "").strip('@"')) if head else ("", "")
 
@@ -109,7 +110,7 @@ def _first(lines: Sequence[str]) -> tuple[str, str]:
 def _functions(
     lines: Sequence[str], start: int, stop: int, kind: str, name: str
 ) -> Iterator[Function]:
-    """Functions of a kind and name in the dump: of the whole module, or of one function."""
+    """Return the functions of a kind and name in a dump of a module or of one function."""
     number = start
     while number < stop:
         head = FUNCTION.match(lines[number])
@@ -124,8 +125,8 @@ def _functions(
 
 
 def _addresses(before: Function, packs: Sequence[Pack], after: Function) -> dict[str, int]:
-    """What each result of the operations became: both texts are alike but for the operations, in
-    whose place there are constants."""
+    """Return the constant that replaced each result of the operations; otherwise both texts are
+    equal."""
     constants: dict[str, int] = {}
     skipped = {line for pack in packs for line in range(pack.begin, pack.end)}
     old = [line for number, line in enumerate(before.lines) if number not in skipped]

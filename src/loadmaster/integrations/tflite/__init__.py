@@ -1,2 +1,1 @@
-"""Hand-over to TensorFlow Lite for Microcontrollers (TFLM): addresses of tensors, planned here, in
-the file that it runs."""
+"""Export to TensorFlow Lite for Microcontrollers (TFLM): files with planned tensor addresses."""

@@ -1,5 +1,5 @@
-"""The plan of TFLM's arena: addresses of all planned tensors, with room for scratch buffers,
-checked as TFLM will have them."""
+"""Plans TFLM's arena: addresses of all tensors and room for scratch buffers, checked with the
+addresses that TFLM will use."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ from loadmaster.integrations.tflite.lifetimes import (
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
 
 Owner = ArenaTensor | ScratchBuffer
-"""What TFLM gives an address to: bytes, first and last scope."""
+"""Buffer that TFLM places, with its bytes, and its first and last scope."""
 
 
 @dataclass(frozen=True)
 class Arena:
-    """What lies in an arena: tensors in the order of the file, then scratch buffers."""
+    """Tensors and scratch buffers of an arena."""
 
     found: Lifetimes
     scratch: Scratch
 
     @cached_property
     def owners(self) -> tuple[Owner, ...]:
-        """Everything that TFLM places, in its order."""
+        """All buffers in TFLM's order: tensors in the order of the file, then scratch buffers."""
         return (*self.found.tensors, *self.scratch.buffers)
 
     @cached_property
     def given(self) -> list[int | None]:
-        """Addresses that the file has."""
+        """Addresses of all buffers in the file's plan; None for those without one."""
         return [tensor.offset for tensor in self.found.tensors] + [None] * len(self.scratch.buffers)
 
     @cached_property
     def free(self) -> list[int]:
-        """Positions of what the file has no address for."""
+        """Indices of the buffers without an address in the file."""
         return [position for position, offset in enumerate(self.given) if offset is None]
 
 
 def online_offsets(owners: Sequence[Owner], given: Sequence[int | None]) -> list[int]:
-    """Addresses that TFLM gives around those that are given. O(n^2) time for n owners, as in TFLM
-    itself."""
+    """Return the addresses of TFLM's greedy planner for all buffers, around the ``given`` ones.
+    O(n^2) time for n buffers, as in TFLM itself."""
     placed: list[tuple[int, int]] = []
     offsets = [0] * len(owners)
-    # What has an address comes first, in the order of the file.
+    # Given addresses come first, in the order of the file; then the largest buffers.
     order = sorted(
         range(len(owners)),
         key=lambda i: (1, -owners[i].bytes, -i) if given[i] is None else (0, 0, i),
@@ -74,8 +74,8 @@ def online_offsets(owners: Sequence[Owner], given: Sequence[int | None]) -> list
 
 
 def _lowest_gap(owner: Owner, placed: Iterable[tuple[int, Owner]]) -> int:
-    """The end of the first buffer behind which there is room, among those that are there at the
-    same time, by address."""
+    """Return the lowest address behind a buffer, among ``placed`` ones (by address) alive at the
+    same time, where ``owner`` fits."""
     candidate = 0
     for offset, other in placed:
         if other.span[0] <= owner.span[1] and owner.span[0] <= other.span[1]:
@@ -86,31 +86,32 @@ def _lowest_gap(owner: Owner, placed: Iterable[tuple[int, Owner]]) -> int:
 
 
 def head_of(owners: Sequence[Owner], offsets: Sequence[int]) -> int:
-    """Bytes of the arena's head, in which TFLM has all that is planned."""
+    """Return the bytes of the arena's head, the part with all planned buffers."""
     return max((at + each.bytes for each, at in zip(owners, offsets, strict=True)), default=0)
 
 
 @dataclass(frozen=True)
 class ArenaPlan:
-    """Addresses in bytes of the planned tensors, in the order of the file, and of the scratch
-    buffers where TFLM will put them.
+    """A plan of TFLM's arena.
 
     Attributes
     ----------
+    offsets
+        Addresses in bytes of the planned tensors, in the order of the file, and of the scratch
+        buffers where TFLM will put them.
     head, head_before
-        Bytes that TFLM takes for what is planned: with this plan, and for the file as it was. Exact
-        if scratch is known.
+        Bytes of the arena's head with this plan, and for the original file. Exact if scratch is
+        known.
     lower_bound
-        Bytes that no plan of the same tensors, scratch buffers and in-place pairs can do without.
+        Lower bound of the head for the same tensors, scratch buffers and in-place pairs.
     status
-        ``optimal`` if the head is the least that there can be, else ``feasible``.
+        ``optimal`` if the head is proven to be the least, else ``feasible``.
     growth
-        If scratch is not known: bytes that the arena may take beyond what TFLM takes without a
-        plan, at most.
+        If scratch is unknown: most bytes by which the arena may be larger than without a plan.
     in_place
-        Results that lie where an operand lay.
+        Number of results at the address of an operand.
     fixed
-        Tensors that the file has an address for, which they keep.
+        Number of tensors that keep their address in the file.
     """
 
     offsets: tuple[int, ...]
@@ -126,8 +127,10 @@ class ArenaPlan:
 def arena_problem(
     arena: Arena, alignment: int = UNIT, pairs: Iterable[tuple[int, int]] = ()
 ) -> Problem:
-    """The packing problem of an arena: tensors in the order of the file and scratch buffers, then
-    what the file has addresses for; instant 0 is TFLM's scope -1.
+    """Return the packing problem of an arena; instant 0 is TFLM's scope -1.
+
+    Buffers are those without an address in the file, in order, then those that cover the tensors
+    with one. ``pairs`` are the in-place pairs.
 
     Raises
     ------
@@ -140,7 +143,7 @@ def arena_problem(
 
 
 def arena_buffers(arena: Arena, alignment: int = UNIT) -> list[Buffer]:
-    """The buffers of :func:`arena_problem`. Raises as it does."""
+    """Return the buffers of :func:`arena_problem`. Raises the same errors."""
     if alignment < UNIT or alignment & (alignment - 1):
         raise AllocationError(
             f"--alignment {alignment}: TFLM needs a power of two of at least {UNIT}"
@@ -157,8 +160,8 @@ def arena_buffers(arena: Arena, alignment: int = UNIT) -> list[Buffer]:
 
 
 def _fixed(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
-    """Pinned buffers that take just the bytes of tensors with addresses, while any of these is
-    there: overlaps that a file has are meant. O(tensors^2) comparisons of arrays."""
+    """Return pinned buffers without overlaps that cover the tensors with addresses, because
+    overlaps in the file are intended. O(tensors^2) array comparisons."""
     low = np.array([tensor.offset for tensor in tensors], dtype=np.int64)
     high = low + [tensor.bytes for tensor in tensors]
     first, last = (np.array([tensor.span[end] for tensor in tensors]) for end in (0, 1))
@@ -185,7 +188,7 @@ def _fixed(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
-    """Half-open spans that meet, as one."""
+    """Return the union of half-open spans, in order."""
     merged: list[Span] = []
     for first, last in sorted(spans):
         if merged and first <= merged[-1][1]:
@@ -196,8 +199,8 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
 
 
 def plan_arena(arena: Arena, problem: Problem) -> ArenaPlan:
-    """Find addresses for the tensors that the file has none for; of the plan and TFLM's own
-    addresses the better. ``problem`` is that of :func:`arena_problem`, or one that knows more.
+    """Return the better of our plan and TFLM's own addresses, for tensors without an address in the
+    file. ``problem`` is that of :func:`arena_problem`, or a relaxed one.
 
     Raises
     ------
@@ -211,7 +214,7 @@ def plan_arena(arena: Arena, problem: Problem) -> ArenaPlan:
         planned = iter(answer.offsets.tolist())
         kept = [next(planned) if at is None else at for at in arena.given[:tensors]]
         tried.insert(0, [*kept, *arena.given[tensors:]])
-    # Once TFLM has placed what is left to it, something may lie over something else.
+    # TFLM places the remaining buffers, which may then overlap others.
     placed = [online_offsets(owners, given) for given in tried]
     heads = [head_of(owners, offsets) for offsets in placed]
     settled = [
@@ -246,31 +249,32 @@ def plan_arena(arena: Arena, problem: Problem) -> ArenaPlan:
 
 
 def without_plan(arena: Arena) -> list[int]:
-    """Addresses that TFLM gives for the file as it is, with what addresses it has."""
+    """Return TFLM's addresses for the file as it is."""
     return online_offsets(arena.owners, arena.given)
 
 
 def arena_violations(
     problem: Problem, arena: Arena, offsets: Sequence[int], head: int
 ) -> Sequence[Violation]:
-    """What is wrong with addresses of all tensors and scratch buffers; those that the file has are
-    right, and are those of its buffers in the problem."""
+    """Return the violations of addresses of all tensors and scratch buffers, and of the ``head``
+    they need. Addresses from the file are taken as valid."""
     return verify_buffers(problem, addresses_of(problem, arena, offsets), head)
 
 
 def addresses_of(problem: Problem, arena: Arena, offsets: Sequence[int]) -> Ints:
-    """Addresses of a problem's buffers, given those of all tensors and scratch buffers."""
+    """Return the addresses of a problem's buffers, given those of all tensors and scratch
+    buffers."""
     moved = [offsets[position] for position in arena.free]
     return np.array([*moved, *problem.pin[len(moved) :].tolist()], dtype=np.int64)
 
 
 def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
-    """The most bytes by which scratch that is not known can make the arena larger than it is
+    """Return the most bytes by which unknown scratch buffers can make the arena larger than it is
     without a plan.
 
-    Beside tensors that take ``load`` bytes and end at ``top``, scratch of ``s`` bytes needs at
-    least ``load + s`` without a plan, and ends at ``top + s`` or below with it. Tensors are there
-    as TFLM knows them, which places both. O(tensors^2) comparisons of arrays.
+    At a scope where tensors have ``load`` bytes and end at ``top``, scratch of ``s`` bytes needs at
+    least ``load + s`` bytes without a plan, and at most ``top + s`` with it. O(tensors^2) array
+    comparisons.
     """
     first, last = np.array([tensor.span for tensor in found.tensors]).T
     size = np.array([tensor.bytes for tensor in found.tensors])
@@ -282,7 +286,8 @@ def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
 
 
 def plan_entries(found: Lifetimes, offsets: Sequence[int]) -> tuple[int, ...]:
-    """Addresses of all tensors of a file: what is not planned keeps the file's entry."""
+    """Return the entries of a plan for all tensors of a file; tensors that are not planned keep
+    theirs."""
     entries = list(found.entries)
     for tensor, offset in zip(found.tensors, offsets, strict=False):
         entries[tensor.number] = offset

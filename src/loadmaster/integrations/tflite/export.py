@@ -1,5 +1,4 @@
-"""From a ``.tflite`` file to one with a plan of TFLM's arena in it, which is written only if it has
-been checked."""
+"""Plans TFLM's arena for a ``.tflite`` file, and writes the file with the checked plan."""
 
 from __future__ import annotations
 
@@ -46,13 +45,12 @@ const struct BufferPlan k{symbol}Plan = {{
 
 
 def buffer_plan(model: ExportedModel) -> str:
-    """The source of one C or C++ file, with a constant that has the model's name.
+    """Return a C or C++ source with the plan as a constant named after the model.
 
     Raises
     ------
     AllocationError
-        If it is not known which scratch buffers kernels ask for one by one: probing finds how many
-        bytes an operator's take together.
+        If the single scratch buffers are unknown; probing gives only their sum for each operator.
     """
     scratch = model.arena.scratch
     if scratch.source == "unknown" or (scratch.source == "probed" and scratch.buffers):
@@ -79,7 +77,7 @@ def _symbol(title: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """Text that cannot end a line of comment early or go on after it."""
+    """Return a text that is safe in a ``//`` comment of C."""
     return "".join(
         char if char.isascii() and char.isprintable() and char != "\\" else "?" for char in text
     )
@@ -87,7 +85,7 @@ def _comment(text: str) -> str:
 
 @contextmanager
 def naming(source: str | Path) -> Iterator[None]:
-    """Errors from here on begin with the name of a file, on one line."""
+    """Prefix errors raised within the block with the name of a file, on one line."""
     try:
         yield
     except LoadmasterError as error:
@@ -99,8 +97,17 @@ PROBE, NONE = "probe", "none"
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """What was planned for a model: the file with the plan, the plan, what it is made for, and what
-    was measured of both files."""
+    """A model with a plan of its arena.
+
+    Attributes
+    ----------
+    name, data
+        Name of the model; contents of the file with the plan.
+    plan, arena, problem
+        The plan, and the arena and packing problem that it is for.
+    before, after
+        Measurements of the original and of the new file; None if not measured.
+    """
 
     name: str
     data: bytes
@@ -110,11 +117,11 @@ class ExportedModel:
     before: Measured | None = None
     after: Measured | None = None
     work: float = 1.0
-    """Multiply-accumulates over those of the file as it was."""
+    """Ratio of multiply-accumulates to those of the original file."""
     time: float = 1.0
-    """The same of time, estimated for TFLM's reference kernels."""
+    """Ratio of the time to that of the original file, estimated for TFLM's reference kernels."""
     bands: tuple[tuple[int, int, int], ...] = ()
-    """First and last operator of what runs in bands, and how many."""
+    """First operator, last operator and number of bands of every region in bands."""
 
     @property
     def addresses(self) -> Ints:
@@ -122,8 +129,8 @@ class ExportedModel:
         return addresses_of(self.problem, self.arena, self.plan.offsets)
 
     def measured(self) -> ExportedModel:
-        """With what TFLM's interpreter takes. Raises `AllocationError` if that is not what was
-        planned."""
+        """Measure the file with TFLM's interpreter, and return the model with the measurement.
+        Raises `AllocationError` if the head differs from the plan."""
         after = measure(self.data, self.plan.head, least=True)
         bounded = self.arena.scratch.bounds and after.head < self.plan.head
         if after.head != self.plan.head and not bounded:
@@ -135,7 +142,7 @@ class ExportedModel:
 
     @property
     def least(self) -> int:
-        """Bytes of the smallest arena that was measured; what is planned, where none was."""
+        """Bytes of the smallest arena, measured; the planned head if it was not measured."""
         if self.after is None:
             return self.plan.head
         return self.after.least or self.after.head + self.after.tail
@@ -155,14 +162,13 @@ def export_model(
     source
         The file.
     alignment
-        Bytes; a power of two of at least 16 of which every address is a multiple.
+        Bytes, a power of two of at least 16; every address is a multiple.
     in_place
-        Operators whose kernels may write over an operand: a library of kernels, or names with
-        commas between them.
+        Operators whose kernels may write over an operand: a kernel library, or a list of names
+        separated by commas.
     scratch
-        Where the scratch buffers of kernels are known from: ``probe``, with TFLM's interpreter,
-        which is usual where it is installed and can load the file; the log of a target's build; or
-        ``none``.
+        Source of the kernels' scratch buffers: ``probe`` (TFLM's interpreter, the default if it is
+        installed and can load the file), the log of a target's build, or ``none``.
 
     Raises
     ------
@@ -197,7 +203,7 @@ def export_model(
 
 
 def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) -> list[Path]:
-    """Write the file with the plan and, if asked for, its C source."""
+    """Write the file with the plan, and its C source if a path is given; return the paths."""
     source = buffer_plan(model) if c_struct else ""
     written = [replace_file(path, model.data, "the model with its plan")]
     if c_struct:
@@ -206,8 +212,8 @@ def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) 
 
 
 def tflite_problem(source: str | Path) -> Problem:
-    """The packing problem of a file's arena, without scratch buffers. Raises `ModelError`, with the
-    file's name, if it cannot be read."""
+    """Return the packing problem of a file's arena, without scratch buffers. Raises `ModelError`,
+    with the file's name, if it cannot be read."""
     with naming(source):
         return arena_problem(Arena(lifetimes(parse_model(read_file(source))), UNKNOWN))
 
@@ -215,12 +221,12 @@ def tflite_problem(source: str | Path) -> Problem:
 def check_file(
     data: bytes, before: TfliteModel, arena: Arena, problem: Problem, plan: ArenaPlan
 ) -> None:
-    """Read a planned file again: it must hold what it held, and a plan in which nothing overlaps.
+    """Check that a planned file has the contents of the original file, and a plan without overlaps.
 
     Raises
     ------
     AllocationError
-        If it does not, in which case it must not be written.
+        If it has not; the file must then not be written.
     """
     after = parse_model(data)
     if _contents(after) != _contents(before):
@@ -237,8 +243,8 @@ def check_file(
 
 
 def _contents(model: TfliteModel) -> list[object]:
-    """What a file holds, without where it holds it: tensors with their bytes, operators with their
-    options."""
+    """Return the contents of a file independent of positions: tensors with their bytes, operators
+    with their options."""
     data = memoryview(model.root.file.data)
     return [
         (

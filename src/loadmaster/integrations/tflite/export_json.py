@@ -1,4 +1,4 @@
-"""What commands print of a ``.tflite`` file with ``--json``."""
+"""The records that commands print for a ``.tflite`` file with ``--json``."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ class AliveTensor:
 
 @dataclass(frozen=True)
 class OperatorPeak:
-    """An operator, and what is alive while it runs, the largest first."""
+    """An operator at the peak, with the tensors and scratch buffers alive while it runs."""
 
     operator: str
-    """Its number and kind."""
+    """Number and kind of the operator."""
     bytes: int
-    """Bytes that are alive while it runs."""
+    """Bytes alive while the operator runs."""
     tensors: tuple[AliveTensor, ...]
-    """What is alive, the largest first."""
+    """Tensors and scratch buffers alive while the operator runs, largest first."""
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """What was tried, the option that asks for it, and the head that came of it; ``work`` counts
-    multiply-accumulates over those of the network."""
+    """A change that was tried to make the arena smaller, and its effect."""
 
     what: str
-    """What it is."""
+    """Description of the change."""
     option: str
-    """The option of `export tflite` that asks for it."""
+    """The option of `export tflite` that makes the change."""
     head: int
-    """Bytes of what is planned, with it."""
+    """Bytes of the arena's head with the change."""
     work: float = 1.0
-    """Ratio of multiply-accumulates to those of the file as it was."""
+    """Ratio of multiply-accumulates to those of the original file."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +53,12 @@ class AllocateJson(AllocationJson):
 
     VERSION = 1
     head_before: int = ABSENT
-    """Bytes that TFLM takes without a plan."""
+    """Bytes of the arena's head without a plan."""
     peaks: Sequence[OperatorPeak] = ABSENT
-    """Operators at which the most bytes are alive the fullest first. Only for a `.tflite` file, as
-    are `remedies`, `no_bands` and `head_before`."""
+    """Operators at the peak, most bytes first. Only for a `.tflite` file, as are `remedies`,
+    `no_bands` and `head_before`."""
     remedies: Sequence[Remedy] = ABSENT
-    """What was tried against the peak."""
+    """Changes that were tried to lower the peak."""
     no_bands: str | None = ABSENT
     """Why the file cannot be rewritten in bands; null if it can."""
 
@@ -78,14 +77,14 @@ class PartJson:
 
 @dataclass(frozen=True)
 class ChoiceJson:
-    """What bands offer."""
+    """A choice of regions in bands."""
 
     head_at_least: int
-    """Bytes of the head at least."""
+    """Lower bound in bytes of the arena's head."""
     work: float
-    """Ratio of multiply-accumulates to those of the file as it was."""
+    """Ratio of multiply-accumulates to those of the original file."""
     time: float
-    """Ratio of the time to that of the file as it was, estimated for TFLM's reference kernels."""
+    """Ratio of the time to that of the original file, estimated for TFLM's reference kernels."""
     bands: int
     """Number of bands of all parts."""
 
@@ -101,43 +100,41 @@ class ExportJson:
     """How good the answer is: `optimal` is proven, `feasible` holds but is not proven to be the
     best."""
     head_before: int
-    """Bytes of what is planned, without this plan."""
+    """Bytes of the arena's head without this plan."""
     head: int
-    """Bytes of what is planned, with this plan."""
+    """Bytes of the arena's head with this plan."""
     lower_bound: int
-    """Bytes that no plan can do without."""
+    """Lower bound in bytes of the head, for all plans."""
     tensors: int
-    """Tensors with addresses."""
+    """Number of tensors with addresses."""
     in_place: int
-    """Number of results that lie where an operand lay."""
+    """Number of results at the address of an operand."""
     fixed: int
-    """Tensors that keep the address that the file has for them."""
+    """Number of tensors that keep their address in the file."""
     scratch: str
-    """Where scratch buffers are known from."""
+    """Source of the sizes of scratch buffers."""
     scratch_buffers: Sequence[AliveTensor]
     """Scratch buffers."""
     growth_at_most: int
-    """If scratch is not known: bytes that the arena may take beyond what it takes without a plan,
-    at most."""
+    """If scratch is unknown: most bytes by which the arena may be larger than without a plan."""
     measured_before: Measured | None
-    """The arena that was measured without this plan; null if it was not."""
+    """The arena measured without this plan; null if not measured."""
     measured: Measured | None
-    """The arena that was measured with this plan; null if it was not."""
+    """The arena measured with this plan; null if not measured."""
     work: float
-    """Ratio of multiply-accumulates to those of the file as it was; above 1 where bands repeat
-    some."""
+    """Ratio of multiply-accumulates to those of the original file; above 1 if bands repeat some."""
     time: float
-    """Ratio of the time to that of the file as it was, estimated for TFLM's reference kernels."""
+    """Ratio of the time to that of the original file, estimated for TFLM's reference kernels."""
     bands: Sequence[PartJson]
     """Parts of the network that run in bands of rows."""
     peaks: Sequence[OperatorPeak]
-    """Operators at which the most bytes are alive in the file as it was, the fullest first; none
-    for a file in bands without `--curve`."""
+    """Operators at the peak of the original file, most bytes first; none for a file in bands
+    without `--curve`."""
     remedies: Sequence[Remedy]
-    """What was tried against the peak."""
+    """Changes that were tried to lower the peak."""
     no_bands: str | None
     """Why the file cannot be rewritten in bands; null if it can."""
     reason: str | None
-    """Why nothing was written, if the arena that was asked for is too small; else null."""
+    """Why no file was written, if the requested arena is too small; else null."""
     front: Sequence[ChoiceJson]
-    """With `--curve`: what bands offer."""
+    """With `--curve`: the choices of regions in bands."""

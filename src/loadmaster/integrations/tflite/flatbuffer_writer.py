@@ -1,9 +1,7 @@
-"""Writes FlatBuffers: new tables in front of an old file that they may point into, which stays as
-it is.
+"""Writes FlatBuffers: new tables before an unchanged old file, into which they may point.
 
-Distances in a FlatBuffer point forward. So new tables stand before the old bytes, parents before
-children. The old bytes move by a multiple of :data:`ALIGNMENT`, so that whatever was aligned in the
-old file still is.
+Offsets in a FlatBuffer point forward, so new tables precede the old bytes, and parents their
+children. The old bytes move by a multiple of :data:`ALIGNMENT`, which keeps all alignments.
 """
 
 from __future__ import annotations
@@ -15,15 +13,15 @@ from dataclasses import dataclass
 from loadmaster.workloads.frontends.tflite.flatbuffer import Table
 
 ALIGNMENT = 64
-"""Old bytes move by a multiple of it: a cache line, and four times what TensorFlow Lite aligns
-weights to."""
+"""Bytes; old bytes move by a multiple. It is a cache line, and four times the alignment of weights
+in TensorFlow Lite."""
 _CONTENT_ALIGNMENT = 16
 _WIDTH_LIMIT = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A field that is a number, of ``struct``'s type ``code``."""
+    """A field with a number of ``struct``'s type ``code``."""
 
     code: str
     value: int | float
@@ -53,7 +51,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A vector of bytes, aligned as weights are."""
+    """A vector of bytes with the alignment of weights."""
 
     data: bytes
 
@@ -67,7 +65,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """A table by the numbers of its fields."""
+    """A new table, given by its fields by number."""
 
     fields: Mapping[int, Field]
 
@@ -77,13 +75,13 @@ Field = Number | Existing | Part
 
 
 def kept(table: Table, fields: Iterable[int]) -> dict[int, Field]:
-    """Fields of an old table that point to what stays where it is."""
+    """Return fields for a new table that point to the old table's values of these fields."""
     found = ((field, table.at(field)) for field in fields)
     return {field: Existing(table.file.follow(at)) for field, at in found if at is not None}
 
 
 def write_before(old: bytes, root: NewTable, identifier: bytes) -> bytes:
-    """The file whose root is ``root``, with the bytes ``old`` behind everything that is new."""
+    """Return the file with a new root: all new parts, then the bytes ``old``."""
     writer = _Writer(identifier)
     writer.point(0, writer.write(root))
     writer.pad(ALIGNMENT)
@@ -99,15 +97,15 @@ class _Writer:
         self.outward: list[tuple[int, int]] = []
 
     def pad(self, alignment: int, ahead: int = 0) -> None:
-        """Add zeros until what stands ``ahead`` bytes after the end would be aligned."""
+        """Add zeros until the position ``ahead`` bytes after the end is aligned."""
         self.data += bytes(-(len(self.data) + ahead) % alignment)
 
     def point(self, at: int, target: int) -> None:
-        """Write the distance from ``at`` to ``target``."""
+        """Write, at position ``at``, the offset to ``target``."""
         struct.pack_into("<I", self.data, at, target - at)
 
     def write(self, part: Part) -> int:
-        """Write something and everything in it, and return its position."""
+        """Write a part and all parts in it, and return its position."""
         if isinstance(part, NewTable):
             return self._table(part)
         children: Sequence[NewTable | Existing] = ()
@@ -122,7 +120,7 @@ class _Writer:
         else:
             text = part.text.encode()
             content, count, alignment = text + b"\0", len(text), 1
-        # A count, and what follows it, whose first byte is aligned.
+        # The count is followed by the items, whose first byte is aligned.
         self.pad(max(4, alignment), ahead=4)
         position = len(self.data)
         self.data += struct.pack("<I", count) + content
@@ -131,7 +129,7 @@ class _Writer:
         return position
 
     def _table(self, table: NewTable) -> int:
-        """A vtable, then the table: the distance between them, then fields, the widest first."""
+        """Write a vtable, then the table: the offset between them, then fields, widest first."""
         widths = {
             field: struct.calcsize(item.code) if isinstance(item, Number) else 4
             for field, item in table.fields.items()
@@ -139,8 +137,7 @@ class _Writer:
         count = max(table.fields, default=-1) + 1
         self.pad(_WIDTH_LIMIT, ahead=4 + 2 * count)
         vtable, position = len(self.data), len(self.data) + 4 + 2 * count
-        # The distance takes four bytes, so that the widest fields begin eight bytes after an
-        # aligned position.
+        # The offset takes four bytes and padding, so that the widest fields are aligned to eight.
         at, places = 8 if _WIDTH_LIMIT in widths.values() else 4, {}
         for field in sorted(widths, key=lambda field: (-widths[field], field)):
             places[field] = at

@@ -1,8 +1,8 @@
-"""Which operators may write their result over an operand, by library of kernels.
+"""Operators that may write their result over an operand, by kernel library.
 
-TFLM calls a kernel with whatever addresses the plan says. A kernel that reads an element before it
-writes the one at the same place can work in place. That is a property of the library, and not
-promised by any; so it is asked for, never assumed.
+TFLM calls kernels with the addresses of the plan. A kernel that reads every element before it
+writes the element at the same place can run in place. No library documents this property, so users
+must ask for it; it is never assumed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _REFERENCE = (
     " SQUARED_DIFFERENCE SQUEEZE SUB TANH"
 )
 LIBRARIES = {"reference": frozenset(_REFERENCE.split())}
-"""Operators whose kernels were run in place, with results equal to the last bit."""
+"""Operators by library whose kernels were run in place with results equal bit for bit."""
 
 
 def kernels_in_place(text: str) -> frozenset[str]:
-    """Operators that a text names: a library, or operators with commas between them. Raises
-    `ModelError` for an unknown one."""
+    """Return the operators of a library, or of a list separated by commas. Raises `ModelError` for
+    an unknown name."""
     if text in LIBRARIES:
         return LIBRARIES[text]
     names = [name.strip().upper() for name in text.split(",")]
@@ -52,11 +52,11 @@ def _near(name: str, known: tuple[str, ...]) -> str:
 def in_place_pairs(
     model: TfliteModel, found: Lifetimes, kernels: frozenset[str]
 ) -> Iterator[tuple[int, int]]:
-    """Pairs of positions in ``found.tensors``: an operand, and the result that may take its place.
+    """Yield in-place pairs of indices in ``found.tensors``: an operand, and the result that may
+    overwrite it.
 
-    The operand is used last by the operator, which makes the result; the file has no address for
-    either. Both have as many elements and bytes, so that nothing is broadcast to the shared place.
-    O(operands).
+    The operator is the operand's last use, and neither has an address in the file. Both have the
+    same number of elements and bytes, so the operand is not broadcast. O(operands).
     """
     for visit in found.visits:
         subgraph = model.subgraphs[visit.subgraph]

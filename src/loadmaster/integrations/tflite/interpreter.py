@@ -18,33 +18,33 @@ from loadmaster.core.errors import ModelError, missing
 _MODULE = "loadmaster.integrations.tflite.interpreter_process"
 _PACKAGE = "tflite_micro"
 _ROOM = 2**22
-"""Bytes beside the head with which an interpreter is tried first."""
+"""Bytes beside the head in the first arena that is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Bytes of the arena: ``head`` is what is planned, ``tail`` what lasts; ``least`` the smallest
-    arena that can be allocated in."""
+    """Measured bytes of an arena: the head with the planned buffers, the tail with persistent data,
+    and the least arena that the interpreter accepts."""
 
     head: int
-    """Bytes of what is planned."""
+    """Bytes of the planned buffers."""
     tail: int
-    """Bytes of what lasts."""
+    """Bytes of the interpreter's persistent data."""
     least: int | None = None
-    """Bytes of the smallest arena that can be allocated in; null if it was not sought."""
+    """Bytes of the smallest arena that the interpreter accepts; null if not measured."""
 
 
 class CannotLoad(ModelError):
-    """TFLM's interpreter does not take a model: with its reason."""
+    """Raised if TFLM's interpreter cannot load a model; the message gives its reason."""
 
 
 def is_installed() -> bool:
-    """Whether TFLM's interpreter is there."""
+    """Return whether TFLM's interpreter is installed."""
     return find_spec(_PACKAGE) is not None
 
 
 def measure(data: bytes, head: int, least: bool = False) -> Measured:
-    """Measure one model whose head is expected to take ``head`` bytes.
+    """Measure one model with an expected ``head`` in bytes; with ``least`` also the smallest arena.
 
     Raises
     ------
@@ -60,8 +60,8 @@ def measure(data: bytes, head: int, least: bool = False) -> Measured:
 def measure_each(
     old: bytes, fronts: Sequence[bytes], head: int, least: bool = False
 ) -> list[Measured | str]:
-    """Measure models that are each some bytes before those of ``old``; the reason where the
-    interpreter cannot load one.
+    """Measure models that each consist of new bytes followed by ``old``. A result is a reason if
+    the interpreter cannot load the model.
 
     Raises
     ------
@@ -86,8 +86,8 @@ def measure_each(
 
 
 def differing(old: bytes, new: bytes, head: int, seeds: Sequence[int] = (1, 2, 3)) -> str | None:
-    """What is different between two models that should give the same bits for random inputs: an
-    output, or why one does not run; None if nothing is."""
+    """Run two models on random inputs, and return the first output that differs in any bit, or why
+    a model does not run; None if all outputs are equal."""
     with tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
         paths = [Path(folder, name) for name in ("old", "new")]
         for path, data in zip(paths, (old, new), strict=True):
@@ -98,7 +98,8 @@ def differing(old: bytes, new: bytes, head: int, seeds: Sequence[int] = (1, 2, 3
 
 
 def _asked(**request: object) -> tuple[list[dict[str, Any]], str]:
-    """Answers of a process, and why there are no more if it has ended before the last."""
+    """Send a request to an interpreter process, and return its answers, and the reason if it ended
+    early."""
     done = subprocess.run(
         [sys.executable, "-m", _MODULE],
         input=json.dumps(request),

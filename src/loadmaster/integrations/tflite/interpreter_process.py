@@ -1,12 +1,11 @@
-"""Loads models into TFLM's interpreter, in a process of its own: a model that it cannot bear ends
-that process, not the program.
+"""Loads models into TFLM's interpreter in a separate process, which a bad model may crash.
 
-Run as ``python -m``, with a request in JSON on standard input. ``compare`` names two files, which
-are run with random inputs of some ``seeds``; one line says in what they differ. Else: ``old``, a
-file, and ``fronts``, files whose bytes stand before those of ``old``. For each of them one line of
-JSON follows on standard output: ``head`` and ``tail`` in bytes, with ``least``, the smallest arena
-in which it can be allocated, if the request asks for it; or an ``error``. ``arena`` is how many
-bytes are tried first.
+Run as ``python -m``, with a request in JSON on standard input. A request with ``compare`` names two
+files, which are run with random inputs of ``seeds``; the answer is a line with the difference.
+Other requests name ``old``, a file, and ``fronts``, files that are put before ``old``. The answer
+is a line of JSON for each of them: ``head`` and ``tail`` in bytes, and ``least``, the smallest
+arena that the interpreter accepts, if requested; or an ``error``. ``arena`` is the size in bytes
+that is tried first.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import numpy as np
 
 _UNIT = 16
 _LARGER = 8
-"""An arena that turns out too small is made so many times larger, twice."""
+"""Factor by which an arena that is too small is enlarged, at most twice."""
 _REPORT = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
 
 
@@ -41,7 +40,8 @@ def main() -> None:
 
 
 def _differing(old: bytes, new: bytes, seeds: list[int], arena: int) -> str | None:
-    """Which output of which inference differs between two models, in any bit."""
+    """Return the first output of any inference that differs between two models in any bit; None if
+    none does."""
     from loadmaster.workloads.frontends.tflite.model import parse_model
 
     network = parse_model(old).subgraphs[0]
@@ -94,7 +94,8 @@ def _measured(data: bytes, arena: int, least: bool) -> dict[str, Any]:
 
 
 def _allocated(data: bytes, arena: int) -> tuple[dict[str, int], str]:
-    """Head and tail, if a model can be allocated in an arena; and what the interpreter prints."""
+    """Load a model in an arena, and return its head and tail (empty if that fails) and the
+    interpreter's output."""
     from tflite_micro.python.tflite_micro import runtime
 
     with tempfile.TemporaryFile() as file:
@@ -115,8 +116,8 @@ def _allocated(data: bytes, arena: int) -> tuple[dict[str, int], str]:
 
 
 def _fits(data: bytes, arena: int) -> bool:
-    """Whether a model can be allocated, tried in a process of its own: some kernels end it where
-    they are given no room."""
+    """Return whether a model can be loaded in an arena, tested in a forked process, because some
+    kernels crash without memory."""
     child = os.fork()
     if child == 0:
         os._exit(0 if _allocated(data, arena)[0] else 1)
@@ -124,8 +125,8 @@ def _fits(data: bytes, arena: int) -> bool:
 
 
 def _least(data: bytes, low: int, high: int) -> int:
-    """The smallest arena in units, which is at least ``low`` and less than ``high``; allocation
-    itself may need more than what remains."""
+    """Return the smallest arena in bytes, at least ``low`` and at most ``high``. Allocation itself
+    may need more than the memory that remains in use."""
     few, many = -(-low // _UNIT), -(-high // _UNIT)
     if _fits(data, few * _UNIT):
         return few * _UNIT

@@ -1,10 +1,10 @@
-"""When each tensor of a model is in TFLM's arena, in the scopes that TFLM counts
+"""Lifetimes of a model's tensors in TFLM's arena, in the scopes that TFLM counts
 (``AllocationInfoBuilder`` of its micro_allocator).
 
-Scope 0 is before the first operator and holds the inputs; every operator is one more. A subgraph
-that an operator runs is one more and is walked in its place. A tensor is there from the scope that
-first makes it to the last that uses it, both included; those of a subgraph that is run several
-times from its first run to its last.
+Scope 0 is before the first operator, where the inputs begin. Every operator is the next scope; so
+is every run of a subgraph, whose operators follow in the place of the operator that runs it. A
+tensor is alive from the first scope that writes it to the last that uses it, both included. Tensors
+of a subgraph that runs several times are alive from its first run to its last.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets
 from loadmaster.workloads.frontends.tflite.model import TensorEntry, TfliteModel
 
 UNIT = 16
-"""Bytes; TFLM rounds every buffer up to a multiple, and begins the arena at one."""
+"""Alignment in bytes of sizes and addresses in TFLM's arena."""
 LARGEST_OFFSET = 2**31
-"""Offsets and sizes of a plan are below this many bytes."""
+"""Bytes; TFLM's offsets and sizes are below this limit."""
 NEVER = -1
-"""The scope of a tensor that nothing uses: TFLM keeps room for it, beside others that nothing
-uses."""
+"""Scope of a tensor without uses, which TFLM places like the others."""
 MOST_VISITS = 250_000
-"""Operators that are visited, those of a subgraph once for each operator that runs it."""
+"""Most runs of operators; those of a subgraph count in every run of the subgraph."""
 _DEEPEST = 100
-"""Subgraphs within one another."""
+"""Most levels of nested subgraphs."""
 _ELEMENT_BYTES = {
     **dict.fromkeys(("bool", "int8", "uint8", "int4", "float8e4m3fn", "float8e5m2"), 1),
     **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
@@ -34,9 +33,9 @@ _ELEMENT_BYTES = {
     **dict.fromkeys(("int64", "uint64", "double", "complex64"), 8),
     "complex128": 16,
 }
-"""As TFLM counts them: four bits take a byte."""
+"""Bytes of an element as TFLM counts them: an element of four bits takes a byte."""
 _HANDLE = "VAR_HANDLE"
-"""Its kernel keeps its result, the handle of a variable, beside the plan."""
+"""Operator whose result, the handle of a variable, is not in the planned arena."""
 
 Span = tuple[int, int]
 """First and last scope, both included."""
@@ -44,10 +43,10 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ArenaTensor:
-    """A tensor that needs room in the arena.
+    """A tensor in the arena.
 
-    ``number`` counts the tensors of all subgraphs in their order. ``bytes`` are rounded up to
-    :data:`UNIT`. ``offset`` is the address that the file has for it, if it has one.
+    ``number`` counts the tensors of all subgraphs in order. ``bytes`` are rounded up to
+    :data:`UNIT`. ``offset`` is the tensor's address in the file's plan; None without one.
     """
 
     number: int
@@ -59,8 +58,8 @@ class ArenaTensor:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One run of an operator: from its own scope to that in which the last subgraph that it runs
-    ends."""
+    """One run of an operator, from its own scope to the last scope of the subgraphs that it
+    runs."""
 
     subgraph: int
     operator: int
@@ -69,9 +68,19 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """Tensors that need room, in the order of the file, and their positions there by subgraph and
-    tensor; every run of an operator, in the order of time; the file's plan, an address or
-    :data:`ONLINE` for each tensor of any kind."""
+    """Lifetimes of a model's tensors.
+
+    Attributes
+    ----------
+    tensors
+        Tensors in the arena, in the order of the file.
+    positions
+        Index in ``tensors`` by (subgraph, tensor).
+    visits
+        All runs of operators in order.
+    entries
+        The file's plan: for each tensor of all subgraphs an address, or :data:`ONLINE`.
+    """
 
     tensors: tuple[ArenaTensor, ...]
     positions: Mapping[tuple[int, int], int]
@@ -81,22 +90,22 @@ class Lifetimes:
 
 @dataclass
 class _Life:
-    """What is known so far of one tensor's life; ``marked`` says that its span is only TFLM's mark
-    of an output at the start."""
+    """Lifetime of one tensor so far; ``marked``: the span is only TFLM's mark of a subgraph's
+    output at its start."""
 
     span: Span | None = None
     marked: bool = False
 
 
 def lifetimes(model: TfliteModel) -> Lifetimes:
-    """Walk a model as TFLM does. Time and memory are linear in operands, and in how often subgraphs
-    are run.
+    """Return the lifetimes of a model's tensors, by the same walk as TFLM's. O(operands of all runs
+    of operators).
 
     Raises
     ------
     ModelError
-        If subgraphs run each other in a circle, a tensor is of a type or size that TFLM has not, or
-        the file's plan is not one of its tensors.
+        If subgraphs run each other in a cycle, TFLM does not support a tensor's type or size, or
+        the file's plan does not match its tensors.
     """
     entries = planned_offsets(model)
     walk = _Walk(model)
@@ -129,13 +138,13 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
 
 
 def needs_room(tensor: TensorEntry) -> bool:
-    """Whether a tensor is planned: neither constant nor a variable, which is kept beside the plan,
-    nor empty."""
+    """Return whether a tensor is in the planned arena: neither a constant, nor a variable, nor
+    empty."""
     return not tensor.constant and not tensor.is_variable and tensor.count > 0
 
 
 def element_bytes(tensor: TensorEntry) -> int:
-    """Bytes of an element of a tensor, as TFLM counts them."""
+    """Return the bytes of an element of a tensor as TFLM counts them. Raises `ModelError`."""
     width = _ELEMENT_BYTES.get(tensor.dtype)
     if width is None:
         raise ModelError(
@@ -146,17 +155,18 @@ def element_bytes(tensor: TensorEntry) -> int:
 
 
 def row_bytes(image: TensorEntry) -> int:
-    """Bytes of a row of a feature map of one image."""
+    """Return the bytes of a row of a feature map of one image."""
     return element_bytes(image) * image.count // image.shape[1]
 
 
 def rounded(size: int) -> int:
-    """Bytes that TFLM takes for so many."""
+    """Return a size in bytes rounded up to a multiple of :data:`UNIT`."""
     return -(-size // UNIT) * UNIT
 
 
 def arena_bytes(tensor: TensorEntry) -> int:
-    """Bytes of a tensor in the arena, rounded up; 0 if it is not planned."""
+    """Return the bytes of a tensor in the arena, rounded up; 0 if it is not there. Raises
+    `ModelError`."""
     if not needs_room(tensor):
         return 0
     size = rounded(element_bytes(tensor) * tensor.count)
@@ -216,13 +226,13 @@ class _Walk:
         self._open.pop()
 
     def _create(self, life: _Life) -> None:
-        """Begin a span, in place of one that is a mark only, or go on with one that has begun."""
+        """Begin or extend a lifetime at the current scope; a mark is replaced."""
         first = self._scope if life.span is None or life.marked else life.span[0]
         life.span, life.marked = (first, self._scope), False
 
     def _mark(self, life: _Life) -> None:
-        """Mark an output, which matters if no operator writes it; what has begun is there
-        already."""
+        """Mark a subgraph's output at the current scope, unless its lifetime has begun. The mark
+        stays if no operator writes the output."""
         if life.span is None:
             life.span, life.marked = (self._scope, self._scope), True
 

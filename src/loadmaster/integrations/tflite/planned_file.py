@@ -1,9 +1,9 @@
-"""The plan in the file: metadata named ``OfflineMemoryAllocation``, which TFLM looks for, in tables
-in front of the unchanged file.
+"""Reads and writes the plan in a file: metadata named ``OfflineMemoryAllocation``, which TFLM looks
+for, in new tables before the unchanged file.
 
-Its bytes are whole numbers of 32 bits: a version and a subgraph, which TFLM ignores, the number of
-tensors of all subgraphs, and for each of them its distance from the start of the arena, or -1 where
-TFLM is to find a place.
+The metadata are integers of 32 bits: a version and a subgraph, which TFLM ignores, the number of
+tensors of all subgraphs, and for each tensor its address in the arena, or -1 if TFLM is to place
+it.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
 PLAN = "OfflineMemoryAllocation"
 ONLINE = -1
-"""Instead of an address: TFLM finds one."""
+"""Instead of an address: TFLM places the tensor."""
 _BUFFERS, _METADATA = 4, 6
 _REFERENCES = (1, 2, 3, 5, 7)
-"""Fields of the root that are kept by pointing to them: operator codes, subgraphs, description,
-metadata buffers, signatures."""
+"""Fields of the root that the new root points to: operator codes, subgraphs, description, metadata
+buffers, signatures."""
 _LAST_KNOWN = 9
 
 
 def with_plan(model: TfliteModel, offsets: Sequence[int]) -> bytes:
-    """The file with the addresses of all tensors in it; an older plan is left out, everything else
-    is as it was.
+    """Return the file with a plan of the addresses of all tensors; it replaces an older plan.
 
     Raises
     ------
@@ -68,7 +67,7 @@ def copied_operator(
     outputs: Sequence[int],
     intermediates: Sequence[int] = (),
 ) -> NewTable:
-    """An operator with its options, and other operands."""
+    """Return a copy of an operator with its options and other operands."""
     table = Table(file, operator.position)
     codes = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
     fields: dict[int, Field] = {
@@ -88,7 +87,7 @@ def plan_fields(
     buffers: Sequence[Existing],
     notes: Sequence[Existing] = (),
 ) -> dict[int, Field]:
-    """Fields of a root that have a plan in them, beside some buffers and other metadata."""
+    """Return the fields of a root with a plan, after the given buffers and metadata."""
     plan = NewTable({0: Content(plan_bytes(offsets))})
     note = NewTable({0: Text(PLAN), 1: Number("I", len(buffers))})
     return {
@@ -99,18 +98,19 @@ def plan_fields(
 
 
 def plan_bytes(offsets: Sequence[int]) -> bytes:
-    """The content of the metadata."""
+    """Return the contents of the plan's metadata."""
     return struct.pack(f"<{3 + len(offsets)}i", 1, 0, len(offsets), *offsets)
 
 
 def planned_offsets(model: TfliteModel) -> tuple[int, ...]:
-    """The addresses that a file has for the tensors of all subgraphs, as TFLM finds them;
-    :data:`ONLINE` where it has none.
+    """Return a file's planned addresses for the tensors of all subgraphs, :data:`ONLINE` for those
+    without one.
 
     Raises
     ------
     ModelError
-        If the file's plan is of other tensors, which TFLM refuses, or of impossible addresses.
+        If the file's plan has another number of tensors, which TFLM refuses, or impossible
+        addresses.
     """
     root = model.root
     count = sum(len(subgraph.tensors) for subgraph in model.subgraphs)

@@ -1,8 +1,8 @@
-"""How many bytes of scratch each operator asks for, measured with TFLM's interpreter.
+"""Measures the bytes of scratch that each operator requests, with TFLM's interpreter.
 
-A copy of the model with one operator alone, all of whose tensors lie at address 0, has a head of
-the largest tensor and the operator's scratch buffers above it. Where the interpreter cannot load
-such a copy, the whole model with all tensors at address 0 bounds the scratch of the operator.
+A copy of the model with one operator, and all its tensors at address 0, has a head of its largest
+tensor plus the operator's scratch buffers. If the interpreter cannot load such a copy, the whole
+model with all tensors at address 0 gives an upper bound of the operator's scratch.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A copy of a model with one operator: tables that stand before the model's file, and the head
-    that it has without scratch."""
+    """A copy of a model with one operator: new tables to put before the model's file, and the
+    copy's head without scratch."""
 
     name: str
     front: bytes
@@ -49,7 +49,7 @@ class Trial:
 
 
 def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
-    """Measure the scratch of every operator that is run, in as many loads of the interpreter.
+    """Measure the scratch of every operator that runs; O(operators) loads of the interpreter.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
     head = measure(whole, max(tensor.bytes for tensor in found.tensors)).head
     bounded = []
     for trial, answer in zip(tried, known, strict=True):
-        # All tensors lie at address 0, and scratch above those that are there at the same time.
+        # All tensors are at address 0, and scratch is above the largest one alive with it.
         first, last = trial.span
         largest = max(
             (
@@ -89,8 +89,8 @@ def _all_at_0(found: Lifetimes) -> list[int]:
 
 
 def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
-    """A copy for each operator that is run; those that run subgraphs ask for no scratch.
-    O(operators x buffers)."""
+    """Return a copy of the model for each operator that runs, without operators that run subgraphs,
+    which request no scratch. O(operators x buffers)."""
     buffers = [table.position for table in model.root.tables(4)]
     spans: dict[tuple[int, int], Span] = {}
     for visit in found.visits:
@@ -107,7 +107,7 @@ def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
 
 
 def scratch_of(tried: Sequence[Trial], answers: Sequence[Measured]) -> Scratch:
-    """What trials say, by the answers to them: whatever the head has beyond the largest tensor."""
+    """Return the scratch of each trial's operator: its measured head without its largest tensor."""
     return Scratch(
         tuple(
             ScratchBuffer(f"scratch of {trial.name}", answer.head - trial.head, trial.span)
@@ -121,8 +121,8 @@ def scratch_of(tried: Sequence[Trial], answers: Sequence[Measured]) -> Scratch:
 def _alone(
     model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry, all_buffers: Sequence[int]
 ) -> tuple[bytes, int]:
-    """Tables of a model with one operator, to stand before the file that they point into, and bytes
-    of its largest tensor."""
+    """Return the tables of a model with one operator, to put before the file that they point into,
+    and the bytes of its largest tensor."""
     root = model.root
     operands = (operator.inputs, operator.outputs, operator.intermediates)
     used = list(dict.fromkeys(index for each in operands for index in each if index >= 0))
@@ -151,8 +151,8 @@ def _alone(
 
 
 def _buffers(root: Table, tensors: list[TensorEntry], positions: Sequence[int]) -> list[Existing]:
-    """Buffers under their numbers, those that no tensor uses replaced by the first, which is empty,
-    so that loading is quick."""
+    """Return the model's buffers, with those that no tensor uses replaced by the empty first one,
+    so that loading is fast."""
     used = {Table(root.file, tensor.position).number(2, "I") for tensor in tensors}
     return [
         Existing(position if number in used else positions[0])

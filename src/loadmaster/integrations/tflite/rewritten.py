@@ -1,12 +1,12 @@
-"""Checks a rewritten ``.tflite`` file, given only it and the file that it was made from.
+"""Checks a rewritten ``.tflite`` file against the original file, without any other information.
 
 Both networks run on symbols instead of numbers. Two tensors have the same symbol if the same
-operator, with the same options and quantisation, made them from the same symbols; a tensor of some
-rows has the symbol of the whole, its first row, and for each row whether it is right. Windows are
-followed tap by tap. The new network runs in the order of its file, bodies of ``IF`` in their place,
-on a model of the arena: a result is written to where the plan has it, and an operand must still be
-there when it is read. So order, addresses, aliases, halos, padding, weights and outputs are checked
-without knowing how the file came about.
+operator, with the same options and quantisation, made them from the same symbols. A slice of rows
+has the symbol of the whole tensor, its first row, and a flag for each row whether it is valid.
+Windows are followed tap by tap. The new network runs in the order of its file, with bodies of
+``IF`` in their place, on a model of the arena: a result is written to its planned address, and must
+still be there when it is read. So order, addresses, aliases, halos, padding, weights and outputs
+are all checked.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from loadmaster.workloads.frontends.tflite.model import (
 )
 
 _UNIT = 16
-"""TFLM rounds every tensor up to a multiple, at which every address must be."""
+"""Alignment in bytes of tensor sizes and addresses in TFLM."""
 _WINDOWS = {
     "CONV_2D": "iibii",
     "DEPTHWISE_CONV_2D": "iiibii",
     "AVERAGE_POOL_2D": "iiiib",
     "MAX_POOL_2D": "iiiib",
 }
-"""Of operators with windows: types of their options behind the padding. Strides of columns and rows
-come first, dilations of a convolution last, taps of a pool behind the strides."""
+"""Types of the options of window operators after the padding: strides of columns and rows first,
+then taps of a pool, or, last, dilations of a convolution."""
 _BY_ELEMENT = (
     "ABS ADD DEQUANTIZE ELU EXP HARD_SWISH LEAKY_RELU LOGISTIC MAXIMUM MINIMUM MUL NEG PRELU"
     " QUANTIZE RELU RELU6 RELU_N1_TO_1 RSQRT SQRT SQUARE SUB TANH"
@@ -52,8 +52,8 @@ _NOTHING = -1
 
 @dataclass(frozen=True)
 class _Value:
-    """Rows of a symbol from ``start`` on, and which of them are right; one row where a tensor is
-    not one image."""
+    """Rows of a symbol from ``start`` on, and which of them are valid. Tensors other than one image
+    have one row."""
 
     symbol: int
     start: int
@@ -62,8 +62,8 @@ class _Value:
 
 @dataclass(frozen=True)
 class _Made:
-    """A result of the old network: its symbol, its rows, and those of the operand of its window
-    with the padding above."""
+    """A result of the original network: its symbol, its rows, the rows of its window's operand, and
+    the padding above them."""
 
     symbol: int
     rows: int
@@ -72,8 +72,8 @@ class _Made:
 
 
 def check_rewritten(old: bytes, new: bytes) -> int:
-    """Check that a file computes what another does, at the addresses that it has; return the bytes
-    that these take.
+    """Check that file ``new`` computes the same as ``old`` at its planned addresses, and return
+    the bytes of its arena's head.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def _fault(where: str, what: str) -> AllocationError:
 
 
 class _Symbols:
-    """What the old network has made, by what made it."""
+    """Symbols of the original network's results, by operator and operands."""
 
     def __init__(self) -> None:
         self.made: dict[object, list[_Made]] = {}
@@ -119,7 +119,7 @@ class _Symbols:
         pad: int = 0,
         source_rows: int = 1,
     ) -> int:
-        """The symbol of what was made so, a new one if nothing was."""
+        """Return the symbol of an operator's result, a new one at the first call."""
         made = self.made.setdefault(key, [])
         for each in made:
             if (each.rows, each.pad, each.source_rows) == (rows, pad, source_rows):
@@ -131,7 +131,8 @@ class _Symbols:
 
 
 class _Run:
-    """One file, run on symbols: the old one makes them, the new one has addresses."""
+    """A run of one file on symbols. The original file creates symbols; the new one only looks them
+    up, and has addresses."""
 
     def __init__(self, data: bytes, symbols: _Symbols, *, is_old: bool) -> None:
         self.data, self.symbols, self.is_old = data, symbols, is_old
@@ -151,16 +152,16 @@ class _Run:
         self._subgraph(0)
 
     def outputs(self) -> list[_Value]:
-        """Values of the network's outputs, when all has run."""
+        """Run the network, and return the values of its outputs."""
         return [self._read(0, tensor, "the end") for tensor in self.model.subgraphs[0].outputs]
 
     def signatures(self) -> list[object]:
-        """Names, types and shapes of inputs and outputs."""
+        """Return the names, types and shapes of inputs and outputs."""
         main = self.model.subgraphs[0]
         entries = [main.tensors[tensor] for tensor in (*main.inputs, *main.outputs)]
         return [len(main.inputs), [(e.name, e.shape, self._type(e)) for e in entries]]
 
-    # --- What operators make.
+    # --- Results of operators.
 
     def _subgraph(self, number: int) -> None:
         subgraph = self.model.subgraphs[number]
@@ -181,8 +182,8 @@ class _Run:
     def _branch(
         self, number: int, operator: OperatorEntry, operands: list[_Value | None], where: str
     ) -> None:
-        """Run the body that a constant condition chooses, with copies in and out as TFLM makes
-        them."""
+        """Run the subgraph that a constant condition of IF selects, with TFLM's copies of operands
+        and results."""
         condition, *given = operands
         content = None if condition is None else self.symbols.content[condition.symbol]
         if content is None or len(content) != 1:
@@ -269,7 +270,7 @@ class _Run:
     def _moved(
         self, operator: OperatorEntry, result: TensorEntry, given: list[_Value]
     ) -> _Value | None:
-        """Rows cut out or put together; None for what is something else."""
+        """Return the result of a SLICE or CONCATENATION of rows; None for other operators."""
         first = given[0]
         if operator.kind == "SLICE" and len(given) == 3:
             begin, size = (self._integers(value) for value in given[1:])
@@ -303,8 +304,8 @@ class _Run:
         operands: list[_Value | None],
         where: str,
     ) -> _Value:
-        """Rows that a window makes: right if each tap reads a right row, or padding where the whole
-        has padding."""
+        """Return the result of a window operator. A row is valid if each tap reads a valid row, or
+        padding where the whole tensor has padding."""
         source, *others = operands
         result = subgraph.tensors[operator.outputs[0]]
         entry, symbols = subgraph.tensors[operator.inputs[0]], self.symbols
@@ -353,7 +354,7 @@ class _Run:
         return best
 
     def _window_options(self, operator: OperatorEntry, where: str) -> tuple[int, ...]:
-        """Options by the numbers of their fields; a dilation that is absent is 1."""
+        """Return the options in the order of their fields; an absent dilation is 1."""
         codes, options = _WINDOWS[operator.kind], operator.options
         if options is None:
             raise _fault(where, "has no options")
@@ -371,7 +372,7 @@ class _Run:
         options: Sequence[int],
         where: str,
     ) -> list[tuple[int, int, int, int]]:
-        """Stride, dilation, taps and padding in front, of rows and columns."""
+        """Return stride, dilation, taps and padding in front, for rows and for columns."""
         shape = subgraph.tensors[operator.inputs[0]].shape
         result = subgraph.tensors[operator.outputs[0]].shape
         found, sizes = [], []
@@ -381,7 +382,7 @@ class _Run:
                 pad, after = pads[2 * axis : 2 * axis + 2]
                 size = shape[axis] + pad + after
             else:
-                # Of columns first.
+                # Options of columns precede those of rows.
                 stride = options[3 - axis]
                 if operator.kind.endswith("CONV_2D"):
                     spread, taps = options[-axis], subgraph.tensors[operator.inputs[1]].shape[axis]
@@ -396,10 +397,11 @@ class _Run:
             raise _fault(where, f"makes {sizes} rows and columns, not {list(result[1:3])}")
         return found
 
-    # --- Where it lies.
+    # --- Addresses.
 
     def _place(self) -> None:
-        """Addresses in units. What has none, and variables, lies by itself, over nothing else."""
+        """Set the addresses of tensors in units. Variables, and tensors without an address, get
+        addresses of their own behind the arena."""
         tensors = (
             (index, position, entry)
             for index, subgraph in enumerate(self.model.subgraphs)
@@ -457,8 +459,7 @@ class _Run:
         where: str,
         read: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """Write a result; ``read`` are the operands, which it must not change while they are
-        read."""
+        """Write a result at its address. It must not overwrite the operands ``read``."""
         entry = self.model.subgraphs[number].tensors[tensor]
         rows, whole = len(value.right), self.symbols.rows[value.symbol]
         if entry.constant or rows != _rows(entry) or (rows != whole and len(entry.shape) != 4):
@@ -480,7 +481,8 @@ class _Run:
         self.memory[:, begin : begin + units] = content
 
     def _units(self, number: int, tensor: int, value: _Value) -> Ints:
-        """What units of a tensor hold: a symbol, and which byte of it comes first."""
+        """Return the contents of a tensor's units: a symbol, and the offset in it of each unit's
+        first byte."""
         entry = self.model.subgraphs[number].tensors[tensor]
         size = entry.count * self._width(entry)
         row = size // max(1, len(value.right))
@@ -490,27 +492,28 @@ class _Run:
         right = sums[last // max(1, row) + 1] > sums[begin // max(1, row)]
         return np.where(right, [np.full_like(begin, value.symbol), value.start * row + begin], -1)
 
-    # --- What is compared.
+    # --- Comparisons.
 
     def _whole(self, symbol: int) -> _Value:
         return _Value(symbol, 0, np.ones(self.symbols.rows[symbol], dtype=np.bool_))
 
     def _named(self, entry: TensorEntry, *key: object) -> _Value:
-        """What is there before anything runs."""
+        """Return the value of an input, variable or constant, named by ``key``."""
         return self._whole(self.symbols.symbol(key, _rows(entry)))
 
     def _integers(self, value: _Value | None) -> tuple[int, ...]:
-        """The 32-bit numbers of a constant; none where it is not one."""
+        """Return the 32-bit integers of a constant; none for other values."""
         content = None if value is None else self.symbols.content[value.symbol]
         return () if content is None else struct.unpack(f"<{len(content) // 4}i", content)
 
     def _pads(self, operands: list[_Value | None]) -> tuple[int, ...]:
-        """Padding of rows and columns, if there is no other."""
+        """Return the padding of rows and columns, if there is no other."""
         pads = self._integers(operands[1]) if len(operands) == 2 else ()
         return pads if len(pads) == 8 and not any((*pads[:2], *pads[6:])) else ()
 
     def _options(self, operator: OperatorEntry) -> tuple[int | None, ...]:
-        """Where an operator's options lie, counted from the end of the file, which both share."""
+        """Return the position of an operator's options, counted from the end of the file, which is
+        the same in both files."""
         table = self._table(operator)
         places = [table.at(field) for field in (4, 5, 12)]
         distances = (at if at is None else len(self.data) - table.file.follow(at) for at in places)
@@ -520,7 +523,7 @@ class _Run:
         return Table(self.model.root.file, operator.position)
 
     def _type(self, entry: TensorEntry) -> tuple[object, ...]:
-        """Element type and quantisation."""
+        """Return the element type and quantisation."""
         scales = Table(self.model.root.file, entry.position).table(4)
         if scales is None:
             return (entry.dtype,)
@@ -533,7 +536,7 @@ class _Run:
 
 
 def _rows(entry: TensorEntry) -> int:
-    """Rows of one image; 1 for any other tensor."""
+    """Return the rows of one image; 1 for any other tensor."""
     return entry.shape[1] if len(entry.shape) == 4 and entry.shape[0] == 1 else 1
 
 

@@ -1,9 +1,9 @@
-"""Scratch buffers, which kernels ask for beside tensors and for which the format has no place.
+"""Scratch buffers, which kernels request beside their tensors; a plan in a file has no entries for
+them.
 
-TFLM puts them around the planned tensors. How many bytes they take depends on the library of
-kernels, so it is measured with TFLM's interpreter (its reference kernels) or read from the log of a
-build for the target: tensors in the order of the file, then scratch buffers in the order in which
-kernels ask for them.
+TFLM places them around the planned tensors. Their sizes depend on the kernel library, so they are
+measured with TFLM's interpreter (reference kernels), or read from the log of a build for the
+target: first tensors in the order of the file, then scratch buffers in the order of requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span
 
 @dataclass(frozen=True, slots=True)
 class ScratchBuffer:
-    """Bytes, rounded up, that an operator needs from its first run to its last."""
+    """A scratch buffer of an operator, alive from its first run to its last; ``bytes`` are rounded
+    up."""
 
     name: str
     bytes: int
@@ -28,8 +29,8 @@ class ScratchBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Scratch buffers of a model, and where they are known from: ``probed``, a ``log``, or not at
-    all. ``bounds``: some are bounds, not sizes."""
+    """Scratch buffers of a model, and the source of their sizes; ``bounds``: some sizes are upper
+    bounds."""
 
     buffers: tuple[ScratchBuffer, ...]
     source: Literal["probed", "log", "unknown"]
@@ -37,7 +38,7 @@ class Scratch:
 
     @property
     def known(self) -> bool:
-        """Whether somebody has looked."""
+        """Whether the sizes are known."""
         return self.source != "unknown"
 
 
@@ -45,7 +46,7 @@ UNKNOWN = Scratch((), "unknown")
 
 
 def read_memory_log(path: Path, found: Lifetimes) -> Scratch:
-    """Read the last plan in a log.
+    """Read scratch buffers from the last plan in a log of TFLM.
 
     Raises
     ------

@@ -1,5 +1,5 @@
-"""Why an arena is as large as it is: the operators at which the most bytes are alive, and what each
-remedy brings, found by planning the network with it."""
+"""Explains the size of an arena: the operators at the peak, and the effect of each remedy, found by
+planning the network with it."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model
 
 _PEAKS = 3
 _WORKS = (0.01, 0.05, 0.15)
-"""Shares of extra work for which bands are tried."""
+"""Shares of extra work with which bands are tried."""
 _SMALLER = 0.75
-"""Of rows and columns of the input, for which a smaller one is tried."""
+"""Factor on the rows and columns of the input with which a smaller input is tried."""
 
 
 @dataclass(frozen=True)
 class Reasons:
-    """The head and addresses that TFLM gives by itself; operators with the most bytes; remedies
-    with the heads that they give. ``front`` is what bands offer, or ``no_bands`` says why the file
-    cannot be rewritten."""
+    """Reasons for the size of an arena: TFLM's own head and addresses, the operators at the peak,
+    and remedies with their heads. ``front`` is the Pareto front of bands; if it is None,
+    ``no_bands`` says why the file cannot be rewritten."""
 
     problem: Problem
     head_before: int
@@ -59,7 +59,7 @@ class Reasons:
 
 
 def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int = UNIT) -> Reasons:
-    """Name the peaks of a file's arena, and try what would make it smaller.
+    """Find the operators at the peak of a file's arena, and try remedies.
 
     Raises
     ------
@@ -129,8 +129,8 @@ def _remedies(
 
 
 def _smaller_input(model: TfliteModel, found: Lifetimes) -> tuple[str, Lifetimes] | None:
-    """The network for an image of fewer rows and columns, and how many; scratch stays as it is.
-    None where it has no image for input, or an operator that may depend on its size."""
+    """Return a smaller input size as text, and the lifetimes of the network for it, with unchanged
+    scratch. None if the input is no image, or an operator may depend on its size."""
     main, tensors = model.subgraphs[0], model.subgraphs[0].tensors
     images = [t for t in main.inputs if len(tensors[t].shape) == 4 and tensors[t].shape[0] == 1]
     if len(model.subgraphs) > 1 or len(images) != 1:
@@ -146,7 +146,7 @@ def _smaller_input(model: TfliteModel, found: Lifetimes) -> tuple[str, Lifetimes
             after = tensors[made].shape[1:3] if len(tensors[made].shape) == 4 else ()
             if rules is not None:
                 each = zip(rules, sizes[given], after, strict=True)
-                # A window that takes all there is takes all of less.
+                # A window over the whole input shrinks with it.
                 sizes[made] = [min(old, max(1, rule.height(side))) for rule, side, old in each]
             elif after == before:
                 sizes[made] = sizes[given]

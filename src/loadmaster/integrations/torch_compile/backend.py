@@ -26,15 +26,15 @@ from loadmaster.integrations.torch_compile.optimizer_step import watch
 _CONTEXT = eval_frame.OptimizeContext
 _CODE = eval_frame.__file__
 _MODELS: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
-"""Models by the context of ``torch.compile``, which exists as long as what was compiled."""
+"""Models by the context of ``torch.compile``, which lives as long as the compiled function."""
 _LOCK = threading.Lock()
 
 
 def _owner(options: Mapping[str, Any]) -> Model | None:
-    """The model that the calling code runs for, made with ``options`` at the first call; None
-    outside of compiled functions.
+    """Return the model of the compiled function on the call stack, made with ``options`` at the
+    first call; None outside of compiled functions.
 
-    O(depth of the stack down to the compiled function), about twenty frames.
+    O(stack frames up to the compiled function), about twenty.
     """
     frame: Any = sys._getframe(1)
     while frame is not None:
@@ -47,8 +47,8 @@ def _owner(options: Mapping[str, Any]) -> Model | None:
 
 
 def model_of(compiled: Callable[..., Any]) -> Model:
-    """Return the model of what ``torch.compile`` returned, or of a module on which ``compile`` was
-    called. Raises `LoadmasterError`."""
+    """Return the model of a function or module returned by ``torch.compile``, or of a module after
+    ``module.compile()``. Raises `LoadmasterError`."""
     inner = getattr(compiled, "_compiled_call_impl", None) or compiled
     context = getattr(inner, "dynamo_ctx", None)
     if context is None:
@@ -65,13 +65,14 @@ def model_of(compiled: Callable[..., Any]) -> Model:
 
 
 def summary(compiled: Callable[..., Any]) -> StepSummary:
-    """Sum up what a step takes by its plan: budget, peak, bytes moved, predicted seconds, and what
-    runs without a plan.
+    """Return the figures of a step under its plans: budget, peak, bytes moved, predicted seconds,
+    and graphs without a plan.
 
     Parameters
     ----------
     compiled
-        What ``torch.compile(..., backend="loadmaster")`` returned, once it has run.
+        Function or module returned by ``torch.compile(..., backend="loadmaster")``, after its first
+        step.
 
     Returns
     -------
@@ -97,17 +98,17 @@ def _model(context: Any, options: Mapping[str, Any]) -> Model:
 
 
 class CompiledGraph:
-    """One graph that Dynamo has captured, or a forward and a backward graph, planned for each owner
-    and every combination of shapes.
+    """One graph captured by Dynamo, or its forward and backward graph, planned for each model and
+    each combination of input shapes.
 
     Parameters
     ----------
     options
-        The options of ``torch.compile``, equal for all owners.
+        The options of ``torch.compile``, equal for all models.
     parts
-        One graph or two; complete once the backend has returned.
+        One or two graphs; complete once the backend has returned.
     kept
-        Number of results of the first graph that go to the caller; None: all.
+        Number of the first graph's results that go to the caller; None: all.
     planned
         Whether the graph runs by a plan: true until planning has failed.
     """
@@ -121,11 +122,11 @@ class CompiledGraph:
 
     @property
     def model(self) -> Model:
-        """The owner of the run under way."""
+        """Model of the running compiled function."""
         return _owner(self._options) or self._first
 
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run the first part; its results."""
+        """Run the forward part, and return its results."""
         model, shapes = self.model, None
         given = self.parts[0].graph.find_nodes(op="placeholder")
         if any(isinstance(node.meta.get("val"), torch.SymInt) for node in given):
@@ -142,19 +143,20 @@ class CompiledGraph:
         return plan.forward(arguments)
 
     def backward(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second part under the plan that ran the first; its results. Raises
-        `LoadmasterError`."""
+        """Run the backward part under the plan that ran the forward part, and return its results.
+        Raises `LoadmasterError`."""
         session = session_of(arguments)
         return session.second(session, arguments)
 
     def fall_back(self, reason: str, given: Sequence[Any]) -> None:
-        """Run the graph without a plan from now on, for a ``reason`` that is reported."""
+        """Run the graph without a plan from now on, and report the ``reason``."""
         self.planned = False
         self.model.fall_back(str(self.parts[0].graph.output_node().prev), reason, given)
 
 
 def unplanned(graph: torch.fx.GraphModule, _: Any = None) -> Callable[[list[Any]], Any]:
-    """A function that runs the graph without a plan and frees each value after its last use."""
+    """Return a function that runs the graph without a plan and frees each value after its last
+    use."""
 
     def run(arguments: list[Any]) -> Any:
         return torch.fx.Interpreter(graph).boxed_run(arguments)
@@ -170,10 +172,10 @@ def loadmaster(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Compile one graph that Dynamo has captured; see `Settings` for the options.
+    """Compile one graph captured by Dynamo; see `Settings` for the options.
 
-    Wrong options are refused when the graph is called: what a backend raises while it compiles is
-    shown by Dynamo as its own error.
+    Wrong options are refused when the graph is called, because Dynamo would replace errors raised
+    during compilation by its own.
     """
     from functorch.compile import default_partition
 
@@ -197,7 +199,7 @@ def loadmaster(
 def compiled_by(
     forward: Any, backward: Any, partition: Any, **settings: Any
 ) -> Callable[..., Callable[..., Any]]:
-    """A backend of which AOTAutograd makes forward and backward graphs, under settings of
+    """Return a backend whose forward and backward graphs AOTAutograd makes, with these settings of
     functorch."""
     from torch._dynamo.backends.common import aot_autograd
 
@@ -235,7 +237,7 @@ def _boxed(
         if plan.planned:
             given = list(arguments)
             try:
-                # AOTAutograd's, in the first run: under it numbers are made tensors twice.
+                # AOTAutograd's mode is active in the first run, and would convert numbers twice.
                 with _disable_current_modes():
                     planned = run(given)
             except NotPlannable as reason:

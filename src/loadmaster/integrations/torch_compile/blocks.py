@@ -1,14 +1,14 @@
-"""Kernels that run block by block: reads blocks of operands that rest in the slow memory, and
-writes blocks of results there.
+"""Kernels that run block by block: they read blocks of operands from slow memory, and write blocks
+of results there.
 
-`rests` decides which storages rest in the slow memory for good, and cuts every kernel that uses one
-of them. A storage can rest there only if each kernel that uses it can be cut; where one cannot, the
-smallest of its storages does not. Each kernel is cut along whichever dimension suits it: blocks are
-read from the slow memory in any order, so that no two kernels need to agree.
+`stream_storages` chooses the storages that are streamed, which means that they stay in slow memory,
+and cuts every kernel that uses one of them. A storage can be streamed only if all kernels that use
+it can be cut; for a kernel that cannot, its smallest streamed storage is not streamed. Each kernel
+is cut along its own best dimension, because blocks can be read from slow memory in any order.
 
-All memory that such a kernel takes is asked of PyTorch's allocator in the same order every time, so
-a plan has a place for each block, as for any temporary. Its time is that of its computations,
-measured like any other's, and what the link needs for the bytes.
+Such a kernel allocates its blocks from PyTorch's allocator in the same order every time, so a plan
+has an address for each block, as for any temporary. Its time is the measured time of its
+computations, plus the time of the link for its bytes.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from loadmaster.integrations.torch_compile.updates import Traced, Update, is_ele
 from loadmaster.placement.sequence import CopyLink
 
 Slow: TypeAlias = Sequence[Any]
-"""Results of a call in the slow memory, each a `SlowTensor`; None for those in the fast one."""
+"""For each result of a call, its `SlowTensor`, or None if the result is in fast memory."""
 Blocks = Callable[..., tuple[Any, ...]]
-"""Runs a call: given the call, slow results, and its arguments and keywords, returns the results in
-fast memory."""
+"""Function that runs a call in blocks: given the call, its slow results, arguments and keywords, it
+returns the results in fast memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class BlockCall:
     """The target of a call that runs block by block.
 
-    Its first argument is a list with the views of results in the slow memory, None for the others;
-    the rest are those of ``whole``.
+    Its first argument is the list of results in slow memory (`Slow`); the others are the arguments
+    of ``whole``.
     """
 
     whole: Call
@@ -66,21 +66,21 @@ class BlockCall:
 
     @property
     def begun(self) -> bool:
-        """Whether the state of an update has been made."""
+        """Whether the state of an optimizer's update exists; True for other calls."""
         return bool(getattr(self.whole.target, "begun", True))
 
     def __call__(self, slow: Slow, *arguments: Any, **keywords: Any) -> tuple[Any, ...]:
-        """Run all blocks; the results in fast memory, None for the others."""
+        """Run all blocks and return the results in fast memory, None for the others."""
         return self.run(self.whole, slow, *arguments, **keywords)
 
     @property
-    def likeness(self) -> Any:
-        """Equal for targets that run alike."""
-        return repr(self.run), getattr(self.whole.target, "likeness", self.whole.target)
+    def signature(self) -> Any:
+        """Key that is equal for targets with the same profile."""
+        return repr(self.run), getattr(self.whole.target, "signature", self.whole.target)
 
     def profile(self, call: Call, captured: Captured) -> CallProfile:
-        """Measure the blocks of a call on made-up operands; the seconds of transfers are those that
-        the link promises."""
+        """Measure the blocks of a call on stand-in operands; the seconds of transfers are
+        calculated from the link's bandwidths."""
         file, whole, run_alone = NoFile(), self.whole, profiled
         if isinstance(whole.target, Update):
             whole = replace(whole, target=whole.target.trial())
@@ -102,15 +102,15 @@ class BlockCall:
 
 @dataclass(frozen=True)
 class Slices:
-    """A call in ``pieces`` blocks along the dimensions of ``cut``, each in blocks of its own with
-    ``inner``; what all blocks need is read once."""
+    """Runs a call in ``pieces`` blocks along the dimensions of ``cut``, each again in blocks of
+    ``inner`` if it is not None. Operands that all blocks need are read once."""
 
     cut: Cut
     pieces: int
     inner: Slices | None = None
 
     def __call__(self, call: Call, slow: Slow, *arguments: Any, **keywords: Any) -> tuple[Any, ...]:
-        """Run the call; its results in fast memory."""
+        """Run the call and return its results in fast memory, None for the others."""
         made = [
             view.empty() if view and (there is None or dim == SUM) else None
             for there, view, dim in zip(slow, call.results, self.cut.results, strict=True)
@@ -144,7 +144,8 @@ class Slices:
         i: int,
         block: tuple[int, int],
     ) -> None:
-        """Put a block of result ``i`` in its place in the slow memory, or in the whole result."""
+        """Write a block (start, length) of result ``i`` to slow memory ``there``, or to the
+        ``whole`` result in fast memory."""
         dim, (start, length) = self.cut.results[i], block
         if value is None or (dim == WHOLE and start):
             return
@@ -156,8 +157,8 @@ class Slices:
             (whole if dim < 0 else whole.narrow(dim, start, length)).copy_(value)
 
     def _operands(self, block: tuple[int, int] | None, arguments: Any, keywords: Any) -> Any:
-        """The operands of one block, in fast memory; without a ``block`` all operands, with those
-        in fast memory of which each block needs all."""
+        """Return the arguments and keywords with operands of one block (start, length) in fast
+        memory. With None, return all operands, those that all blocks need in fast memory."""
         number = itertools.count()
 
         def operand(leaf: Any) -> Any:
@@ -179,14 +180,14 @@ def _is_tensor(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor | SlowTensor)
 
 
-_IGNORED = -100
-"""A class that no row has."""
+_IGNORED_CLASS = -100
+"""Class index of rows that the loss ignores."""
 
 
 def picked_rows(
     pieces: int, call: Call, slow: Slow, table: Any, indices: torch.Tensor, *_: Any
 ) -> tuple[Any, ...]:
-    """``embedding`` of a table in the slow memory, in blocks of its rows."""
+    """Run ``embedding`` with a table in slow memory, in blocks of its rows."""
     result = call.results[0].empty()
     for start, length in blocks(table.shape[0], pieces):
         block = fast(table.narrow(0, start, length))
@@ -198,8 +199,8 @@ def picked_rows(
 
 
 def added_rows(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[Any, ...]:
-    """``embedding_dense_backward``, in blocks of the table's rows: every row adds up in the same
-    order as in the whole kernel."""
+    """Run ``embedding_dense_backward`` in blocks of the table's rows; each row is summed in the
+    same order as in the whole kernel."""
     gradient, indices, rows, padding, _ = arguments
     for start, length in blocks(rows, pieces):
         left_out = (indices < start) | (indices >= start + length) | (indices == padding)
@@ -211,8 +212,8 @@ def added_rows(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[An
 
 
 def picked_scores(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[Any, ...]:
-    """``nll_loss_forward`` of scores in the slow memory, in blocks of rows: the score of each row's
-    class, and then the loss of those."""
+    """Run ``nll_loss_forward`` with scores in slow memory: gather the score of each row's class in
+    blocks of rows, then compute the loss of the gathered scores."""
     scores, classes, weight, reduction, ignored = arguments
     picked = torch.empty((scores.shape[0], 1), dtype=scores.dtype)
     counts = classes != ignored
@@ -221,13 +222,15 @@ def picked_scores(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple
         mine = torch.where(counts, classes, 0).narrow(0, start, length).unsqueeze(1)
         torch.gather(block, 1, mine, out=picked.narrow(0, start, length))
         del block
-    out = call.target(picked, torch.where(counts, 0, _IGNORED), weight, reduction, _IGNORED)
+    out = call.target(
+        picked, torch.where(counts, 0, _IGNORED_CLASS), weight, reduction, _IGNORED_CLASS
+    )
     return tuple(out)
 
 
 def in_zeros(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[Any, ...]:
-    """``slice_backward``, in blocks of the dimension that was sliced: zeros around what is
-    given."""
+    """Run ``slice_backward`` (zeros around the given gradient) in blocks of the sliced
+    dimension."""
     given, sizes, dim, first, *_ = arguments
     for start, length in blocks(sizes[dim], pieces):
         low, high = max(start, first), min(start + length, first + given.shape[dim])
@@ -243,35 +246,36 @@ def in_zeros(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[Any,
 
 
 def updated_rows(pieces: int, call: Call, slow: Slow, *arguments: Any) -> tuple[Any, ...]:
-    """An elementwise optimizer's step in blocks of the parameter's rows; the same to the bit as on
-    the whole."""
+    """Run an elementwise optimizer's step in blocks of the parameter's rows, bit for bit equal to
+    the whole step."""
     call.target.in_blocks(arguments, blocks(arguments[0].shape[0], pieces))
     return (None,) * len(slow)
 
 
-_SUMMED = 4
-"""Bytes of the shortest numbers that add up block by block: shorter ones would be rounded at every
-block."""
-_STRETCH = 2
-"""Blocks of one element of the dimension that is cut may take this times that; not of products."""
+_LEAST_SUM_ITEMSIZE = 4
+"""Least bytes of an element that is summed over blocks; shorter floating-point numbers would be
+rounded after every block."""
+_RELAXATION = 2
+"""Factor by which blocks of kernels other than products may exceed the room, if no cut keeps
+it."""
 _PRODUCTS = ("aten.mm", "aten.addmm")
-_SEEK = 128 << 10
-"""What a separate read costs, in bytes that could be read meanwhile."""
-_SUMS = 2
-"""Sums are whole unless that costs more than this times what sums in parts cost."""
+_SEEK_BYTES = 128 << 10
+"""Latency of a separate read, in bytes that could be read in that time."""
+_SUM_PENALTY = 2
+"""Factor on the reads of a product that is cut along its reduction, which is the slower cut."""
 _MOST = 256
-"""Most blocks of a kernel: more take longer than what they compute."""
-_UPDATED_AT_ONCE = 10
-"""Blocks of an update in memory at once: operands, and what an optimizer computes beside them."""
+"""Most blocks of a kernel; with more, overhead exceeds computation."""
+_UPDATE_BLOCKS = 10
+"""Blocks of an update in memory at once: its operands, and the optimizer's temporaries."""
 
 
-def rests(
+def stream_storages(
     captured: Traced, movable: frozenset[int], wanted: Iterable[int], room: int, link: CopyLink
 ) -> Traced:
-    """Let those of the ``wanted`` storages rest in the slow memory that can, with kernels cut into
-    blocks of at most ``room`` bytes.
+    """Return the graph with as many of the ``wanted`` storages streamed as possible, and the
+    kernels that use them cut into blocks of at most ``room`` bytes.
 
-    ``movable`` are the caller's storages, and gradients, that may leave the fast memory.
+    ``movable`` are the caller's storages, and gradients, that may leave fast memory.
     """
     storages = captured.storages
     streamed = frozenset(s for s in wanted if storages[s].owner is Owner.PLAN or s in movable)
@@ -293,7 +297,8 @@ def rests(
 
 
 def _in_blocks(call: Call, streamed: frozenset[int], room: int, link: CopyLink) -> Call | None:
-    """The call cut into blocks; None if it cannot be cut so that the streamed storages rest."""
+    """Return the call cut into blocks of at most ``room`` bytes of the streamed storages; None if
+    it cannot be cut so."""
     run = _blocks_of(call, streamed, room)
     if run is None:
         return None
@@ -306,22 +311,22 @@ def _in_blocks(call: Call, streamed: frozenset[int], room: int, link: CopyLink) 
 
 def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
     if isinstance(call.target, Update):
-        # Each element by itself, in the same order of rows for all operands.
+        # All operands must have the same shape and layout.
         parameter, forms = call.arguments[0], {view[2:4] for view in call.arguments}
         if not is_elementwise(call.target.optimizer) or len(forms) > 1 or not parameter.size:
             return None
-        pieces = math.ceil(_UPDATED_AT_ONCE * parameter.bytes / room)
+        pieces = math.ceil(_UPDATE_BLOCKS * parameter.bytes / room)
         return partial(updated_rows, min(pieces, parameter.size[0], _MOST))
     if set(call.writes).intersection(call.reads):
         return None
-    if call.kind in _SPECIAL:
-        run, rule = _SPECIAL[call.kind]
+    if call.kind in _SPECIAL_CALLS:
+        run, rule = _SPECIAL_CALLS[call.kind]
         bytes, length = rule(call, streamed)
         pieces = math.ceil(bytes / room)
         return partial(run, pieces) if pieces <= min(length, _MOST) else None
     product = call.kind in _PRODUCTS
     found: list[tuple[int, Slices]] = []
-    for most in (room,) if product else (room, _STRETCH * room):
+    for most in (room,) if product else (room, _RELAXATION * room):
         ways = (_slices(call, cut, streamed, room, most) for cut in cuts_of(call))
         found = found or [
             (_reads(call, way, streamed) + _writes(call, way, streamed), way)
@@ -334,7 +339,8 @@ def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None
 
 
 def _nested(call: Call, streamed: frozenset[int], room: int) -> Iterator[tuple[int, Slices]]:
-    """Blocks in blocks along two cuts that take ``room``, with what they cost."""
+    """Yield nested blocks along two cuts that take at most ``room`` bytes, with their costs in
+    bytes."""
     inside = streamed.difference(call.writes)
     for outer in cuts_of(call):
         whole = outer.length(call) if SUM not in outer.results else 0
@@ -350,45 +356,47 @@ def _nested(call: Call, streamed: frozenset[int], room: int) -> Iterator[tuple[i
 
 
 def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int) -> Slices | None:
-    """Blocks along a cut that take ``room``, with what all of them need, or ``most``; None if that
-    is not possible."""
+    """Return blocks along a cut, as many as let them and the operands needed by all blocks take
+    ``room`` bytes; None if even the most blocks take more than ``most`` bytes."""
     made = [(v, d) for v, d in zip(call.results, cut.results, strict=True) if v is not None]
     tensors = [(view, dim) for view, dim in _with_dims(call, cut) if view.storage in streamed]
     tensors += made
     held = sum(view.bytes for view, dim in tensors if dim == WHOLE)
-    # A part of a sum is beside the sum, but for products.
+    # Partial sums take memory beside the sum, except for products, which add to the sum in place.
     beside = call.kind != "aten.mm"
     sums = [view for view, dim in made if dim == SUM]
     held += sum(view.bytes * ((view.storage in streamed) + beside) for view in sums)
     cutting = sum(view.bytes for view, dim in tensors if dim >= 0)
-    if held >= room or any(view.dtype.itemsize < _SUMMED for view in sums):
+    if held >= room or any(view.dtype.itemsize < _LEAST_SUM_ITEMSIZE for view in sums):
         return None
     pieces = min(max(math.ceil(cutting / (room - held)), 1), cut.length(call))
     return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
 
 
 def _reads(call: Call, way: Slices, streamed: frozenset[int]) -> int:
-    """Bytes that all blocks read, and what separate reads cost."""
+    """Return the cost of all reads in bytes: bytes read, and latency of separate reads."""
     moved = sum(
-        times * (part.bytes + _SEEK * parts(part, True))
+        times * (part.bytes + _SEEK_BYTES * parts(part, True))
         for part, times in _parts(call, way, _with_dims(call, way.cut), streamed)
     )
-    return moved * (_SUMS if SUM in way.cut.results and call.kind in _PRODUCTS else 1)
+    return moved * (_SUM_PENALTY if SUM in way.cut.results and call.kind in _PRODUCTS else 1)
 
 
 def _writes(call: Call, way: Slices, streamed: frozenset[int]) -> int:
-    """What separate writes cost: they read the pages at their ends, too."""
+    """Return the cost of separate writes in bytes; each also reads the pages at its two ends."""
     pairs = zip(call.results, way.cut.results, strict=True)
     made = ((view, dim) for view, dim in pairs if view is not None)
     return sum(
-        times * 3 * _SEEK * parts(part, False) for part, times in _parts(call, way, made, streamed)
+        times * 3 * _SEEK_BYTES * parts(part, False)
+        for part, times in _parts(call, way, made, streamed)
     )
 
 
 def _parts(
     call: Call, way: Slices, tensors: Iterable[tuple[View, int]], streamed: frozenset[int]
 ) -> Iterator[tuple[View, int]]:
-    """What a block has of each streamed tensor, and how often it is moved."""
+    """Yield the part of each streamed tensor that a block uses, and the number of blocks that
+    transfer their part."""
     length = -(-way.cut.length(call) // way.pieces)
     for view, dim in tensors:
         if view.storage in streamed:
@@ -397,40 +405,44 @@ def _parts(
 
 
 def _with_dims(call: Call, cut: Cut) -> Iterator[tuple[View, int]]:
-    """Operands that are read, each with its dimension of the cut."""
+    """Return the operands that are read, each with its dimension of the cut."""
     operands = enumerate(zip(views((call.arguments, call.keywords)), cut.operands, strict=True))
     return (one for i, one in operands if i not in cut.unread)
 
 
 def _picked_rows(call: Call, streamed: frozenset[int]) -> tuple[int, int]:
-    """Bytes of what is cut, and the length of the dimension, here as in the next rules; 0 if the
-    call cannot be cut."""
+    """Return the bytes of the tensor that `picked_rows` cuts, and the length of the dimension; 0 if
+    the call cannot be cut."""
     (table, indices), result = call.arguments[:2], call.results[0]
     return table.bytes, 0 if {indices.storage, result.storage} & streamed else table.size[0]
 
 
 def _added_rows(call: Call, streamed: frozenset[int]) -> tuple[int, int]:
+    """Return the same for `added_rows`."""
     gradient, indices, rows, _, scaled = call.arguments
     stuck = scaled or {gradient.storage, indices.storage} & streamed
     return 2 * call.results[0].bytes, 0 if stuck else rows
 
 
 def _picked_scores(call: Call, streamed: frozenset[int]) -> tuple[int, int]:
+    """Return the same for `picked_scores`."""
     scores, classes, weight, reduction, _ = call.arguments
     stuck = weight is not None or len(scores.size) != 2 or classes.storage in streamed
     return scores.bytes, 0 if stuck or reduction == 0 else scores.size[0]
 
 
 def _in_zeros(call: Call, streamed: frozenset[int]) -> tuple[int, int]:
+    """Return the same for `in_zeros`."""
     (given, sizes, dim, start, _, step), result = call.arguments, call.results[0]
     able = result.storage in streamed and step == 1 and start >= 0 and given.size[dim]
     return 2 * result.bytes, sizes[dim] if able and not call.keywords else 0
 
 
-_SPECIAL: dict[str, tuple[Any, Any]] = {
+_SPECIAL_CALLS: dict[str, tuple[Any, Any]] = {
     "aten.embedding": (picked_rows, _picked_rows),
     "aten.embedding_dense_backward": (added_rows, _added_rows),
     "aten.nll_loss_forward": (picked_scores, _picked_scores),
     "aten.slice_backward": (in_zeros, _in_zeros),
 }
-"""Calls that `axes` does not describe: what runs their blocks, and the rule."""
+"""Calls that no rule of `cuts` describes: the function that runs their blocks, and the rule that
+returns the bytes and the length of the cut dimension."""

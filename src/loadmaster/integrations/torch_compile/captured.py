@@ -1,10 +1,9 @@
-"""Captured graphs as calls on storages: what each operator reads, writes and returns, in bytes and
-strides.
+"""Captures graphs as calls on storages: the storages that each operator reads and writes, and its
+results with sizes and strides.
 
-Sources are the graphs that AOTAutograd makes of a model: ATen operators on placeholders, without
-side effects but for updates of inputs at the end. They are run once on fake tensors, which have
-shapes and storages and no bytes. Views are not calls: a view is its storage with other strides,
-wherever the storage is.
+The graphs come from AOTAutograd: ATen operators on placeholders, functional but for updates of
+inputs at the end. They are run once on fake tensors, which have shapes and storages but no data.
+Operators that return views are not calls: a view is a storage with other strides.
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ RUN = "loadmaster_run"
 
 
 class NotPlannable(Exception):
-    """Raised for a graph that cannot be planned; the message names the operator. Such graphs run
-    unplanned."""
+    """Raised for a graph that cannot be planned and runs without a plan; the message names the
+    operator."""
 
 
 class Owner(Enum):
-    """Which side allocates and frees a storage's bytes."""
+    """The side that allocates and frees a storage's bytes."""
 
     PLAN = auto()
-    """The plan: the storage is in the arena or in the slow memory."""
+    """The plan: the storage is in the arena or in slow memory."""
     CALLER = auto()
-    """The caller: parameters, buffers, optimizer state and inputs. If a plan moves them, they are
-    as `PLAN`."""
+    """The caller: parameters, buffers, optimizer state and inputs. Those that a plan moves are
+    placed like those of `PLAN`."""
     RETURNED = auto()
-    """PyTorch: results, which the caller may keep for any time. Gradients that a plan moves are as
-    `PLAN`, and end in the slow memory."""
+    """PyTorch: results, which the caller may keep for any time. Gradients that a plan moves are
+    placed like those of `PLAN`, and end in slow memory."""
 
 
 @dataclass(slots=True)
 class Storage:
-    """One storage: its bytes, the name of its first tensor, and its owner."""
+    """A storage: the name of its first tensor, its bytes and its owner."""
 
     name: str
     bytes: int
@@ -54,7 +53,7 @@ class Storage:
 
 
 THIS_RUN = object()
-"""Stands for the run that a forward pass begins, among what it saves for its backward pass."""
+"""Placeholder, among the values that a forward graph saves, for the session of the run."""
 
 
 class View(NamedTuple):
@@ -67,40 +66,45 @@ class View(NamedTuple):
     offset: int
 
     def empty(self, device: torch.device | None = None) -> torch.Tensor:
-        """A tensor of its own, not yet computed."""
+        """Return a new tensor of this form with undefined contents."""
         return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=device)
 
     @property
     def bytes(self) -> int:
-        """Bytes of its elements."""
+        """Bytes of the elements."""
         return int(math.prod(self.size) * self.dtype.itemsize)
 
 
 def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
-    """The tensor that ``view`` is, on a storage of at least its bytes."""
+    """Return the tensor of a view on a given storage."""
     return torch.empty(0, dtype=view.dtype, device=storage.device).set_(
         storage, view.offset, view.size, view.stride
     )
 
 
 def view_of(tensor: torch.Tensor, storage: int = 0) -> View:
-    """The view that a tensor is."""
+    """Return the view of a tensor, on the storage of that number."""
     size, stride = (tuple(map(int, some)) for some in (tensor.shape, tensor.stride()))
     return View(storage, tensor.dtype, size, stride, int(tensor.storage_offset()))
 
 
 def at_address(address: int, bytes: int, device: torch.device) -> torch.UntypedStorage:
-    """The storage of bytes that somebody else owns."""
+    """Return a storage on ``bytes`` at an address, which it does not own."""
     return torch._C._construct_storage_from_data_pointer(address, device, bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operator: arguments with views for tensors, the views of its results (None for other
-    values), and the storages it uses.
+    """A call of an operator, with views in the place of tensors.
 
-    With ``in_place`` the first result takes the place of an operand: it is made as ever, at the
-    operand's address.
+    Attributes
+    ----------
+    results
+        Views of the results; None for other values.
+    reads, writes
+        Storages that the call reads and writes.
+    in_place
+        Whether the first result is written to the storage of an operand.
     """
 
     name: str
@@ -114,7 +118,7 @@ class Call:
 
     @property
     def storages(self) -> tuple[int, ...]:
-        """The storages that it uses, each once."""
+        """Storages that the call uses, without repetition."""
         return tuple(dict.fromkeys((*self.reads, *self.writes)))
 
     @property
@@ -125,8 +129,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A graph's calls [first, end), the value of each of its placeholders, and what it returns
-    (views and plain values)."""
+    """The calls [first, end) of one graph, the values of its placeholders, and its results (views
+    and plain values)."""
 
     first: int
     end: int
@@ -138,8 +142,7 @@ class Part:
 class Captured:
     """One graph, or the forward and the backward graph of a training step, as calls in order.
 
-    Storages in ``streamed`` rest in the slow memory: calls that use them pass through them in
-    blocks.
+    Storages in ``streamed`` stay in slow memory; calls read and write blocks of them.
     """
 
     storages: list[Storage]
@@ -150,17 +153,17 @@ class Captured:
     streamed: frozenset[int] = frozenset()
 
     def bytes_of(self, storages: Iterable[int]) -> int:
-        """Bytes of all of these storages."""
+        """Return the bytes of these storages in sum."""
         return sum(self.storages[s].bytes for s in storages)
 
     def operand_bytes(self, call: Call) -> int:
-        """Bytes of all storages that a call reads and writes."""
+        """Return the bytes of all storages that a call reads and writes."""
         return self.bytes_of(call.storages)
 
     def is_planned(self, value: Any) -> bool:
-        """Whether a value is a tensor on a storage of the plan's own.
+        """Return whether a value is a view of a storage that the plan owns.
 
-        Such tensors among the placeholders of the second part were saved by the first.
+        Placeholders of the backward part with such values are tensors saved by the forward part.
         """
         return isinstance(value, View) and self.storages[value.storage].owner is Owner.PLAN
 
@@ -190,10 +193,12 @@ def capture(
 
 
 def name_runs(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, results: int) -> None:
-    """Have the forward graph save one tensor more, without elements, which stands for its run.
+    """Add an empty tensor to the tensors that the forward graph saves for the backward graph, to
+    identify the run.
 
-    Other saved tensors may all be the caller's, and equal in two runs of the graph. Tensors are
-    saved after the ``results`` and given after the sizes, so that is where this one is.
+    The other saved tensors may all be the caller's, and the same in two runs. The tensor is the
+    first that the forward graph returns after its ``results``, and the first placeholder of the
+    backward graph after the sizes.
     """
     end = forward.graph.output_node()
     saved = list(end.args[0])
@@ -224,8 +229,8 @@ def name_runs(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, res
 
 
 def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
-    """Storages of parameters and buffers, each with its position among the arguments; without those
-    that share a storage."""
+    """Return the storages of parameters and buffers, with their positions among the arguments
+    ``given``; without shared storages and parts of storages."""
     tensors = {
         i: (slot.storage, argument, argument.untyped_storage())
         for i, (slot, argument) in enumerate(zip(captured.parts[0].given, given, strict=True))
@@ -246,11 +251,10 @@ def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int
 
 
 def movable_gradients(captured: Captured, given: Sequence[Any]) -> frozenset[int]:
-    """Storages of parameters' gradients that autograd takes over as they are: whole, in the
-    parameter's layout, and returned once.
+    """Return the storages of parameters' gradients that autograd takes over without a copy: whole
+    storages, in the parameter's layout, and returned once.
 
-    Gradients of parameters with hooks are not among them: a hook may put another tensor in their
-    place.
+    Gradients of parameters with hooks are left out, because a hook may replace them.
     """
     if len(captured.parts) != 2 or len(captured.parts[1].returned) != len(given):
         return frozenset()
@@ -272,8 +276,8 @@ def movable_gradients(captured: Captured, given: Sequence[Any]) -> frozenset[int
 
 
 def movable_storages(captured: Captured, results: int | None) -> frozenset[int]:
-    """Storages that no result gives to the caller, and that the forward pass of a training step
-    does not change."""
+    """Return the storages that are not returned to the caller, and that the forward pass of a
+    training step does not write."""
     first, *second = captured.parts
     shown = {
         view.storage for view in views([first.returned[:results], *(p.returned for p in second)])
@@ -287,7 +291,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        # What the mode has kept of earlier results says nothing of their storages' bytes.
+        # Cached results have no storages of their own.
         self.mode.cache_enabled = False
         self.storages: list[Storage] = []
         self.calls: list[Call] = []
@@ -309,7 +313,8 @@ class _Reader:
         given: Sequence[Any] | None,
         known: Mapping[str, Any],
     ) -> Part:
-        """Read one graph; ``known`` are values of placeholders, by name."""
+        """Record the calls of one graph with arguments ``given`` (None: as in the graph's metadata)
+        and ``known`` values of placeholders by name."""
         values: dict[torch.fx.Node, Any] = {}
         slots: list[Any] = []
         first = len(self.calls)
@@ -367,7 +372,7 @@ class _Reader:
         return view
 
     def _given(self, node: torch.fx.Node, like: torch.Tensor) -> View:
-        """The view of a tensor of the caller."""
+        """Return the view of a new storage of the caller for a tensor like ``like``."""
         size, stride = ([*map(self._number, some)] for some in (like.shape, like.stride()))
         with self.mode:
             fake = torch.empty_strided(size, stride, dtype=like.dtype, device=like.device)
@@ -418,7 +423,7 @@ class _Reader:
         results = tuple(self._result(value, node.name) for value in (out if several else (out,)))
         reads, writes = _uses(target, arguments, keywords)
         fresh = tuple(range(before, len(self.storages)))
-        # Others are views, or numbers.
+        # Operators that return only views or numbers are not calls.
         if fresh or writes or (None in results and not any(map(is_view, results))):
             written = tuple(dict.fromkeys(writes + fresh))
             self.calls.append(Call(node.name, target, arguments, keywords, results, reads, written))
@@ -436,7 +441,7 @@ class _Reader:
             self._symbols[symbolic.node.expr] = int(value)
 
     def _number(self, value: Any) -> Any:
-        """Return the plain number for one that may be symbolic."""
+        """Return the integer for a size that may be symbolic. Raises `NotPlannable`."""
         if not isinstance(value, torch.SymInt):
             return value
         number = value.node.expr.subs(self._symbols)
@@ -446,7 +451,7 @@ class _Reader:
 
 
 def is_view(leaf: Any) -> bool:
-    """Whether a leaf of nested arguments is a view."""
+    """Return whether a leaf of nested arguments is a view."""
     return isinstance(leaf, View)
 
 
@@ -458,7 +463,7 @@ def views(values: Any) -> Iterator[View]:
 def _uses(
     target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Storages that a call reads, and those that it updates in place."""
+    """Return the storages that a call uses, and those of them that it updates in place."""
     named = {argument.name: argument for argument in target._schema.arguments}
     pairs = [
         *zip(target._schema.arguments, arguments, strict=False),

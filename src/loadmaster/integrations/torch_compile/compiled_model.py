@@ -1,10 +1,10 @@
-"""The model of one call of ``torch.compile``: options, memories and the budget, which all its
-graphs share; and its graphs, each with the plan by which it runs.
+"""The state of one call of ``torch.compile``: options, memories and the budget, which all graphs of
+the call share; and the graphs, each with its plan.
 
-A budget that is a share is one of the peak over a whole step in which nothing moves. A step may run
-several graphs (graph breaks): forward one after the other, and backward in the opposite order.
-While one runs, what those before it have saved waits for their backward passes, and gradients of
-those after it are there already.
+A budget given as a share is a share of the peak of a whole step in which no tensor moves. Graph
+breaks divide a step into several graphs: their forward parts run in order, their backward parts in
+reverse order. While one runs, activations saved by the graphs before it and gradients left by the
+graphs after it take memory, too.
 """
 
 from __future__ import annotations
@@ -75,24 +75,23 @@ from loadmaster.placement.decisions import Mode, fast_bytes
 
 _UPDATES = "_loadmaster_updates"
 _LOG = logging.getLogger("loadmaster")
-_OF_A_KERNEL, _OF_A_SYMBOLIC_KERNEL = 44 << 10, 72 << 10
-COMPILER = 56 << 20
-"""Bytes that PyTorch's compiler may take for itself in a step that compiles, which are not part of
-the budget."""
-ALLOWED = 8 << 20
-"""Bytes that a process may take beside a budget: the objects of some 180 kernels are among them."""
+_KERNEL_OBJECT_BYTES, _SYMBOLIC_KERNEL_OBJECT_BYTES = 44 << 10, 72 << 10
+COMPILER_BYTES = 56 << 20
+"""Bytes that PyTorch's compiler may take in a step that compiles, outside of the budget."""
+PROCESS_OVERHEAD = 8 << 20
+"""Bytes that a process may take outside of the budget, which suffice for the Python objects of
+some 180 kernels."""
 
 
 def object_bytes(kernels: int, symbolic: bool) -> int:
-    """Estimate the bytes of the objects of a graph; ``symbolic`` if it was captured with sizes that
-    are symbols."""
-    return kernels * (_OF_A_SYMBOLIC_KERNEL if symbolic else _OF_A_KERNEL)
+    """Estimate the bytes of the Python objects of a graph; ``symbolic``: it was captured with
+    symbolic sizes."""
+    return kernels * (_SYMBOLIC_KERNEL_OBJECT_BYTES if symbolic else _KERNEL_OBJECT_BYTES)
 
 
-def beyond_allowed(graphs: Iterable[int]) -> int:
-    """Sum up the bytes of the objects of all graphs that are more than what a process may take
-    beside a budget."""
-    return max(sum(graphs) - ALLOWED, 0)
+def excess_object_bytes(graphs: Iterable[int]) -> int:
+    """Return the bytes by which the objects of all graphs exceed `PROCESS_OVERHEAD`."""
+    return max(sum(graphs) - PROCESS_OVERHEAD, 0)
 
 
 @dataclass(frozen=True)
@@ -102,20 +101,20 @@ class Settings:
     Attributes
     ----------
     fast_memory
-        Bytes of fast memory that a step may take: parameters, inputs, results, and all that lies
-        between. None: as much as it needs. A share, such as 0.5, is of what a whole step takes,
-        over all graphs, when nothing moves.
+        Bytes of fast memory that a step may take: parameters, inputs, results and intermediate
+        tensors. None: no limit. A share, such as 0.5, is a share of the peak of a whole step, over
+        all graphs, in which no tensor moves.
     mode
         ``async``: copies overlap kernels. ``sync``: they do not.
     slow_memory
-        Folder on a local disk for the unlinked file (CPU); by default that for temporary files.
+        Folder on a local disk for the unlinked file (CPU); None: the folder for temporary files.
     slow_limit
         Bytes of slow memory at most.
     refine_after
-        Steps after which a plan is made again from the times that were measured; 0: never.
+        Number of steps after which the graph is planned again with measured times; 0: never.
     optimizer
-        Updates parameters in the backward pass, each as soon as its gradient is complete; the
-        gradient ends there. None: gradients are results.
+        Optimizer that updates each parameter in the backward pass as soon as its gradient is
+        complete, which frees the gradient. None: gradients are results.
     """
 
     fast_memory: int | float | None = None
@@ -127,7 +126,7 @@ class Settings:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Settings:
-        """Settings from the options of ``torch.compile``. Raises `BudgetError`."""
+        """Parse the options of ``torch.compile``. Raises `BudgetError`."""
         known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
@@ -149,7 +148,7 @@ class Settings:
             )
         folder, limit = options.get("slow_memory"), options.get("slow_limit")
         return cls(
-            _budget_of(options.get("fast_memory")),
+            _parse_budget(options.get("fast_memory")),
             Mode(mode),
             None if folder is None else Path(folder),
             None if limit is None else parse_bytes(limit),
@@ -158,8 +157,8 @@ class Settings:
         )
 
 
-def _budget_of(given: Any) -> int | float | None:
-    """Bytes of a budget, or its share. Raises `BudgetError`."""
+def _parse_budget(given: Any) -> int | float | None:
+    """Return a budget as bytes (an integer) or as a share (a float). Raises `BudgetError`."""
     text = str(given).strip()
     if not (isinstance(given, float) or text.endswith("%")):
         return None if given is None else parse_bytes(given)
@@ -175,7 +174,7 @@ def _budget_of(given: Any) -> int | float | None:
 
 @dataclass
 class Fallback:
-    """A graph that runs unplanned, and why."""
+    """A graph or optimizer step that runs without a plan, and the reason."""
 
     graph: str
     reason: str
@@ -186,17 +185,17 @@ class Fallback:
 
 @dataclass(frozen=True)
 class StepSummary:
-    """What the last step takes by its plans; ``str`` gives it in one line.
+    """Figures of the last step under its plans; ``str`` gives one line.
 
     Attributes
     ----------
     budget, planned_peak, moved_bytes
-        Bytes of fast memory allowed and used at most, and bytes copied both ways. ``budget`` is
-        None where there is no limit.
+        Bytes of fast memory allowed (None: no limit) and used at most, and bytes copied in both
+        directions.
     predicted_step_seconds
-        Seconds that the planned graphs should take.
+        Predicted seconds of all planned graphs.
     fallbacks
-        Graphs and optimizer steps that run without a plan, and why.
+        Graphs and optimizer steps that run without a plan, with reasons.
     """
 
     budget: int | None
@@ -217,17 +216,16 @@ class StepSummary:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of fast memory that one graph takes in a step when nothing moves, without persistent
-    tensors.
+    """Bytes of fast memory that one graph takes when no tensor moves, without persistent tensors.
 
     Attributes
     ----------
     forward, backward
         Peak of each part, inputs and results included.
     saved
-        Tensors kept from the forward part for the backward part.
+        Bytes of tensors kept from the forward part for the backward part.
     left
-        Gradients of parameters, results of the backward part, which stay until the step is over.
+        Bytes of parameters' gradients, which the backward part leaves until the end of the step.
     """
 
     forward: int
@@ -237,43 +235,43 @@ class Footprint:
 
 
 @dataclass
-class Seen:
-    """What was seen of one graph in whole steps.
+class StepObservations:
+    """Memory use and order of one graph, observed in whole steps.
 
     Attributes
     ----------
     footprint
-        None before the graph is captured.
-    earlier, beside
-        Most bytes of gradients of earlier backward passes, and of results of graphs that somebody
-        held, when each part began.
-    after
-        The graphs after it, in each step.
+        The graph's own memory; None before the graph is captured.
+    earlier_gradients, held_results
+        Most bytes of gradients from earlier backward passes, and of results that callers still
+        held, at the beginning of the forward part (index 0) and of the backward part (1).
+    later_graphs
+        Sequences of graphs that have run after this one, each from one step.
     results
-        What its forward part has given to the caller.
+        Tensors that the forward part has returned to the caller.
     """
 
     footprint: Footprint | None = None
-    earlier: list[int] = field(default_factory=lambda: [0, 0])
-    beside: list[int] = field(default_factory=lambda: [0, 0])
-    after: set[tuple[PlannedGraph, ...]] = field(default_factory=set)
+    earlier_gradients: list[int] = field(default_factory=lambda: [0, 0])
+    held_results: list[int] = field(default_factory=lambda: [0, 0])
+    later_graphs: set[tuple[PlannedGraph, ...]] = field(default_factory=set)
     results: PersistentTensors = field(default_factory=PersistentTensors)
 
 
-def step_peak(graphs: Sequence[Seen]) -> int:
-    """Most bytes in use at once in a step that runs captured ``graphs`` in this order, without
-    persistent tensors. O(graphs)."""
+def step_peak(graphs: Sequence[StepObservations]) -> int:
+    """Return the peak in bytes of a step that runs ``graphs`` in this order, without persistent
+    tensors and if no tensor moves. O(graphs)."""
     taken = [one.footprint for one in graphs if one.footprint is not None]
     waiting = accumulate((one.saved for one in taken), initial=0)
     left = [*accumulate((one.left for one in reversed(taken)), initial=0)][-2::-1]
-    earlier = [sum(one.earlier[part] for one in graphs) for part in (0, 1)]
+    earlier = [sum(one.earlier_gradients[part] for one in graphs) for part in (0, 1)]
     return max(
         wait
         + max(
-            one.forward + earlier[0] + seen.beside[0],
-            one.backward + earlier[1] + seen.beside[1] + after,
+            one.forward + earlier[0] + observed.held_results[0],
+            one.backward + earlier[1] + observed.held_results[1] + after,
         )
-        for one, seen, wait, after in zip(taken, graphs, waiting, left, strict=False)
+        for one, observed, wait, after in zip(taken, graphs, waiting, left, strict=False)
     )
 
 
@@ -282,53 +280,51 @@ def _is_plain(value: Any) -> bool:
 
 
 class Model:
-    """What the graphs of one compiled function or module share: settings, fast and slow memory, one
-    budget.
+    """State that the graphs of one compiled function or module share: settings, fast and slow
+    memory, budget, graphs, fallbacks, persistent tensors and updates of parameters.
 
-    A model owns its lists of graphs and fallbacks, the persistent tensors, and the updates of
-    parameters; graphs change these under ``lock``.
+    All changes of the state are made under ``lock``.
 
     Attributes
     ----------
     persistent, gradients
-        Parameters, buffers and optimizer state of all graphs; gradients that callers keep.
+        Parameters, buffers and optimizer state of all graphs; gradients that outlive a step.
     graphs
-        All graphs, also those of which planning has failed.
-    of_last_step
-        Graphs of the step under way, or of the last one; others were compiled for steps before, as
-        for the first, and run no more.
-    told
-        Whether the line on the first step was logged, or is not wanted.
+        All graphs, including those that could not be planned.
+    last_step_graphs
+        Graphs of the current step, or of the last one if none is running.
+    summary_logged
+        Whether the summary of the first step was logged, or must not be.
     objects_of
         Bytes of the objects of a captured graph, by its ``id``.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Make a model by the options of ``torch.compile``. Raises `BudgetError`."""
+        """Make a model with the options of ``torch.compile``. Raises `BudgetError`."""
         self.settings, self.options = Settings.of(options), options
         self.lock = threading.RLock()
         self.profiles = CallProfiles()
         self.updates = Updates(self.settings.optimizer)
         self.persistent, self.gradients = PersistentTensors(), PersistentTensors()
         self.graphs: list[PlannedGraph] = []
-        self.of_last_step: list[PlannedGraph] = []
+        self.last_step_graphs: list[PlannedGraph] = []
         self.fallbacks: list[Fallback] = []
-        self.told = False
+        self.summary_logged = False
         self.objects_of: dict[int, int] = {}
         self._offload_idle = False
         self._memory: DeviceMemory | None = None
         self._peak = 0
 
     def memory(self, device: torch.device) -> DeviceMemory:
-        """Fast and slow memory on a device; made at the first use."""
+        """Return the fast and slow memory of a device, made at the first call."""
         with self.lock:
             if self._memory is None:
-                self._memory = self._made(device)
+                self._memory = self._make_memory(device)
                 if can_offload():
                     self.persistent.file = self.gradients.file = self._memory.file
             return self._memory
 
-    def _made(self, device: torch.device) -> DeviceMemory:
+    def _make_memory(self, device: torch.device) -> DeviceMemory:
         if device.type == "cuda":
             from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory
 
@@ -342,19 +338,18 @@ class Model:
 
     @property
     def unmoved_peak(self) -> int:
-        """Most bytes that a step takes when nothing moves, over all graphs of the steps seen so
-        far."""
+        """Largest peak in bytes of the steps so far if no tensor moves, over all graphs."""
         return self._peak + self.persistent.bytes()
 
     @property
     def objects(self) -> int:
-        """Bytes of the budget that objects of the graphs take, which no plan can use."""
-        return beyond_allowed(self.objects_of.values())
+        """Bytes of the budget that the graphs' Python objects take; plans cannot use them."""
+        return excess_object_bytes(self.objects_of.values())
 
     @property
     def budget(self) -> int | None:
-        """Bytes of fast memory that tensors may take in a step; None if there is no limit. A share
-        is of the steps seen so far."""
+        """Bytes of fast memory that tensors may take in a step; None: no limit. A share is taken of
+        the largest peak of the steps so far."""
         given = self.settings.fast_memory
         if given is None:
             return None
@@ -363,8 +358,8 @@ class Model:
         return whole - objects
 
     def summary(self) -> StepSummary:
-        """Sum up the plans of the last step."""
-        plans = [plan for plan in self.of_last_step if plan.program is not None]
+        """Return the figures of the last step under its plans."""
+        plans = [plan for plan in self.last_step_graphs if plan.program is not None]
         return StepSummary(
             self.budget,
             max((plan.placed_peak for plan in plans), default=0),
@@ -374,34 +369,36 @@ class Model:
         )
 
     def begin(self, plan: PlannedGraph) -> None:
-        """Note that the forward part of a graph is about to run. A new step begins if no backward
-        part is outstanding, and there was one or the graph has run in this step.
+        """Register that the forward part of a graph is about to run, and detect a new step.
 
-        The first step is summed up in the log when the second begins: its graphs are known then.
+        A new step begins if no backward part is outstanding, and either the step had a graph with a
+        backward part or this graph has run in it. The summary of the first step is logged when the
+        second begins, because all graphs of the first are known only then.
         """
-        if plan.program is not None and not self.told:
-            self.told = True
+        if plan.program is not None and not self.summary_logged:
+            self.summary_logged = True
             _LOG.warning("%s", self.summary())
-        if not self._waiting and (
-            plan in self.of_last_step or any(len(one.graphs) > 1 for one in self.of_last_step)
+        if not self._open_sessions and (
+            plan in self.last_step_graphs
+            or any(len(one.graphs) > 1 for one in self.last_step_graphs)
         ):
-            self.of_last_step.clear()
+            self.last_step_graphs.clear()
         self.join(plan)
 
     def join(self, plan: PlannedGraph) -> None:
-        """Note that a graph runs in the step under way, if it is known what it takes when nothing
-        moves."""
-        if plan.seen.footprint is None:
+        """Add a graph to the current step and update the step's peak; a graph without a footprint
+        is ignored."""
+        if plan.observed.footprint is None:
             return
-        if plan not in self.of_last_step:
-            self.of_last_step.append(plan)
-        self._peak = max(self._peak, step_peak([one.seen for one in self.of_last_step]))
-        for i, one in enumerate(self.of_last_step):
-            one.seen.after.add(tuple(self.of_last_step[i + 1 :]))
+        if plan not in self.last_step_graphs:
+            self.last_step_graphs.append(plan)
+        self._peak = max(self._peak, step_peak([one.observed for one in self.last_step_graphs]))
+        for i, one in enumerate(self.last_step_graphs):
+            one.observed.later_graphs.add(tuple(self.last_step_graphs[i + 1 :]))
 
-    def rest_gradients(self, plan: PlannedGraph) -> None:
-        """Offload gradients of earlier backward passes if a graph needs the room, and drop what the
-        page cache holds of them."""
+    def offload_gradients(self, plan: PlannedGraph) -> None:
+        """Offload gradients of earlier backward passes if the graph's plan needs their memory; else
+        drop offloaded gradients from the page cache."""
         known, budget = self.gradients, self.budget
         if known.file is None or budget is None:
             return
@@ -411,18 +408,21 @@ class Model:
             known.forget_cached()
 
     def surroundings(self, plan: PlannedGraph) -> Surroundings:
-        """Return what other graphs than this take, and the budget for all."""
+        """Return the fast memory that other graphs than ``plan`` take, and the budget."""
         idle = self._offload_idle
-        persistent = self.persistent.fast_bytes(plan.mine.values(), idle)
-        results = tuple(plan.seen.beside)
-        return Surroundings(persistent, plan.left_after(idle), results, idle, self.budget)
+        persistent = self.persistent.fast_bytes(plan.persistent_tensors.values(), idle)
+        results = tuple(plan.observed.held_results)
+        return Surroundings(persistent, plan.later_gradients(idle), results, idle, self.budget)
 
     def start_offloading_idle(self, plan: PlannedGraph) -> bool:
-        """Offload what graphs keep while others run, from now on; say whether that leaves more room
-        for a graph."""
-        own = {*plan.mine.values()}
+        """Offload persistent tensors of graphs that are not running, from now on.
+
+        Returns whether that leaves more memory to ``plan``; if not, nothing changes.
+        """
+        own = {*plan.persistent_tensors.values()}
         taken, least = (
-            self.persistent.fast_bytes(own, idle) + plan.left_after(idle) for idle in (False, True)
+            self.persistent.fast_bytes(own, idle) + plan.later_gradients(idle)
+            for idle in (False, True)
         )
         if self._offload_idle or taken == least:
             return False
@@ -431,12 +431,12 @@ class Model:
         return True
 
     def check_share(self) -> None:
-        """Check the plans of a step against the share, once all its graphs are known. Raises
-        `BudgetError` if a graph takes more."""
+        """Raise `BudgetError` if a graph of the step takes more than a budget given as a share,
+        which is known in bytes only once all graphs of the step are."""
         budget, share = self.budget, self.settings.fast_memory
         if budget is None or not isinstance(share, float):
             return
-        for plan in self.of_last_step:
+        for plan in self.last_step_graphs:
             if plan.refused is not None and plan.refused.smallest > budget:
                 raise BudgetError(
                     f"fast_memory {share:.4g} of what a step takes"
@@ -444,14 +444,14 @@ class Model:
                     f" small: {plan.refused.why}"
                 )
 
-    def leave_step(self, name: str, reason: str) -> None:
-        """Note once that an optimizer's step runs as it is, and why."""
+    def record_unplanned_step(self, name: str, reason: str) -> None:
+        """Add a fallback, once, for an optimizer's step that runs without blocks."""
         if Fallback(name, reason) not in self.fallbacks:
             self.fallbacks.append(Fallback(name, reason))
 
     def fall_back(self, graph: str, reason: str, given: Iterable[Any]) -> None:
-        """Note that a graph runs unplanned; updates leave the parameters ``given`` to it to the
-        optimizer, which sees all gradients."""
+        """Record that a graph runs without a plan. The parameters among its arguments ``given`` are
+        left to the optimizer's own step from now on."""
         self.fallbacks.append(Fallback(graph, reason))
         if not self.plans:
             self.reload_parameters()  # `make_room_to_compile` may have offloaded them
@@ -469,26 +469,29 @@ class Model:
 
     @property
     def standing_arenas(self) -> int:
-        """Bytes of arenas that keep their memory between steps, as those of a GPU do."""
+        """Bytes of arenas that keep their memory between steps (on a GPU)."""
         return 0 if self._memory is None or self._memory.shrinks else self._arena_bytes
 
     @property
-    def _waiting(self) -> list[Session]:
-        """Runs whose second part may still come."""
+    def _open_sessions(self) -> list[Session]:
+        """Runs whose backward part may still come."""
         return [one for plan in self.graphs for one in list(plan.open) if not one.finished]
 
     @property
-    def _in_arenas(self) -> list[Session]:
-        """Runs under way whose tensors wait in an arena."""
-        return [one for one in self._waiting if one.offload_slot is None]
+    def _sessions_in_arenas(self) -> list[Session]:
+        """Open runs whose saved tensors are in an arena, not offloaded."""
+        return [one for one in self._open_sessions if one.offload_slot is None]
 
     def make_room(self, program: Program, session: Session | None = None) -> None:
-        """Offload what other runs than a ``session`` have left in arenas, if the budget needs the
-        room or the program's own arena holds it."""
+        """Make room in fast memory before ``program`` runs for ``session`` (None: a new run).
+
+        Saved tensors of other runs are offloaded if they are in the program's arena, or if all
+        arenas and the program's peak exceed the budget.
+        """
         others = [arena for arena in self._arenas if arena is not program.arena]
         taken, budget = program.placed.peak + sum(arena.bytes for arena in others), self.budget
         tight = budget is not None and taken > budget
-        for waiting in self._in_arenas:
+        for waiting in self._sessions_in_arenas:
             if waiting is not session and (tight or waiting.program is program):
                 waiting.offload()
         if tight:
@@ -496,19 +499,18 @@ class Model:
                 arena.drop()
 
     def clear_arenas(self) -> None:
-        """Empty all arenas before kernels are profiled with operands of their own, if there is a
-        budget."""
+        """Drop the memory of arenas before kernels are profiled, which allocates operands; with a
+        budget, offload saved tensors first."""
         if self.settings.fast_memory is not None:
-            for waiting in self._in_arenas:
+            for waiting in self._sessions_in_arenas:
                 waiting.offload()
         self.release_idle()
 
     def make_room_to_compile(self, inputs: Iterable[Any]) -> None:
-        """Offload the parameters among a new graph's inputs, and what is in arenas, if they and
-        PyTorch's compiler exceed a budget.
+        """Offload parameters and saved tensors before PyTorch compiles a graph with these
+        ``inputs``, if together with `COMPILER_BYTES` they exceed the budget.
 
-        The compiler takes a graph apart before anything is known of it; a share is then taken of
-        the parameters alone.
+        The graph's peak is not known yet, so a share is taken of the parameters' bytes.
         """
         given, known = self.settings.fast_memory, self.persistent
         own = [
@@ -527,27 +529,27 @@ class Model:
             known.find_in_files([known.of(one, movable=True) for one in own])
             unmoved = max(self.unmoved_peak, known.bytes())
             budget = int(given * unmoved) if isinstance(given, float) else given
-            if known.fast_bytes() + self._arena_bytes + COMPILER > budget:
+            if known.fast_bytes() + self._arena_bytes + COMPILER_BYTES > budget:
                 self.clear_arenas()
                 known.offload_movable()
 
     def release_idle(self) -> None:
-        """Give back the memory of arenas that hold nothing."""
+        """Return the memory of arenas without saved tensors to the system."""
         with self.lock:
-            busy = [session.program.arena for session in self._in_arenas]
+            busy = [session.program.arena for session in self._sessions_in_arenas]
             for arena in self._arenas:
                 if arena not in busy:
                     arena.drop()
 
     def clear_idle(self) -> None:
-        """Give back the memory of idle arenas if the rest and a small buffer could need it."""
+        """Release idle arenas if they and the persistent tensors exceed the budget."""
         taken, budget = self.persistent.fast_bytes() + self.gradients.fast_bytes(), self.budget
         if budget is not None and taken + self._arena_bytes > budget:
             self.release_idle()
 
     def updates_of(self, optimizer: torch.optim.Optimizer) -> Updates:
-        """Updates that are made when an optimizer is called; they are kept on it, and gone when it
-        is."""
+        """Return the `Updates` for calls of an optimizer's own step; they live as long as the
+        optimizer."""
         updates = vars(optimizer).setdefault(_UPDATES, weakref.WeakKeyDictionary())
         if self not in updates:
             updates[self] = Updates(optimizer)
@@ -555,17 +557,17 @@ class Model:
         return found
 
     def place_of(self, tensor: torch.Tensor) -> PersistentTensor | None:
-        """Where a parameter, a gradient or optimizer state is in the slow memory; None if it is in
-        the fast one."""
+        """Return the entry of a parameter, gradient or optimizer state that is in the slow file;
+        None if the tensor is elsewhere."""
         for known in (self.persistent, self.gradients):
             one = known.known(tensor)
-            if one and isinstance(one.place, Region) and one.rests(tensor.untyped_storage()):
+            if one and isinstance(one.place, Region) and one.is_at_place(tensor.untyped_storage()):
                 return one
         return None
 
     def keep_state(self, state: Iterable[torch.Tensor], fresh: bool = False) -> None:
-        """Count optimizer state, ``fresh`` if nothing was written to it, and offload it unless all
-        fits beside the plans."""
+        """Register new optimizer state, and offload it unless it fits in the budget beside the
+        plans; ``fresh``: nothing was written to it yet."""
         known = self.persistent
         new = [
             known.of(tensor, fresh, movable=known.file is not None)
@@ -573,7 +575,7 @@ class Model:
             if known.known(tensor) is None
         ]
         taken = max((plan.placed_peak for plan in self.plans), default=0)
-        budget = self.budget  # a share of what there is now
+        budget = self.budget  # a share counts the new state
         if budget is None or known.file is None or not new:
             return
         if self.offloaded_bytes() or taken + sum(one.bytes for one in new) > budget:
@@ -583,11 +585,11 @@ class Model:
                 one.offload(known.file)
 
     def leave_shared_updates(self, plan: PlannedGraph) -> bool:
-        """Leave parameters that another run under way updates too to the optimizer; say whether
-        there were new ones."""
+        """Leave parameters of ``plan`` that another open run updates, too, to the optimizer's own
+        step. Returns whether there were new ones."""
         others = {
             id(session.program.captured.updates[i].parameter)
-            for session in self._waiting
+            for session in self._open_sessions
             for i in session.updates
         }
         shared = others.intersection(id(update.parameter) for update in plan.updates.values())
@@ -596,18 +598,17 @@ class Model:
         return bool(shared)
 
     def offloaded_bytes(self) -> int:
-        """Bytes of parameters, buffers and optimizer state that are in the slow memory between
-        steps."""
+        """Return the bytes of parameters, buffers and optimizer state in the slow memory."""
         return self.persistent.offloaded_bytes()
 
     def reload_parameters(self) -> None:
-        """Put parameters, buffers and optimizer state where they are without a plan, before
-        somebody else runs the module."""
+        """Load all parameters, buffers and optimizer state into PyTorch's own memory, before the
+        module runs without plans."""
         with self.lock:
             self.persistent.reload_all()
 
     def place_parameters(self) -> None:
-        """Put parameters, buffers and optimizer state where the plans expect them, before the
+        """Offload or load parameters, buffers and optimizer state as the plans expect, before the
         module runs by its plans again."""
         with self.lock:
             for plan in self.plans:
@@ -615,40 +616,38 @@ class Model:
 
 
 class PlannedGraph:
-    """A graph, or a forward and a backward graph, for given shapes, with its plan, which is made
-    when the first step begins and refined once with measured times. It runs in sessions: one for
-    each forward pass and its backward pass.
+    """A graph, or a forward and a backward graph, for given input shapes, with its plan.
+
+    The plan is made when the first step begins and made again once with measured times. Each
+    forward pass, together with its backward pass, is a `Session`.
 
     Attributes
     ----------
     graphs, kept, shapes
-        The graphs, the number of results of the first that go to the caller (None: all), and the
-        shapes of the inputs where sizes are symbols.
-    traced, versions
-        The graph as it runs, with kernels in blocks where they need to be; the whole one and
-        others.
+        The graphs, the number of the first graph's results that go to the caller (None: all), and
+        the input shapes if sizes are symbolic.
+    versions, traced
+        The graph with more or fewer kernels in blocks, and the version that runs.
     program, moving
-        The plan made ready to run, None before the first step; storages of the caller, and
-        gradients, that it moves.
-    around
-        What the plan leaves free.
-    mine
+        The executable plan, None before the first step; the caller's storages and gradients that it
+        moves.
+    surroundings
+        Memory of other graphs and the budget that the plan was made for.
+    persistent_tensors
         Parameters, buffers and optimizer state of the last run, by storage.
     unmoved_peak
-        Most bytes of fast memory in use at once when nothing moves, with the parameters of other
-        graphs.
+        Peak in bytes of fast memory if no tensor moves, with the parameters of other graphs.
     refused
-        Why the plan takes more than its share, if it does: a share is known in full only after the
-        first whole step.
-    seen, history, times
-        What was seen of it in whole steps; what its own took, and the last one.
+        Why the plan exceeds the share of the steps so far; None if it does not.
+    observed, history, times
+        Memory use and order in whole steps; times of the graph's runs, and of the last one.
     open
-        Runs that are not over, and some that are.
+        Unfinished runs; finished ones may be among them.
     """
 
     versions: Versions
     history: History
-    around: Surroundings
+    surroundings: Surroundings
 
     def __init__(
         self,
@@ -662,29 +661,32 @@ class PlannedGraph:
         self.traced = Traced([], [], ())
         self.program: Program | None = None
         self.moving: frozenset[int] = frozenset()
-        self.mine: dict[int, PersistentTensor] = {}
+        self.persistent_tensors: dict[int, PersistentTensor] = {}
         self.unmoved_peak = 0
         self.refused: TooSmall | None = None
-        self.seen, self.times = Seen(), Times(0, 0)
+        self.observed, self.times = StepObservations(), Times(0, 0)
         self.open: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._several = False
+        self._shared = False
         self._shifts: dict[int, int] = {}
 
     def prepare(self, given: Sequence[Any]) -> None:
-        """Capture, profile and plan the graph, if there is no valid plan yet; after a few steps,
-        plan again with the times that were measured in them, once. Raises `BudgetError` and
-        `NotPlannable`."""
-        self._several |= any(given[i] is not update.parameter for i, update in self.updates.items())
+        """Make or renew the plan if needed.
+
+        Captures, profiles and plans the graph if it has no valid plan. Plans again, once, with the
+        times measured in the first steps, and whenever the plan is out of date. Raises
+        `BudgetError` and `NotPlannable`.
+        """
+        self._shared |= any(given[i] is not update.parameter for i, update in self.updates.items())
         idle = all(session.finished for session in self.open)
-        if self.program is None or (idle and self._held()):
+        if self.program is None or (idle and self._held_updates()):
             self._capture(given)
             self._make_plan(given)
         elif idle:
-            # On a GPU kernels run beside the host: what it saw is not their time.
+            # On a GPU kernels run asynchronously, so times measured on the host are not theirs.
             due = self.traced.device.type == "cpu" and self.history.due()
             if due:
                 self.history.adopt_recent_times(self.traced, self.program)
-            if due or self._outgrown() or self._left_files():
+            if due or self._outdated() or self._files_changed():
                 self.model.make_room(self.program)
                 self._make_plan(given)
 
@@ -692,11 +694,11 @@ class PlannedGraph:
         model, known = self.model, self.model.persistent
         captured = capture(self.graphs, given, self.kept)
         traced = Traced(**vars(captured))
-        if len(captured.parts) == 2 and captured.device.type == "cpu" and not self._several:
+        if len(captured.parts) == 2 and captured.device.type == "cpu" and not self._shared:
             traced = with_updates(traced, given, model.updates)
         for update in traced.updates.values():
             update.sync_from_optimizer()
-        memory = model.memory(traced.device)  # from now on, allocations are seen
+        memory = model.memory(traced.device)  # installs the allocator, which records allocations
         model.clear_arenas()
         large = {
             s
@@ -713,19 +715,20 @@ class PlannedGraph:
         self.history = History(memory.link, model.settings.refine_after)
         about = self._budget_before_profiles()
         if about is not None and known.file is not None:
-            # Beside the operands of a kernel that is profiled.
+            # Profiling allocates the operands of one kernel at a time.
             most = min(max(map(traced.operand_bytes, traced.calls), default=0), about)
             if known.fast_bytes() + most > about:
                 known.offload_movable()
         self.versions = Versions(self.traced, self._movable(), memory, model.profiles, about)
         self.traced = self.versions.whole
-        self.seen.footprint = self._footprint()
+        self.observed.footprint = self._footprint()
         objects = object_bytes(len(self.traced.calls), symbolic=self.shapes is not None)
         model.objects_of[id(self.graphs)] = objects
         model.join(self)
 
     def _budget_before_profiles(self) -> int | None:
-        """The budget, as far as it is known before calls are profiled; a share is of no less."""
+        """Return the budget without workspaces, which are not known before profiling; a share of
+        the final peak is at least as large."""
         share = self.model.settings.fast_memory
         if not isinstance(share, float):
             return self.budget
@@ -734,9 +737,10 @@ class PlannedGraph:
         return int(share * max(peak, self.model.unmoved_peak))
 
     def _footprint(self) -> Footprint:
-        """Return the bytes that the graph takes when it is alone and nothing moves."""
+        """Return the memory of the graph alone if no tensor moves."""
         unmoved = self._problem(self.traced, Surroundings(), frozenset())
-        taken = unmoved.sequence.live_bytes() + unmoved.elsewhere - self.traced.bytes_of(self.mine)
+        taken = unmoved.sequence.live_bytes() + unmoved.elsewhere
+        taken -= self.traced.bytes_of(self.persistent_tensors)
         first, *second = self.traced.parts
         saved = {
             view.storage
@@ -760,61 +764,68 @@ class PlannedGraph:
             for part in second
             for slot, gradient in zip(first.given, part.returned, strict=False)
             if isinstance(slot, View)
-            and slot.storage in self.mine
+            and slot.storage in self.persistent_tensors
             and isinstance(gradient, View)
             and self.traced.storages[gradient.storage].owner is Owner.RETURNED
         }
 
-    def gradients_left(self, at_least: bool) -> int:
-        """Bytes of gradients that a step leaves in the fast memory; with ``at_least``, if all that
-        may move do."""
+    def remaining_gradients(self, at_least: bool) -> int:
+        """Return the bytes of gradients that the backward part leaves in fast memory; with
+        ``at_least``, if all movable gradients move."""
         moved = self.traced.gradients if at_least or self.program is None else self.moving
         return self.traced.bytes_of(self._gradients() - moved)
 
-    def left_after(self, at_least: bool) -> int:
-        """Most bytes of gradients that graphs after this one leave in the fast memory; with
-        ``at_least``, if all that may move do."""
+    def later_gradients(self, at_least: bool) -> int:
+        """Return the most bytes of gradients that the later graphs of a step leave in fast memory;
+        with ``at_least``, if all movable gradients move."""
         return max(
-            (sum(one.gradients_left(at_least) for one in later) for later in self.seen.after),
+            (
+                sum(one.remaining_gradients(at_least) for one in later)
+                for later in self.observed.later_graphs
+            ),
             default=0,
         )
 
     def _movable(self) -> frozenset[int]:
-        """Storages of the caller, and gradients, that may be in the slow memory."""
-        return self.traced.movable.intersection(self.mine) | self.traced.gradients
+        """Return the caller's storages and the gradients that may be in slow memory."""
+        return self.traced.movable.intersection(self.persistent_tensors) | self.traced.gradients
 
     def _make_plan(self, given: Sequence[Any]) -> None:
         self._find_persistent(given)
         before, budgeted = self.program, self.budget is not None
         if budgeted:
-            self.model.release_idle()  # planning takes memory of its own
-        for one in self.mine.values():
+            self.model.release_idle()  # planning needs memory
+        for one in self.persistent_tensors.values():
             one.leave_changed_file()
         if budgeted and before is not None and before.copies:
-            self.model.persistent.rest(self.mine.values())
+            self.model.persistent.rest(self.persistent_tensors.values())
         self._shifts = {
-            s: one.in_file.shift for s, one in self.mine.items() if one.in_file is not None
+            s: one.in_file.shift
+            for s, one in self.persistent_tensors.items()
+            if one.in_file is not None
         }
         movable = self._movable()
-        self.traced, placed, self.around, self.refused = self._decided(movable)
+        self.traced, placed, self.surroundings, self.refused = self._choose_version(movable)
         self.moving = movable.intersection((*placed.problem.storage, *self.traced.streamed))
         with torch.inference_mode(False), torch.no_grad():
             self.program = Program(self.traced, placed, self.memory, self.moving, self._shifts)
-        self.unmoved_peak = self._problem(self.versions.whole, self.around, frozenset()).peak()
+        self.unmoved_peak = self._problem(
+            self.versions.whole, self.surroundings, frozenset()
+        ).peak()
         self.history.forget()
         if before is not None:
             before.arena.close()
         if budgeted:
             return_freed_blocks()
 
-    def _decided(
+    def _choose_version(
         self, movable: frozenset[int]
     ) -> tuple[Traced, Placed, Surroundings, TooSmall | None]:
-        """Decide under the budget: with whole kernels if that is possible, else with those in
-        blocks that need to be.
+        """Choose the version with the fewest kernels in blocks that keeps the budget, and plan it.
 
-        If the budget is a share of a step that is not known in full yet, take the smallest that
-        works.
+        Returns the version, its placement, the surroundings, and None. In the first step, in which
+        a share is not final, a share that is too small is replaced by the smallest budget that
+        works; the last result is then the refusal. Raises `TooSmall`.
         """
         around, settings = self.model.surroundings(self), self.model.settings
         search, failed = None, 0
@@ -836,7 +847,7 @@ class PlannedGraph:
         assert search is not None
         assert around.budget is not None
         if self.model.start_offloading_idle(self):
-            return self._decided(movable)
+            return self._choose_version(movable)
         refusal = search.refusal(around.budget, failed)
         if not isinstance(settings.fast_memory, float) or self.history.steps:
             raise refusal
@@ -844,18 +855,21 @@ class PlannedGraph:
         assert not isinstance(found, int)
         return version, found, around._replace(budget=refusal.smallest), refusal
 
-    def _problem(self, traced: Traced, around: Surroundings, moving: frozenset[int]) -> Problem:
-        """Make the problem in which some storages of the caller move, with the latest times."""
+    def _problem(
+        self, traced: Traced, surroundings: Surroundings, moving: frozenset[int]
+    ) -> Problem:
+        """Return the placement problem with the latest times in which the caller's storages in
+        ``moving`` may move."""
         seconds, link = self.history.kernel_seconds(traced), self.history.link
         moving -= traced.streamed
         return problem_of(
-            self.name, traced, seconds, link, self.memory, moving, around, self._shifts
+            self.name, traced, seconds, link, self.memory, moving, surroundings, self._shifts
         )
 
-    def _outgrown(self) -> bool:
-        """Whether the plan is out of date: other graphs take more memory than it left them, or the
-        budget has changed."""
-        before, now = self.around, self.model.surroundings(self)
+    def _outdated(self) -> bool:
+        """Return whether other graphs take more memory than the plan leaves them, or the budget has
+        changed."""
+        before, now = self.surroundings, self.model.surroundings(self)
         if now.budget is None:
             return False
         if self.refused is not None or (now.offload_idle and not before.offload_idle):
@@ -865,35 +879,40 @@ class PlannedGraph:
         return grown or (now.budget != before.budget and bool(self._program.copies))
 
     def _find_persistent(self, given: Sequence[Any]) -> dict[int, torch.Tensor]:
-        """Note the parameters, buffers and optimizer state of a run; those that it writes leave
-        files of weights. Returns the tensors by storage."""
+        """Set ``persistent_tensors`` from the arguments of a run, and return the tensors by
+        storage. Tensors that the run writes no longer use a file of weights as their place."""
         known, fresh, tensors = (
             self.model.persistent,
             self.traced.fresh(),
             self.traced.tensors(given),
         )
-        self.mine = {
+        self.persistent_tensors = {
             storage: known.of(tensor, storage in fresh, storage in self.traced.movable)
             for storage, tensor in tensors.items()
         }
-        known.find_in_files(self.mine.values())
-        for storage in {s for call in self.traced.calls for s in call.writes if s in self.mine}:
-            if self.mine[storage].in_file is not None:
-                self.mine[storage].leave_file()
+        known.find_in_files(self.persistent_tensors.values())
+        for storage in {
+            s for call in self.traced.calls for s in call.writes if s in self.persistent_tensors
+        }:
+            if self.persistent_tensors[storage].in_file is not None:
+                self.persistent_tensors[storage].leave_file()
         return tensors
 
-    def _left_files(self) -> bool:
-        """Whether tensors that the plan reads from files of weights have changed since, so that
-        they are there no more."""
+    def _files_changed(self) -> bool:
+        """Return whether tensors that the plan reads from files of weights have changed since, so
+        that the files are out of date."""
         if self._shifts:
             self.place_parameters()
-        return any(self.mine[s].in_file is None for s in self._shifts.keys() & self.moving)
+        return any(
+            self.persistent_tensors[s].in_file is None for s in self._shifts.keys() & self.moving
+        )
 
     def place_parameters(self) -> None:
-        """Offload or reload parameters, buffers and optimizer state so that each is where the plan
-        expects it."""
+        """Offload or reload parameters, buffers and optimizer state as the plan expects."""
         if self.program is not None:
-            self.model.persistent.place((one, s in self.moving) for s, one in self.mine.items())
+            self.model.persistent.place(
+                (one, s in self.moving) for s, one in self.persistent_tensors.items()
+            )
 
     @property
     def _program(self) -> Program:
@@ -918,39 +937,38 @@ class PlannedGraph:
 
     @property
     def budget(self) -> int | None:
-        """Bytes of fast memory that a step may take; None if there is no limit."""
+        """Bytes of fast memory that a step may take; None: no limit."""
         return self.model.budget
 
     @property
     def predicted_seconds(self) -> float:
-        """Seconds that a step should take, by the times of kernels and copies in the steps that are
-        known."""
+        """Predicted seconds of a step, from the times of kernels and copies in measured steps."""
         return self.history.predicted_seconds(
             self.traced, self.problem.sequence, self._program.placed.placement
         )
 
     @property
     def placed_peak(self) -> int:
-        """Most bytes of fast memory in use at once under the plan."""
+        """Peak in bytes of fast memory under the plan; 0 without one."""
         return 0 if self.program is None else self.program.placed.peak
 
     @property
     def kernels_in_blocks(self) -> tuple[str, ...]:
-        """Operators of the kernels that run block by block, as the budget has no room for their
-        operands."""
+        """Operators of the kernels that run block by block, because their operands exceed the
+        budget."""
         wholes = (getattr(call.target, "whole", None) for call in self.traced.calls)
         return tuple(whole.kind for whole in wholes if whole is not None)
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that a step copies, both ways."""
+        """Bytes that a step copies between the memories, in both directions."""
         return sum(copy.bytes for copy in self._program.copies) + sum(
             profile.transferred for profile in self.traced.profiles
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each kernel with its predicted seconds, those of the last step, and the bytes
-        of fast memory in use under the plan."""
+        """Return a table row for each kernel: predicted seconds, seconds in the last step, and
+        bytes of fast memory in use under the plan."""
         sequence, elsewhere = self.problem.sequence, self.problem.elsewhere
         used = fast_bytes(sequence, self._program.placed.placement) + elsewhere
         return [
@@ -968,41 +986,45 @@ class PlannedGraph:
         ]
 
     def refresh_prediction(self) -> None:
-        """Predict the time of a step again, from the steps measured so far; the plan stays."""
+        """Update the prediction from the steps measured so far; the plan stays."""
         self.history.adopt_recent_times(self.traced, self._program)
-        self._program.problem = self._problem(self.traced, self.around, self.moving)
+        self._program.problem = self._problem(self.traced, self.surroundings, self.moving)
 
-    def _held(self) -> frozenset[int]:
-        """Positions of updates that must not be made: the gradient is not complete, hooks want it,
-        or several layers run the same graph."""
-        leaves = self.model.updates.leaves
+    def _held_updates(self) -> frozenset[int]:
+        """Return the positions of updates that must be left to the optimizer's own step: the
+        gradient is not complete, a hook reads it, or several layers share the graph."""
+        is_left = self.model.updates.is_left
         return frozenset(
-            i for i, update in self.updates.items() if self._several or leaves(update.parameter)
+            i for i, update in self.updates.items() if self._shared or is_left(update.parameter)
         )
 
     def _begin(self, given: Sequence[Any]) -> Session:
-        """Start a run with these arguments, with parameters where the plan expects them."""
+        """Move parameters to where the plan expects them, and start a run with arguments
+        ``given``."""
         for update in self.updates.values():
             update.sync_from_optimizer()
         tensors = self._find_persistent(given)
         self.place_parameters()
-        held = self._held()
-        self.model.rest_gradients(self)
+        held = self._held_updates()
+        self.model.offload_gradients(self)
         session = Session(
             self.backward,
             self._program,
             tensors,
-            {s: self.mine[s].reserve(None) for s in self.moving.intersection(self.mine)},
+            {
+                s: self.persistent_tensors[s].reserve(None)
+                for s in self.moving.intersection(self.persistent_tensors)
+            },
             {i: update.count for i, update in self.updates.items() if i not in held},
         )
         self.times = session.times
         return session
 
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run the first part, or the only one; its results."""
+        """Run the forward part, or the only one, and return its results."""
         with self.model.lock, torch.no_grad():
             self.model.begin(self)
-            self._note_beside(0, arguments, arguments)
+            self._observe_memory(0, arguments, arguments)
             self.prepare(arguments)
             if self.model.leave_shared_updates(self):
                 self.prepare(arguments)
@@ -1012,22 +1034,22 @@ class PlannedGraph:
             returned = session.run(0, arguments)
             for one in returned[: self.kept]:
                 if _is_plain(one) and one.untyped_storage().nbytes() >= SMALLEST:
-                    self.seen.results.of(one)
-            session.times.inside = time.perf_counter() - begun
+                    self.observed.results.of(one)
+            session.times.total = time.perf_counter() - begun
             if len(program.captured.parts) == 1:
-                self._over(session)
+                self._finish(session)
             else:
                 self.open.add(session)
             return returned
 
     def backward(self, session: Session, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second part of ``session``; its results. Raises `LoadmasterError` if the run is
-        over already."""
+        """Run the backward part of ``session`` and return its results. Raises `LoadmasterError` if
+        the run has ended already."""
         with self.model.lock, torch.no_grad():
             begun = time.perf_counter()
             self._check_sizes(session)
             parameters = (session.tensors[s] for s in self.traced.given)
-            self._note_beside(1, arguments, parameters)
+            self._observe_memory(1, arguments, parameters)
             self.model.check_share()
             if session.finished:
                 raise LoadmasterError(
@@ -1037,22 +1059,22 @@ class PlannedGraph:
             self.model.make_room(session.program, session)
             if session.offload_slot is not None:
                 session.reload()
-            self._hold_updates(session)
+            self._select_updates(session)
             self._make_gradients(session)
             try:
                 returned = session.run(1, arguments)
             finally:
-                self._note_updates(session)
+                self._publish_updates(session)
             for i, update in self.updates.items():
                 if update.held:
                     returned[i], update.gradient = update.gradient, None
-            session.times.inside += time.perf_counter() - begun
-            self._over(session)
+            session.times.total += time.perf_counter() - begun
+            self._finish(session)
             return returned
 
     def _check_sizes(self, session: Session) -> None:
-        """Raise `LoadmasterError` if the memory of a parameter was replaced by one of another size
-        since the forward pass."""
+        """Raise `LoadmasterError` if a parameter's storage has changed its size since the forward
+        pass."""
         storages = session.program.captured.storages
         for storage, tensor in session.tensors.items():
             if tensor.untyped_storage().nbytes() != storages[storage].bytes:
@@ -1062,13 +1084,13 @@ class PlannedGraph:
                     " its backward pass: resize parameters before a forward pass"
                 )
 
-    def _hold_updates(self, session: Session) -> None:
+    def _select_updates(self, session: Session) -> None:
         """Decide which updates are made in this backward pass.
 
-        Raises `LoadmasterError` where parameters have changed since the forward pass, or have a
-        gradient already.
+        Raises `LoadmasterError` if a parameter to be updated has changed since the forward pass, or
+        has a gradient already.
         """
-        held = self._held()
+        held = self._held_updates()
         for i, update in self.updates.items():
             update.held = i not in session.updates or i in held
             if update.held:
@@ -1086,22 +1108,22 @@ class PlannedGraph:
                 )
 
     def _make_gradients(self, session: Session) -> None:
-        """Make the gradients that the second part of a run moves, in the slow memory. Raises
+        """Create the gradients that the backward part moves, in slow memory. Raises
         `SlowMemoryError`."""
         moving = self.traced.gradients & self.moving
         for view in session.program.captured.parts[1].returned:
             if isinstance(view, View) and view.storage in moving:
                 made = self.model.gradients.created(view)
                 session.gradients[view.storage], session.places[view.storage] = made
-                del made  # autograd keeps a gradient as it is only if nobody else holds it
+                del made  # autograd copies gradients that have other references
 
-    def _note_beside(self, part: int, arguments: Iterable[Any], given: Iterable[Any]) -> None:
-        """Note how much is there when a part begins: gradients of the parameters ``given``, if
-        there is a budget; and what graphs have returned, but for the part's arguments and the
-        graph's own results."""
-        seen, gradients = self.seen, 0
+    def _observe_memory(self, part: int, arguments: Iterable[Any], given: Iterable[Any]) -> None:
+        """Update ``observed`` with the memory in use when a part begins: with a budget, gradients
+        of the parameters ``given``; and results of graphs, without the part's ``arguments`` and, in
+        the backward part, the graph's own results."""
+        observed, gradients = self.observed, 0
         own = {one.untyped_storage()._cdata for one in arguments if _is_plain(one)}
-        others = (one.seen for one in self.model.graphs if part == 0 or one is not self)
+        others = (one.observed for one in self.model.graphs if part == 0 or one is not self)
         results = sum(one.results.bytes(own) for one in others)
         if (
             self.program is not None
@@ -1111,13 +1133,14 @@ class PlannedGraph:
             there = (one.grad for one in given if isinstance(one, torch.nn.Parameter))
             known = (self.model.gradients.of(one, movable=True) for one in there if _is_plain(one))
             gradients = sum(one.bytes for one in known)
-        if gradients > seen.earlier[part] or results > seen.beside[part]:
-            seen.earlier[part] = max(seen.earlier[part], gradients)
-            seen.beside[part] = max(seen.beside[part], results)
+        if gradients > observed.earlier_gradients[part] or results > observed.held_results[part]:
+            observed.earlier_gradients[part] = max(observed.earlier_gradients[part], gradients)
+            observed.held_results[part] = max(observed.held_results[part], results)
             self.model.join(self)
 
-    def _note_updates(self, session: Session) -> None:
-        """Tell PyTorch that parameters have changed, and the optimizer its new state."""
+    def _publish_updates(self, session: Session) -> None:
+        """Mark updated parameters as changed for autograd, and store new state in the
+        optimizer."""
         for i, update in self.updates.items():
             if not update.held and update.count != session.updates[i]:
                 torch.autograd.graph.increment_version(update.parameter)
@@ -1125,13 +1148,13 @@ class PlannedGraph:
                 update.sync_to_optimizer()
                 update.parameter.grad = SpentGradient(update.parameter)
                 for storage in self.traced.states[i]:
-                    self.mine[storage].fresh = False
-        for one in self.mine.values():
+                    self.persistent_tensors[storage].fresh = False
+        for one in self.persistent_tensors.values():
             one.changed()
 
-    def _over(self, session: Session) -> None:
+    def _finish(self, session: Session) -> None:
         session.drain()
         session.end()
         self.history.note(session.times)
         if self.history.steps == 1 and self.budget is not None:
-            return_freed_blocks()  # what compiling has left, once the compiler has ended
+            return_freed_blocks()  # memory freed by the compiler

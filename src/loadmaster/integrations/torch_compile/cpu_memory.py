@@ -1,16 +1,16 @@
 """Memory of a CPU: an arena in anonymous memory, an unlinked file that is read and written without
-the page cache, and a thread for each direction that copies between them.
+the page cache, and a copying thread for each direction.
 
-The file never has a name: its space is freed when its descriptor closes, however the process ends.
-It is opened with O_DIRECT, so that its pages never are in the page cache: a copy to it frees
-memory, and a copy from it is a true read. Addresses, offsets and lengths are multiples of `PAGE`.
-Space is reserved (posix_fallocate) before a step needs it, so that a full disk is found early. A
-file system that knows no O_DIRECT, or that keeps files in memory (tmpfs), is refused.
+The file has no name, so its space is freed when its descriptor closes, however the process ends.
+It is opened with O_DIRECT, so that its pages are never in the page cache: a copy to it frees
+memory, and a copy from it reads the disk. Addresses, offsets and lengths are multiples of `PAGE`.
+Space is reserved (posix_fallocate) before a step needs it, so that a full disk is found early. File
+systems without O_DIRECT, or that keep files in memory (tmpfs), are refused.
 
-Operators write to the addresses of a plan because PyTorch is made to allocate there; see
-src/native/runtime. The native part has the binary layout of ``c10::Allocator`` as of PyTorch 2.11
-to 2.13. Whether the installed build has it is tried, not read from its version: first in a forked
-process, which may crash, then here. Where it has not, results are copied to their places.
+Operators write to the addresses of a plan because a replaced allocator gives them memory there; see
+src/native/runtime. The native part relies on the binary layout of ``c10::Allocator`` of PyTorch
+2.11 to 2.13. Whether the installed build has this layout is tested, first in a forked process,
+which may crash, then in this one. Without it, results are copied to their addresses.
 """
 
 from __future__ import annotations
@@ -47,24 +47,25 @@ if TYPE_CHECKING:
     from loadmaster.workloads.graph import Graph
 
 PAGE = 4096
-_AT_ONCE = 64 << 20
-_IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
+_TRANSFER_BYTES = 64 << 20
+_MEMORY_FILE_SYSTEMS = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
 
 
 def pages(count: int) -> int:
-    """Bytes, rounded up to whole pages."""
+    """Return a number of bytes rounded up to whole pages."""
     return -(-count // PAGE) * PAGE
 
 
 def _file_system(file: int) -> int:
-    """The kind of file system that a file is on: the first field of ``struct statfs``."""
+    """Return the type of the file system of a file descriptor, the first field of ``struct
+    statfs``; 0 if unknown."""
     status = (ctypes.c_long * 64)()
     return int(status[0]) if ctypes.CDLL(None).fstatfs(file, status) == 0 else 0
 
 
 class DirectFile:
-    """A file that is read and written without the page cache, in whole pages; ``name`` is what
-    errors call it."""
+    """A file that is read and written without the page cache, in whole pages. Error messages call
+    it ``name``."""
 
     def __init__(self, name: str, path: str | Path, flags: int) -> None:
         self.name = name
@@ -72,17 +73,17 @@ class DirectFile:
         self._close = weakref.finalize(self, os.close, self._file)
 
     def write(self, memory: memoryview, offset: int) -> None:
-        """Copy ``memory`` to the file; the interpreter lock is released meanwhile. Raises
+        """Write ``memory`` to the file at ``offset`` without the interpreter lock. Raises
         `SlowMemoryError`."""
         self._transfer(os.pwritev, memory, offset, "written")
 
     def read(self, memory: memoryview, offset: int) -> None:
-        """Fill ``memory`` from the file. Raises `SlowMemoryError`."""
+        """Fill ``memory`` from the file at ``offset``. Raises `SlowMemoryError`."""
         self._transfer(os.preadv, memory, offset, "read")
 
     def forget(self, offset: int, count: int) -> None:
-        """Drop this part of the file from the page cache; it must be written and not mapped in any
-        page."""
+        """Drop ``count`` bytes at ``offset`` from the page cache; they must be written to the disk,
+        and their pages not mapped."""
         os.posix_fadvise(self._file, offset, count, os.POSIX_FADV_DONTNEED)
 
     def _transfer(
@@ -91,26 +92,27 @@ class DirectFile:
         done = 0
         while done < len(memory):
             try:
-                moved = call(self._file, [memory[done : done + _AT_ONCE]], offset + done)
+                moved = call(self._file, [memory[done : done + _TRANSFER_BYTES]], offset + done)
             except OSError as error:
                 raise SlowMemoryError(
                     f"{self.name}: bytes cannot be {what}: {error.strerror}"
                 ) from None
             done += moved
             if not moved or moved % PAGE:
-                self._ended(f"{what} {done} of {len(memory)} bytes")
+                self._end_of_file(f"{what} {done} of {len(memory)} bytes")
                 break
 
-    def _ended(self, what: str) -> None:
+    def _end_of_file(self, what: str) -> None:
         raise SlowMemoryError(f"{self.name}: the file ended early: {what}")
 
     def close(self) -> None:
-        """Close the file; the space of one without a name is freed."""
+        """Close the file, which frees the space of an unlinked one."""
         self._close()
 
 
 class SlowFile(DirectFile):
-    """Regions of an unlinked file in ``folder``, of which at most ``limit`` bytes are reserved."""
+    """An allocator of regions of an unlinked file in ``folder``, of at most ``limit`` bytes (None:
+    no limit)."""
 
     def __init__(self, folder: Path | None, limit: int | None = None) -> None:
         self.folder = Path(tempfile.gettempdir()) if folder is None else folder
@@ -131,14 +133,14 @@ class SlowFile(DirectFile):
             raise SlowMemoryError(
                 f"{name}: no file can be made there ({why}): name a folder on a local disk"
             ) from None
-        if kind := _IN_MEMORY.get(_file_system(self._file)):
+        if kind := _MEMORY_FILE_SYSTEMS.get(_file_system(self._file)):
             raise SlowMemoryError(
                 f"{name}: {kind} keeps files in memory: name a folder on a local disk"
             )
 
     def reserve(self, count: int) -> int:
-        """Reserve ``count`` bytes (whole pages) on the disk; their offset. Raises
-        `SlowMemoryError`."""
+        """Reserve ``count`` bytes (whole pages) of the file, first fit, and return their offset.
+        Raises `SlowMemoryError`."""
         with self._lock:
             for i, (offset, size) in enumerate(self._free):
                 if size >= count:
@@ -162,7 +164,7 @@ class SlowFile(DirectFile):
                 os.posix_fallocate(self._file, self.bytes, more)
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self.bytes)  # what it got before the disk was full
+                os.ftruncate(self._file, self.bytes)  # undo a partial extension
             raise SlowMemoryError(
                 f"{self.name}: {more} bytes more cannot be had: {error.strerror}"
             ) from None
@@ -183,29 +185,30 @@ class SlowFile(DirectFile):
             self._free = merged
 
     def mapped(self, offset: int, count: int) -> mmap.mmap:
-        """Map bytes of the file into memory; reads and writes there go through the page cache,
-        until `forget`."""
+        """Map ``count`` bytes of the file at ``offset`` into memory, for access through the page
+        cache."""
         return mmap.mmap(
             self._file, count, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset
         )
 
 
-_THERE, _OF_FILE = np.uint64(3 << 62), np.uint64(1 << 61)
-"""Bits of an entry of ``/proc/self/pagemap``: a page is present or swapped; it is a file's."""
+_PRESENT_OR_SWAPPED, _FILE_PAGE = np.uint64(3 << 62), np.uint64(1 << 61)
+"""Bits of an entry of ``/proc/self/pagemap``: the page is present or swapped; it belongs to a
+file."""
 
 
 class WeightFile(DirectFile):
-    """A file of weights. Reads may reach beyond its end."""
+    """A file of weights, opened for reading. Reads may extend beyond its end."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, path, os.O_RDONLY)
 
-    def _ended(self, what: str) -> None:
-        return
+    def _end_of_file(self, what: str) -> None:
+        """Accept a read beyond the end."""
 
 
 @cache
-def _opened(path: str, device: int, inode: int) -> WeightFile | None:
+def _open_weights(path: str, device: int, inode: int) -> WeightFile | None:
     try:
         file = WeightFile(path)
         file.read(memoryview(mmap.mmap(-1, PAGE)), 0)
@@ -216,7 +219,7 @@ def _opened(path: str, device: int, inode: int) -> WeightFile | None:
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Where a tensor's bytes are: in a file at ``offset``, and mapped privately at ``address``."""
+    """The place of a tensor in a file of weights at ``offset``, privately mapped at ``address``."""
 
     file: WeightFile
     offset: int
@@ -225,26 +228,26 @@ class FilePlace:
 
     @property
     def shift(self) -> int:
-        """Bytes from the beginning of a page to the tensor."""
+        """Bytes from the beginning of the tensor's first page to the tensor."""
         return self.offset % PAGE
 
     @property
     def slot(self) -> int:
-        """The offset of the page in which the tensor begins."""
+        """Offset of the tensor's first page in the file."""
         return self.offset - self.shift
 
     def changed(self) -> bool:
-        """Whether somebody has written to a page of the tensor: then it is memory of this process.
-        O(pages), a megabyte of them in 1 ms."""
+        """Return whether a page of the tensor was written, so that it is an anonymous page now.
+        O(pages)."""
         first, count = self.address // PAGE, -(-(self.address % PAGE + self.bytes) // PAGE)
         with Path("/proc/self/pagemap").open("rb", buffering=0) as table:
             table.seek(8 * first)
             entries = np.frombuffer(table.read(8 * count), dtype=np.uint64)
-        return bool(((entries & _THERE > 0) & (entries & _OF_FILE == 0)).any())
+        return bool(((entries & _PRESENT_OR_SWAPPED > 0) & (entries & _FILE_PAGE == 0)).any())
 
     def forget(self, changed: bool = False) -> None:
-        """Drop what was read through the mapping from memory; the tensor must not be `changed`,
-        whatever versions of it say."""
+        """Drop the mapping's pages from memory. The tensor must not be `changed`; the argument
+        ``changed`` is ignored."""
         start, end = pages(self.address), (self.address + self.bytes) // PAGE * PAGE
         if end > start:
             ctypes.CDLL(None).madvise(
@@ -254,12 +257,12 @@ class FilePlace:
 
 
 FileMapping: TypeAlias = tuple[int, int, int, str, int]
-"""A private mapping of a file into this process: first address, end, offset in the file, path and
-inode."""
+"""A private mapping of a file into this process: first address, end address, offset in the file,
+path, inode."""
 
 
 def file_mappings() -> list[FileMapping]:
-    """Private mappings of files, by address. O(mappings of the process)."""
+    """Return the private mappings of files in this process, by address. O(mappings)."""
     found = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         words = line.split(maxsplit=5)
@@ -270,23 +273,23 @@ def file_mappings() -> list[FileMapping]:
 
 
 def place_in_file(address: int, bytes: int, mappings: Sequence[FileMapping]) -> FilePlace | None:
-    """Where the bytes at ``address`` are in a file; None if they are in none of the ``mappings`` as
-    a whole."""
+    """Return the place in a file of ``bytes`` at ``address``; None if no mapping holds all of them,
+    or the file was replaced."""
     for start, end, offset, path, inode in mappings:
         if start <= address and address + bytes <= end:
             try:
                 status = os.stat(path)
             except OSError:  # the file is gone
                 return None
-            file = _opened(path, status.st_dev, inode) if status.st_ino == inode else None
+            file = _open_weights(path, status.st_dev, inode) if status.st_ino == inode else None
             place = offset + address - start
             return None if file is None else FilePlace(file, place, address, bytes)
     return None
 
 
 class Copy(NamedTuple):
-    """A copy of ``bytes`` of a tensor between ``offset`` in the arena and ``slot`` in the slow
-    memory, both in bytes."""
+    """A copy of ``bytes`` of a tensor between offset ``offset`` of the arena and offset ``slot`` of
+    the slow memory, or of ``file`` if it is not None."""
 
     to_fast: bool
     offset: int
@@ -296,28 +299,28 @@ class Copy(NamedTuple):
 
 
 Wait: TypeAlias = Callable[[], float]
-"""Has what is computed next see a copy under way; returns its seconds, 0 if not known. Raises what
-the copy raised."""
+"""Function that makes the following kernels wait for a copy. Returns the copy's seconds, 0 if not
+known; raises the copy's error."""
 
 
 class FastArena:
-    """Fast memory of one plan: ``bytes`` from the address ``base`` on."""
+    """Fast memory of one plan: ``bytes`` from address ``base`` on."""
 
     bytes: int
     base: int
     device = torch.device("cpu")
 
     def tensor(self, view: View, offset: int, bytes: int) -> torch.Tensor:
-        """The tensor of a storage of ``bytes`` that lies at ``offset``. It is valid while the arena
-        is."""
+        """Return the tensor of a view whose storage has ``bytes`` at ``offset``. It is valid as
+        long as the arena is."""
         return on_storage(at_address(self.base + offset, bytes, self.device), view)
 
     def drop(self, start: int = 0) -> None:
-        """Free memory from ``start`` on until it is used again, where parts of it can be freed; its
-        contents are lost."""
+        """Free the memory from ``start`` on until its next use, if the device can; its contents are
+        lost."""
 
     def close(self) -> None:
-        """Free all memory for good; its tensors must not be used any more."""
+        """Free all memory for good; the arena's tensors must not be used any more."""
 
 
 class DeviceMemory(Protocol):
@@ -326,41 +329,40 @@ class DeviceMemory(Protocol):
     link: CopyLink
     alignment: int
     shrinks: bool
-    """Whether an arena can give back what is above an address, for results that need the room."""
+    """Whether an arena can free its memory above an address while a plan runs."""
 
     @property
     def file(self) -> SlowFile | None:
-        """The file to which parameters, buffers and optimizer state are offloaded between steps;
-        None if they are not."""
+        """File to which parameters, buffers and optimizer state are offloaded between steps; None:
+        they are not offloaded."""
 
     def arena(self, bytes: int) -> FastArena:
-        """Fast memory for a plan."""
+        """Return an arena of ``bytes`` for a plan."""
 
     def script(self, grants: Sequence[tuple[int, int]]) -> Any:
-        """A script with which a kernel allocates at planned offsets (``begin(base)``), or None
-        where that is not possible."""
+        """Return a script that makes a kernel allocate (bytes, offset) ``grants`` in order after
+        its ``begin(base)``; None if that is not possible."""
 
     def reserve(self, bytes: int) -> int:
-        """Reserve slow memory for a step; the slot at which it begins. Raises `SlowMemoryError`."""
+        """Reserve slow memory for a step, and return the slot at which it begins. Raises
+        `SlowMemoryError`."""
 
     def release(self, slot: int, bytes: int) -> None:
         """Release reserved slow memory."""
 
     def copy(self, arena: Any, copy: Copy) -> Wait:
-        """Start a copy, after those that were started before in the same direction and after the
-        kernels so far."""
+        """Start a copy that runs after earlier copies of its direction and after the kernels so
+        far."""
 
     def synchronize(self) -> None:
-        """Wait for every copy that was started, also those that nobody holds any more after an
-        interrupt."""
+        """Wait for all copies started so far, including copies lost by an interrupt."""
 
 
 def large_pages(bytes: int) -> mmap.mmap:
-    """Anonymous memory in large pages, where the system has them.
+    """Allocate anonymous memory in large pages, if the system has them.
 
-    A transfer without the page cache is a request to the disk for each piece of memory that is in
-    one place: with pages of 4 KiB it took three times as long as with those of 2 MiB (0.95 and 3.0
-    GB/s).
+    A transfer with O_DIRECT is a disk request for each physically contiguous piece of memory: 0.95
+    GB/s with pages of 4 KiB, 3.0 GB/s with pages of 2 MiB.
     """
     memory = mmap.mmap(-1, bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):
@@ -369,7 +371,7 @@ def large_pages(bytes: int) -> mmap.mmap:
 
 
 class Arena(FastArena):
-    """``bytes`` of anonymous memory; pages take fast memory from their first use until `drop`."""
+    """An arena in anonymous memory; a page takes fast memory from its first use until `drop`."""
 
     def __init__(self, bytes: int) -> None:
         self.bytes = max(pages(bytes), mmap.PAGESIZE)
@@ -380,7 +382,7 @@ class Arena(FastArena):
         _native.add_arena(self.base, self.bytes)
 
     def part(self, offset: int, bytes: int) -> memoryview:
-        """Whole pages from ``offset`` on."""
+        """Return the whole pages that hold ``bytes`` at ``offset``."""
         return self._memory[offset : offset + pages(bytes)]
 
     def drop(self, start: int = 0) -> None:
@@ -398,9 +400,9 @@ class Arena(FastArena):
 
 
 @cache
-def _library() -> ctypes.CDLL | None:
-    """PyTorch's library if MKL's functions (``mkl_free_buffers``, ``mkl_mem_stat``, by their names
-    inside) are in it."""
+def _mkl() -> ctypes.CDLL | None:
+    """Return PyTorch's library if it has the functions of MKL (``mkl_free_buffers`` and
+    ``mkl_mem_stat`` by their internal names); else None."""
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         library.mkl_serv_mem_stat.restype = ctypes.c_int64
@@ -411,29 +413,29 @@ def _library() -> ctypes.CDLL | None:
 
 
 def library_bytes() -> int:
-    """Bytes of the buffers that the library has at the moment, in use or kept."""
-    library = _library()
+    """Return the bytes of MKL's buffers, in use or cached; 0 without MKL."""
+    library = _mkl()
     return 0 if library is None else int(library.mkl_serv_mem_stat(ctypes.byref(ctypes.c_int())))
 
 
 def free_library_buffers() -> None:
-    """Free the buffers that no operator uses."""
-    library = _library()
+    """Free MKL's buffers that no operator uses."""
+    library = _mkl()
     if library is not None:
         library.mkl_serv_free_buffers()
 
 
 _TRIAL_SECONDS = 20.0
-"""Seconds after which a trial that hangs counts as failed."""
+"""Seconds after which a check in a forked process counts as failed."""
 
 
 @cache
 def install_allocator() -> bool:
     """Install our allocator in front of PyTorch's, so that operators write to planned addresses.
 
-    Returns whether that worked. Where it cannot, warns; only the first call does anything.
+    Returns whether that worked, and warns if not. Only the first call has an effect.
     """
-    reason = _unable()
+    reason = _install_or_reason()
     if reason:
         warnings.warn(
             f"loadmaster: this build of torch ({torch.__version__}) {reason}: results are copied to"
@@ -445,8 +447,8 @@ def install_allocator() -> bool:
     return not reason
 
 
-def _unable() -> str:
-    """Install our allocator; return the reason if that is not possible, else an empty string."""
+def _install_or_reason() -> str:
+    """Install our allocator. Returns the reason if that is not possible, else an empty string."""
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
         set_allocator = (
@@ -460,16 +462,16 @@ def _unable() -> str:
 
     def asked() -> bool:
         _native.install_allocator(set_allocator, standard())
-        return _works()
+        return _allocator_works()
 
     if not survives(asked):
         return "has a CPU allocator of another form"
     return "" if asked() else "asks another CPU allocator than the one that was set"
 
 
-def _works() -> bool:
-    """Whether scripted allocations get their addresses, and all others are recorded and freed as
-    before."""
+def _allocator_works() -> bool:
+    """Return whether scripted allocations get their addresses, and all others are recorded and
+    freed."""
     spot = ctypes.create_string_buffer(256)
     address = -(-ctypes.addressof(spot) // 64) * 64
     script = _native.AllocationScript([(64, 0)])
@@ -491,12 +493,12 @@ def _works() -> bool:
 
 
 def survives(check: Callable[[], bool]) -> bool:
-    """Whether a check that may crash the process succeeds in a fork of this one, within
-    `_TRIAL_SECONDS` seconds."""
+    """Return whether a check that may crash succeeds in a fork of this process within
+    `_TRIAL_SECONDS`."""
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
-        )  # threads of others are not touched by what is tried
+        )  # forking with threads; the check needs no locks of theirs
         child = os.fork()
     if not child:
         verdict = 1
@@ -517,19 +519,19 @@ def survives(check: Callable[[], bool]) -> bool:
 
 
 _PROBE = 16 << 20
-"""Bytes of the copies by which the slow memory's bandwidth is measured."""
+"""Bytes of the copies that measure the bandwidth of slow memory."""
 
 
 def return_freed_blocks() -> None:
-    """Return what compiling and planning have allocated and freed to the system; glibc keeps most
-    of it otherwise."""
+    """Return memory freed by compiling and planning to the system; glibc would keep most of it."""
     gc.collect()
     with contextlib.suppress(AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class CpuMemory:
-    """Fast and slow memory of one budget on the CPU; ``folder`` is where the file goes."""
+    """Fast and slow memory of one budget on the CPU; see `SlowFile` for ``folder`` and
+    ``limit``."""
 
     alignment = PAGE
     shrinks = True
@@ -540,11 +542,11 @@ class CpuMemory:
         self._engines = {
             to_fast: ThreadPoolExecutor(1, "loadmaster-copy") for to_fast in (False, True)
         }
-        self._free = {False: 0.0, True: 0.0}  # when each thread had made its last copy
-        self.link = self._measured()
+        self._free = {False: 0.0, True: 0.0}  # end of each thread's last copy
+        self.link = self._measure_link()
 
-    def _measured(self) -> CopyLink:
-        """Bandwidths both ways, of a few copies."""
+    def _measure_link(self) -> CopyLink:
+        """Measure the bandwidths of both directions with a few copies."""
         probe = max(min(_PROBE, self.file.limit or _PROBE) // PAGE * PAGE, PAGE)
         to_slow, to_fast = (
             probe / seconds for seconds in copy_seconds(self.file, probe, repeats=1).values()
@@ -552,16 +554,17 @@ class CpuMemory:
         return CopyLink(to_fast, to_slow, to_fast, to_slow)
 
     def arena(self, bytes: int) -> Arena:
-        """Fast memory for a plan."""
+        """Return an arena of ``bytes`` for a plan."""
         return Arena(bytes)
 
     def script(self, grants: Sequence[tuple[int, int]]) -> _native.AllocationScript | None:
-        """A script with which a kernel allocates at planned offsets; None where our allocator is
-        not installed."""
+        """Return a script that makes a kernel allocate (bytes, offset) ``grants`` in order; None if
+        our allocator is not installed."""
         return _native.AllocationScript(list(grants)) if self._places_results else None
 
     def reserve(self, bytes: int) -> int:
-        """Reserve bytes of the file for a step; their offset. Raises `SlowMemoryError`."""
+        """Reserve bytes of the file for a step, and return their offset. Raises
+        `SlowMemoryError`."""
         return self.file.reserve(bytes)
 
     def release(self, slot: int, bytes: int) -> None:
@@ -574,8 +577,8 @@ class CpuMemory:
         return engine.submit(self._copy, arena, copy, time.perf_counter()).result
 
     def _copy(self, arena: Arena, copy: Copy, asked: float) -> float:
-        """Copy, and return the seconds since the thread could begin: waking it up is part of what a
-        copy takes."""
+        """Make a copy that was ``asked`` for at that time, and return its seconds, including the
+        time to wake up the thread."""
         start = max(asked, self._free[copy.to_fast])
         with arena.part(copy.offset, copy.bytes) as memory:
             file = copy.file or self.file
@@ -589,13 +592,13 @@ class CpuMemory:
             engine.submit(int).result()
 
 
-_SIZES = 12
-"""How many sizes of copies are measured."""
+_MEASURED_SIZES = 12
+"""Number of sizes of copies that are measured."""
 
 
 @dataclass(frozen=True)
 class CopyTime:
-    """The median seconds of copying so many bytes to the fast memory, or from it."""
+    """Median seconds of copying ``bytes`` to fast memory, or from it."""
 
     to_fast: bool
     bytes: int
@@ -603,18 +606,16 @@ class CopyTime:
 
 
 def measure_copies(graph: Graph, folder: Path, repeats: int) -> Iterator[CopyTime]:
-    """Measure copies between a file of the folder and memory, both ways, of bytes as many as the
-    graph's tensors have.
+    """Measure copies between a file in ``folder`` and memory, in both directions, with sizes of the
+    graph's tensors.
 
-    A copy of few bytes takes longer for each than one of many. So there are several, of tensors
-    evenly spaced by size: all their bytes over all their seconds is the bandwidth at which tensors
-    of this graph are copied, one with another.
+    Small copies have a lower bandwidth, so sizes are taken evenly from the sorted sizes of all
+    tensors: the sum of bytes over the sum of seconds is the mean bandwidth for this graph.
 
-    Raises :class:`~loadmaster.core.errors.SlowMemoryError` where steps could not have their slow
-    memory either.
+    Raises :class:`~loadmaster.core.errors.SlowMemoryError` if the folder cannot hold slow memory.
     """
     every = sorted(t.bytes for t in graph.tensors.values() if t.alias_of is None and t.bytes)
-    count = min(len(every), _SIZES)
+    count = min(len(every), _MEASURED_SIZES)
     file = SlowFile(folder)
     try:
         for rank in range(count):
@@ -626,8 +627,8 @@ def measure_copies(graph: Graph, folder: Path, repeats: int) -> Iterator[CopyTim
 
 
 def copy_seconds(file: SlowFile, size: int, repeats: int) -> dict[bool, float]:
-    """Median seconds of copying so many bytes, in whole pages, to the file (False) and from it
-    (True); the first copy does not count."""
+    """Return the median seconds of copying ``size`` bytes, in whole pages, to the file (key False)
+    and from it (True); the first copy does not count."""
     count = pages(size)
     slot, block = file.reserve(count), large_pages(count)
     block.write(b"\1" * count)

@@ -1,11 +1,10 @@
-"""Memory of a GPU: an arena in device memory, a bounded pool of pinned host memory, and a stream
-for each direction.
+"""Memory of a GPU: an arena in device memory, a bounded pool of pinned host memory, and a copy
+stream for each direction.
 
-Copies wait for the kernels before them, and kernels for the copies that they need, by events; the
-host waits for neither. PyTorch's allocator for CUDA cannot be given addresses kernel by kernel, so
-results are made where it likes and copied to their place in the arena: at device bandwidth, and
-with the result's bytes counted as the kernel's own. An arena has its full size for as long as its
-plan exists.
+Copies wait for the kernels before them, and kernels for the copies that they need, by CUDA events
+and without blocking the host. PyTorch's allocator for CUDA cannot be given addresses kernel by
+kernel, so results are copied to their addresses in the arena at device bandwidth, and their bytes
+count as the kernel's own. An arena has its full size as long as its plan exists.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from loadmaster.integrations.torch_compile.cpu_memory import Copy, FastArena, Wa
 from loadmaster.placement.sequence import CopyLink
 
 _PROBE = 64 << 20
-"""Bytes of the copies by which the link's bandwidth is measured."""
+"""Bytes of the copies that measure the link's bandwidth."""
 
 
 class CudaArena(FastArena):
-    """``bytes`` of device memory."""
+    """An arena of ``bytes`` in device memory."""
 
     def __init__(self, device: torch.device, bytes: int) -> None:
         self.device, self.bytes = device, bytes
@@ -41,10 +40,10 @@ class CudaArena(FastArena):
 
 
 class Pinned:
-    """Host memory that is registered with the GPU, in whole pages.
+    """Host memory registered with the GPU, in whole pages.
 
-    It is not from PyTorch's pool of pinned memory, which rounds up to powers of two and keeps what
-    is freed.
+    PyTorch's pool of pinned memory is not used, because it rounds up to powers of two and keeps
+    freed memory.
     """
 
     def __init__(self, bytes: int) -> None:
@@ -72,14 +71,14 @@ class CudaMemory:
         self._spare: list[Pinned] = []
         self._next = 0
         self._streams = {to_fast: torch.cuda.Stream(device) for to_fast in (False, True)}
-        self.link = self._measured()
+        self.link = self._measure_link()
 
     @property
     def pinned(self) -> int:
         """Bytes of host memory that are pinned."""
         return sum(block.bytes for block in (*self._used.values(), *self._spare))
 
-    def _measured(self) -> CopyLink:
+    def _measure_link(self) -> CopyLink:
         block = Pinned(_PROBE if self.limit is None else min(_PROBE, self.limit))
         host, there = block.memory, torch.empty(block.bytes, dtype=torch.uint8, device=self.device)
         rates = []
@@ -95,14 +94,14 @@ class CudaMemory:
         return CopyLink(rates[0], rates[1], rates[0], rates[1])
 
     def arena(self, bytes: int) -> CudaArena:
-        """Fast memory for a plan."""
+        """Return an arena of ``bytes`` for a plan."""
         return CudaArena(self.device, bytes)
 
     def script(self, grants: Sequence[tuple[int, int]]) -> None:
         """Return None: PyTorch's allocator for CUDA takes no addresses."""
 
     def reserve(self, bytes: int) -> int:
-        """Reserve pinned memory for a step; the number from which its slots count. Raises
+        """Reserve pinned memory for a step, and return the number of its first slot. Raises
         `SlowMemoryError`."""
         fitting = [block for block in self._spare if block.bytes >= bytes]
         if fitting:
@@ -127,9 +126,7 @@ class CudaMemory:
 
     def _give_spare_back(self) -> None:
         if self._spare:
-            torch.cuda.synchronize(
-                self.device
-            )  # copies may be under way that only kernels have waited for
+            torch.cuda.synchronize(self.device)  # the host has not waited for copies
         while self._spare:
             self._spare.pop().close()
 
@@ -147,7 +144,7 @@ class CudaMemory:
             done.record(stream)
 
         def wait() -> float:
-            """Have later kernels wait for the copy; its seconds are not known."""
+            """Make later kernels wait for the copy; return 0, its seconds are unknown."""
             torch.cuda.current_stream(self.device).wait_event(done)
             return 0.0
 

@@ -1,10 +1,9 @@
-"""Along which dimensions a kernel can be cut, so that each block of its results comes from one
-block of its operands.
+"""The dimensions along which a kernel can be cut into blocks, each of which computes one block of
+the results from one block of the operands.
 
-A cut is a dimension for every tensor among the operands (`WHOLE`: each block needs all of it) and
-for every result (`SUM`: each block makes a part of a sum; `WHOLE`: each makes all of it, or none
-does). But for sums, each element is computed from the same elements by the same operator as in the
-whole kernel.
+A cut has a dimension for every tensor among the operands (`WHOLE`: each block needs all of it) and
+for every result (`SUM`: each block computes a partial sum; `WHOLE`: each block computes all of it).
+Except for sums, each element is computed from the same elements as in the whole kernel.
 """
 
 from __future__ import annotations
@@ -21,18 +20,24 @@ from loadmaster.integrations.torch_compile.captured import Call, View, is_view, 
 from loadmaster.integrations.torch_compile.slow_tensor import compact, narrowed
 
 WHOLE = -1
-"""Every block needs, or makes, all of the tensor."""
+"""In the place of a dimension: every block needs, or computes, all of the tensor."""
 SUM = -2
-"""Every block makes a part of a sum: those of all blocks, added up, are the result."""
+"""In the place of a result's dimension: every block computes a partial sum of the result."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A dimension for every tensor among the operands, in order, and for every result; ``unread``
-    operands give only their shape.
+    """A way to cut a call.
 
-    ``lengths`` are the positions of arguments that say how long the dimension is, each with the
-    place in a list of sizes (None for a plain number).
+    Attributes
+    ----------
+    operands, results
+        The dimension of every tensor among the operands, in order, and of every result.
+    unread
+        Indices of operands of which the call uses only the shape.
+    lengths
+        Arguments that hold the length of the dimension: position of the argument, and index in its
+        list of sizes (None: the argument is a number).
     """
 
     operands: tuple[int, ...]
@@ -41,7 +46,7 @@ class Cut:
     lengths: frozenset[tuple[int, int | None]] = frozenset()
 
     def length(self, call: Call) -> int:
-        """Elements of the dimension that is cut."""
+        """Return the number of elements of the cut dimension."""
         tensors = zip(
             (*call.results, *views((call.arguments, call.keywords))),
             (*self.results, *self.operands),
@@ -50,7 +55,7 @@ class Cut:
         return next(view.size[dim] for view, dim in tensors if isinstance(view, View) and dim >= 0)
 
     def block(self, call: Call, length: int) -> Call:
-        """A call on the first ``length`` elements of the dimension."""
+        """Return the call on the first ``length`` elements of the cut dimension."""
         number = itertools.count()
 
         def operand(leaf: Any) -> Any:
@@ -66,7 +71,7 @@ class Cut:
         return replace(call, arguments=arguments, keywords=keywords, results=results)
 
     def sized(self, arguments: Sequence[Any], length: int) -> list[Any]:
-        """The arguments with a block's length in the place of the whole one."""
+        """Return the arguments with a block's ``length`` in the places of `lengths`."""
         given = list(arguments)
         for position, place in self.lengths:
             if place is None:
@@ -85,8 +90,8 @@ def along(
     keywords: int = WHOLE,
     **more: Any,
 ) -> Cut:
-    """Make a cut from dimensions by the position of arguments, of which some may be no tensors, and
-    one for tensors among the keywords; arguments beyond ``operands`` are `WHOLE`."""
+    """Make a cut from one dimension for each positional argument (`WHOLE` if ``operands`` is
+    shorter; ignored if it is no tensor) and one for all tensors among the keywords."""
     beyond = itertools.repeat(WHOLE, len(call.arguments))
     given = zip(call.arguments, itertools.chain(operands, beyond), strict=False)
     pairs = [*given, (call.keywords, keywords)]
@@ -94,8 +99,8 @@ def along(
 
 
 def _broadcast(view: View, size: Sequence[int], dim: int) -> int:
-    """The dimension of an operand that is broadcast to ``size`` from the right; `WHOLE` where it
-    has one element."""
+    """Return the operand's dimension that is broadcast to dimension ``dim`` of ``size``; `WHOLE` if
+    it has one element or does not exist."""
     own = dim - len(size) + len(view.size)
     return own if own >= 0 and view.size[own] == size[dim] else WHOLE
 
@@ -104,7 +109,8 @@ _Rule: TypeAlias = Callable[[Call], Iterable[Cut]]
 
 
 def _other_than(argument: int) -> _Rule:
-    """Cut along any dimension that is not the one that the operator works along."""
+    """Return a rule that cuts along any dimension except the one given by an ``argument``
+    (position)."""
 
     def cuts(call: Call) -> Iterator[Cut]:
         tensors = list(views(call.arguments))
@@ -117,7 +123,7 @@ def _other_than(argument: int) -> _Rule:
 
 
 def _elementwise(call: Call) -> Iterator[Cut]:
-    """Cut along any dimension; operands are broadcast to the result from the right."""
+    """Cut along any dimension of the result; operands are broadcast to it."""
     result = call.results[0]
     if len(call.results) != 1 or result is None or result.storage in call.reads:
         return
@@ -127,7 +133,7 @@ def _elementwise(call: Call) -> Iterator[Cut]:
 
 
 def _product(call: Call) -> Iterator[Cut]:
-    """Cut by rows or columns; sums, too, where nothing is added to them."""
+    """Cut a matrix product by rows, by columns, or, if nothing is added, along the reduction."""
     added = call.arguments[:-2]
     for dim, dims in enumerate(((0, WHOLE), (WHOLE, 1))):
         own = [_broadcast(view, call.results[0].size, dim) for view in added]
@@ -137,13 +143,14 @@ def _product(call: Call) -> Iterator[Cut]:
 
 
 def _nll_backward(call: Call) -> Iterator[Cut]:
+    """Cut by rows of two-dimensional scores without class weights."""
     rows = call.arguments[1]
     if call.arguments[3] is None and len(rows.size) == 2:
         yield Cut((0 if call.arguments[0].size else WHOLE, 0, 0, WHOLE), (0,), frozenset({1}))
 
 
 def _reduction(call: Call) -> Iterator[Cut]:
-    """Cut along what stays; sums along what is added up, too."""
+    """Cut along dimensions that are not reduced; sums along reduced ones, too."""
     operand: View = call.arguments[0]
     rank = len(operand.size)
     reduced = {dim % rank for dim in call.arguments[1] or range(rank)} if rank else set()
@@ -158,15 +165,14 @@ def _reduction(call: Call) -> Iterator[Cut]:
 
 
 def _picked(call: Call) -> Iterator[Cut]:
-    """Cut along the dimensions before those that are indexed, which stay the first if the indexed
-    ones are side by side."""
+    """Cut along the dimensions before the indexed ones, which must be adjacent."""
     indexed = [i for i, index in enumerate(call.arguments[1]) if index is not None]
     if not indexed or indexed[-1] - indexed[0] >= len(indexed):
         return
-    table, values = call.arguments[0], call.arguments[2:3]  # values only where they are put
+    table, values = call.arguments[0], call.arguments[2:3]  # values of index_put only
     ranks = [len(call.arguments[1][i].size) for i in indexed]
     if any(len(view.size) != len(table.size) - len(ranks) + max(ranks) for view in values):
-        return  # not all dimensions of what they are put into
+        return  # broadcast values
     indices, given = [WHOLE] * len(indexed), (table, *values, call.results[0])
     for dim in range(indexed[0]):
         if len({len(view.size) > dim and view.size[dim] for view in given}) == 1:
@@ -174,8 +180,8 @@ def _picked(call: Call) -> Iterator[Cut]:
 
 
 def _filled(sizes: int) -> _Rule:
-    """Cut along any dimension of a result that has one value; argument ``sizes`` are its sizes, and
-    tensors give their type only."""
+    """Return a rule that cuts along any dimension of a constant result, whose sizes are the
+    argument at position ``sizes``; of tensors only the type is used."""
 
     def cuts(call: Call) -> Iterator[Cut]:
         tensors = len(list(views(call.arguments)))
@@ -188,7 +194,7 @@ def _filled(sizes: int) -> _Rule:
 
 
 def _convolution(call: Call) -> Iterator[Cut]:
-    """Cut by samples, or by channels of the result, which have weights of their own."""
+    """Cut by samples, or by output channels and their weights."""
     transposed, groups = call.arguments[6], call.arguments[8]
     yield along(call, (0,), (0,))
     if groups == 1:
@@ -196,8 +202,8 @@ def _convolution(call: Call) -> Iterator[Cut]:
 
 
 def _convolution_backward(call: Call) -> Iterator[Cut]:
-    """Cut by samples, with sums for weights; by channels of the result, with a sum for the input;
-    or by channels of the input."""
+    """Cut by samples (the gradient of the weights is a sum), by output channels (the gradient of
+    the input is a sum), or by input channels."""
     transposed, groups = call.arguments[7], call.arguments[9]
     yield along(call, (0, 0, WHOLE), (0, SUM, SUM))
     if groups == 1:
@@ -207,7 +213,7 @@ def _convolution_backward(call: Call) -> Iterator[Cut]:
 
 
 def _layer_norm(call: Call) -> Iterator[Cut]:
-    """Cut along what is not normalised."""
+    """Cut along dimensions that are not normalised."""
     backward = call.kind.endswith("backward")
     for dim in range(len(call.arguments[0].size) - len(call.arguments[2 if backward else 1])):
         if backward:
@@ -217,8 +223,7 @@ def _layer_norm(call: Call) -> Iterator[Cut]:
 
 
 def _channels(call: Call) -> Iterator[Cut]:
-    """Cut by the second dimension of images, which vectors of a value for each channel have as
-    their only one."""
+    """Cut by channels: dimension 1 of images, dimension 0 of vectors."""
     dims = [int(isinstance(a, View) and len(a.size) > 1) for a in call.arguments]
     results = [
         WHOLE if view is None or view.size == (0,) else int(len(view.size) > 1)
@@ -228,21 +233,21 @@ def _channels(call: Call) -> Iterator[Cut]:
 
 
 def _planes(call: Call) -> Iterator[Cut]:
-    """Cut by samples or channels: each plane is by itself."""
+    """Cut by samples or channels, whose planes are independent."""
     operand: View = call.arguments[0]
     for dim in range(len(operand.size) - 2):
         yield along(call, (dim,) * len(call.arguments), (dim,) * len(call.results))
 
 
 def _resized_planes(call: Call) -> Iterator[Cut]:
-    """Cut by samples or channels, whose numbers are in the list of sizes that is the third
-    argument."""
+    """Cut by samples or channels, whose numbers are in the third argument, a list of sizes."""
     for dim in range(2):
         yield along(call, (dim,), (dim,), lengths=frozenset({(2, dim)}))
 
 
 def _attention(call: Call) -> Iterator[Cut]:
-    """Cut by samples, or by heads where queries and keys have as many; the mask is broadcast."""
+    """Cut by samples, or by heads if queries and keys have the same number; the mask is
+    broadcast."""
     query, key = (call.arguments[i] for i in ((1, 2) if call.kind.endswith("backward") else (0, 1)))
     mask = call.keywords.get("attn_mask")
     for dim in range(2):
@@ -292,13 +297,12 @@ _RULES: tuple[tuple[_Rule, str], ...] = (
         " _scaled_dot_product_flash_attention_for_cpu_backward",
     ),
 )
-_OF = {f"aten.{name}": rule for rule, names in _RULES for name in names.split()}
+_RULE_OF = {f"aten.{name}": rule for rule, names in _RULES for name in names.split()}
 
 
 def cuts_of(call: Call) -> Iterable[Cut]:
-    """Ways to cut a call, in the order of preference; none if it cannot be cut, or if nobody has
-    said how."""
-    rule = _OF.get(call.kind)
+    """Return the ways to cut a call, in order of preference; none if there is no rule for it."""
+    rule = _RULE_OF.get(call.kind)
     if (
         rule is None
         and isinstance(call.target, torch._ops.OpOverload)

@@ -1,5 +1,4 @@
-"""Runs prepared plans: calls in order, with copies before and during them, under one budget for all
-graphs of a model."""
+"""The executor: runs a plan's kernels in order, with copies before and during them."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ from loadmaster.integrations.torch_compile.cpu_memory import (
     free_library_buffers,
     pages,
 )
-from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocated
+from loadmaster.integrations.torch_compile.kernel_profile import UNPLANNED, Allocated
 from loadmaster.integrations.torch_compile.persistent import Region
 from loadmaster.integrations.torch_compile.placing import Placed
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
@@ -47,17 +46,17 @@ from loadmaster.placement.decisions import TensorPlacement
 from loadmaster.placement.sequence import CopyLink, KernelSequence
 from loadmaster.placement.timing import time_moves
 
-_RECENT = 6
+_RECENT_STEPS = 6
 """Number of the latest steps whose times are kept."""
-_ENOUGH = 1 << 20
-"""Bytes that copies of a kind must have moved for their bandwidth to be known: one of a page takes
-as long as one of 100 pages."""
+_LEAST_COPIED = 1 << 20
+"""Bytes from which on measured copies give a bandwidth; latency dominates smaller copies: one of a
+page takes as long as one of 100 pages."""
 
 
 @dataclass(slots=True)
 class Result:
-    """A result of a call: its position among the results, and the tensor at its planned address, if
-    the plan keeps it."""
+    """A result of a call: its position among the call's results, its view, and the tensor at its
+    planned address (None and 0 if the plan does not place it)."""
 
     index: int
     view: View
@@ -67,16 +66,23 @@ class Result:
 
 @dataclass(slots=True)
 class Launch:
-    """One call, ready to run; ``loose`` if operands are not known before, ``first`` the script of
-    an update that makes its state.
+    """One call, ready to run.
 
-    With ``frees`` the matrix library's buffers are freed after the call.
+    Attributes
+    ----------
+    unbound
+        Whether some operands are known only at run time.
+    script, first
+        Allocation scripts of the call, and of the first call of an optimizer's update, which
+        allocates its state.
+    frees
+        Whether the matrix library's buffers are freed after the call.
     """
 
     target: Callable[..., Any]
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
-    loose: bool
+    unbound: bool
     script: Any
     results: tuple[Result, ...]
     first: Any = None
@@ -85,8 +91,8 @@ class Launch:
 
 @dataclass(slots=True)
 class Step:
-    """What happens before a call, in order: copies to wait for, blocking copies, memory freed from
-    ``ceiling`` on, copies to start."""
+    """Actions before a call, in order: copies to wait for, blocking copies, arena memory to free
+    from address ``ceiling`` on (None: none), copies to start. Copies are indices."""
 
     waits: list[int] = field(default_factory=list)
     blocking: list[int] = field(default_factory=list)
@@ -95,23 +101,23 @@ class Step:
 
 
 class Program:
-    """A plan that is ready to run on one arena: all tensors are made at their addresses, once.
+    """An executable plan on one arena, with all tensors created at their addresses.
 
     Attributes
     ----------
     captured, problem, placed, memory
-        The graph, its plan, and where it runs.
+        The graph, its placement problem and placement, and the device's memory.
     launches, steps
-        The calls, and what happens before each of them and at the end.
+        The calls, and the actions before each of them and after the last.
     copies, slow_bytes
         All copies, and the bytes of slow memory that a run reserves for them.
-    resting
-        Storages of the plan that rest in the slow memory, with their first byte there.
+    streamed_offsets
+        Storages of the plan that stay in slow memory, each with its offset in a run's slow memory.
     kept
-        The (offset, bytes) of tensors that wait in the arena between two parts.
+        The (offset, bytes) of tensors that stay in the arena between the two parts.
     persistent
-        The storage of copies of parameters, buffers, optimizer state and gradients, whose place in
-        the slow memory does not belong to one step.
+        For copies of parameters, buffers, optimizer state and gradients, the storage by index of
+        the copy. Their places in slow memory outlive a run.
     """
 
     def __init__(
@@ -122,9 +128,9 @@ class Program:
         moving: frozenset[int],
         shifts: Mapping[int, int],
     ) -> None:
-        """Make the tensors of a plan. It moves the caller's storages in ``moving``; ``shifts`` are
-        bytes that come before storages in their place, in the arena as in the file of weights that
-        they are read from."""
+        """Create the tensors of a plan that moves the caller's storages in ``moving``. ``shifts``
+        are, by storage, the bytes from the beginning of its first page, as in its file of
+        weights."""
         self.captured, self.problem, self.placed = traced, placed.problem, placed
         self.memory, self.arena = memory, memory.arena(placed.arena)
         self._moving, self._shifts = moving, shifts
@@ -137,7 +143,7 @@ class Program:
         self.steps = self._steps()
         self.slow_bytes = 0
         self.copies = self._copies()
-        self.resting = {
+        self.streamed_offsets = {
             s: self._reserve(pages(traced.storages[s].bytes))
             for s in sorted(traced.streamed)
             if traced.storages[s].owner is Owner.PLAN
@@ -154,19 +160,19 @@ class Program:
 
     @property
     def blocking(self) -> frozenset[int]:
-        """Indices of copies that no kernel overlaps."""
+        """Indices of copies that do not overlap kernels."""
         return frozenset(i for step in self.steps for i in step.blocking)
 
     def handle(self, view: View) -> torch.Tensor:
-        """Make what autograd keeps for a tensor that the plan manages: its shape, but not its
-        bytes."""
+        """Return the tensor that autograd saves in place of a planned tensor: same shape, no
+        valid contents."""
         t, size = self._number.get(view.storage), self.captured.storages[view.storage].bytes
-        if not size or (t is None and view.storage not in self.resting):
+        if not size or (t is None and view.storage not in self.streamed_offsets):
             return view.empty(self.captured.device)
         return self.arena.tensor(view, 0 if t is None else self._stays[t][0][2], size)
 
     def _planned(self, value: Any) -> bool:
-        """Whether a value is a tensor that the plan places."""
+        """Return whether a value is the view of a tensor that the plan places in the arena."""
         return (
             self.captured.is_planned(value) or (is_view(value) and value.storage in self._moving)
         ) and value.storage not in self.captured.streamed
@@ -223,18 +229,18 @@ class Program:
     ) -> list[tuple[int, int]]:
         grants = []
         for allocation in allocations:
-            offset = LATER
+            offset = UNPLANNED
             if allocation.result is not None:
                 view = call.results[allocation.result]
                 if self._planned(view):
                     offset = self._offset(self._number[view.storage], k)
-            elif allocation.offset != LATER:
+            elif allocation.offset != UNPLANNED:
                 offset = self.placed.workspaces[k] + allocation.offset
             grants.append((allocation.bytes, offset))
         return grants
 
     def _reserve(self, count: int) -> int:
-        """The first byte of as many more of the slow memory that a run reserves."""
+        """Add ``count`` bytes to the slow memory of a run, and return their offset in it."""
         self.slow_bytes += count
         return self.slow_bytes - count
 
@@ -274,28 +280,27 @@ _SESSION = "_loadmaster_session"
 
 
 class Session:
-    """One run through a plan, from the start of its first part to the end of its last; between them
-    its tensors may be offloaded.
+    """One run of a plan: its forward and its backward part. Between them the saved tensors may be
+    offloaded.
 
-    A session exists as long as the tensors that autograd has saved from it; then its slow memory is
+    A session lives as long as the tensors that autograd has saved from it; then its slow memory is
     released.
 
     Attributes
     ----------
     second
-        Runs the second part.
+        Function that runs the backward part.
     tensors, places
-        Tensors of the caller that any part may use, by storage, and the places in the slow memory
-        of the ones that move.
+        The caller's tensors by storage, and the places in slow memory of those that move.
     gradients
-        Those that move, by storage: they are in the slow memory when the second part returns them.
+        Gradients that move, by storage; they are in slow memory when the backward part returns
+        them.
     updates
-        Updates that the run is to make, by the position of the gradient, with how many there were
-        of each when it began.
+        Updates that the run makes: number of updates so far, by the position of the gradient.
     times
-        What its kernels and copies took.
+        Times of kernels and copies.
     offload_slot
-        The place in the slow memory of what was offloaded between the parts, None if nothing is.
+        Offset in slow memory of the tensors offloaded between the parts; None if none are.
     """
 
     def __init__(
@@ -314,14 +319,16 @@ class Session:
         self.offload_slot: int | None = None
         self.finished = False
         self._held: list[tuple[int, int]] = []
-        self._give_back = weakref.finalize(self, _release, self.memory, self._held, self.pending)
+        self._release_slow_memory = weakref.finalize(
+            self, _release, self.memory, self._held, self.pending
+        )
         self.slot = self._reserve(program.slow_bytes)
 
-    def resting(self, view: View) -> SlowTensor:
-        """A tensor that rests in the slow memory throughout the run."""
-        if view.storage in self.program.resting:
+    def streamed_tensor(self, view: View) -> SlowTensor:
+        """Return a tensor that stays in slow memory throughout the run."""
+        if view.storage in self.program.streamed_offsets:
             assert self.memory.file is not None
-            start = self.slot + self.program.resting[view.storage]
+            start = self.slot + self.program.streamed_offsets[view.storage]
             return SlowTensor(view, self.memory.file, start)
         place = self.places[view.storage]
         return SlowTensor(view, place.file, place.slot + place.shift)
@@ -332,11 +339,11 @@ class Session:
         return slot
 
     def run(self, number: int, arguments: Sequence[Any]) -> list[Any]:
-        """Run the calls of a part and return its results, with handles for tensors that stay in the
-        arena or the slow memory."""
+        """Run the calls of part ``number`` and return its results, with handles for tensors that
+        stay in the arena or in slow memory."""
         program, part = self.program, self.program.captured.parts[number]
         values = _Values(self, part, arguments)
-        free_library_buffers()  # those of whoever has run before
+        free_library_buffers()  # left by kernels outside of the plan
         k = part.first
         try:
             try:
@@ -355,36 +362,36 @@ class Session:
                 self.memory.synchronize()
                 self._save_changes(k)
                 raise
-            return [values.given_back(value) for value in part.returned]
+            return [values.external_value(value) for value in part.returned]
         except BaseException:
             self.abandon()
             raise
 
     def _copy_around(self, step: Step) -> None:
-        """Wait for and start the copies that are due before a kernel."""
+        """Do the actions before a kernel."""
         begun = time.perf_counter()
         for i in step.waits:
             self._wait(i)
         for i in step.blocking:
-            self.pending[i] = self._started(i)
+            self.pending[i] = self._start_copy(i)
             self._wait(i)
         if step.ceiling is not None:
             self.program.arena.drop(step.ceiling)
         started = time.perf_counter()
         for i in step.starts:
-            self.pending[i] = self._started(i)
+            self.pending[i] = self._start_copy(i)
         ended = time.perf_counter()
         self.times.starting += ended - started
         self.times.waiting += ended - begun
 
     def _wait(self, i: int) -> None:
-        """Wait for copy ``i``; it stays in ``pending`` until it is complete, so that it is not lost
-        on an interrupt."""
+        """Wait for copy ``i``. It stays in ``pending`` until it is complete, so that an interrupt
+        does not lose it."""
         if i in self.pending:
             self.times.copies[i] = self.pending[i]()
             del self.pending[i]
 
-    def _started(self, i: int) -> Wait:
+    def _start_copy(self, i: int) -> Wait:
         copy, persistent = self.program.copies[i], self.program.persistent.get(i)
         if persistent is None:
             copy = copy._replace(slot=copy.slot + self.slot)
@@ -394,8 +401,8 @@ class Session:
         return self.memory.copy(self.program.arena, copy)
 
     def _save_changes(self, stopped: int) -> None:
-        """Write to the slow memory what updates have changed, when a step has stopped before its
-        end, at call ``stopped``."""
+        """Write parameters and state changed by updates to slow memory, after a step has failed at
+        call ``stopped``."""
         storages, placed = self.program.captured.storages, self.program.placed
         for i, storage in self.program.persistent.items():
             move = placed.placement.moves[i]
@@ -403,32 +410,33 @@ class Session:
                 continue
             uses = placed.problem.sequence.uses[move.tensor]
             if max(k for k, operand in uses if operand.write and k < move.start) < stopped:
-                self._started(i)()
+                self._start_copy(i)()
 
     def drain(self) -> None:
-        """Wait for all copies under way; those that fail are ignored."""
+        """Wait for all pending copies, ignoring failures."""
         _drain(self.pending)
 
     def offload(self) -> None:
-        """Copy what waits in the arena to the slow memory, because another run needs the arena."""
+        """Copy the tensors saved in the arena to slow memory, because another run needs the
+        arena."""
         for wait in self.pending.values():
             wait()
         slot = self._reserve(sum(bytes for _, bytes in self.program.kept))
         try:
-            self._carry(slot, to_fast=False)
+            self._copy_kept(slot, to_fast=False)
         except BaseException:
             self.memory.release(*self._held.pop())
             raise
         self.offload_slot = slot
 
     def reload(self) -> None:
-        """Copy what was offloaded back to its addresses in the arena."""
+        """Copy the offloaded tensors back to their addresses in the arena."""
         assert self.offload_slot is not None
-        self._carry(self.offload_slot, to_fast=True)
+        self._copy_kept(self.offload_slot, to_fast=True)
         self.offload_slot = None
         self.memory.release(*self._held.pop())
 
-    def _carry(self, slot: int, to_fast: bool) -> None:
+    def _copy_kept(self, slot: int, to_fast: bool) -> None:
         try:
             for offset, bytes in self.program.kept:
                 self.memory.copy(self.program.arena, Copy(to_fast, offset, slot, bytes))()
@@ -442,10 +450,10 @@ class Session:
         self.finished = True
         self.offload_slot = None
         self.gradients.clear()
-        self._give_back()
+        self._release_slow_memory()
 
     def abandon(self) -> None:
-        """End a failed run, once no copy can touch its memory any more."""
+        """End a failed run after all its copies have ended."""
         self.finished = True
         self.drain()
         self.memory.synchronize()
@@ -466,49 +474,62 @@ def _release(memory: DeviceMemory, held: list[tuple[int, int]], pending: dict[in
 
 
 class Times:
-    """Times of a run, in seconds: every kernel and copy, ``waiting`` in total for copies, of that
-    ``starting`` them, and all ``inside``.
+    """Seconds of one run.
 
-    ``copied_results`` counts results that were not written to their planned address, ``unforeseen``
-    allocations outside of the plan.
+    Attributes
+    ----------
+    kernels, copies
+        Seconds of every kernel and of every copy, shapes (kernels,) and (copies,).
+    waiting, starting
+        Seconds of waiting for copies in sum, and those of them spent on starting copies.
+    total
+        Seconds of the whole run.
+    copied_results
+        Number of results that were not written to their planned addresses.
+    unforeseen
+        Number of allocations outside of the plan.
     """
 
     def __init__(self, kernels: int, copies: int) -> None:
         self.kernels = np.zeros(kernels)
         self.copies = np.zeros(copies)
-        self.waiting = self.starting = self.inside = 0.0
+        self.waiting = self.starting = self.total = 0.0
         self.copied_results = 0
         self.unforeseen = 0
 
     @property
-    def beside(self) -> float:
-        """Seconds of the run beside its kernels and the copies themselves."""
-        return max(self.inside - float(self.kernels.sum()) - self.waiting + self.starting, 0.0)
+    def overhead(self) -> float:
+        """Seconds of the run that are neither kernels nor waiting for copies."""
+        return max(self.total - float(self.kernels.sum()) - self.waiting + self.starting, 0.0)
 
 
 class History:
-    """Seconds of kernels and bandwidths of copies: first from profiles, later from the steps of a
-    plan."""
+    """Seconds of kernels and bandwidths of copies, from profiles at first and from measured steps
+    later."""
 
     def __init__(self, link: CopyLink, refine_after: int = 0) -> None:
         self.link, self.steps = link, 0
         self._refine_after = refine_after
-        self._known: list[Times] = []
-        self._recent: deque[Times] = deque(maxlen=_RECENT)
+        self._used_steps: list[Times] = []
+        self._recent: deque[Times] = deque(maxlen=_RECENT_STEPS)
 
     def kernel_seconds(self, traced: Traced) -> Floats:
-        """Median seconds of every call over the known steps; those of its profile, if there are
-        none."""
-        if not self._known:
+        """Return the seconds of every call, shape (calls,): the median over measured steps, or its
+        profile's if there are none."""
+        if not self._used_steps:
             return np.array([profile.seconds for profile in traced.profiles])
-        return np.median([self._seconds_in(step, traced) for step in self._known], axis=0)
+        return np.median([self._seconds_in(step, traced) for step in self._used_steps], axis=0)
 
     def _seconds_in(self, step: Times, traced: Traced) -> Floats:
-        """Seconds of every call of a version of the graph: as in a known step, if it was made in
-        it, else by its profile and the pace of the others: a profile is made while others compile,
-        or on cold memory."""
-        ran = self._alone > 0
-        pace = step.kernels[ran].sum() / self._alone.sum() if ran.any() else 1.0
+        """Return the seconds of every call of a version of the graph, shape (calls,), in a measured
+        step.
+
+        Calls that the step did not run get their profile's seconds, scaled by the ratio of measured
+        to profiled seconds of those that it ran: profiles are made on cold memory, or while other
+        graphs compile.
+        """
+        ran = self._profile_seconds > 0
+        pace = step.kernels[ran].sum() / self._profile_seconds.sum() if ran.any() else 1.0
         rows = zip(traced.calls, self._calls, step.kernels, traced.profiles, strict=True)
         return np.array(
             [own if call is seen else profile.seconds * pace for call, seen, own, profile in rows]
@@ -517,19 +538,19 @@ class History:
     def predicted_seconds(
         self, traced: Traced, sequence: KernelSequence, placement: TensorPlacement
     ) -> float:
-        """Seconds of a step under a placement: the median of what each known step would have taken
-        under it.
+        """Return the predicted seconds of a step under a placement: the median over measured steps
+        of the seconds with each step's times of kernels and copies.
 
-        Other load on the machine slows down many kernels of one step. The median of steps has its
-        part of that; a step of median kernels has not, and is shorter.
+        Other load on the machine slows down many kernels of one step at once. A step made of each
+        kernel's median would hide that and be too short.
         """
-        if not self._known:
+        if not self._used_steps:
             return time_moves(sequence, placement).total
         totals = []
-        for step in self._known:
-            as_then = replace(sequence, link=self._measured(step.copies))
+        for step in self._used_steps:
+            as_then = replace(sequence, link=self._link_of_step(step.copies))
             as_then = _with_seconds(as_then, self._seconds_in(step, traced))
-            totals.append(time_moves(as_then, placement).total + step.beside)
+            totals.append(time_moves(as_then, placement).total + step.overhead)
         return float(np.median(totals))
 
     def note(self, times: Times) -> None:
@@ -538,37 +559,36 @@ class History:
         self._recent.append(times)
 
     def forget(self) -> None:
-        """Drop the times of recent steps: a new plan has other copies, or those that follow run
-        under other conditions."""
+        """Drop the times of recent steps, because the plan or the conditions change."""
         self._recent.clear()
 
     @property
     def provisional(self) -> bool:
-        """Whether the plan will be refined, once ``refine_after`` steps were made; 0: never."""
+        """Whether the plan will be made again with measured times."""
         return self._refine_after > 0
 
     def due(self) -> bool:
-        """Whether to refine the plan now: true once."""
+        """Return whether to plan again with measured times now; true once."""
         if not self.provisional or self.steps < self._refine_after:
             return False
         self._refine_after = 0
         return True
 
     def adopt_recent_times(self, traced: Traced, program: Program) -> None:
-        """Use the times of recent steps from now on, without the first of a plan, in which memory
-        is touched for the first time."""
-        recent = list(self._recent)[1 if len(self._recent) < _RECENT else 0 :]
+        """Use the times of recent steps from now on, without the first step of a plan, which
+        touches memory for the first time."""
+        recent = list(self._recent)[1 if len(self._recent) < _RECENT_STEPS else 0 :]
         if recent:
-            self._known, self._calls = recent, program.captured.calls
-            self._alone = np.array([profile.seconds for profile in traced.profiles])
-            self._measured = partial(
+            self._used_steps, self._calls = recent, program.captured.calls
+            self._profile_seconds = np.array([profile.seconds for profile in traced.profiles])
+            self._link_of_step = partial(
                 link_with_measured_bandwidths, self.link, program.copies, program.blocking
             )
-            self.link = self._measured(np.median([times.copies for times in recent], axis=0))
+            self.link = self._link_of_step(np.median([times.copies for times in recent], axis=0))
 
 
 def _with_seconds(sequence: KernelSequence, seconds: Floats) -> KernelSequence:
-    """Return the sequence with other times of its kernels, shape (kernels,)."""
+    """Return the sequence with these seconds of its kernels, shape (kernels,)."""
     pairs = zip(sequence.kernels, seconds.tolist(), strict=True)
     kernels = (
         replace(kernel, algorithms=(replace(kernel.algorithms[0], seconds=value),))
@@ -580,8 +600,12 @@ def _with_seconds(sequence: KernelSequence, seconds: Floats) -> KernelSequence:
 def link_with_measured_bandwidths(
     link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: Floats
 ) -> CopyLink:
-    """Return the link with the bandwidths that copies had; a kind of copy that moved little or
-    nothing keeps its bandwidth."""
+    """Return the link with measured bandwidths.
+
+    ``seconds`` are those of the copies, shape (copies,), and ``blocking`` the indices of copies
+    that do not overlap kernels. Directions and kinds that moved less than `_LEAST_COPIED` bytes
+    keep their bandwidth.
+    """
     found: dict[str, Any] = {}
     for name, to_fast, blocks in (
         ("to_fast", True, True),
@@ -595,63 +619,64 @@ def link_with_measured_bandwidths(
             if copy.to_fast == to_fast and (i in blocking) == blocks and seconds[i] > 0
         ]
         moved = sum(copies[i].bytes for i in kind)
-        if moved >= _ENOUGH:
+        if moved >= _LEAST_COPIED:
             found[name] = moved / float(seconds[kind].sum())
     return replace(link, **found)
 
 
 class _Values:
-    """The tensors that the calls of a part use, by view."""
+    """The tensors of one part of a run, by view."""
 
     def __init__(self, session: Session, part: Part, arguments: Sequence[Any]) -> None:
         captured, given = session.program.captured, zip(part.given, arguments, strict=True)
         self._session, self._streamed = session, captured.streamed
-        self._known: dict[View, torch.Tensor] = {
+        self._tensors: dict[View, torch.Tensor] = {
             slot: argument
             for slot, argument in given
             if is_view(slot) and not captured.is_planned(slot)
         }
         self._roots = {**session.tensors, **captured.constants}
-        for view, argument in reversed(self._known.items()):
+        for view, argument in reversed(self._tensors.items()):
             self._roots[view.storage] = argument
 
     def find(self, value: Any) -> Any:
-        """The tensor of a view; other values as they are."""
+        """Return the tensor of a view, and other values unchanged."""
         if not isinstance(value, View):
             return value
-        if value not in self._known:
+        if value not in self._tensors:
             root = self._roots[value.storage]
             start = root.storage_offset() * root.dtype.itemsize // value.dtype.itemsize
-            self._known[value] = on_storage(
+            self._tensors[value] = on_storage(
                 root.untyped_storage(), value._replace(offset=value.offset + start)
             )
-        return self._known[value]
+        return self._tensors[value]
 
     def _operand(self, value: Any) -> Any:
-        """The same for an operand, which may rest in the slow memory."""
+        """Return the tensor of a view, a `SlowTensor` if its storage is streamed, and other values
+        unchanged."""
         if isinstance(value, View) and value.storage in self._streamed:
-            return self._session.resting(value)
+            return self._session.streamed_tensor(value)
         return self.find(value)
 
     def launch(self, launch: Launch) -> None:
-        """Run a call, and put its results in their places. What was copied there goes before the
-        next call makes its results."""
-        out = self._called(launch)
+        """Run a call. Results that were not written to their planned addresses are copied there,
+        and their own memory is freed on return."""
+        out = self._run_target(launch)
         if launch.frees:
             free_library_buffers()
         for result in launch.results:
             value = out[result.index] if isinstance(out, tuple | list) else out
             if result.planned is None:
-                self._known[result.view] = self._roots[result.view.storage] = value
+                self._tensors[result.view] = self._roots[result.view.storage] = value
             elif value.untyped_storage().data_ptr() != result.address:
                 result.planned.copy_(value)
                 self._session.times.copied_results += 1
 
-    def _called(self, launch: Launch) -> Any:
-        """What the target of a launch returns; what it allocates meanwhile gets the addresses of
-        its script."""
+    def _run_target(self, launch: Launch) -> Any:
+        """Run the target of a launch, whose allocations get the addresses of its script, and return
+        its results."""
         given, named = launch.arguments, launch.keywords
-        if launch.loose:
+        if launch.unbound:
             operand = self._operand
             given = tuple(
                 tree_map(operand, a, is_leaf=is_view) if isinstance(a, list) else operand(a)
@@ -663,34 +688,35 @@ class _Values:
         if script is None:
             return launch.target(*given, **named)
         try:
-            # Inside: an interrupt may come between any two calls.
+            # Inside the try block, because an interrupt may come right after it.
             script.begin(self._session.program.arena.base)
             return launch.target(*given, **named)
         finally:
             self._session.times.unforeseen += _native.end_script()
 
-    def given_back(self, value: Any) -> Any:
-        """What stands for a value outside: a handle for tensors that stay in the arena or the slow
+    def external_value(self, value: Any) -> Any:
+        """Return a value for the caller: a handle for tensors that stay in the arena or in slow
         memory."""
         session = self._session
         if value is THIS_RUN:
-            return self._marked(torch.empty(0))
+            return self._tag_with_session(torch.empty(0))
         if session.program.captured.is_planned(value):
-            return self._marked(session.program.handle(value))
+            return self._tag_with_session(session.program.handle(value))
         if isinstance(value, View) and value.storage in session.gradients:
-            # Autograd keeps it as it is only if nobody else holds it.
+            # Popped, because autograd copies gradients that have other references.
             return session.gradients.pop(value.storage)
         return self.find(value)
 
-    def _marked(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Have a tensor that autograd keeps name the run that it is from."""
+    def _tag_with_session(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Store the session as an attribute of a tensor that autograd saves, and return the
+        tensor."""
         setattr(tensor, _SESSION, self._session)
         return tensor
 
 
 def session_of(arguments: Sequence[Any]) -> Session:
-    """Return the run whose forward pass has saved these arguments of a backward pass. Raises
-    `LoadmasterError`."""
+    """Return the session whose forward part saved these arguments of a backward part. Raises
+    `LoadmasterError` if they are not all from one session."""
     named = (getattr(argument, _SESSION, None) for argument in arguments)
     session: Session | None = next((one for one in named if one is not None), None)
     if session is not None:

@@ -1,11 +1,9 @@
-"""Profiles every distinct call of a graph by running it alone: how long it takes, and which memory
-it allocates.
+"""Profiles every distinct call of a graph by running it alone: its seconds and its allocations.
 
-AutoTM times kernels before it plans; so do we, and we record each allocation too. A call's
-allocations come in the same order every time, so a plan can say where its results go, and where its
-temporaries (reordered weights, columns of a convolution, oneDNN's scratch). Calls run on stand-in
-operands, one call's operands at a time: no more memory than the largest call needs, and no random
-state is used up.
+Like AutoTM, we time kernels before planning. We also record each allocation: a call makes its
+allocations in the same order every time, so a plan can give addresses to its results and
+temporaries (reordered weights, columns of a convolution, oneDNN's scratch). Calls run one at a time
+on stand-in operands, and the random state is restored.
 """
 
 from __future__ import annotations
@@ -38,21 +36,21 @@ from loadmaster.integrations.torch_compile.cpu_memory import (
 )
 
 ALIGNMENT = 64
-"""Bytes to which PyTorch aligns CPU memory; temporaries in a workspace keep it."""
+"""Bytes to which PyTorch aligns CPU memory, and we align temporaries in a workspace."""
 _PACKING_DIVISOR = 128
-"""The packing of temporaries has the usual budget divided by this."""
-LATER = -1
-"""The offset of an allocation that stays with PyTorch's own allocator."""
+"""Divisor of the budget of nodes for packing temporaries."""
+UNPLANNED = -1
+"""Offset of an allocation that is left to PyTorch's own allocator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """One allocation of a call: bytes, the position of the result that it became (None: a
-    temporary), and its offset in the workspace."""
+    """One allocation of a call: its bytes, the position of the result in it (None: a temporary),
+    and its offset in the workspace."""
 
     bytes: int
     result: int | None
-    offset: int = LATER
+    offset: int = UNPLANNED
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +60,20 @@ class CallProfile:
     Attributes
     ----------
     seconds
-        Least of a few runs.
+        Least seconds of a few runs.
     allocations
-        In order. A temporary that outlives its call is a cache, and stays with PyTorch's allocator,
-        as a result does whose strides are not those that fake tensors predict.
+        Allocations in order. A temporary that outlives its call is a cache and is left to PyTorch's
+        allocator; so is a result with other strides than fake tensors predict.
     workspace
-        Bytes that temporaries need at once, packed.
+        Bytes of the packed temporaries.
     outside
         Bytes that the call takes outside of the arena while it runs.
     library
-        Bytes of them that are buffers of the matrix library, to be freed after the call.
+        Bytes of ``outside`` in buffers of the matrix library, which are freed after the call.
     transferred
         Bytes that the call itself moves between the memories.
     first
-        Allocations of the first run, if they differ: an optimizer makes its state then.
+        Allocations of the first run of an optimizer's update, which makes its state; else None.
     """
 
     seconds: float
@@ -88,14 +86,14 @@ class CallProfile:
 
 
 class CallProfiles:
-    """Profiles by signature, so that equal calls are run once."""
+    """Profiles by signature, so that equal calls are profiled once."""
 
     def __init__(self) -> None:
         self.known: dict[Any, CallProfile] = {}
 
     def of(self, captured: Captured, but: frozenset[int] = frozenset()) -> list[CallProfile]:
-        """A profile of every call, in order; an empty one for those that use a storage of ``but``,
-        which is too large for a trial."""
+        """Return a profile of every call, in order. Calls that use a storage in ``but``, which is
+        too large to run whole, get an empty profile."""
         devices = [captured.device] if captured.device.type == "cuda" else []
         with (
             torch.random.fork_rng(devices, device_type="cuda"),
@@ -116,11 +114,10 @@ class CallProfiles:
             number = numbers.setdefault(leaf.storage, len(numbers))
             return leaf.storage in captured.streamed, leaf._replace(storage=number)
 
-        # Calls run alike if operators, types, sizes and strides of operands are equal, and which of
-        # them rest in the slow memory.
+        # Calls are equal if operators and types, sizes, strides and memories of operands are.
         operands = tree_map(anonymous, (call.arguments, call.keywords), is_leaf=is_view)
         modes = torch.get_num_threads(), torch.is_inference_mode_enabled()
-        key = getattr(call.target, "likeness", call.target), repr(operands), modes
+        key = getattr(call.target, "signature", call.target), repr(operands), modes
         if key not in self.known:
             self.known[key] = getattr(call.target, "profile", _profile)(call, captured)
         return self.known[key]
@@ -140,8 +137,8 @@ def _profile(call: Call, captured: Captured) -> CallProfile:
 
 
 def stand_ins(call: Call, captured: Captured, slow: Callable[[View], Any] = id) -> Any:
-    """Made-up arguments and keywords of a call: zeros for indices, halves for floating point (no
-    denormals, no overflow), and ``slow`` operands for those that rest in the slow memory."""
+    """Return arguments and keywords of a call with stand-in operands: zeros for integers, 0.5 for
+    floating point (no denormals, no overflow), and ``slow(view)`` for streamed storages."""
     storages: dict[int, torch.UntypedStorage] = {}
 
     def real(leaf: Any) -> Any:
@@ -165,15 +162,16 @@ def profiled(
     results: Sequence[Any],
     again: Callable[[], None] = lambda: None,
 ) -> CallProfile:
-    """Profile a run with these ``results``, after one that is not measured and ``again``."""
-    run()  # the first run of an operator makes caches, which later ones find
+    """Profile ``run``, whose results have the views ``results``, after an unmeasured run and a call
+    of ``again``."""
+    run()  # the first run of an operator fills caches
     free_library_buffers()
     again()
     before = library_bytes()
     _native.start_recording()
     start = time.perf_counter()
     try:
-        out = run()  # kept, so that memory of results does not count as freed
+        out = run()  # kept until recording stops, so that results do not count as freed
     finally:
         seconds = time.perf_counter() - start
         seen = _native.stop_recording()
@@ -182,7 +180,7 @@ def profiled(
     addresses = {
         value.untyped_storage().data_ptr(): i
         for i, (value, view) in enumerate(zip(values, results, strict=False))
-        # Written to its planned address only with the strides that fake tensors predict.
+        # Only results with the strides that fake tensors predict get a planned address.
         if isinstance(value, torch.Tensor) and view and view_of(value, view.storage) == view
     }
     del out, values
@@ -191,13 +189,14 @@ def profiled(
         run()
         seconds = min(seconds, time.perf_counter() - start)
     free_library_buffers()
-    allocations, workspace = _packed(seen, addresses)
-    outside = sum(a.bytes for a in allocations if a.result is None and a.offset == LATER)
+    allocations, workspace = _pack_temporaries(seen, addresses)
+    outside = sum(a.bytes for a in allocations if a.result is None and a.offset == UNPLANNED)
     return CallProfile(seconds, allocations, workspace, outside + library, library=library)
 
 
 def profiled_update(update: Any, run: Callable[[], Any], results: Sequence[Any]) -> CallProfile:
-    """Profile the first run of an ``update``, which makes its state, and a later one."""
+    """Profile an ``update`` called by ``run``: its first run, which makes the state, and a later
+    one."""
 
     def again() -> None:
         update.begun = False
@@ -208,8 +207,8 @@ def profiled_update(update: Any, run: Callable[[], Any], results: Sequence[Any])
 
 
 def _profile_on_gpu(call: Call, arguments: Any, keywords: Any, device: torch.device) -> CallProfile:
-    """Profile a call by CUDA events, with all memory that it takes, results included: they are
-    copied to their places afterwards."""
+    """Profile a call with CUDA events. All memory that it allocates counts as ``outside``,
+    including results, which are copied to their addresses afterwards."""
     try:
         call.target(*arguments, **keywords)
         torch.cuda.synchronize(device)
@@ -227,11 +226,15 @@ def _profile_on_gpu(call: Call, arguments: Any, keywords: Any, device: torch.dev
     )
 
 
-def _packed(
+def _pack_temporaries(
     seen: list[tuple[int, int, int]], results: dict[int, int]
 ) -> tuple[tuple[Allocated, ...], int]:
-    """Recorded allocations ``seen`` (address, bytes, when freed), with ``results`` by their
-    address, and the bytes that temporaries need."""
+    """Pack the temporaries among recorded allocations ``seen``, each (address, bytes, index of the
+    allocation before which it was freed; negative: not freed).
+
+    ``results`` are positions of results by address. Returns the allocations with offsets, and the
+    bytes of the packed temporaries.
+    """
     temporaries = {
         i: Buffer(str(i), i, freed, -(-size // ALIGNMENT) * ALIGNMENT, alignment=ALIGNMENT)
         for i, (_, size, freed) in enumerate(seen)
@@ -241,7 +244,7 @@ def _packed(
     assert packed.offsets is not None
     offsets = dict(zip(temporaries, packed.offsets.tolist(), strict=True))
     allocations = tuple(
-        Allocated(size, results.get(address) if freed < 0 else None, offsets.get(i, LATER))
+        Allocated(size, results.get(address) if freed < 0 else None, offsets.get(i, UNPLANNED))
         for i, (address, size, freed) in enumerate(seen)
     )
     return allocations, packed.peak or 0

@@ -1,12 +1,12 @@
-"""Makes the step of an optimizer under a model's budget: what rests in the slow memory passes
-through a small buffer, block by block.
+"""Makes an optimizer's step under a model's budget: tensors in slow memory pass through a small
+buffer, block by block.
 
-PyTorch calls the hooks of this module around the step of every optimizer, so that no option is
-needed. Before the step, each large parameter of a model with a budget is updated by `Update`:
-PyTorch's own arithmetic, on one MiB at a time. The gradients of these parameters are hidden from
-the step itself, which does what is left, and shown again after it. Steps that cannot be made so
-(not element by element, with a closure or hooks) run as they are, on tensors in the slow memory
-through the page cache; their state is offloaded once they have ended.
+PyTorch calls the hooks of this module around the step of every optimizer, so no option is needed.
+Before the step, `Update` updates each large parameter of a model with a budget, one MiB at a time,
+with PyTorch's own arithmetic. The gradients of these parameters are hidden from the step itself,
+which updates the other parameters, and restored after it. Steps that cannot run in blocks (not
+elementwise, with a closure or hooks) run unchanged, on slow memory through the page cache; their
+state is offloaded after the step.
 """
 
 from __future__ import annotations
@@ -32,53 +32,54 @@ from loadmaster.integrations.torch_compile.updates import Update, forget, is_ele
 
 _BLOCK = 1 << 20
 """Bytes of a parameter that are updated at a time."""
-_OPERANDS = 5
-"""Most operands of an update: parameter, gradient, and what the elementwise optimizers of PyTorch
-keep of each element."""
+_MOST_OPERANDS = 5
+"""Most operands of an update: parameter, gradient, and up to three tensors of state."""
 _MODELS: weakref.WeakSet[Model] = weakref.WeakSet()
 """Models with a budget, or with the option ``optimizer``."""
 _HIDDEN: weakref.WeakKeyDictionary[
     torch.optim.Optimizer, list[tuple[torch.Tensor, torch.Tensor]]
 ] = weakref.WeakKeyDictionary()
-"""Parameters that were updated before a step that is under way, with their gradients."""
+"""By optimizer, the parameters updated before its running step, with their hidden gradients."""
 
 
 def watch(model: Model) -> None:
-    """Make steps of optimizers of the model's parameters under its budget, from now on, and see
-    that they are those of its options."""
+    """From now on, make optimizer steps on the model's parameters under its budget, and check that
+    the optimizer is the one of its option ``optimizer``."""
     if model.settings.fast_memory is not None or model.settings.optimizer is not None:
         _MODELS.add(model)
 
 
 def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> Any:
-    """Update large parameters of models with a budget; called by PyTorch before the step of any
-    optimizer. Returns the step's arguments, where they change."""
+    """Update large parameters of models with a budget. PyTorch calls this before the step of any
+    optimizer. Returns the step's new arguments, None if they do not change."""
     if torch.compiler.is_compiling():
         return None
     if _MODELS:
         _check_owner(optimizer)
-        if not optimizer._optimizer_step_pre_hooks:  # which would miss gradients that are gone
+        if not optimizer._optimizer_step_pre_hooks:  # hooks must get an error for spent gradients
             _forget_spent(optimizer)
         _update_large(optimizer, arguments, keywords)
     return _with_closure(optimizer, arguments, keywords)
 
 
 def _update_large(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
-    """Update large parameters of models with a budget, each alone."""
+    """Update large parameters of models with a budget, or record why the step cannot run in
+    blocks."""
     for model in _models_of(optimizer):
         with model.lock, torch.no_grad():
             parameters = _parameters(model, optimizer)
             if not parameters or model.memory(parameters[0].device).file is None:
                 continue
             model.clear_idle()
-            if reason := _reason_against(optimizer, arguments, keywords):
-                model.leave_step(f"optimizer.{type(optimizer).__name__}", reason)
+            if reason := _reason_unplanned(optimizer, arguments, keywords):
+                model.record_unplanned_step(f"optimizer.{type(optimizer).__name__}", reason)
             else:
                 _update(model, optimizer, parameters)
 
 
 def _with_closure(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> Any:
-    """Have a step's closure leave no gradient where its backward pass has used it up."""
+    """Return the step's arguments with a closure that removes spent gradients after its backward
+    pass; None without a closure."""
     closure = keywords.get("closure") or (arguments[1] if len(arguments) > 1 else None)
     if closure is None:
         return None
@@ -96,14 +97,14 @@ def _forget_spent(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _models_of(optimizer: torch.optim.Optimizer) -> list[Model]:
-    """Models under whose budget an optimizer steps: not those that have another one as their
-    option, whose state alone is theirs."""
+    """Return the models whose budget applies to an optimizer's step: all but those with another
+    optimizer as their option ``optimizer``."""
     return [model for model in list(_MODELS) if model.settings.optimizer in (None, optimizer)]
 
 
 def _check_owner(optimizer: torch.optim.Optimizer) -> None:
-    """Raise `LoadmasterError` where backward passes have updated parameters of this optimizer by
-    another one, which it has replaced."""
+    """Raise `LoadmasterError` if backward passes have updated parameters of this optimizer with
+    another optimizer, given as the option ``optimizer``."""
     models = [model for model in list(_MODELS) if model.updates.optimizer is not None]
     own = [model for model in models if model.updates.optimizer is optimizer]
     for model in own:
@@ -120,7 +121,7 @@ def _check_owner(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _after_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
-    """Show the gradients again, and offload state; called by PyTorch after the step of any
+    """Restore hidden gradients, and offload new state. PyTorch calls this after the step of any
     optimizer."""
     if torch.compiler.is_compiling() or not _MODELS:
         return
@@ -138,7 +139,8 @@ register_optimizer_step_post_hook(_after_step)
 
 
 def _parameters(model: Model, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Parameters of a model that the optimizer has a gradient for, and that are worth moving."""
+    """Return the optimizer's parameters that have a gradient, belong to the model, and have at
+    least `SMALLEST` bytes."""
     return [
         p
         for group in optimizer.param_groups
@@ -146,14 +148,14 @@ def _parameters(model: Model, optimizer: torch.optim.Optimizer) -> list[torch.Te
         if p.nbytes >= SMALLEST
         and p.grad is not None
         and (place := model.persistent.known(p)) is not None
-        and place.is_of(p)  # not a part of one
+        and place.is_of(p)  # not a view of a parameter
     ]
 
 
-def _reason_against(
+def _reason_unplanned(
     optimizer: torch.optim.Optimizer, arguments: Sequence[Any], keywords: dict[str, Any]
 ) -> str:
-    """Why a step cannot be made parameter by parameter and block by block; empty if it can."""
+    """Return why a step cannot run parameter by parameter in blocks; empty if it can."""
     if not is_elementwise(optimizer):
         return "it does not treat each element by itself"
     if any(value is not None for value in (*arguments[1:], *keywords.values())):
@@ -181,16 +183,15 @@ def _is_plain(value: Any) -> bool:
 def _update(
     model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]
 ) -> None:
-    """Update parameters, and hide the gradients of those that were; the others are left to the
-    step.
+    """Update parameters in blocks and hide their gradients; parameters that cannot be updated so
+    are left to the optimizer's own step.
 
-    Copies are made here, one after the other: handing a block to a thread and back takes longer on
-    a busy machine.
+    Blocks are copied in this thread, because handing them to another one takes longer on a busy
+    machine.
     """
     updates, threads = model.updates_of(optimizer), torch.get_num_threads()
-    arena, hidden = Arena(_OPERANDS * _BLOCK), _HIDDEN.setdefault(optimizer, [])
-    # Threads that wait for each other at every operator on a block take far longer on a busy
-    # machine.
+    arena, hidden = Arena(_MOST_OPERANDS * _BLOCK), _HIDDEN.setdefault(optimizer, [])
+    # On a busy machine, synchronising threads at every operator on a block takes far longer.
     torch.set_num_threads(1)
     try:
         for parameter in parameters:
@@ -200,11 +201,11 @@ def _update(
             try:
                 update = updates.of(parameter)
             except BudgetError as error:
-                model.leave_step(f"optimizer.{type(optimizer).__name__}", str(error))
+                model.record_unplanned_step(f"optimizer.{type(optimizer).__name__}", str(error))
                 return
             update.adopt_state()
             tensors = [parameter, gradient, *update.tensors.values()]
-            if len(tensors) > _OPERANDS or any(
+            if len(tensors) > _MOST_OPERANDS or any(
                 (t.shape, t.stride()) != (parameter.shape, parameter.stride()) for t in tensors
             ):
                 continue
@@ -218,23 +219,23 @@ def _update(
 
 
 @dataclass(frozen=True)
-class _Passing(SlowTensor):
-    """A tensor in the slow memory whose blocks, whole pages, pass through an arena, each at the
-    offset ``at``; a ``fresh`` one is not read."""
+class _PassingTensor(SlowTensor):
+    """A tensor in slow memory whose blocks, whole pages, pass through an arena at offset ``at``;
+    contents of a ``fresh`` one are not read."""
 
     arena: Arena
     at: int
     fresh: bool
 
     def read(self) -> torch.Tensor:
-        """The block in the arena."""
+        """Read the block into the arena, and return it."""
         if not self.fresh:
             self._pass(self.file.read)
         count = self.shape[0] * self.dtype.itemsize
         return self.arena.tensor(self.view._replace(offset=0), self.at, count)
 
     def write(self, values: torch.Tensor) -> None:
-        """Write the block as it is in the arena."""
+        """Write the block from the arena; ``values`` are already there."""
         self._pass(self.file.write)
 
     def _pass(self, by: Callable[[memoryview, int], None]) -> None:
@@ -249,14 +250,15 @@ def _update_in_blocks(
     tensors: Sequence[torch.Tensor],
     places: Sequence[PersistentTensor | None],
 ) -> None:
-    """Make an update of one parameter; ``places`` are those of tensors in the slow memory."""
+    """Update one parameter in blocks; ``places`` are the entries of tensors in slow memory, None
+    for the others."""
     count, operands = update.parameter.numel(), []
     for i, (tensor, one) in enumerate(zip(tensors, places, strict=True)):
         view = View(0, tensor.dtype, (count,), (1,), 0)
         operands.append(
             on_storage(tensor.untyped_storage(), view)
             if one is None or one.place is None
-            else _Passing(view, one.place.file, one.place.slot, arena, i * _BLOCK, one.fresh)
+            else _PassingTensor(view, one.place.file, one.place.slot, arena, i * _BLOCK, one.fresh)
         )
     most = _BLOCK // max(tensor.itemsize for tensor in tensors)
     update.in_blocks(operands, [(a, min(most, count - a)) for a in range(0, count, most)])

@@ -1,5 +1,5 @@
-"""Makes a plan from profiled calls under a budget: the kernel sequence, what stays in the arena,
-what moves, and every address."""
+"""Plans profiled calls under a budget: makes the kernel sequence, places and moves tensors, and
+finds all addresses in the arena."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from loadmaster.placement.sequence import (
 from loadmaster.placement.timing import time_moves
 
 _SMALL, _SMALL_SHARE = 64 << 10, 0.02
-"""Bytes up to which a tensor that the graph makes stays where it is, and the share of the fast
-memory that all such may take. Starting a copy and waiting for its thread takes 0.2 ms and more, in
-which a disk moves 400 KiB; a network has two statistics of each normalisation."""
+"""Most bytes of an intermediate tensor that never moves, and the share of the fast memory that all
+of these may take. Starting a copy and waiting for its thread takes at least 0.2 ms, in which a disk
+moves 400 KiB; every normalisation has two such tensors."""
 
 
 def place_for_runtime(
@@ -58,26 +58,26 @@ def place_for_runtime(
     keep_between_steps: bool = False,
     gap: float = 0.01,
 ) -> TensorPlacement:
-    """Find stays and moves that keep ``limits`` (bytes of tensors and workspace while each kernel
-    runs). Raises `CapacityError`.
+    """Find a placement within ``limits``, the bytes that tensors and workspaces may take while each
+    kernel runs, shape (kernels,).
 
-    Small tensors stay for as long as they live, unless the rest has no placement then.
+    Small tensors stay in fast memory for their whole lifetimes, unless the other tensors have no
+    placement then. See `_place` for ``keep_between_steps`` and ``gap``. Raises `CapacityError`.
     """
-    small, lives = _small(sequence, limits), sequence.lifetimes.tolist()
+    small, lives = _choose_small(sequence, limits), sequence.lifetimes.tolist()
     stays = tuple(Stay(t, *lives[t]) for t in sorted(small))
     left = limits.astype(np.int64)
     for stay in stays:
         left[stay.start : stay.end] -= sequence.sizes[stay.tensor]
     if small and left.min() >= 0:
         with suppress(CapacityError):
-            found = _placed(_without(sequence, small), left, mode, keep_between_steps, gap)
+            found = _place(_without(sequence, small), left, mode, keep_between_steps, gap)
             return replace(found, stays=(*found.stays, *stays))
-    return _placed(sequence, limits, mode, keep_between_steps, gap)
+    return _place(sequence, limits, mode, keep_between_steps, gap)
 
 
-def _small(sequence: KernelSequence, limits: Ints) -> frozenset[int]:
-    """Choose the small tensors that the sequence makes, smallest first, as long as all together are
-    small."""
+def _choose_small(sequence: KernelSequence, limits: Ints) -> frozenset[int]:
+    """Choose small intermediate tensors, smallest first, up to their share of the fast memory."""
     sizes, left, chosen = sequence.sizes, _SMALL_SHARE * int(limits.max(initial=0)), set()
     for t in np.argsort(sizes, kind="stable").tolist():
         left -= sizes[t]
@@ -89,8 +89,7 @@ def _small(sequence: KernelSequence, limits: Ints) -> frozenset[int]:
 
 
 def _without(sequence: KernelSequence, tensors: frozenset[int]) -> KernelSequence:
-    """Return the sequence with kernels that do not use these tensors; numbers of tensors are as
-    before."""
+    """Return the sequence without uses of these tensors; tensors keep their indices."""
     kernels = (
         replace(kernel, operands=tuple(o for o in kernel.operands if o.tensor not in tensors))
         for kernel in sequence.kernels
@@ -98,14 +97,14 @@ def _without(sequence: KernelSequence, tensors: frozenset[int]) -> KernelSequenc
     return replace(sequence, kernels=tuple(kernels))
 
 
-def _placed(
+def _place(
     sequence: KernelSequence, limits: Ints, mode: Mode, keep_between_steps: bool, gap: float
 ) -> TensorPlacement:
-    """Find stays and moves, of any tensor. Raises `CapacityError`.
+    """Find a placement in which any tensor may move. Raises `CapacityError`.
 
-    Weights are in the slow memory when a step begins, and weights and outputs when it ends, unless
-    ``keep_between_steps`` lets them stay in the fast one. Choosing what moves ends within the share
-    ``gap`` of its bound, copies not overlapped.
+    Weights are in slow memory when a step begins, and weights and outputs when it ends, unless
+    ``keep_between_steps`` lets them stay in fast memory. The integer program ends within the
+    relative ``gap`` of its bound, with synchronous copies.
     """
     if keep_between_steps or all(
         tensor.kind is StoredKind.INTERMEDIATE for tensor in sequence.tensors
@@ -113,17 +112,17 @@ def _placed(
         between = place_by_program(sequence, limits, Mode.SYNC, gap=gap).placement
     else:
         loaded = place_by_program(
-            _between_loads(sequence), np.concatenate(([0], limits, [0])), Mode.SYNC, gap=gap
+            _with_load_and_end(sequence), np.concatenate(([0], limits, [0])), Mode.SYNC, gap=gap
         )
-        between = _shifted(loaded.placement)
+        between = _without_load_and_end(loaded.placement)
     return overlapped(sequence, limits, between) if mode is Mode.ASYNC else between
 
 
-def _between_loads(sequence: KernelSequence) -> KernelSequence:
-    """Put a kernel before the sequence that uses all weights at no cost, and one after it that uses
-    nothing.
+def _with_load_and_end(sequence: KernelSequence) -> KernelSequence:
+    """Return the sequence with a kernel before it that reads all weights at no cost, and a kernel
+    after it without operands.
 
-    Under limits of 0 bytes, all that exists while they run must be in the slow memory.
+    With limits of 0 bytes for these two kernels, all tensors alive there must be in slow memory.
     """
     weights = (t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT)
     load = Kernel(
@@ -136,8 +135,8 @@ def _between_loads(sequence: KernelSequence) -> KernelSequence:
     return replace(sequence, kernels=(load, *sequence.kernels, end))
 
 
-def _shifted(placement: TensorPlacement) -> TensorPlacement:
-    """Return a placement without the kernels of `_between_loads`."""
+def _without_load_and_end(placement: TensorPlacement) -> TensorPlacement:
+    """Return the placement without the two kernels of `_with_load_and_end`."""
     return TensorPlacement(
         tuple(Stay(stay.tensor, stay.start - 1, stay.end - 1) for stay in placement.stays),
         tuple(
@@ -151,13 +150,12 @@ def _shifted(placement: TensorPlacement) -> TensorPlacement:
 def overlapped(
     sequence: KernelSequence, limits: Ints, placement: TensorPlacement
 ) -> TensorPlacement:
-    """Stretch the copies of a placement over kernels, as far as that saves time and leaves room.
+    """Overlap the copies of a placement with kernels, as far as that saves time and memory allows.
 
-    Copies to the slow memory, first to last, take the kernels after their start until they would be
-    complete; copies to the fast memory, last to first, the kernels before their end. O(moves x
-    kernels). On ResNet-50, a U-Net and GPT-2 at half their peak this comes within 0.2 % of the
-    bound of `place_by_program`, whose own answers were not packed below the ceilings without more
-    rounds.
+    Copies to slow memory, first to last, end later; copies to fast memory, last to first, start
+    earlier; in both cases until the kernels beside them take as long as the copy. O(moves x
+    kernels). On ResNet-50, a U-Net and GPT-2 at half their peak the result is within 0.2 % of the
+    bound of `place_by_program` with asynchronous copies, whose placements take more rounds to pack.
     """
     stretch, moves, link = _Stretch(sequence, limits, placement), [*placement.moves], sequence.link
     seconds = [kernel.algorithms[0].seconds for kernel in sequence.kernels]
@@ -168,7 +166,7 @@ def overlapped(
             takes = sequence.tensors[move.tensor].bytes / link.asynchronous_to_slow
             free = max(free, starts[move.start]) + takes
             moves[i] = stretch.later(move, int(np.searchsorted(starts, free)))
-    # Those to the fast memory begin once a valid copy is in the slow one.
+    # Copies to fast memory begin once slow memory has a valid copy.
     valid = [(move.tensor, move.end) for move in moves if not move.to_fast]
     for i, move in reversed([*enumerate(moves)]):
         if move.to_fast:
@@ -183,14 +181,14 @@ def overlapped(
 
 
 class _Stretch:
-    """Stretches copies over kernels.
+    """Overlaps copies with kernels, one copy at a time.
 
     Attributes
     ----------
     stays
-        Spans [start, end] of every tensor in the fast memory, which grow.
+        Spans [start, end] of every tensor in fast memory, lengthened by overlapping copies.
     room
-        Bytes that are free while each kernel runs.
+        Free bytes of fast memory while each kernel runs, shape (kernels,).
     """
 
     def __init__(self, sequence: KernelSequence, limits: Ints, placement: TensorPlacement) -> None:
@@ -201,14 +199,14 @@ class _Stretch:
         self.room = limits.astype(np.int64) - fast_bytes(sequence, placement)
 
     def later(self, move: Move, until: int) -> Move:
-        """Stretch a copy to the slow memory: the tensor stays in the fast one until position
-        ``until`` at most."""
+        """Return a copy to slow memory that ends as late as memory allows, at position ``until`` at
+        the latest."""
         size, spans = int(self.sequence.sizes[move.tensor]), self.stays[move.tensor]
         own = max(
             (span for span in spans if span[0] < move.start or span[1] > move.start),
             key=lambda span: (span[0] <= move.start, span[0]),
         )
-        # What stays on anyway may be copied until its next change, or until it is wanted elsewhere.
+        # A tensor that stays in fast memory may be copied until it is written or moved again.
         ends = [own[1]] if own[1] != move.start else [s[0] for s in spans if s[0] >= own[1]]
         uses = self.sequence.uses[move.tensor]
         writes = [k for k, operand in uses if operand.write and k >= move.start]
@@ -222,8 +220,8 @@ class _Stretch:
         return Move(move.tensor, False, move.start, end)
 
     def earlier(self, move: Move, since: int) -> Move:
-        """Prefetch: stretch a copy to the fast memory so that it starts at position ``since`` at
-        the earliest."""
+        """Return a copy to fast memory (a prefetch) that starts as early as memory allows, at
+        position ``since`` at the earliest."""
         size, spans = int(self.sequence.sizes[move.tensor]), self.stays[move.tensor]
         own = next(span for span in spans if span[0] == move.start)
         since = max([since, *(s[1] for s in spans if s[1] <= own[0] and s is not own)])
@@ -236,29 +234,28 @@ class _Stretch:
 
 
 _ROUNDS = 12
-"""Rounds of packing at the budget that was asked for."""
-_FEW = 4
-"""Rounds of packing at each budget that is tried in the search for the smallest that works."""
-_STEP, _CLOSE = 0.02, 0.01
-"""Fractions of the upper limit: the first step of the search for the smallest budget, and the
-distance at which it ends."""
+"""Rounds of placing and packing at the user's budget."""
+_TRIAL_ROUNDS = 4
+"""Rounds of placing and packing in trials of other budgets."""
+_FIRST_STEP, _SEARCH_TOLERANCE = 0.02, 0.01
+"""Of the search for the smallest budget, as shares of its upper limit: the first step, and the
+tolerance at which it ends."""
 _PACKING_BUDGET_DIVISOR = 128
-"""Each packing has the usual budget divided by this. A search that fails at length remembers
-states: 100 MiB, which would be the peak of the step that plans. Other moves in the next round help
-as much."""
+"""Divisor of each packing's budget of nodes. A long search that fails stores 100 MiB of states,
+which would be the peak of the step that plans; another placement in the next round helps as
+much."""
 _READS_AHEAD = (1, 2, 4)
-"""Numbers of the largest tensor that moves for which room is left in trials, so that it is read
-ahead."""
+"""Memory left free for prefetching in trials, as multiples of the largest tensor that moves."""
 _GAP, _TRIAL_GAP = 0.01, 0.05
-"""Shares of the bound within which the choice of what stays ends, at first and in trials, whose
-predicted times are compared anyway."""
-_CANNOT = float("inf")
+"""Relative gaps at which the integer program ends, at first and in trials, which are compared by
+their predicted times anyway."""
+_FORBIDDEN = float("inf")
 _KINDS = {
     Owner.PLAN: StoredKind.INTERMEDIATE,
     Owner.CALLER: StoredKind.WEIGHT,
     Owner.RETURNED: StoredKind.OUTPUT,
 }
-_GIVEN, _RESULTS, _HELD, _GRADIENTS, _OTHERS, _OUTSIDE, _OPERANDS = (
+_INPUTS, _RESULTS, _KEPT, _GRADIENTS, _OTHER_GRAPHS, _UNPLANNED, _OPERANDS = (
     "inputs, and parameters that do not move",
     "results",
     "results of earlier graphs and steps",
@@ -267,20 +264,20 @@ _GIVEN, _RESULTS, _HELD, _GRADIENTS, _OTHERS, _OUTSIDE, _OPERANDS = (
     "what operators allocate outside of the plan",
     "the operator itself",
 )
-_CHANGES = {
-    _GIVEN: "a smaller batch gives back what inputs take of it",
+_ADVICE = {
+    _INPUTS: "a smaller batch gives back what inputs take of it",
     _RESULTS: "a compiled module that returns only its loss gives back up to all of it",
-    _HELD: "deleting the outputs of a step before the next one begins gives back up to all of it",
+    _KEPT: "deleting the outputs of a step before the next one begins gives back up to all of it",
     _GRADIENTS: (
         "the option optimizer gives back up to all of it, where parameters have no hooks and belong"
         " to one graph"
     ),
-    _OTHERS: "one graph without breaks (fullgraph=True) gives back up to all of it",
-    _OUTSIDE: "a smaller batch gives back some of it",
+    _OTHER_GRAPHS: "one graph without breaks (fullgraph=True) gives back up to all of it",
+    _UNPLANNED: "a smaller batch gives back some of it",
     _OPERANDS: "a smaller batch, shorter sequences or a smaller layer make it smaller",
 }
-"""What holds fast memory, outside of the arena but for the operator itself, and the change that
-gives most of it back."""
+"""Advice by the kind of memory that takes most of the budget. All kinds but the operator itself are
+outside of the arena."""
 
 
 @dataclass(frozen=True)
@@ -290,15 +287,15 @@ class Problem:
     Attributes
     ----------
     sequence
-        Calls as kernels, and the storages that the plan keeps as tensors.
+        The calls as kernels, and the storages that the plan places as tensors.
     storage
-        The storage behind every tensor.
+        The storage of every tensor.
     elsewhere
         Bytes of fast memory outside of the arena while each kernel runs, shape (kernels,):
-        parameters that do not move, inputs, results so far, other graphs' parameters, what
-        operators allocate that cannot be planned.
+        parameters that do not move, inputs, results so far, other graphs' parameters, and
+        allocations of operators that cannot be planned.
     holders
-        The same by what holds it, a key of `_CHANGES`.
+        ``elsewhere`` by kind of memory, a key of `_ADVICE`.
     """
 
     sequence: KernelSequence
@@ -307,29 +304,34 @@ class Problem:
     holders: Mapping[str, Ints] = field(default_factory=dict)
 
     def ceilings(self, budget: int) -> Ints:
-        """Bytes of the arena that a budget leaves while each kernel runs, shape (kernels,)."""
+        """Return the bytes that a budget leaves to the arena while each kernel runs, shape
+        (kernels,)."""
         return (budget - self.elsewhere) // self.sequence.alignment * self.sequence.alignment
 
     def needed(self) -> Ints:
-        """Bytes of fast memory without which each kernel cannot run, shape (kernels,)."""
+        """Return the least bytes of fast memory with which each kernel can run, shape
+        (kernels,)."""
         return least_bytes(self.sequence) + self.elsewhere
 
     def peak(self) -> int:
-        """Most bytes of fast memory in use at once when nothing moves.
-
-        A packed arena may take more than this, where it has gaps at the kernel with the most bytes
-        elsewhere.
-        """
+        """Return the peak in bytes of fast memory if no tensor moves, for an arena without gaps."""
         return int((self.sequence.live_bytes() + self.elsewhere).max(initial=0))
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A placement of a problem with the offset of every stay and of every kernel's workspace in the
-    arena, and the arena's bytes.
+    """A placement with addresses.
 
-    ``peak`` is the most fast memory in use at once, the arena's and elsewhere; ``ceilings`` bound
-    the offsets at every kernel.
+    Attributes
+    ----------
+    stays, workspaces
+        Offset in the arena of every stay, and of every kernel's workspace.
+    arena
+        Size of the arena in bytes.
+    peak
+        Most bytes of fast memory in use at once, in the arena and outside of it.
+    ceilings
+        Highest address that buffers may reach while each kernel runs, shape (kernels,).
     """
 
     problem: Problem
@@ -342,19 +344,26 @@ class Placed:
 
     @cached_property
     def seconds(self) -> float:
-        """Seconds of a step, as predicted."""
+        """Predicted seconds of a step."""
         return time_moves(self.problem.sequence, self.placement).total
 
 
 class Surroundings(NamedTuple):
-    """What a graph's plan must leave free: bytes that other graphs of the model take, and the
-    budget, both of fast memory.
+    """Bytes of fast memory that other graphs of the model take while a graph runs, and the budget.
 
-    ``persistent`` counts other graphs' parameters, buffers and optimizer state; ``gradients`` those
-    that are there when the backward part begins, and ``results`` what earlier graphs and steps have
-    returned and somebody still holds, while the forward and while the backward part runs. With
-    ``offload_idle`` no graph keeps parameters in the fast memory while others run. ``budget`` is
-    None if there is no limit.
+    Attributes
+    ----------
+    persistent
+        Parameters, buffers and optimizer state of other graphs.
+    gradients
+        Gradients of other graphs while the backward part runs.
+    results
+        Results of earlier graphs and steps that callers still hold, while the forward part and
+        while the backward part runs.
+    offload_idle
+        Whether every graph offloads its parameters while others run.
+    budget
+        None: no limit.
     """
 
     persistent: int = 0
@@ -374,11 +383,10 @@ def problem_of(
     around: Surroundings,
     shifts: Mapping[int, int],
 ) -> Problem:
-    """Make the kernel sequence of calls that take ``seconds`` each.
+    """Return the placement problem of a graph whose calls take ``seconds``, shape (calls,).
 
-    Of the storages that callers own, and of gradients, those in ``moving`` are the plan's to move;
-    all others are where they are. ``shifts`` are bytes that come before storages in their place, if
-    they move.
+    Of the caller's storages and of gradients, only those in ``moving`` may move. ``shifts`` are, by
+    storage, the bytes from the beginning of its first page in a file of weights.
     """
     storages, alignment = traced.storages, memory.alignment
     used = (s for call in traced.calls for s in call.storages)
@@ -393,7 +401,7 @@ def problem_of(
     kernels = []
     for call, profile, second in zip(traced.calls, traced.profiles, seconds.tolist(), strict=True):
         operands = tuple(
-            Operand(numbers[s], s in call.reads, s in call.writes, slow_seconds=_CANNOT)
+            Operand(numbers[s], s in call.reads, s in call.writes, slow_seconds=_FORBIDDEN)
             for s in call.storages
             if s in numbers
         )
@@ -408,7 +416,7 @@ def problem_of(
     )
     holders = _holders(traced, moving | traced.streamed, around)
     elsewhere = np.sum(list(holders.values()), axis=0)
-    if not memory.shrinks:  # the arena has its full size while they are at their most
+    if not memory.shrinks:  # an arena of constant size must leave room for the most
         elsewhere[:] = elsewhere.max(initial=0)
     costs = (Provenance(Label.MEASURED, "each kernel alone, on this machine", len(kernels)),)
     sequence = KernelSequence(name, tensors, tuple(kernels), link, alignment, costs=costs)
@@ -416,17 +424,17 @@ def problem_of(
 
 
 def _holders(traced: Traced, away: frozenset[int], around: Surroundings) -> dict[str, Ints]:
-    """Bytes of fast memory outside of the arena while each kernel runs, by what holds them;
-    storages that are ``away`` take none."""
+    """Return the bytes of fast memory outside of the arena while each kernel runs, by kind of
+    memory, shapes (kernels,); storages in ``away`` are in the arena or in slow memory."""
     storages, boundary = traced.storages, traced.parts[0].end
-    holders = {holder: np.zeros(len(traced.calls), dtype=np.int64) for holder in _CHANGES}
-    holders[_OTHERS] += around.persistent
-    holders[_GIVEN] += traced.bytes_of(
+    holders = {holder: np.zeros(len(traced.calls), dtype=np.int64) for holder in _ADVICE}
+    holders[_OTHER_GRAPHS] += around.persistent
+    holders[_INPUTS] += traced.bytes_of(
         s for s, one in enumerate(storages) if one.owner is Owner.CALLER and s not in away
     )
     holders[_GRADIENTS][boundary:] += around.gradients
-    holders[_HELD][:boundary] += around.results[0]
-    holders[_HELD][boundary:] += around.results[1]
+    holders[_KEPT][:boundary] += around.results[0]
+    holders[_KEPT][boundary:] += around.results[1]
     second = {view.storage for part in traced.parts[1:] for view in views(part.returned)}
     made: set[int] = set()
     for k, (call, profile) in enumerate(zip(traced.calls, traced.profiles, strict=True)):
@@ -434,13 +442,13 @@ def _holders(traced: Traced, away: frozenset[int], around: Surroundings) -> dict
             if storages[s].owner is Owner.RETURNED:
                 holders[_GRADIENTS if s in second else _RESULTS][k:] += storages[s].bytes
         made.update(call.writes)
-        holders[_OUTSIDE][k] += profile.outside
+        holders[_UNPLANNED][k] += profile.outside
     return holders
 
 
 class TooSmall(BudgetError):
-    """Raised for a budget that leaves tensors less than ``smallest`` bytes, the least that works;
-    ``why`` gives the reason."""
+    """Raised for a budget below ``smallest``, the least bytes for tensors that work; ``why`` gives
+    the reason."""
 
     def __init__(self, budget: int, smallest: int, why: str) -> None:
         super().__init__(f"fast_memory {format_bytes(budget)} is too small: {why}")
@@ -449,14 +457,24 @@ class TooSmall(BudgetError):
 
 @dataclass(frozen=True)
 class Search:
-    """Placements of one graph for any budget of fast memory in bytes.
+    """Search for a placement of one graph, for any budget of fast memory in bytes.
 
-    ``make`` gives the problem in which some of the ``movable`` storages of the caller move. Which
-    of them do is decided first, as if those that move could stay in the fast memory from one step
-    to the next; those that are there all the time keep PyTorch's own memory. All move with
-    ``offload_idle``. ``objects`` are bytes that the user's budget has beyond those here, for what
-    is no tensor. ``provisional`` plans are made again with measured times: until then, no room to
-    read ahead is tried, which takes most of planning.
+    First the search chooses which of the caller's storages move, as if they could stay in fast
+    memory between steps. Storages that would never leave it then keep PyTorch's own memory.
+
+    Attributes
+    ----------
+    make
+        Returns the problem in which a given subset of ``movable`` moves.
+    movable
+        The caller's storages, and gradients, that may move.
+    offload_idle
+        Whether all movable storages move.
+    objects
+        Bytes of the user's budget that Python objects take.
+    provisional
+        Whether the plan will be made again with measured times. Then prefetching with more free
+        memory, which takes most of the planning time, is not tried.
     """
 
     make: Callable[[frozenset[int]], Problem]
@@ -467,9 +485,9 @@ class Search:
     provisional: bool = False
 
     def attempt(self, budget: int | None) -> Placed | int:
-        """Place and pack; where that fails, return the kernel at which it does. A budget of None
-        has no limit."""
-        unmoved = _unmoved(self.make(frozenset()))
+        """Return a placement with addresses, or the index of the kernel at which the search failed.
+        A budget of None has no limit."""
+        unmoved = _place_all_fast(self.make(frozenset()))
         if budget is None or (unmoved.peak <= budget and not self.offload_idle):
             return unmoved
         needed = self.make(self.movable).needed()
@@ -479,22 +497,23 @@ class Search:
         return found if isinstance(found, int) else self._with_room_to_prefetch(found, budget)
 
     def within(self, budget: int, rounds: int) -> Placed | int:
-        """Return a placement; where none is found, the kernel at which it fails."""
+        """Return a placement found in at most ``rounds`` rounds, or the index of the kernel at
+        which the search failed."""
         staying = frozenset() if self.offload_idle else _staying(self.make(self.movable), budget)
-        found = self._moved(self.movable - staying, budget, rounds)
+        found = self._place_moving(self.movable - staying, budget, rounds)
         if isinstance(found, int) and staying:
-            found = self._moved(self.movable, budget, rounds)
+            found = self._place_moving(self.movable, budget, rounds)
         return found
 
-    def _moved(self, moving: frozenset[int], budget: int, rounds: int) -> Placed | int:
-        return _packed(self.make(moving), budget, self.mode, rounds)
+    def _place_moving(self, moving: frozenset[int], budget: int, rounds: int) -> Placed | int:
+        return _place_and_pack(self.make(moving), budget, self.mode, rounds)
 
     def _with_room_to_prefetch(self, best: Placed, budget: int) -> Placed:
-        """Return the fastest of a placement and others in which less stays, so that reads of what
-        moves may overlap more kernels.
+        """Return the fastest of placement ``best`` and placements that leave more memory for
+        prefetching.
 
-        Where all room is taken by what stays, a read waits until the tensor before it has been
-        used, and computing waits for the read.
+        If the tensors that stay take all memory, a prefetch starts only after the last use of the
+        tensor read before it, and kernels wait for it.
         """
         tensors = best.problem.sequence.tensors
         moved = [
@@ -511,29 +530,29 @@ class Search:
         for number in _READS_AHEAD:
             moving = self.movable - _staying(everything, budget - number * max(moved), _TRIAL_GAP)
             if _seconds_of_reads(everything, moving) >= best.seconds:
-                break  # with more room, more would move
-            found = 0 if moving in tried else self._moved(moving, budget, _FEW)
+                break  # more free memory means more reads
+            found = 0 if moving in tried else self._place_moving(moving, budget, _TRIAL_ROUNDS)
             tried.add(moving)
             if not isinstance(found, int) and found.seconds < best.seconds:
                 best = found
         return best
 
     def refusal(self, budget: int, failed: int) -> TooSmall:
-        """Explain why a budget cannot be kept: the kernel that fails, what it needs, and the
-        smallest budget that works.
+        """Return the error for a budget that cannot be kept: the kernel that ``failed``, its bytes,
+        and the smallest budget that works.
 
-        The smallest budget is what some kernel needs at once, if that can be packed; else a search
-        finds it to about 1 %.
+        The smallest budget is the largest need of any kernel if that can be packed; else it is
+        searched for, to about 1 %.
         """
-        problem, enough = self.make(self.movable), _unmoved(self.make(frozenset())).peak
+        problem, enough = self.make(self.movable), _place_all_fast(self.make(frozenset())).peak
         needed = problem.needed()
         low, high = budget, max(int(needed.max(initial=0)), budget)
-        step = max(int(high * _STEP), 1)
-        while high < enough and isinstance(kernel := self.within(high, _FEW), int):
+        step = max(int(high * _FIRST_STEP), 1)
+        while high < enough and isinstance(kernel := self.within(high, _TRIAL_ROUNDS), int):
             low, high, failed, step = high, min(high + step, enough), kernel, 2 * step
-        while low >= needed.max(initial=0) and high - low > high * _CLOSE:
+        while low >= needed.max(initial=0) and high - low > high * _SEARCH_TOLERANCE:
             middle = (low + high) // 2
-            kernel = self.within(middle, _FEW)
+            kernel = self.within(middle, _TRIAL_ROUNDS)
             low, high, failed = (
                 (middle, high, kernel) if isinstance(kernel, int) else (low, middle, failed)
             )
@@ -557,16 +576,16 @@ class Search:
 
 
 def _advice(problem: Problem, failed: int, least: int) -> str:
-    """Say what holds most of the memory at a kernel, and the change that would give most of it
-    back."""
+    """Return which kind of memory takes most of the fast memory at kernel ``failed``, and the
+    change that reduces it most."""
     held = {holder: int(bytes[failed]) for holder, bytes in problem.holders.items()}
     held[_OPERANDS] = least - sum(held.values())
     most = max(held, key=held.__getitem__)
-    return f"most is held by {most}, {format_bytes(held[most])}: {_CHANGES[most]}"
+    return f"most is held by {most}, {format_bytes(held[most])}: {_ADVICE[most]}"
 
 
 def _seconds_of_reads(problem: Problem, moving: frozenset[int]) -> float:
-    """Seconds in which weights that move can be read, each once: a step takes no less."""
+    """Return the seconds of reading every weight that moves once, a lower bound of a step."""
     read = sum(
         tensor.bytes
         for s, tensor in zip(problem.storage, problem.sequence.tensors, strict=True)
@@ -576,15 +595,15 @@ def _seconds_of_reads(problem: Problem, moving: frozenset[int]) -> float:
     return read / max(link.to_fast, link.asynchronous_to_fast)
 
 
-def _unmoved(problem: Problem) -> Placed:
+def _place_all_fast(problem: Problem) -> Placed:
     unmoved = _pack(problem, all_fast(problem.sequence), None)[0]
     assert unmoved is not None
     return unmoved
 
 
 def _staying(problem: Problem, budget: int, gap: float = _GAP) -> frozenset[int]:
-    """Choose the storages of the caller, and gradients, that stay in the fast memory for as long as
-    they exist."""
+    """Choose the caller's storages, and gradients, that stay in fast memory for their whole
+    lifetimes."""
     sequence = problem.sequence
     if all(tensor.kind is StoredKind.INTERMEDIATE for tensor in sequence.tensors):
         return frozenset()
@@ -610,12 +629,11 @@ def _staying(problem: Problem, budget: int, gap: float = _GAP) -> frozenset[int]
     )
 
 
-def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | int:
-    """Place and pack, with lower limits after a packing that failed; return the kernel that fails
-    if there is no packing.
+def _place_and_pack(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | int:
+    """Place and pack in turn, with lower limits after every packing that fails. Returns the index
+    of a kernel above its ceiling if no packing is found.
 
-    Until limits are lower by a whole tensor the placement is often the same: what is known to fail
-    is not packed again.
+    Slightly lower limits often give the same placement, which is not packed again.
     """
     sequence, ceilings, needed = problem.sequence, problem.ceilings(budget), problem.needed()
     failed = int(needed.argmax())
@@ -648,8 +666,11 @@ def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | 
 def _pack(
     problem: Problem, placement: TensorPlacement, ceilings: Ints | None
 ) -> tuple[Placed | None, Ints]:
-    """Find addresses below the ceiling of every kernel (None, if none were found), and the highest
-    address in use at every kernel."""
+    """Find addresses below the ceiling of every kernel.
+
+    Returns the placement with addresses (None if none were found), and the highest address in use
+    at every kernel, shape (kernels,).
+    """
     sequence, step = problem.sequence, problem.sequence.alignment
     buffers = [
         Buffer(f"s{i}", s.start, s.end, int(sequence.sizes[s.tensor]), alignment=step)
@@ -661,9 +682,11 @@ def _pack(
     ]
     offsets = None
     if ceilings is not None:
-        offsets = _packing([*buffers, *_above(ceilings)], int(ceilings.max(initial=0)))
-    if offsets is None:  # to see where it sticks out
-        offsets = _packing(buffers, None)
+        offsets = _find_offsets(
+            [*buffers, *_ceiling_buffers(ceilings)], int(ceilings.max(initial=0))
+        )
+    if offsets is None:  # to find the kernels above their ceilings
+        offsets = _find_offsets(buffers, None)
     assert offsets is not None
     top = np.zeros(len(sequence.kernels), dtype=np.int64)
     for buffer, offset in zip(buffers, offsets, strict=False):
@@ -679,16 +702,16 @@ def _pack(
     return Placed(problem, placement, *places, arena, peak, allowed), top
 
 
-def _packing(buffers: list[Buffer], capacity: int | None) -> list[int] | None:
-    """Offsets below a capacity; None if none were found."""
+def _find_offsets(buffers: list[Buffer], capacity: int | None) -> list[int] | None:
+    """Return offsets of the buffers below a capacity; None if none were found."""
     effort = Effort.NORMAL.divided(_PACKING_BUDGET_DIVISOR)
     found = allocate(buffers, capacity, effort=effort).offsets
     return None if found is None else found.tolist()
 
 
 def _resident(top: Ints, allowed: Ints) -> Ints:
-    """Bytes of the arena with pages in memory while each kernel runs: those touched before and not
-    above a ceiling since."""
+    """Return the bytes of the arena whose pages are in memory while each kernel runs, shape
+    (kernels,): touched before, and not above a ceiling since."""
     pairs = zip(top.tolist(), allowed.tolist(), strict=True)
     resident = itertools.accumulate(
         pairs,
@@ -698,8 +721,8 @@ def _resident(top: Ints, allowed: Ints) -> Ints:
     return np.array([*resident][1:], dtype=np.int64)
 
 
-def _above(ceilings: Ints) -> list[Buffer]:
-    """Fixed buffers that occupy the space above the ceilings, so that the other buffers stay
+def _ceiling_buffers(ceilings: Ints) -> list[Buffer]:
+    """Return fixed buffers that take the space above the ceilings, so that other buffers stay
     below."""
     edges = [0, *(np.flatnonzero(np.diff(ceilings)) + 1).tolist(), len(ceilings)]
     top = int(ceilings.max(initial=0))

@@ -1,5 +1,5 @@
-"""The driver of ``loadmaster run``: makes a module by the name of its factory, plans it, and
-measures steps."""
+"""The driver of ``loadmaster run``: calls the factory of a module, plans the module, and measures
+steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.workloads.frontends.torch.factory import factory_of, require_torch
 
 OLDEST = (2, 11)
-"""Release of torch from which on the runtime works."""
+"""Oldest release of torch with which the runtime works."""
 
 
 def run(
@@ -30,10 +30,11 @@ def run(
     progress: Progress = no_progress,
     tell: Callable[[str], object] = lambda _: None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Make the module, run it, measure; the summary, and a row for each kernel. More ``budgets``
-    are measured beside rivals; ``dims`` are arguments of the factory.
+    """Measure steps of a module made by factory ``spot``.
 
-    ``tell`` is told what a comparison will take, once that is known.
+    Returns the summary (see `RunJson`), and a table row for each kernel. With rivals, plans under
+    more ``budgets`` are measured, too, and ``tell`` is called with the expected time of the
+    comparison. ``dims`` are arguments of the factory.
 
     Raises
     ------
@@ -75,7 +76,7 @@ def run(
 def generated(
     spot: str, tokens: int, fast: str, slow_memory: Path | None, with_rivals: bool
 ) -> dict[str, Any]:
-    """Generate tokens with the language model that a factory makes; see
+    """Generate tokens with the language model made by factory ``spot``; see
     `compare.generation.generate`."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     require_torch(OLDEST)

@@ -1,5 +1,4 @@
-"""A tensor that rests in the slow memory and is never whole in the fast one: blocks of it are read
-and written, without the page cache."""
+"""A tensor that stays in slow memory: blocks of it are read and written, without the page cache."""
 
 from __future__ import annotations
 
@@ -14,33 +13,33 @@ import torch
 from loadmaster.integrations.torch_compile.captured import View, on_storage, view_of
 from loadmaster.integrations.torch_compile.cpu_memory import PAGE, DirectFile, pages
 
-_DENSE = 1.25
-"""A block is read in one piece if its bytes, gaps included, are at most this many times those of
-its elements."""
-_AT_ONCE = 4 << 20
+_DENSE_RATIO = 1.25
+"""A block is read in one piece if its bytes with gaps are at most this many times those of its
+elements."""
+_WRITE_BYTES = 4 << 20
 """Most bytes that are written at a time, through a buffer of whole pages."""
 
 
 class NoFile:
-    """Stands for a file while calls are profiled: reads give zeros, in no time, and writes are
-    dropped. Counts the bytes of both."""
+    """Stand-in for a file while calls are profiled: reads return zeros, writes are dropped, and the
+    bytes of both are counted."""
 
     def __init__(self) -> None:
         self.read_bytes = self.written_bytes = 0
 
     def read(self, memory: memoryview, offset: int) -> None:
-        """Count a read."""
+        """Fill ``memory`` with zeros, and count its bytes."""
         ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 0, len(memory))
         self.read_bytes += len(memory)
 
     def write(self, memory: memoryview, offset: int) -> None:
-        """Count a write."""
+        """Count the bytes of a write."""
         self.written_bytes += len(memory)
 
 
 class _Buffer:
-    """Whole pages of memory from PyTorch's allocator, so that they count as a temporary of the
-    kernel that runs."""
+    """A buffer of whole pages from PyTorch's allocator, so that it counts as a temporary of the
+    running kernel."""
 
     def __init__(self, count: int) -> None:
         self._memory = torch.empty(count + PAGE, dtype=torch.uint8)
@@ -50,8 +49,8 @@ class _Buffer:
         self.raw = memoryview(raw).cast("B")
 
     def tensor(self, view: View, byte: int) -> torch.Tensor:
-        """The tensor of a view whose storage begins at ``byte`` of the buffer; negative if only the
-        end of the storage is in it."""
+        """Return the tensor of a view whose storage begins at ``byte`` of the buffer, which may be
+        negative if the buffer holds only a later part of the storage."""
         offset = self.skipped + byte + view.offset * view.dtype.itemsize
         return on_storage(
             self._memory.untyped_storage(), view._replace(offset=offset // view.dtype.itemsize)
@@ -60,8 +59,8 @@ class _Buffer:
 
 @dataclass(frozen=True)
 class SlowTensor:
-    """A view of a storage whose first byte is byte ``start`` of a file; ``start`` is a multiple of
-    the element's bytes."""
+    """A view of a storage that begins at byte ``start`` of a file, a multiple of the element's
+    bytes."""
 
     view: View
     file: DirectFile | NoFile
@@ -69,7 +68,7 @@ class SlowTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Elements in every dimension."""
+        """Number of elements in every dimension."""
         return self.view.size
 
     @property
@@ -78,11 +77,11 @@ class SlowTensor:
         return self.view.dtype
 
     def narrow(self, dim: int, start: int, length: int) -> SlowTensor:
-        """A block: elements [start, start + length) of a dimension."""
+        """Return the block of elements [start, start + length) of a dimension."""
         return replace(self, view=narrowed(self.view, dim, start, length))
 
     def read(self) -> torch.Tensor:
-        """The elements in fast memory, in the order of their addresses in the file. Raises
+        """Read all elements into fast memory; dimensions keep their order of strides. Raises
         `SlowMemoryError`."""
         parts = [*_dense_parts(self.view)]
         if len(parts) == 1:
@@ -102,7 +101,7 @@ class SlowTensor:
     def write(self, values: torch.Tensor) -> None:
         """Write all elements. Raises `SlowMemoryError`."""
         parts = [*_dense_parts(self.view, gaps=False)]
-        buffer = _Buffer(min(self._most(parts), _AT_ONCE))
+        buffer = _Buffer(min(self._most(parts), _WRITE_BYTES))
         order = compact(self.view)
         if any(
             n > 1 and mine != its
@@ -115,7 +114,7 @@ class SlowTensor:
             self._write_part(buffer, part, on_storage(values.untyped_storage(), source))
 
     def _write_part(self, buffer: _Buffer, part: View, values: torch.Tensor) -> None:
-        """Write a part without gaps; pages at its ends keep what else is in them."""
+        """Write a part without gaps; the first and the last page keep their other bytes."""
         low, high = self._span(part)
         flat = _flat_bytes(values)
         for first in range(low // PAGE * PAGE, high, len(buffer.bytes)):
@@ -129,39 +128,39 @@ class SlowTensor:
             self.file.write(buffer.raw[:count], first)
 
     def _most(self, parts: Sequence[View]) -> int:
-        """Bytes of the pages of any of the parts, wherever in a page it begins."""
+        """Return the size in bytes of a buffer for the pages of any of the parts."""
         return max(pages(high - low) for low, high in map(self._span, parts)) + PAGE
 
     def _pages(self, view: View) -> tuple[int, int]:
-        """The first page of a view in the file, and the bytes of all of its pages."""
+        """Return the offset of a view's first page in the file, and the bytes of all its pages."""
         low, high = self._span(view)
         first = low // PAGE * PAGE
         return first, pages(high - first)
 
     def _span(self, view: View) -> tuple[int, int]:
-        """First byte and end of a view in the file."""
+        """Return the first byte of a view in the file, and the byte after its last."""
         size, low = view.dtype.itemsize, self.start + view.offset * view.dtype.itemsize
         return low, low + (_last(view) + 1) * size
 
 
 def fast(operand: torch.Tensor | SlowTensor) -> torch.Tensor:
-    """The operand, or block, in fast memory."""
+    """Return an operand, or a block, in fast memory."""
     return operand.read() if isinstance(operand, SlowTensor) else operand
 
 
 def narrowed(view: View, dim: int, start: int, length: int) -> View:
-    """The view of elements [start, start + length) of a dimension."""
+    """Return the view of elements [start, start + length) of a dimension."""
     size = tuple(length if d == dim else n for d, n in enumerate(view.size))
     return view._replace(size=size, offset=view.offset + start * view.stride[dim])
 
 
 def _by_stride(view: View) -> list[int]:
-    """Dimensions of more than one element, slowest first."""
+    """Return the dimensions of more than one element, largest stride first."""
     return sorted((d for d, n in enumerate(view.size) if n > 1), key=lambda d: -view.stride[d])
 
 
 def compact(view: View) -> tuple[int, ...]:
-    """Strides without gaps, with the dimensions in the view's order."""
+    """Return strides without gaps, with the dimensions in the order of the view's strides."""
     strides, step = [1] * len(view.size), 1
     for d in reversed(_by_stride(view)):
         strides[d], step = step, step * view.size[d]
@@ -169,8 +168,8 @@ def compact(view: View) -> tuple[int, ...]:
 
 
 def _dense_parts(view: View, of: View | None = None, gaps: bool = True) -> Iterator[View]:
-    """Split ``view`` where ``of`` (itself, if None) must be split so that every part has few gaps,
-    or none, between its elements."""
+    """Split ``view`` like ``of`` (None: ``view`` itself), a view of the same shape, which is split
+    into parts with few gaps between their elements (``gaps``) or none."""
     of = view if of is None else of
     if _is_dense(of, gaps):
         yield view
@@ -181,18 +180,18 @@ def _dense_parts(view: View, of: View | None = None, gaps: bool = True) -> Itera
 
 
 def _flat_bytes(values: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor without gaps, in the order of their addresses."""
+    """Return the bytes of a tensor without gaps, in the order of their addresses."""
     count = values.numel() * values.dtype.itemsize
     start = values.storage_offset() * values.dtype.itemsize
     return torch.empty(0, dtype=torch.uint8).set_(values.untyped_storage(), start, (count,), (1,))
 
 
 def _is_dense(view: View, gaps: bool) -> bool:
-    return _last(view) < math.prod(view.size) * (_DENSE if gaps else 1)
+    return _last(view) < math.prod(view.size) * (_DENSE_RATIO if gaps else 1)
 
 
 def _last(view: View) -> int:
-    """Elements from the first of a view to its last."""
+    """Return the distance in elements from the first element of a view to its last."""
     return sum((n - 1) * s for n, s in zip(view.size, view.stride, strict=True))
 
 
@@ -207,6 +206,7 @@ def parts(view: View, gaps: bool) -> int:
 
 
 def blocks(length: int, count: int) -> Sequence[tuple[int, int]]:
-    """Starts and lengths of ``count`` blocks of almost equal length."""
+    """Divide ``length`` into ``count`` blocks of almost equal length; return (start, length) of
+    each block that is not empty."""
     edges = [length * i // count for i in range(count + 1)]
     return [(a, b - a) for a, b in itertools.pairwise(edges) if b > a]

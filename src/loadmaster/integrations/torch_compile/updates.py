@@ -1,11 +1,10 @@
 """The optimizer's update of each parameter as a kernel of the backward pass, run as soon as the
 gradient is complete.
 
-The kernel is the step of PyTorch's own optimizer, on one parameter: same arithmetic, same
-hyperparameters, which are read at every step, so that schedulers work. Its state is made of tensors
-that plans move, and of numbers such as the count of steps, which stay where they are. The gradient
-is freed with it, and a `SpentGradient` stands for it until the caller's ``optimizer.step()``, which
-does what is left to do, mostly nothing.
+The kernel is the step of PyTorch's own optimizer on one parameter. Hyperparameters are read at
+every step, so schedulers work. Plans move the tensors of the optimizer's state, but not its
+scalars, such as the count of steps. After the update the gradient is freed, and a `SpentGradient`
+takes its place until the caller's ``optimizer.step()``, which updates the other parameters.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ _ZEROED = (torch.ops.aten.zero_.default, torch.ops.aten._foreach_zero_.default)
 
 
 class SpentGradient(torch.Tensor):  # type: ignore[misc]
-    """The gradient of a parameter that has been updated with it."""
+    """Placeholder for a gradient that the backward pass has used for an update and freed."""
 
     _parameter: weakref.ref[torch.Tensor]
 
     @staticmethod
     def __new__(cls, parameter: torch.Tensor) -> SpentGradient:
-        """Make it with the form of ``parameter``."""
+        """Make a placeholder with the shape, strides and type of ``parameter``."""
         made = torch.Tensor._make_wrapper_subclass(
             cls,
             parameter.shape,
@@ -68,7 +67,8 @@ class SpentGradient(torch.Tensor):  # type: ignore[misc]
     def __torch_dispatch__(
         cls, operator: Any, types: Any, arguments: tuple[Any, ...] = (), keywords: Any = None
     ) -> Any:
-        """Refuse all operators but those with which ``zero_grad`` clears gradients."""
+        """Raise `LoadmasterError` for all operators but those by which ``zero_grad`` clears
+        gradients."""
         given = tree_leaves((arguments, keywords))
         spent = [one for one in given if isinstance(one, cls)]
         if operator is torch.ops.aten.detach.default:
@@ -89,13 +89,13 @@ class SpentGradient(torch.Tensor):  # type: ignore[misc]
 
 
 def forget(parameters: Iterable[torch.Tensor]) -> None:
-    """Leave no gradient where one was used up: a step has nothing to do there."""
+    """Set ``grad`` to None for parameters whose gradient is spent, so that a step skips them."""
     for parameter in parameters:
         if isinstance(parameter.grad, SpentGradient):
             parameter.grad = None
 
 
-_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_HOOK_TABLES = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 _ELEMENTWISE = frozenset(
@@ -120,35 +120,37 @@ _BLOCK = 2 << 20
 
 
 def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimizer is known to update each element of a parameter independently of the
-    others."""
+    """Return whether an optimizer is known to update each element of a parameter independently."""
     return type(optimizer) in _ELEMENTWISE
 
 
 class Update:
-    """The optimizer's step on ``parameter`` as a callable kernel, wherever its bytes and those of
-    the state are.
+    """The optimizer's step on ``parameter`` as a callable kernel, with operands in either memory.
 
     Attributes
     ----------
-    tensors
-        Tensors of the state with at least one dimension, by name: those that a plan may move.
+    tensors, scalars
+        The state by name: tensors of at least one dimension, which a plan may move, and other
+        values.
+    order
+        Names of the state in the optimizer's order.
     form
         Shape, strides and type of the parameter that the state was made for.
     begun
-        Whether the state has been made: by a step of the plan, or before.
+        Whether the state exists.
     held
-        Whether the next gradient is kept for the caller instead, because another one of the same
-        parameter is to come.
+        Whether the next call keeps the gradient for the caller instead of updating.
     count
         Number of updates made.
+    gradient
+        The gradient kept by a held call; else None.
     """
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, template: dict[str, Any]
     ) -> None:
         self.optimizer, self.parameter, self.form = optimizer, parameter, _form_of(parameter)
-        self.tensors = {name: value for name, value in template.items() if _moves(value)}
+        self.tensors = {name: value for name, value in template.items() if _is_movable(value)}
         self.scalars: dict[str, Any] = {}
         self.order = list(template)
         self.begun = False
@@ -160,7 +162,8 @@ class Update:
         return f"optimizer.{type(self.optimizer).__name__}"
 
     def __call__(self, *operands: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Update in place and return the state. A held update keeps the gradient instead."""
+        """Update the operands (parameter, gradient, state) in place and return the state's tensors.
+        A held update keeps the gradient instead."""
         parameter, alone = operands[0], is_elementwise(self.optimizer)
         alone &= all(t.shape == parameter.shape for t in self.tensors.values())
         # Temporaries of elementwise optimizers stay small.
@@ -174,7 +177,8 @@ class Update:
         operands: Sequence[torch.Tensor | SlowTensor],
         spans: Sequence[tuple[int, int] | None],
     ) -> None:
-        """Update in blocks of rows (first, number; None: all), wherever operands are."""
+        """Update in blocks of rows, each (first, number) or None for all rows; operands may be in
+        either memory."""
         if self.held:
             self.gradient = fast(operands[1]).clone()
             return
@@ -198,10 +202,10 @@ class Update:
         gradient: torch.Tensor,
         *state: torch.Tensor,
     ) -> dict[str, Any]:
-        """Update a part in place; return the state's numbers. ``scalars`` are those before, None if
-        there is no state yet."""
+        """Update a block in place, and return the state's new scalars. ``scalars`` are those before
+        the step, None if there is no state yet."""
         given = dict(zip(self.tensors, state, strict=True))
-        before = {} if scalars is None else given | {n: _copied(v) for n, v in scalars.items()}
+        before = {} if scalars is None else given | {n: _clone(v) for n, v in scalars.items()}
         after = step_alone(
             self.optimizer, group_of(self.optimizer, self.parameter), parameter, gradient, before
         )
@@ -212,11 +216,11 @@ class Update:
                     f"{self}: its state {name!r} has changed its shape, which no plan foresees"
                 )
             if made is not own and made.data_ptr() != own.data_ptr():
-                _keep(own, made)
+                _take_over(own, made)
         return {name: value for name, value in after.items() if name not in given}
 
     def sync_to_optimizer(self) -> None:
-        """Put the state into the optimizer, as if it had made the step itself."""
+        """Store the state in the optimizer, as its own step would."""
         if self.begun:
             mine = self.tensors | self.scalars
             self.optimizer.state[self.parameter] = {
@@ -224,35 +228,35 @@ class Update:
             }
 
     def sync_from_optimizer(self) -> None:
-        """Take the state from the optimizer, where the caller may have loaded or cleared it since
+        """Read the state from the optimizer, because the caller may have loaded or cleared it since
         the last step."""
-        there = self._state_there()
+        there = self._read_state()
         for name, own in self.tensors.items():
             if self.begun and there[name] is not own:
                 own.copy_(there[name])
         self.sync_to_optimizer()
 
-    def _state_there(self) -> dict[str, Any]:
-        """The optimizer's state of the parameter; take over its numbers, and note whether it is
-        complete."""
+    def _read_state(self) -> dict[str, Any]:
+        """Return the optimizer's state of the parameter, and set ``scalars`` and ``begun`` from
+        it."""
         there: dict[str, Any] = self.optimizer.state.get(self.parameter) or {}
         self.begun = there.keys() >= self.tensors.keys() and (bool(there) or not self.order)
         self.scalars = {name: value for name, value in there.items() if name not in self.tensors}
         return there
 
     def adopt_state(self) -> None:
-        """Take the optimizer's own tensors for the state, if it has made it."""
-        there = self._state_there()
+        """Use the optimizer's own tensors as the state, if it has them."""
+        there = self._read_state()
         if self.begun:
             self.tensors = {name: there[name] for name in self.tensors}
 
     @property
-    def likeness(self) -> Any:
-        """Equal for updates that run alike."""
-        return _form(self.optimizer, self.parameter)
+    def signature(self) -> Any:
+        """Key that is equal for updates with the same profile."""
+        return _state_key(self.optimizer, self.parameter)
 
     def trial(self) -> Update:
-        """The same update, to be made on operands that are made up."""
+        """Return a copy of the update for stand-in operands."""
         trial = copy.copy(self)
         trial.held = False
         return trial
@@ -264,8 +268,8 @@ class Update:
         return profiled_update(trial, lambda: trial(*operands), call.results)
 
 
-def _keep(own: torch.Tensor, made: torch.Tensor) -> None:
-    """Copy or swap what was ``made`` elsewhere into ``own``."""
+def _take_over(own: torch.Tensor, made: torch.Tensor) -> None:
+    """Give tensor ``own`` the contents of ``made``, by swapping their memory if possible."""
     whole = own.untyped_storage(), made.untyped_storage()
     if (
         whole[0].resizable()
@@ -277,16 +281,16 @@ def _keep(own: torch.Tensor, made: torch.Tensor) -> None:
         own.copy_(made)
 
 
-def _copied(value: Any) -> Any:
+def _clone(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def _moves(value: Any) -> bool:
+def _is_movable(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() > 0
 
 
 def group_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[str, Any]:
-    """The group with the parameter's hyperparameters."""
+    """Return the optimizer's parameter group of a parameter. Raises `LoadmasterError`."""
     for group in optimizer.param_groups:
         if any(one is parameter for one in group["params"]):
             return cast(dict[str, Any], group)
@@ -303,15 +307,15 @@ def step_alone(
     gradient: torch.Tensor,
     state: dict[str, Any],
 ) -> dict[str, Any]:
-    """Make one step of an optimizer like ``optimizer`` on one parameter; the state after it."""
+    """Make one step of a copy of ``optimizer`` on one parameter, and return the state after it."""
     alone = object.__new__(type(optimizer))
     alone.__dict__.update(optimizer.__dict__)
     alone.__dict__.pop(
         "step", None
-    )  # what schedulers and users put before it counts steps of the whole
-    alone.__dict__.update({name: OrderedDict() for name in _HOOKS})
+    )  # an instance attribute set by schedulers, which counts steps of the whole optimizer
+    alone.__dict__.update({name: OrderedDict() for name in _HOOK_TABLES})
     only = torch.nn.Parameter(parameter.detach(), requires_grad=False)
-    if gradient.stride() != only.stride():  # as autograd does before it hands a gradient over
+    if gradient.stride() != only.stride():  # autograd does the same
         gradient = torch.empty_like(only).copy_(gradient)
     only.grad = gradient
     alone.param_groups = [{**group, "params": [only]}]
@@ -321,43 +325,48 @@ def step_alone(
 
 
 class Updates:
-    """The updates of a model's parameters, with one state each, whichever graphs make the update.
+    """The updates of a model's parameters, one for each parameter, shared by all graphs.
 
-    ``left`` are parameters (by ``id``) that the optimizer's own step updates, as a backward pass
-    alone does not complete their gradients, and ``made`` those
-    that backward passes have updated since that step was last called.
+    Attributes
+    ----------
+    left
+        Parameters (by ``id``) that are left to the optimizer's own step, because one backward pass
+        does not complete their gradients.
+    made
+        Parameters (by ``id``) that backward passes have updated since the last call of that step.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer | None) -> None:
         self.optimizer = optimizer
         self.left: set[int] = set()
         self.made: set[int] = set()
-        self._known: dict[int, Update] = {}
+        self._updates: dict[int, Update] = {}
         self._forms: dict[Any, dict[str, Any]] = {}
 
     def of(self, parameter: torch.Tensor) -> Update:
-        """Return the update of a parameter, a new one if its shape has changed. Raises
-        `BudgetError` if the optimizer cannot make it."""
+        """Return the update of a parameter, made at the first call or after its shape has changed.
+        Raises `BudgetError` if the optimizer cannot step on one parameter alone."""
         assert self.optimizer is not None
-        known = self._known.get(id(parameter))
+        known = self._updates.get(id(parameter))
         if known is None or known.form != _form_of(parameter):
-            known = self._known[id(parameter)] = Update(
-                self.optimizer, parameter, _template(self.optimizer, parameter, self._forms)
+            known = self._updates[id(parameter)] = Update(
+                self.optimizer, parameter, _state_template(self.optimizer, parameter, self._forms)
             )
         return known
 
-    def leaves(self, parameter: torch.Tensor) -> bool:
-        """Whether a parameter is left to the optimizer: also where hooks read its gradient."""
+    def is_left(self, parameter: torch.Tensor) -> bool:
+        """Return whether a parameter is left to the optimizer's own step; also if hooks read its
+        gradient."""
         return (
             id(parameter) in self.left
-            or _hooked(parameter)
+            or _has_hooks(parameter)
             or bool(getattr(self.optimizer, "_optimizer_step_pre_hooks", None))
         )
 
     def wanted(self) -> set[int]:
-        """Parameters (by ``id``) that may be updated in a backward pass."""
+        """Return the parameters (by ``id``) that backward passes may update."""
         groups = [] if self.optimizer is None else self.optimizer.param_groups
-        return {id(p) for group in groups for p in group["params"] if not self.leaves(p)}
+        return {id(p) for group in groups for p in group["params"] if not self.is_left(p)}
 
 
 @dataclass(frozen=True)
@@ -367,10 +376,10 @@ class Traced(Captured):
     Attributes
     ----------
     profiles
-        What each call was seen to need.
+        Profile of each call.
     updates, states
-        By the position of their gradient among the results of the backward part; of each the state,
-        by storage.
+        Updates, and their state tensors by storage; both by the position of the gradient among the
+        results of the backward part.
     given
         Storages of parameters and buffers, each with its position among the arguments.
     movable
@@ -387,20 +396,21 @@ class Traced(Captured):
     gradients: frozenset[int] = frozenset()
 
     def tensors(self, given: Sequence[Any]) -> dict[int, torch.Tensor]:
-        """Parameters, buffers and optimizer state of a run, by storage."""
+        """Return parameters and buffers among the arguments ``given``, and optimizer state, by
+        storage."""
         tensors = {storage: given[i] for storage, i in self.given.items()}
         for state in self.states.values():
             tensors |= state
         return tensors
 
     def fresh(self) -> set[int]:
-        """Storages of state that no update has written yet."""
+        """Return the storages of optimizer state that no update has written yet."""
         return {s for i, state in self.states.items() if not self.updates[i].begun for s in state}
 
 
 def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Traced:
-    """Insert an update after each gradient. Parameters with hooks, or that are given twice, keep
-    their gradients."""
+    """Insert an update into the backward part as soon as the gradient is complete and the parameter
+    is no longer read. Parameters left to the optimizer, or passed twice, get no update."""
     first, second = traced.parts
     if len(second.returned) != len(first.given):
         return traced
@@ -441,19 +451,19 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
     for view in views(second.returned):
         storage = storages[view.storage]
         if storage.owner is Owner.RETURNED and view.storage not in others:
-            # Nobody else reads a gradient that an update consumes.
+            # The update is the last reader of the gradient.
             storages[view.storage] = replace(storage, owner=Owner.PLAN)
     parts = first, replace(second, end=len(calls), returned=returned)
     return replace(traced, storages=storages, calls=calls, parts=parts)
 
 
-def _hooked(parameter: torch.Tensor) -> bool:
+def _has_hooks(parameter: torch.Tensor) -> bool:
     return bool(parameter._backward_hooks) or bool(
         getattr(parameter, "_post_accumulate_grad_hooks", None)
     )
 
 
-def _form(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Any:
+def _state_key(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Any:
     group = {
         name: repr(value)
         for name, value in group_of(optimizer, parameter).items()
@@ -466,12 +476,13 @@ def _form_of(parameter: torch.Tensor) -> Any:
     return parameter.shape, parameter.stride(), parameter.dtype
 
 
-def _template(
+def _state_template(
     optimizer: torch.optim.Optimizer, parameter: torch.Tensor, known: dict[Any, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the state after a first step, as fake tensors and numbers."""
-    key = _form(optimizer, parameter)
-    # The whole takes as much memory as a step.
+    """Return the state after a first step: tensors with undefined contents, and scalars. ``known``
+    caches states by `_state_key`. Raises `BudgetError`."""
+    key = _state_key(optimizer, parameter)
+    # A trial on the whole parameter would take as much memory as a step.
     shape = (1,) * parameter.dim() if is_elementwise(optimizer) else parameter.shape
     if key not in known:
         trial, gradient = (
@@ -479,11 +490,11 @@ def _template(
         )
         try:
             with torch.no_grad(), torch.inference_mode(False):
-                # Some make state before their first step.
+                # Some optimizers make state before their first step.
                 begun = {
                     name: torch.zeros_like(trial, dtype=value.dtype)
-                    if _moves(value) and value.shape == parameter.shape
-                    else _copied(value)
+                    if _is_movable(value) and value.shape == parameter.shape
+                    else _clone(value)
                     for name, value in optimizer.state.get(parameter, {}).items()
                 }
                 group = group_of(optimizer, parameter)
@@ -493,10 +504,10 @@ def _template(
                 f"optimizer {type(optimizer).__name__} cannot update one parameter after another"
                 f" ({error}): call its step() yourself"
             ) from error
-        known[key] = {n: v.to("meta") if _moves(v) else v for n, v in state.items()}
+        known[key] = {n: v.to("meta") if _is_movable(v) else v for n, v in state.items()}
     return {
         name: value
-        if not _moves(value)
+        if not _is_movable(value)
         else torch.empty_like(parameter, dtype=value.dtype)
         if value.shape == shape
         else torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)

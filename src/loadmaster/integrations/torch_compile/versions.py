@@ -1,5 +1,5 @@
-"""Versions of one graph: whole, and with more and more of its kernels in blocks; in all of them
-results take the place of operands that nobody needs any more."""
+"""Versions of one graph: with whole kernels, and with more and more kernels in blocks. In all of
+them results reuse the storage of operands after their last use."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from loadmaster.integrations.torch_compile.persistent import SMALLEST
 from loadmaster.integrations.torch_compile.updates import Traced
 
 aten: Any = torch.ops.aten
-_SHARES = (1.0, 0.7, 0.5, 0.35)
-"""Fractions of the budget: kernels that need more are cut, the smaller fractions where the larger
-ones do not help."""
+_CUT_SHARES = (1.0, 0.7, 0.5, 0.35)
+"""Shares of the budget, tried in this order: kernels that need more are cut into blocks."""
 _LEAST_BLOCK = 64 << 10
-"""A transfer of less takes a disk as long as one of this."""
+"""Least bytes of a block; a smaller transfer takes a disk as long."""
 _BLOCKS = 4
-"""A cut kernel's blocks take a fourth of that."""
+"""Ratio of the limit above which kernels are cut to the bytes of their blocks."""
 _LEAST = 16
-"""Operands of at least a sixteenth of that rest in the slow memory."""
+"""Ratio of that limit to the least bytes of an operand that is streamed."""
 
 
 _OVERLOADS = {
@@ -49,21 +48,21 @@ IN_PLACE: frozenset[Any] = frozenset(
     for packet in packets.split()
     for overload in overloads.split()
 )
-"""Operators whose first result may take the place of any operand of its type and layout: they pass
-over the elements once. The gradients of normalisation are not among them, as PyTorch has a way to
-compute those in two passes, the first of which writes."""
+"""Operators whose first result may be written to the storage of an operand of the same type and
+layout, because they read every element before they write it. Gradients of normalisations are left
+out: PyTorch has an implementation in two passes, the first of which writes."""
 
 
 def in_place(captured: Traced) -> Traced:
-    """Let results take the place of operands, wherever a call is the last that needs the operand.
-    O(uses of storages).
+    """Return the graph with results written to the storages of operands, wherever a call is the
+    last use of the operand. O(uses of storages).
 
-    Calls and storages keep their numbers; a storage whose place was not needed is used by no call.
+    Calls and storages keep their indices; replaced storages are used by no call.
     """
     last = {s: k for k, call in enumerate(captured.calls) for s in call.storages}
     boundary = captured.parts[0].end
     for view in views([part.returned for part in captured.parts]):
-        # What the first part saves is needed by the second.
+        # The backward part needs the saved tensors.
         last[view.storage] = max(last.get(view.storage, 0), boundary)
     place: dict[int, int] = {}
 
@@ -83,7 +82,7 @@ def in_place(captured: Traced) -> Traced:
 
     calls = []
     for k, call in enumerate(map(renamed_call, captured.calls)):
-        operand = next((s for s in _dying(captured, call) if last[s] <= k), None)
+        operand = next((s for s in _reusable_operands(captured, call) if last[s] <= k), None)
         if operand is not None:
             result = call.results[0].storage
             place[result], last[operand] = operand, last.get(result, k)
@@ -96,31 +95,32 @@ def in_place(captured: Traced) -> Traced:
     return replace(captured, calls=calls, parts=parts)
 
 
-def _dying(captured: Traced, call: Call) -> Iterator[int]:
-    """Operands whose place the first result of a call can take, if nobody needs them any more."""
+def _reusable_operands(captured: Traced, call: Call) -> Iterator[int]:
+    """Yield the storages of operands that the first result of a call may reuse after their last
+    use."""
     result = call.results[0] if call.target in IN_PLACE else None
-    if result is None or not _alone(captured, result):
+    if result is None or not _is_whole_storage(captured, result):
         return
     operands = list(views((call.arguments, call.keywords)))
     for operand in operands:
         if (
             operand[1:] == result[1:]
             and all(other == operand for other in operands if other.storage == operand.storage)
-            and _alone(captured, operand)
+            and _is_whole_storage(captured, operand)
             and operand.storage not in call.writes
         ):
             yield operand.storage
 
 
-def _alone(captured: Traced, view: View) -> bool:
-    """Whether a tensor is all of a storage of the plan's own, in the arena."""
+def _is_whole_storage(captured: Traced, view: View) -> bool:
+    """Return whether a tensor is the whole of a storage that the plan owns and places in the
+    arena."""
     whole = captured.storages[view.storage].bytes == view.bytes > 0
     return whole and captured.is_planned(view) and view.storage not in captured.streamed
 
 
-_ABOUT = 1.05
-"""A budget that is a share is not known before the workspaces of kernels are: they may make it
-larger by this."""
+_BUDGET_MARGIN = 1.05
+"""Factor by which a budget given as a share may grow when the workspaces of kernels are known."""
 
 
 class Versions:
@@ -133,10 +133,10 @@ class Versions:
     movable
         The caller's storages, and gradients, that may leave the fast memory.
     memory, profiles
-        Where it is to run; profiles of calls that were seen before.
+        Memory of the device; profiles of earlier calls.
     budget
-        Bytes of fast memory, as far as they are known. Calls whose operands alone take more are not
-        tried whole, and run in blocks in every version.
+        Bytes of fast memory, without workspaces if the budget is a share; None: no limit. Calls
+        whose operands alone take more run in blocks in every version.
     """
 
     def __init__(
@@ -148,57 +148,58 @@ class Versions:
         budget: int | None,
     ) -> None:
         self._movable, self._memory, self._profiles = movable, memory, profiles
-        self._plain, self._always = graph, frozenset[int]()
+        self._plain, self._always_streamed = graph, frozenset[int]()
         for limit, least, room in self._levels(budget)[:1]:
-            large = (c for c in graph.calls if graph.operand_bytes(c) > int(_ABOUT * limit))
-            self._always = self._at_rest(frozenset(self._used(large, least)), room).streamed
-        self.whole = replace(in_place(graph), profiles=profiles.of(graph, self._always))
-        self._known: dict[tuple[frozenset[int], int], Traced] = {}
+            large = (c for c in graph.calls if graph.operand_bytes(c) > int(_BUDGET_MARGIN * limit))
+            self._always_streamed = self._with_streamed(
+                frozenset(self._used(large, least)), room
+            ).streamed
+        self.whole = replace(in_place(graph), profiles=profiles.of(graph, self._always_streamed))
+        self._versions: dict[tuple[frozenset[int], int], Traced] = {}
 
     def _levels(self, budget: int | None) -> list[tuple[int, int, int]]:
-        """Ever finer cuts: the bytes from which on a kernel is cut, the least bytes of operands
-        that then rest, and the room for blocks.
+        """Return levels of cutting, coarsest first: the bytes above which a kernel is cut, the
+        least bytes of an operand that is then streamed, and the bytes for blocks.
 
-        There are none without a budget, none without a file that blocks are read from, and none
-        whose blocks would be too small to be worth a transfer.
+        There are none without a budget or a slow file, and none with blocks below `_LEAST_BLOCK`.
         """
         if budget is None or self._memory.file is None:
             return []
-        limits = (int(budget * share) for share in _SHARES)
+        limits = (int(budget * share) for share in _CUT_SHARES)
         every = [(limit, limit // _LEAST, limit // _BLOCKS) for limit in limits]
         return [level for level in every if level[2] >= _LEAST_BLOCK]
 
     def _used(self, calls: Iterable[Call], least: int) -> set[int]:
-        """Storages of at least so many bytes that calls use."""
+        """Return the storages of at least ``least`` bytes that calls use."""
         storages = self._plain.storages
         return {s for call in calls for s in call.storages if storages[s].bytes >= least}
 
     def finer(self, budget: int | None, needed: Callable[[], Ints]) -> Iterator[Traced]:
-        """Give the whole graph, and then versions for a budget with more and more kernels in
-        blocks.
+        """Yield the graph with whole kernels, then versions with more and more kernels in blocks.
 
-        ``needed`` gives the bytes without which each kernel of the whole graph cannot run.
+        ``needed`` returns the least bytes with which each kernel of the whole graph can run, shape
+        (kernels,).
         """
-        if not self._always:
+        if not self._always_streamed:
             yield self.whole
         before, needed = None, cache(needed)
         for limit, least, room in self._levels(budget):
             large = (self._plain.calls[k] for k in np.flatnonzero(needed() > limit))
             used = self._used(large, max(least, SMALLEST))
-            key = self._always | used, room
-            if key not in self._known:
-                cut = self._at_rest(*key)
-                self._known[key] = replace(in_place(cut), profiles=self._profiles.of(cut))
-            version = self._known[key]
+            key = self._always_streamed | used, room
+            if key not in self._versions:
+                cut = self._with_streamed(*key)
+                self._versions[key] = replace(in_place(cut), profiles=self._profiles.of(cut))
+            version = self._versions[key]
             if version.streamed and version.calls != before:
                 before = version.calls
                 yield version
 
-    def _at_rest(self, wanted: frozenset[int], room: int) -> Traced:
-        """Return the graph with those of the ``wanted`` storages at rest that can be."""
+    def _with_streamed(self, wanted: frozenset[int], room: int) -> Traced:
+        """Return the graph with as many of the ``wanted`` storages streamed as possible."""
         if not wanted:
             return self._plain
-        # Most kernels fit whole.
-        from loadmaster.integrations.torch_compile.blocks import rests
+        # Imported late, as most graphs need no blocks.
+        from loadmaster.integrations.torch_compile.blocks import stream_storages
 
-        return rests(self._plain, self._movable, wanted, room, self._memory.link)
+        return stream_storages(self._plain, self._movable, wanted, room, self._memory.link)

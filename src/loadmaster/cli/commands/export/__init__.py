@@ -1,2 +1,2 @@
-"""The commands of ``loadmaster export``, one a file: each writes a plan in the form that another
-system runs."""
+"""The commands of ``loadmaster export``, one per file: each writes a plan in the format of another
+system."""

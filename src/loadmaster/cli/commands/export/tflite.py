@@ -172,7 +172,8 @@ def _in_bands(
     *,
     unchecked: bool,
 ) -> tuple[ExportedModel, str | None]:
-    """The model in bands; else with a plan alone, and why that is too large if it is."""
+    """Return the model in bands. If no bands suffice, return it with a plan only, and the
+    reason."""
     from loadmaster.core.units import format_bytes, parse_bytes, parse_share
     from loadmaster.integrations.tflite.bands.shrink import NotInBands, TooLarge, shrink_model
     from loadmaster.integrations.tflite.export import export_model

@@ -1,1 +1,1 @@
-"""One reader for each planner, one a file."""
+"""Readers of dumps, one file for each planner."""

@@ -1,10 +1,10 @@
-"""IREE: what `iree-compile` prints with `--mlir-print-ir-before=iree-stream-layout-slices` and
+"""IREE: output of `iree-compile` with `--mlir-print-ir-before=iree-stream-layout-slices` and
 `--mlir-print-ir-after=` the same.
 
 Give `--mlir-print-ir-module-scope --mlir-disable-threading --compile-to=stream` as well. Every
 ``stream.resource.pack`` is an arena; lifetimes are inclusive and sizes are rounded up to 64.
-Addresses are taken from the text after the pass, in which constants stand where the text before it
-has the operation's results; without that text IREE's own take is not known.
+Addresses are the constants in the text after the pass that replace the operation's results; without
+that text IREE's own packing is unknown.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def read(path: Path) -> list[Arena]:
     Raises
     ------
     AllocationError
-        If the file cannot be read, holds no packing, a malformed one, or one with sizes that are
-        not static; the message names file and line.
+        If the file cannot be read, has no packing operation, or one that is malformed or has sizes
+        that are not static; the message names file and line.
     """
     dumps = list(find_dumps(read_text(path).split("\n")))
     if not dumps:

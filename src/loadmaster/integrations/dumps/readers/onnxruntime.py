@@ -1,12 +1,11 @@
 """ONNX Runtime: a profile `NAME.json` of a session that ran at least twice, with the optimised
 model `NAME.onnx` beside it.
 
-The profile is what ``SessionOptions.enable_profiling`` writes, and has memory in it from version
-1.31 on; the model is what ``optimized_model_filepath`` names. The arena is the block in which the
-second run has all its activations at once; results of the whole network lie outside. Order and
-sizes are the profile's, edges the model's. A result that took no memory lies in the operand that it
-can only have replaced, where the profile leaves no doubt. There are no addresses in it: what is
-taken is what was measured.
+``SessionOptions.enable_profiling`` writes the profile, which has memory sizes from version 1.31 on;
+``optimized_model_filepath`` is the path of the model. The arena is the block that the second run
+allocates for all its activations; outputs of the network are outside. The profile gives order and
+sizes, the model the edges. A result without an allocation is in place of an operand, if only one
+operand is possible. The profile has no addresses; the arena's bytes are measured.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
 from loadmaster.integrations.dumps.text import read_bytes
 
 _ALIGNMENT = 256
-"""Bytes to which every tensor in the block is rounded up."""
+"""Alignment in bytes of tensor sizes in the block."""
 _KERNEL = "_kernel_time"
 _VIEWS = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"))
-"""Operators whose result is their first operand in another shape."""
+"""Operators whose result is a view of their first operand."""
 _IN_PLACE = frozenset(("Add", "Sub", "Mul", "Div", "Relu", "Sigmoid", "Tanh", "Sum", "Clip"))
-"""Operators that write over an operand wherever they can."""
+"""Operators that overwrite an operand if possible."""
 _WIDTHS = {"float": 4, "double": 8, "float16": 2, "bfloat16": 2, "bool": 1} | {
     f"{sign}int{bits}": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
@@ -37,8 +36,7 @@ _WIDTHS = {"float": 4, "double": 8, "float16": 2, "bfloat16": 2, "bool": 1} | {
 
 @dataclass(frozen=True)
 class _Node:
-    """A kernel as it ran: bytes of each result, bytes that it allocated, and bytes in use before
-    it."""
+    """A run of a kernel: bytes of each result, allocated bytes, and bytes in use before it."""
 
     name: str
     kind: str
@@ -81,7 +79,7 @@ READER = read
 
 
 def _runs(path: Path) -> list[list[_Node]]:
-    """Kernels of every run, in order."""
+    """Return the kernels of every run, in order."""
     try:
         events = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
@@ -129,7 +127,7 @@ def _whole(spot: str, args: Mapping[str, Any], key: str) -> int:
 
 
 def _sizes(spot: str, outputs: object) -> tuple[int, ...]:
-    """Bytes of results given as `[{"float": [1, 3]}, ...]`."""
+    """Return the bytes of results given as `[{"float": [1, 3]}, ...]`."""
     sizes = []
     for output in outputs if isinstance(outputs, list) else [None]:
         kind, dims = (
@@ -171,8 +169,8 @@ def _graph(path: Path) -> Any:
 
 
 def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
-    """Buffers of one run, the first result of each kernel in place of an operand where the profile
-    shows it."""
+    """Return the arena of one run; the first result of a kernel is in place of an operand if the
+    profile shows it."""
     nodes = _matched(path, run, graph)
     outside = {value.name for value in graph.output}
     source: dict[str, str] = {}
@@ -198,7 +196,7 @@ def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
 
 
 def _matched(path: Path, run: Sequence[_Node], graph: Any) -> list[tuple[_Node, Any]]:
-    """Kernels with their nodes in the model."""
+    """Return kernels with their nodes in the model."""
     by_name = {node.name: node for node in graph.node}
     found = []
     for ran in run:
@@ -219,11 +217,11 @@ def _in_place(
     number: Mapping[str, int],
     source: Mapping[str, str],
 ) -> list[tuple[int, int]]:
-    """Operands and results that share their memory: the result took none, and the operand of the
-    same size ends there.
+    """Return pairs of operands and results that share their memory: the result has no allocation,
+    and the operand of the same size is not used later.
 
-    A kernel of unknown ways may have reused a buffer that was dead before, so that it counts only
-    where there is none.
+    Kernels outside of `_IN_PLACE` and `_VIEWS` may instead have reused a free buffer, so they count
+    only if there is none.
     """
     pairs = []
     idle: dict[int, int] = {}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from loadmaster.integrations.dumps.arena import Arena
 
 Reader = Callable[[Path], "list[Arena]"]
-"""From the path of a dump to its arenas."""
+"""Function that reads the arenas of a dump from its path."""
 
 READERS: Registry[Reader] = Registry(
     "loadmaster.integrations.dumps.readers", "READER", "planner", AllocationError

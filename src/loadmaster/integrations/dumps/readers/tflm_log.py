@@ -1,8 +1,7 @@
-"""TensorFlow Lite for Microcontrollers: what a build with `TF_LITE_SHOW_MEMORY_USE` prints when
-tensors are allocated.
+"""TensorFlow Lite for Microcontrollers: log of a build with `TF_LITE_SHOW_MEMORY_USE`.
 
-A line for each tensor and scratch buffer; lifetimes are inclusive, counted in operators, and -1 to
--1 for what nothing uses. Every plan in the log is an arena.
+Each tensor and scratch buffer has a line; lifetimes are inclusive, counted in operators, and -1 to
+-1 for unused tensors. Every plan in the log is an arena.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ALIGNMENT = 16
 
 
 def read(path: Path) -> list[Arena]:
-    """Read all plans of a log. Raises as `logged_plans` does."""
+    """Read all plans of a log as arenas. Raises the errors of `logged_plans`."""
     arenas = []
     for number, plan in enumerate(logged_plans(path), 1):
         buffers = [each._replace(first=each.first + 1, last=each.last + 1) for each in plan]
@@ -34,13 +33,13 @@ READER = read
 
 
 def logged_plans(path: Path) -> list[list[Placed]]:
-    """Buffers of all plans of a log, with lifetimes as TFLM counts them; at least one plan.
+    """Return the buffers of all plans of a log, at least one, with lifetimes as TFLM counts them.
 
     Raises
     ------
     AllocationError
-        If the file cannot be read, holds no plan or one that is not whole; the message names file
-        and line.
+        If the file cannot be read, has no plan, or an incomplete one; the message names file and
+        line.
     """
     plans: list[list[Placed]] = []
     for number, line in numbered(read_text(path)):

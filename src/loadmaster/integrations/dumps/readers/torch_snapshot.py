@@ -1,10 +1,9 @@
 """PyTorch: a pickle that `torch.cuda.memory._dump_snapshot` writes after `_record_memory_history`.
 
-Every stream of every device is an arena, because the caching allocator shares no memory between
-streams either. Instants are the events of the device's trace; a block is alive from its ``alloc``
-to its ``free_completed``. What is there before the first event or after the last counts from the
-start or to the end. PyTorch takes the most bytes of segments that it has reserved at once. Nothing
-in the file is run.
+Every stream of every device is an arena, because the caching allocator does not share memory
+between streams. Instants are the events of the device's trace; a block is alive from its ``alloc``
+to its ``free_completed``, or from the first or to the last event if these are missing. PyTorch's
+bytes are the peak of reserved segments. No code in the file is run.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
 from loadmaster.integrations.dumps.text import read_bytes
 
 _ALIGNMENT = 512
-"""Bytes to which the caching allocator rounds blocks."""
+"""Alignment in bytes of blocks of the caching allocator."""
 _GROWS, _SHRINKS = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 _DATA = """
 PROTO FRAME STOP MARK POP POP_MARK DUP NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG
@@ -32,13 +31,12 @@ UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 
 EMPTY_LIST APPEND APPENDS DICT EMPTY_DICT SETITEM SETITEMS EMPTY_SET ADDITEMS FROZENSET GET
 BINGET LONG_BINGET PUT BINPUT LONG_BINPUT MEMOIZE
 """
-"""Operations of a pickle that make plain values; those that import or call anything are not among
-them."""
+"""Opcodes of pickle that make plain values, without those that import or call."""
 
 
 class _PlainUnpickler(pickle._Unpickler):
-    """Makes plain values and nothing else; the unpickler in C can be made to take all memory by one
-    index."""
+    """Unpickles plain values only. The unpickler in C is not used, because one index in a file can
+    make it allocate all memory."""
 
     dispatch: ClassVar = {
         code: pickle._Unpickler.dispatch[code]
@@ -48,8 +46,8 @@ class _PlainUnpickler(pickle._Unpickler):
 
 @dataclass
 class _Stream:
-    """What is known of one stream: live blocks, all blocks, and reserved bytes relative to those at
-    the start, at most and now."""
+    """State of one stream: live blocks, all blocks, and reserved bytes (peak and current) relative
+    to those at the start."""
 
     live: dict[int, Placed] = field(default_factory=dict)
     blocks: list[Placed] = field(default_factory=list)
@@ -63,8 +61,8 @@ def read(path: Path) -> list[Arena]:
     Raises
     ------
     AllocationError
-        If the file cannot be read, is no snapshot, has no trace, or an event that is malformed; the
-        message names the event. Time linear in the file.
+        If the file cannot be read, is no snapshot, has no trace, or a malformed event; the message
+        names the event.
     """
     snapshot = _unpickled(path)
     traces = snapshot.get("device_traces") if isinstance(snapshot, dict) else None
@@ -119,7 +117,7 @@ def _unpickled(path: Path) -> Any:
 
 
 def _streams(path: Path, device: int, trace: Sequence[object]) -> dict[int, _Stream]:
-    """Blocks of each stream, those without an end still among the live ones."""
+    """Return the state of each stream after all events of a device's trace."""
     streams: dict[int, _Stream] = {}
     for number, event in enumerate(_records(path, trace, f"device_traces[{device}]")):
         spot = f"device_traces[{device}][{number}]"
@@ -152,8 +150,8 @@ def _streams(path: Path, device: int, trace: Sequence[object]) -> dict[int, _Str
 def _arena(
     path: Path, name: str, stream: _Stream, segments: Sequence[Mapping[str, Any]], events: int
 ) -> Iterator[Arena]:
-    """The arena of a stream, if anything is in it; ``segments`` are those that are there at the
-    end."""
+    """Return the arena of a stream, None if it has no blocks; ``segments`` are those at the end of
+    the trace."""
     ends = list(stream.live.values())
     for number, segment in enumerate(segments):
         for block, address in _blocks(path, f"segments[{number}]", segment):
@@ -179,7 +177,7 @@ def _arena(
 def _blocks(
     path: Path, spot: str, segment: Mapping[str, Any]
 ) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Blocks of a segment with their addresses, which older snapshots leave out."""
+    """Yield the blocks of a segment with their addresses, which older snapshots do not contain."""
     address = _number(path, spot, segment, "address")
     for block in _records(path, segment.get("blocks", []), f"{spot}.blocks"):
         if "address" in block:

@@ -1,7 +1,7 @@
-"""Vela: what `vela --verbose-allocation` prints, with a table for each memory.
+"""Vela: output of `vela --verbose-allocation`, with a table for each memory.
 
-Lifetimes are inclusive. Rows of one lifetime at one address are tensors in one live range.
-Constants, which lie in flash one after the other, are not packed and left out.
+Lifetimes are inclusive. Rows with the same lifetime and address are tensors of one live range.
+Constants, which are not packed, are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read(path: Path) -> list[Arena]:
     Raises
     ------
     AllocationError
-        If the file cannot be read, holds no table or a malformed one; the message names file and
+        If the file cannot be read, has no table, or a malformed one; the message names file and
         line.
     """
     arenas: list[Arena] = []

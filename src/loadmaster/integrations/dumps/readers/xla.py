@@ -1,10 +1,9 @@
 """XLA: a file `*-buffer-assignment.txt` of `XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text"`,
 with `*-live-range.txt` beside it.
 
-Every ``preallocated-temp`` allocation is an arena: the others hold parameters, results and
-constants, one for each. The program's instants are its instructions, lifetimes are inclusive, and
-values that are alive together at one address are one storage (results that are written over an
-operand, states of loops).
+Every ``preallocated-temp`` allocation is an arena; the others are single parameters, results and
+constants. Instants are the program's instructions, lifetimes are inclusive, and values alive at the
+same time at one address are one storage (results that overwrite an operand, states of loops).
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from loadmaster.integrations.dumps.text import numbered, read_text, whole
 
 _ALLOCATION = re.compile(r"allocation (\d{1,20}): size (\d+)(.*)")
 _VALUE = re.compile(r"\s+value: <\d+ (PHI )?(\S+)( \(phi\))? @\d+> \(size=(\d+), ?offset=(\d+)\)")
-"""XLA has written the mark of what a loop or a conditional hands on before the name, and after
-it."""
+"""A value in the file; depending on the release, XLA marks phi values (passed on by a loop or a
+conditional) before or after the name."""
 _LIVE = re.compile(r"\s+(\S+\{[\d, ]*\}):(\d+)-(\d+)")
 _ASSIGNMENT, _LIVE_RANGE = "-buffer-assignment.txt", "-live-range.txt"
 _ALIGNMENT = 64
-"""Bytes; what XLA keeps on a CPU. Accelerators keep more: `--alignment` raises it."""
+"""XLA's alignment in bytes on a CPU; that of accelerators is larger, see `--alignment`."""
 
 
 def read(path: Path) -> list[Arena]:
@@ -32,8 +31,8 @@ def read(path: Path) -> list[Arena]:
     Raises
     ------
     AllocationError
-        If one of the two files cannot be read or is malformed, or nothing was packed; the message
-        names file and line.
+        If one of the two files cannot be read or is malformed, or has no packed allocation; the
+        message names file and line.
     """
     allocations = _allocations(path)
     lives = _lives(path)
@@ -54,12 +53,12 @@ def read(path: Path) -> list[Arena]:
 READER = read
 
 Value = tuple[str, str, int, int, bool]
-"""Where it stands, its name with its index, size and offset in bytes, whether a loop or a
-conditional hands it on."""
+"""File and line of a value, name with index, size and offset in bytes, and whether it is a phi
+value."""
 
 
 def _allocations(path: Path) -> list[tuple[str, int, list[Value]]]:
-    """Name, stated bytes and values of each packed allocation."""
+    """Return name, stated bytes and values of each packed allocation."""
     found: list[tuple[str, int, list[Value]]] = []
     values: list[Value] | None = None
     seen = False
@@ -97,7 +96,7 @@ def _allocations(path: Path) -> list[tuple[str, int, list[Value]]]:
 
 
 def _lives(path: Path) -> dict[str, tuple[int, int]]:
-    """First and last instant by value."""
+    """Return the first and last instant of each value."""
     beside = _beside(path)
     found: dict[str, tuple[int, int]] = {}
     inside = False
@@ -132,5 +131,5 @@ def _beside(path: Path) -> Path:
 
 
 def _key(name: str) -> str:
-    """A value with its index, as both files have it in the end."""
+    """Return a value's name and index in a form common to both files."""
     return name.replace(" ", "") if name.endswith("}") else f"{name}{{}}"

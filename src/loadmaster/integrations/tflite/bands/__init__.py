@@ -1,2 +1,1 @@
-"""Networks that run in bands of rows on unmodified TFLM, so that feature maps never exist as a
-whole."""
+"""Networks in bands of rows on unmodified TFLM, in which feature maps never exist as a whole."""

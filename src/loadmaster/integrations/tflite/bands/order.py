@@ -1,13 +1,13 @@
-"""The order of operators in which the most bytes of tensors at once are the fewest.
+"""Finds the order of operators with the least peak of tensor bytes.
 
 Minimise over topological orders the maximum, over operators, of
 
     bytes of the tensors alive before it + bytes of its results.
 
-What is alive depends only on which operators have run. So this is a path through sets of operators
-with the least bottleneck, found by Dijkstra's method. An operator that needs no more than what is
-needed anyway, and leaves no more than before, is run at once: moving it to the front of any order
-makes no other set larger.
+The tensors alive depend only on the set of operators that have run. So this is a bottleneck
+shortest path through sets of operators, found by Dijkstra's algorithm. An operator that does not
+raise the peak and does not increase the bytes alive is run at once, because moving it to the front
+of any order increases no other set's bytes.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from loadmaster.integrations.tflite.lifetimes import arena_bytes
 from loadmaster.workloads.frontends.tflite.model import SubgraphEntry
 
 _MOST_STEPS = 500_000
-"""Operators that are tried after a set; then the search goes on from the largest set alone, and
-need not find the best order."""
+"""Number of expanded operators after which the search continues from the largest set only; the
+order found then need not be the best."""
 
 _State = tuple[int, int, int, tuple[Any, ...]]
-"""The most bytes so far, those alive, which operators have run, and in which order."""
+"""Peak so far and bytes alive, bit set of operators that have run, and their order as nested pairs
+(last operator, order before it)."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Operators in the order in which they run, and the most bytes at once."""
+    """Operators in the order in which they run, and the peak in bytes."""
 
     operators: tuple[int, ...]
     load: int
 
 
 def least_order(subgraph: SubgraphEntry) -> Order | None:
-    """The order; None where none was found that is better than the file's, or operators have state,
-    which keeps them in theirs."""
+    """Return the order with the least peak; None if no better one than the file's was found, or
+    operators have state or subgraphs, which fixes their order."""
     for op in subgraph.operators:
         state = any(t >= 0 and subgraph.tensors[t].is_variable for t in op.inputs)
         if state or op.bodies or not op.outputs or op.kind.startswith(("CUSTOM", "RANDOM")):
@@ -74,7 +75,7 @@ class _Search:
         )
 
     def run(self) -> Order | None:
-        """Dijkstra's method, as long as it takes few steps."""
+        """Run Dijkstra's algorithm, limited by `_MOST_STEPS`."""
         all_done = (1 << self.count) - 1
         start: _State = (max(self.least, self.start), self.start, 0, ())
         own = start
@@ -102,7 +103,7 @@ class _Search:
         return [self._closed(self._after(state, number)) for number in ready]
 
     def _closed(self, state: _State) -> _State:
-        """With all that can be run at once."""
+        """Return the state after running all operators that can be run at once."""
         number = 0
         while number < self.count:
             after = self._after(state, number) if self._is_ready(number, state[2]) else None

@@ -1,5 +1,4 @@
-"""The packing problem of a network in bands: what lies on what, and until when each row is
-needed."""
+"""The packing problem of a network in bands: aliases between tensors, and lifetimes of rows."""
 
 from __future__ import annotations
 
@@ -17,14 +16,14 @@ from loadmaster.workloads.frontends.tflite.model import TfliteModel
 def banded_problem(
     model: TfliteModel, arena: Arena, written: Sequence[Written], alignment: int
 ) -> Problem:
-    """As :func:`~loadmaster.integrations.tflite.arena.arena_problem`, with the freedom that bands
-    give.
+    """Return the packing problem of
+    :func:`~loadmaster.integrations.tflite.arena.arena_problem`, relaxed for bands.
 
-    Bands lie on the result that they are parts of, and all slices of a region in one place, that of
-    the subgraph's operand, so that neither ``CONCATENATION`` nor ``IF`` moves anything that is
-    there. Rows of the source are given up once no later band needs them. Instants are halves of
-    scopes: IF copies a band to its place when the operands of the last operator are done with. That
-    is used where a residual is kept, as the search does: elsewhere its loads would be no bounds.
+    Bands share addresses with the rows of the result that they make, and all slices of a region
+    with the subgraph's operand, so that ``CONCATENATION`` and ``IF`` copy tensors onto themselves.
+    Rows of the source are freed after the last band that needs them. Instants are half scopes,
+    because IF copies a band to its place after the operands of the last operator are freed; as in
+    the search, that is used only if a residual is kept, so that loads remain lower bounds.
     """
     buffers = [
         replace(buffer, lower=2 * buffer.lower, upper=2 * buffer.upper)
@@ -44,7 +43,7 @@ def banded_problem(
             own = buffers[at]
             buffers[at] = Buffer.during(own.id, lives, own.size, alignment=own.alignment)
         for band, part, (begin, end) in zip(slices, each.parts, runs, strict=True):
-            # IF copies its operands before it runs anything, and its results after everything.
+            # IF copies its operands before the subgraph runs, and its results after it.
             buffers[band] = replace(buffers[band], upper=2 * begin + 4)
             buffers[place[part]] = replace(buffers[place[part]], lower=2 * end + 2 + late)
         operand = found.positions[each.subgraph, 0]
@@ -78,15 +77,17 @@ def banded_problem(
 def _lives(
     model: TfliteModel, found: Lifetimes, subgraph: int, runs: Sequence[Span], late: bool
 ) -> dict[int, list[tuple[int, int]]]:
-    """When each tensor of a subgraph is there in each run of it, half-open, in halves of scopes:
-    TFLM counts from the first run to the last, but nothing stays from one run to the next.
-    ``late``: operands of the last operator end half a scope before it."""
+    """Return the half-open lifetimes, in half scopes, of a subgraph's tensors in each of its runs.
+
+    TFLM counts one lifetime from the first run to the last, but no tensor keeps its contents
+    between runs. ``late``: operands of the last operator end half a scope before it.
+    """
     entry = model.subgraphs[subgraph]
     scopes = [visit.span[0] for visit in found.visits if visit.subgraph == subgraph]
     count = len(entry.operators)
     lives: dict[int, list[tuple[int, int]]] = {}
     for run, (begin, end) in enumerate(runs):
-        # TFLM counts both branches of IF, which are one subgraph and run once: as the second.
+        # TFLM walks both branches of IF, here the same subgraph; the second walk counts.
         own = scopes[(2 * run + 1) * count : (2 * run + 2) * count]
         span = {tensor: [begin, begin] for tensor in entry.inputs}
         for operator, scope in zip(entry.operators, own, strict=True):

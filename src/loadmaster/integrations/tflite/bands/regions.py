@@ -1,4 +1,4 @@
-"""Runs of operators that can run in bands, and the slices of rows with which they do."""
+"""Regions of operators that can run in bands of rows, and the slices of rows of each band."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ from loadmaster.workloads.frontends.tflite.flatbuffer import Table
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
 
 LONGEST = 16
-"""Operators of a region at most: what halos of so many repeat is more than any memory is worth."""
+"""Most operators of a region; the halos of more repeat too much work."""
 MOST_BANDS = 32
-"""Bands of a region at most: each takes room in the arena's tail."""
+"""Most bands of a region; each takes memory in the arena's tail."""
 _SLACK = 4
-"""Rows beyond the fewest with which a slice is tried, so that padding comes out right."""
+"""Most rows by which a slice is higher than needed, to align it with strides and padding."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """Operators [first, last) of the network with one feature map in (``source``) and one out
-    (``result``), all of one image.
+    """Operators [first, last) of the network with one input feature map (``source``) and one
+    output feature map (``result``), for one image.
 
-    From ``rest`` on every operator makes a row from one row of its operands: there ``kept``, what
-    was made before and is still read, is cut down to the rows of a band. Before ``points`` the
-    result of a window can be cut, too: up to the rest nothing else is read that was made before.
+    Attributes
+    ----------
+    rest
+        First operator from which on all operators are row by row.
+    kept
+        Tensors from before ``rest`` that are read from there on; they are cut to the rows of a
+        band.
+    points
+        Operators before which the result of a window operator can be cut, too.
     """
 
     first: int
@@ -39,8 +45,8 @@ class Region:
 
 @dataclass(frozen=True)
 class Cut:
-    """A tensor of a band is cut to ``rows`` rows, from ``begins[b]`` on, before operator
-    ``before`` of the network."""
+    """A cut of a tensor in every band ``b`` to ``rows`` rows from row ``begins[b]`` on, before
+    operator ``before`` of the network."""
 
     before: int
     tensor: int
@@ -49,14 +55,14 @@ class Cut:
 
     @property
     def moves(self) -> bool:
-        """Whether it begins elsewhere in some band than in others."""
+        """Whether the cut begins at different rows in different bands."""
         return len(set(self.begins)) > 1
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a tensor that operators from ``before`` on need in each band: ``rows`` from
-    ``tops[b]`` on."""
+    """Rows of a tensor that operators from ``before`` on need in each band ``b``: ``rows`` rows
+    from ``tops[b]`` on."""
 
     tensor: int
     before: int
@@ -64,13 +70,14 @@ class Rows:
     rows: int
 
     def are_in(self, made: Mapping[int, Slice], band: int) -> bool:
-        """Whether a band makes them, and right."""
+        """Return whether the slices ``made`` in a band include these rows with valid values."""
         here, top = made[self.tensor], self.tops[band]
         end = min(here.last, here.start + here.height)
         return max(here.first, here.start) <= top and top + self.rows <= end
 
     def cut(self, made: Sequence[Slice]) -> Cut | None:
-        """The cut that leaves them of what each band makes; None if it makes no others."""
+        """Return the cut of the slice that each band makes to these rows; None if the slices have
+        no others."""
         if made[0].height == self.rows:
             return None
         begins = (top - each.start for top, each in zip(self.tops, made, strict=True))
@@ -79,12 +86,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class Bands:
-    """A region in ``count`` bands of ``rows`` rows of its result each, from ``tops[b]`` on.
+    """A region in ``count`` bands.
 
-    Every band takes a slice of ``height`` rows of the source, from ``starts[b]`` on. ``heights``
-    are rows of every tensor in a band as it is made; ``cuts`` drop rows that padding spoils. IF
-    runs a subgraph of fixed shapes, so all bands are as high as one another: where ``count`` does
-    not divide the rows, the last band makes the last rows of the one before again.
+    Band ``b`` reads ``height`` rows of the source from ``starts[b]`` on, and makes ``rows`` rows of
+    the result from ``tops[b]`` on. ``heights`` are the rows of every tensor in a band; ``cuts``
+    drop rows with invalid values from padding. IF runs a subgraph of fixed shapes, so all bands
+    have the same heights: if ``count`` does not divide the rows, the last band repeats rows of the
+    band before it.
     """
 
     region: Region
@@ -98,12 +106,12 @@ class Bands:
 
     @property
     def again(self) -> int:
-        """Rows of the result that the last band makes again."""
+        """Number of rows of the result that the last band repeats."""
         return (self.count - 1) * self.rows - self.tops[-1]
 
 
 class Chain:
-    """The operators of a network's first subgraph, as regions see them."""
+    """The operators of a network's first subgraph, with their row rules, and its regions."""
 
     def __init__(self, model: TfliteModel) -> None:
         self.subgraph = model.subgraphs[0]
@@ -120,16 +128,16 @@ class Chain:
             self.last_use[tensor] = len(self.subgraph.operators)
 
     def is_given(self, tensor: int) -> bool:
-        """Whether an operand is absent or constant."""
+        """Return whether an operand is absent or constant."""
         return tensor < 0 or self.subgraph.tensors[tensor].constant
 
     def rows(self, tensor: int) -> int:
-        """Rows of a feature map."""
+        """Return the number of rows of a feature map."""
         return self.subgraph.tensors[tensor].shape[1]
 
     def folds(self) -> dict[int, int]:
-        """Convolutions with SAME padding instead of a PAD before them, where that is equal, each
-        with the operand of the PAD."""
+        """Return the convolutions whose SAME padding can replace a PAD before them with equal
+        results, each with the operand of the PAD."""
         operators = self.subgraph.operators
         found: dict[int, int] = {}
         for pad, padding in zip(operators, self.windows, strict=True):
@@ -158,7 +166,7 @@ class Chain:
         return True
 
     def _scales(self, tensor: int) -> list[object]:
-        """Type and quantisation."""
+        """Return the type and quantisation of a tensor."""
         entry = self.subgraph.tensors[tensor]
         table = Table(self.file, entry.position).table(4)
         if table is None:
@@ -166,7 +174,7 @@ class Chain:
         return [entry.dtype, table.numbers(2, "f"), table.numbers(3, "q")]
 
     def regions(self) -> Iterator[Region]:
-        """All regions. O(operators x LONGEST^2)."""
+        """Yield all regions. O(operators x LONGEST^2)."""
         for first in range(len(self.subgraph.operators)):
             for last in range(first + 1, min(first + LONGEST, len(self.rules)) + 1):
                 if self.rules[last - 1] is None:
@@ -208,15 +216,15 @@ class Chain:
         return Region(first, last, source, result, rest, rows, points)
 
     def _broadcasts(self, operator: OperatorEntry, tensor: int) -> bool:
-        """Whether a constant operand is the same for all rows of a result."""
+        """Return whether a constant operand is the same for all rows of a result."""
         if operator.kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "PAD", "PADV2"):
             return True
         shape = self.subgraph.tensors[tensor].shape
         return len(shape) < 3 or shape[-3] == 1
 
     def bands(self, region: Region, count: int) -> Iterator[Bands]:
-        """The region in so many bands: with rows that padding spoils cut off at the end, and behind
-        every window where that leaves less to compute."""
+        """Yield the region in ``count`` bands: with invalid rows cut before ``rest`` only, and also
+        cut behind window operators, which saves work."""
         total = self.rows(region.result)
         rows = -(-total // count)
         tops = tuple(min(band * rows, total - rows) for band in range(count))
@@ -226,8 +234,8 @@ class Chain:
                 yield found
 
     def _cut_points(self, first: int, rest: int, source: int) -> tuple[int, ...]:
-        """Operators before which the result of a window can be cut: up to the rest nothing else is
-        read that was made before."""
+        """Return the operators before which the result of a window operator can be cut: no earlier
+        tensor is read from there to ``rest``."""
         operators, points = self.subgraph.operators, list[int]()
         made = {source}
         for number in range(first + 1, rest):
@@ -241,10 +249,11 @@ class Chain:
     def _with_cuts(
         self, region: Region, points: tuple[int, ...], tops: tuple[int, ...], rows: int
     ) -> Bands | None:
-        """Bands with cuts before some operators, too; None where slices do not come out right.
+        """Return the bands of a region with cuts before the operators ``points``, too; None if
+        there are no slices that give valid rows.
 
-        From the last part between two cuts to the first: the slices that one takes are what the one
-        before must make.
+        Works backwards over the parts between cuts: the slices that a part reads are the rows that
+        the part before it must make.
         """
         operators, asked = self.subgraph.operators, list[Rows]()
         cuts, heights = tuple[Cut, ...](), dict[int, int]()
@@ -257,7 +266,7 @@ class Chain:
                 for tensor in region.kept
                 if tensor in made and all(tensor != each.tensor for each in asked)
             ]
-            # A slice of all rows of the region's source would be no band.
+            # A slice must be smaller than the region's source.
             most = self.rows(source) - outer
             found = self._slices(first, last, source, asked, most)
             if found is None:
@@ -273,9 +282,10 @@ class Chain:
     def _slices(
         self, first: int, last: int, source: int, asked: Sequence[Rows], most: int
     ) -> tuple[tuple[int, ...], int, dict[int, Slice], tuple[Cut, ...]] | None:
-        """The shortest slices of a source of which operators make the rows that are asked for.
+        """Find the lowest slices of a source (at most ``most`` rows) from which operators [first,
+        last) make the rows ``asked`` for.
 
-        Where they start, their height, what the last makes, and what is to be cut; None if there
+        Returns their starts, their height, all slices of the last band, and the cuts; None if there
         are none.
         """
         count = len(asked[0].tops)
@@ -301,7 +311,7 @@ class Chain:
     def _needed(
         self, first: int, last: int, source: int, asked: Sequence[Rows], band: int
     ) -> tuple[int, int]:
-        """Rows of the source that a band needs, clipped."""
+        """Return the rows [low, high) of the source that a band needs, clipped to the tensor."""
         need: dict[int, tuple[int, int]] = {}
 
         def add(tensor: int, low: int, high: int) -> None:
@@ -321,7 +331,8 @@ class Chain:
     def _made(
         self, first: int, last: int, source: int, start: int, height: int
     ) -> dict[int, Slice] | None:
-        """What comes of a slice of the source; None if rows do not meet."""
+        """Return the slices of all results for ``height`` rows of the source from ``start`` on;
+        None if operands of an operator have different rows."""
         found = {source: Slice(start, height, start, start + height)}
         for number in range(first, last):
             operator = self.subgraph.operators[number]
@@ -342,12 +353,13 @@ class Chain:
         return rule
 
     def _maps(self, operator: OperatorEntry) -> list[int]:
-        """Feature maps that an operator reads."""
+        """Return the feature maps that an operator reads."""
         return list(dict.fromkeys(t for t in operator.inputs if not self.is_given(t)))
 
 
 def counts(rows: int) -> list[int]:
-    """Counts of bands of a result of so many rows: the fewest for each height."""
+    """Return the numbers of bands to try for a result of ``rows`` rows: the least for each height
+    of a band."""
     return [
         count
         for count in range(2, min(rows, MOST_BANDS) + 1)

@@ -1,9 +1,9 @@
 """Writes a network whose regions run in bands, with standard operators only.
 
 A region becomes a subgraph for one band, which ``IF`` with a constant condition runs once for every
-band: operators and weights exist once. ``SLICE`` takes a band's rows of the source,
-``CONCATENATION`` puts the bands together, and ``SLICE`` in the subgraph drops rows that padding
-spoils.
+band, so operators and weights exist once. ``SLICE`` cuts a band's rows out of the source,
+``CONCATENATION`` joins the bands, and ``SLICE`` in the subgraph drops rows with invalid values from
+padding.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteMod
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
 
 MOST_JOINED = 10
-"""Operands that TFLM's CONCATENATION takes."""
+"""Most operands of TFLM's CONCATENATION."""
 _CODES, _SUBGRAPHS, _BUFFERS = 1, 2, 4
 _TENSORS, _INPUTS, _OUTPUTS, _OPERATORS = 0, 1, 2, 3
 _IF_OPTIONS, _CONCATENATION_OPTIONS = 92, 10
@@ -39,17 +39,25 @@ _OPTIONS = {
     "CONV_2D": {1: "i", 2: "i", 3: "b", 4: "i", 5: "i", 6: "b"},
     "DEPTHWISE_CONV_2D": {1: "i", 2: "i", 3: "i", 4: "b", 5: "i", 6: "i"},
 }
-"""Options of convolutions but the padding, with their types."""
+"""Fields of the options of convolutions without the padding, with their types."""
 _ROOT_KEPT, _SUBGRAPH_KEPT = (3, 5, 6, 7), (4,)
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a region became: tensors of the network and of its subgraph by their numbers there.
+    """A region rewritten in bands.
 
-    ``slices`` are what ``IF`` gives to operand 0 of the subgraph, ``parts`` its results; ``joins``
-    are partial concatenations and what is new of the last band, each with the first row that it
-    has; ``calls`` are operators of the network, the SLICE of every band, whose IF follows.
+    Attributes
+    ----------
+    subgraph
+        Number of the region's subgraph.
+    slices, parts
+        Tensors of the network: the operands and the results of the IF of every band.
+    joins
+        Partial concatenations, and the new rows of the last band if it repeats some; each with its
+        first row in the result.
+    calls
+        Operators of the network: the SLICE of every band, which its IF follows.
     """
 
     bands: Bands
@@ -62,7 +70,7 @@ class Written:
 
 @dataclass
 class _Lists:
-    """Tensors and operators of a subgraph that is made."""
+    """Tensors and operators of a new subgraph."""
 
     tensors: list[NewTable | Existing] = field(default_factory=list)
     operators: list[NewTable | Existing] = field(default_factory=list)
@@ -75,16 +83,15 @@ class _Lists:
 def in_bands(
     model: TfliteModel, chosen: Sequence[Bands], outputs: Sequence[int] | None = None
 ) -> tuple[bytes, list[Written]]:
-    """The file with some regions, in their order, in bands, and what each became; it has no plan.
-
-    ``outputs`` are tensors of the network to show, its own unless told.
+    """Return the file with the ``chosen`` regions (in order) in bands and without a plan, and the
+    rewritten regions. ``outputs`` are the network's new outputs; None: its own.
     """
     return _Rewriter(model).run(chosen, model.subgraphs[0].outputs if outputs is None else outputs)
 
 
 def in_order(model: TfliteModel, order: Sequence[int], folds: Mapping[int, int]) -> bytes:
-    """The file with its operators in another order; ``folds`` are convolutions that pad as much as
-    the PAD before them, which is left out, each with the operand of that."""
+    """Return the file with its operators in another order. ``folds`` are convolutions that get SAME
+    padding instead of the PAD before them, which is removed, each with the operand of the PAD."""
     return _Rewriter(model).ordered(order, folds)
 
 
@@ -122,7 +129,7 @@ class _Rewriter:
         return self._file(network, outputs), written
 
     def ordered(self, order: Sequence[int], folds: Mapping[int, int]) -> bytes:
-        """As :func:`in_order`."""
+        """Write the file of :func:`in_order`."""
         operators = self.main.operators
         padded = {operators[number].inputs[0] for number in folds}
         network = self._network(padded)
@@ -138,7 +145,7 @@ class _Rewriter:
         return self._file(network, self.main.outputs)
 
     def _with_padding(self, op: OperatorEntry) -> NewTable:
-        """Options of a convolution with SAME padding."""
+        """Return the options of a convolution with SAME padding."""
         assert op.options is not None
         fields: dict[int, Field] = {0: Number("b", 0)}
         for number, code in _OPTIONS[op.kind].items():
@@ -147,7 +154,8 @@ class _Rewriter:
         return NewTable(fields)
 
     def _network(self, unused: Collection[int]) -> _Lists:
-        """The tensors of the network; TFLM would keep room for those that nothing uses any more."""
+        """Return the tensors of the network; ``unused`` ones become one byte, because TFLM would
+        place them."""
         network = _Lists([Existing(t.position) for t in self.main.tensors])
         for tensor in unused:
             network.tensors[tensor] = _tensor("unused", "int8", [1])
@@ -218,7 +226,8 @@ class _Rewriter:
     def _slice(
         self, lists: _Lists, operand: int, begin: int, tensor: int, rows: int, what: str
     ) -> int:
-        """Some rows of an operand, which is a tensor of the network or rows of it."""
+        """Add a SLICE of ``rows`` rows of an operand, itself rows of ``tensor`` of the network;
+        return the result."""
         shape = self.main.tensors[tensor].shape
         size = lists.tensor(self._vector((1, rows, *shape[2:])))
         made = lists.tensor(self._like(tensor, rows, what))
@@ -232,7 +241,8 @@ class _Rewriter:
         )
 
     def _subgraph(self, bands: Bands) -> NewTable:
-        """One band: operand 0 is its slice, and others, if any, where what it keeps begins."""
+        """Return the subgraph of one band. Operand 0 is the band's slice; the others are the first
+        rows of cuts that differ between bands."""
         region, own = bands.region, _Lists()
         place = {region.source: own.tensor(self._like(region.source, bands.height, "rows"))}
         inputs = [place[region.source]]
@@ -266,7 +276,7 @@ class _Rewriter:
     def _cut(
         self, own: _Lists, number: int, place: dict[int, int], cuts: Mapping[Cut, int]
     ) -> None:
-        """Cut tensors before an operator."""
+        """Add the cuts before operator ``number``."""
         for cut, begin in cuts.items():
             if cut.before == number:
                 operand = place[cut.tensor]
@@ -302,7 +312,8 @@ class _Rewriter:
         return self.kinds[kind]
 
     def _like(self, tensor: int, rows: int, what: str = "") -> NewTable:
-        """A tensor of the same type and scales with another number of rows."""
+        """Return a new tensor with the type and quantisation of ``tensor`` and another number of
+        rows."""
         known = self.main.tensors[tensor]
         table = Table(self.file, known.position)
         name = f"{known.name} ({what})" if what else known.name

@@ -1,12 +1,13 @@
-"""Which rows of its result an operator makes right from some rows of its operand.
+"""Rules for the rows of an operator's result that are valid if it runs on a slice of rows of its
+operand.
 
-A band runs the operators of a region as they are on a slice of rows of the region's input. With
-``start`` the row of the whole tensor that is row 0 of the slice, a window operator makes
+A band runs the unchanged operators of a region on a slice of rows of the region's input. If row 0
+of the slice is row ``start`` of the whole tensor, row 0 of a window operator's result is row
 
-    start' = (start + pad_top - pad_top of the slice) / stride,
+    start' = (start + pad_top - pad_top of the slice) / stride
 
-which must be whole, and its row R is right if each row of its window is: a row of the tensor that
-the slice has, and has right, or padding in the whole tensor and in the slice.
+of the whole result, which must be an integer. Row R of the result is valid if each row of its
+window is a valid row of the slice, or padding both in the whole tensor and in the slice.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from loadmaster.workloads.frontends.tflite.model import OperatorEntry, SubgraphE
 _SAME = 0
 _WINDOWS = {"CONV_2D": (2, 5), "DEPTHWISE_CONV_2D": (2, 6), "AVERAGE_POOL_2D": (2, None)}
 _WINDOWS["MAX_POOL_2D"] = _WINDOWS["AVERAGE_POOL_2D"]
-"""Of operators with windows: the fields of their options with the stride and dilation of rows."""
+"""Fields of the options of window operators with the stride and the dilation of rows."""
 _BY_ELEMENT = (
     "ABS ADD DEQUANTIZE ELU EXP HARD_SWISH LEAKY_RELU LOGISTIC MAXIMUM MINIMUM MUL NEG PRELU"
     " QUANTIZE RELU RELU6 RELU_N1_TO_1 RSQRT SQRT SQUARE SUB TANH"
@@ -29,7 +30,7 @@ _BY_ELEMENT = (
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows [start, start + height) of a tensor, of which [first, last) have the right values."""
+    """Rows [start, start + height) of a tensor, of which [first, last) have valid values."""
 
     start: int
     height: int
@@ -39,11 +40,11 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class RowRule:
-    """How an operator's rows follow from those of its operand.
+    """How the rows of an operator's result follow from those of its operand.
 
-    ``taps`` is the extent of its window with dilation; ``same`` is whether it pads as much as gives
-    ``ceil(rows / stride)`` rows, else ``top`` and ``bottom`` rows are added (PAD), with a window
-    and stride of 1.
+    ``taps`` is the extent of the window with dilation. ``same``: the operator pads to
+    ``ceil(rows / stride)`` rows. ``top`` and ``bottom`` are the rows that PAD adds, with a window
+    and a stride of 1.
     """
 
     stride: int = 1
@@ -54,35 +55,37 @@ class RowRule:
 
     @property
     def row_by_row(self) -> bool:
-        """Whether each row comes of the same row of an operand alone."""
+        """Whether each row depends only on the same row of an operand."""
         return (self.stride, self.taps, self.top, self.bottom) == (1, 1, 0, 0)
 
     def height(self, rows: int) -> int:
-        """Rows of the result of so many."""
+        """Return the rows of the result for an operand of ``rows`` rows."""
         rows += self.top + self.bottom
         return -(-rows // self.stride) if self.same else (rows - self.taps) // self.stride + 1
 
     def pad_top(self, rows: int) -> int:
-        """Rows of padding above so many."""
+        """Return the rows of padding above an operand of ``rows`` rows."""
         if not self.same:
             return self.top
         return max(0, (self.height(rows) - 1) * self.stride + self.taps - rows) // 2
 
     def needs(self, first: int, last: int, rows: int) -> tuple[int, int]:
-        """Rows of an operand of so many that rows [first, last) of the result need, unclipped."""
+        """Return the rows [low, high) of an operand of ``rows`` rows that rows [first, last) of the
+        result need, not clipped."""
         pad = self.pad_top(rows)
         return first * self.stride - pad, (last - 1) * self.stride - pad + self.taps
 
     def applied(self, given: Slice, rows: int) -> Slice | None:
-        """What comes of a slice of an operand of so many ``rows``; None if rows do not meet."""
+        """Return the slice of the result for a slice of an operand of ``rows`` rows; None if it is
+        not aligned with the stride, or has no valid rows."""
         local, pad = self.pad_top(given.height), self.pad_top(rows)
         start, rest = divmod(given.start + pad - local, self.stride)
         height = self.height(given.height)
         if rest or height < 1:
             return None
         begin, end = max(start, 0), min(start + height, self.height(rows))
-        # A window begins at row r * stride - pad. Where it reaches beyond the rows that are right,
-        # those must end with the tensor, and so must the slice.
+        # A window begins at row r * stride - pad. It may extend beyond the valid rows only if these
+        # and the slice end with the tensor.
         if given.first > 0 or given.start < 0:
             begin = max(begin, -(-(max(given.first, 0) + pad) // self.stride))
         if given.last < rows or given.start + given.height > rows:
@@ -93,7 +96,7 @@ class RowRule:
 def rules_of(
     subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes
 ) -> tuple[RowRule, RowRule] | None:
-    """The rules of an operator for rows and, alike, for columns; None where they are not known."""
+    """Return the rules of an operator for rows and for columns; None if they are not known."""
     kind, options = operator.kind, operator.options
     if any(len(subgraph.tensors[t].shape) != 4 for t in operator.outputs):
         return None
@@ -105,7 +108,7 @@ def rules_of(
         return None
     stride, dilation = _WINDOWS[kind]
     rules = []
-    # Fields of columns stand before those of rows.
+    # The field of columns is right before that of rows.
     for axis, before in ((1, 0), (2, 1)):
         if dilation is None:
             extent = options.number(4 - before)
@@ -118,7 +121,7 @@ def rules_of(
 
 
 def _padding(paddings: TensorEntry, data: bytes) -> tuple[RowRule, RowRule] | None:
-    """The rules of PAD for rows and columns; None where it pads anything else."""
+    """Return the rules of PAD for rows and columns; None if it pads other dimensions."""
     at, length = paddings.content
     if paddings.dtype not in ("int32", "int64") or length == 0:
         return None
@@ -130,7 +133,8 @@ def _padding(paddings: TensorEntry, data: bytes) -> tuple[RowRule, RowRule] | No
 
 
 def work_of(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
-    """Multiply-accumulates for each row of an operator's result; 0 where it has none."""
+    """Return the multiply-accumulates for each row of an operator's result; 0 for other operators
+    than convolutions."""
     if operator.kind not in ("CONV_2D", "DEPTHWISE_CONV_2D"):
         return 0
     _, _, width, channels = subgraph.tensors[operator.outputs[0]].shape

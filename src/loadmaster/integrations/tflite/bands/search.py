@@ -1,12 +1,13 @@
-"""Which regions run in how many bands: the least extra work for every size of the head.
+"""Chooses the regions that run in bands, and their numbers of bands, with the least extra work for
+every size of the head.
 
-Minimise the multiply-accumulates of bands over those of the network, subject to
+Minimises the ratio of multiply-accumulates to those of the network, subject to
 
-    load of every operator that stays, and peak of every region <= target,
+    load of every operator outside of regions, and peak of every region <= target.
 
-a shortest path over positions between operators: an edge keeps an operator, or runs a region in
-bands. Targets go down from the load of the network as it is; each is just below what the path for
-the one before takes.
+This is a shortest path over positions between operators: an edge is an operator, or a region in
+bands. The first target is the load of the network; each following one is just below the load of the
+path before.
 """
 
 from __future__ import annotations
@@ -21,17 +22,27 @@ from loadmaster.integrations.tflite.bands.rows import work_of
 from loadmaster.integrations.tflite.lifetimes import UNIT, arena_bytes, rounded, row_bytes
 
 _BAND_COST = 1e-5
-"""What a band more costs beside its work, as a share of that of the network."""
+"""Cost of another band beside its work, as a share of the network's work."""
 _DEPTHWISE, _COPIED = 4, 3
-"""Time of a multiply-accumulate of a depthwise convolution, and of an element that SLICE copies, in
-those of any other convolution: TFLM's reference kernels, roughly."""
+"""Time of a multiply-accumulate of a depthwise convolution, and of an element copied by SLICE, in
+multiply-accumulates of other convolutions; rough values for TFLM's reference kernels."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Regions in bands, in their order, bytes of the head that they need at least,
-    multiply-accumulates over those of the network, and of which variant of it; ``time`` is over
-    that of the network, too, and estimated."""
+    """A choice of regions in bands.
+
+    Attributes
+    ----------
+    bands
+        Regions in bands, in the order of the network.
+    load
+        Lower bound in bytes of the head.
+    work, time
+        Ratios of multiply-accumulates, and of the estimated time, to those of the network.
+    variant
+        Index of the network's variant in `Front`.
+    """
 
     bands: tuple[Bands, ...]
     load: int
@@ -41,8 +52,8 @@ class Choice:
 
 
 class _Edge(NamedTuple):
-    """From one position between operators to another: an operator that stays, or a region in
-    bands, with the bytes and the extra work that it takes."""
+    """An edge to position ``end`` between operators: one operator (no bands), or a region in bands,
+    with its peak in bytes and its extra work."""
 
     bands: tuple[Bands, ...]
     end: int
@@ -51,7 +62,7 @@ class _Edge(NamedTuple):
 
 
 class _Path(NamedTuple):
-    """The best way to a position: its work and load, and what runs in bands on it."""
+    """The best path to a position: its work, its load in bytes, and its regions in bands."""
 
     work: float
     load: int
@@ -59,7 +70,7 @@ class _Path(NamedTuple):
 
 
 class BandSearch:
-    """Finds the choices of a network, for targets from large to small."""
+    """Finds the choices of regions in bands for a network."""
 
     def __init__(self, chain: Chain, alignment: int = UNIT) -> None:
         self.chain, self.alignment = chain, alignment
@@ -74,7 +85,7 @@ class BandSearch:
             change[first] += self.size[tensor]
             change[last + 1] -= self.size[tensor]
         self.load = list(accumulate(change[:-1]))
-        # What stays, and then what runs in bands.
+        # Edges of single operators, then those of regions in bands.
         self.edges: list[list[_Edge]] = [
             [_Edge((), at + 1, load, 0.0)] for at, load in enumerate(self.load)
         ]
@@ -86,7 +97,7 @@ class BandSearch:
                 self.edges[region.first].append(edge)
 
     def choices(self) -> Iterator[Choice]:
-        """Choices of ever smaller loads and ever more work, from none in bands on."""
+        """Yield choices of decreasing load and increasing work, beginning with no bands."""
         target = max(self.load, default=0)
         while True:
             found = self._path(target)
@@ -109,12 +120,12 @@ class BandSearch:
         return row_bytes(self.chain.subgraph.tensors[tensor])
 
     def _total(self, of_row: Sequence[int]) -> int:
-        """What all operators take that have rows, given what a row of each takes."""
+        """Return the sum over operators of ``of_row`` times the rows of the result."""
         each = zip(of_row, self.chain.subgraph.operators, strict=True)
         return sum(row * self.chain.rows(op.outputs[0]) for row, op in each if row)
 
     def _extra(self, bands: Bands, of_row: Sequence[int]) -> int:
-        """What rows that are made again take, given what a row of each operator takes."""
+        """Return the sum over a region's operators of ``of_row`` times the repeated rows."""
         extra = 0
         for number in range(bands.region.first, bands.region.last):
             (made,) = self.chain.subgraph.operators[number].outputs
@@ -123,7 +134,7 @@ class BandSearch:
         return extra
 
     def _time(self, chosen: Sequence[Bands]) -> float:
-        """Time over that of the network, estimated."""
+        """Return the ratio of the estimated time to that of the network."""
         each = [
             work * (_DEPTHWISE if op.kind == "DEPTHWISE_CONV_2D" else 1)
             for work, op in zip(self.work, self.chain.subgraph.operators, strict=True)
@@ -136,12 +147,12 @@ class BandSearch:
         return 1 + more / max(1, self._total(each))
 
     def _elements(self, tensor: int) -> int:
-        """Elements of a row of a feature map."""
+        """Return the number of elements of a row of a feature map."""
         entry = self.chain.subgraph.tensors[tensor]
         return entry.count // entry.shape[1]
 
     def _peak(self, bands: Bands) -> int:
-        """Bytes that lie in the arena at once at some time while a region runs in bands."""
+        """Return a lower bound in bytes of the arena's peak while a region runs in bands."""
         region, chain = bands.region, self.chain
         own = {region.source} | {
             t for op in chain.subgraph.operators[region.first : region.last] for t in op.outputs
@@ -160,16 +171,16 @@ class BandSearch:
         most = self.size[region.result]
         for band, top in enumerate(bands.tops):
             made, ready = (top + bands.rows) * result, band * bands.rows * result
-            # A body is at one address for all bands, so it keeps clear of its own band as well: the
-            # next run finds it there. After the last there is none, which matters where a residual
-            # is kept; elsewhere addresses are easier to find if it keeps clear too.
+            # The subgraph's tensors have the same addresses in all bands, so they must not overlap
+            # the result of their own band, which later bands keep. The last band may overlap it;
+            # that is used only if a residual is kept, because it makes packing harder.
             is_last = band + 1 == bands.count
             clear = rounded(ready if is_last and len(region.kept) > 1 else made)
             most = max(most, before[band] + ready + slice_, after[band] + max(clear + inner, made))
         return across + most
 
     def _inner(self, bands: Bands) -> int:
-        """The most bytes of a band's own tensors at once."""
+        """Return the peak in bytes of a subgraph's own tensors in one band."""
         region = bands.region
         operators = self.chain.subgraph.operators[region.first : region.last]
         row = {t: self._row(t) for t in bands.heights}
@@ -188,7 +199,7 @@ class BandSearch:
     def _cut(
         self, bands: Bands, number: int, alive: dict[int, int], row: Mapping[int, int]
     ) -> Iterator[int]:
-        """Bytes while tensors are cut before an operator, one after another."""
+        """Apply the cuts before an operator to ``alive``, and yield the bytes alive during each."""
         for cut in bands.cuts:
             if cut.before == number:
                 kept = rounded(cut.rows * row[cut.tensor])

@@ -1,5 +1,5 @@
-"""From a ``.tflite`` file to one that runs in bands within a smaller arena, which is handed out
-only if TFLM's interpreter gives the same bits."""
+"""Rewrites a ``.tflite`` file to run in bands within a smaller arena. The new file is returned only
+if TFLM's interpreter gives the same results bit for bit."""
 
 from __future__ import annotations
 
@@ -25,18 +25,22 @@ from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model
 from loadmaster.workloads.frontends.tflite.schema import CUSTOM
 
 MOST_WORK = 1.5
-"""Multiply-accumulates over those of the network up to which bands are offered."""
+"""Largest ratio of multiply-accumulates to those of the network that is offered."""
 _TAIL_OF_BAND = 248
-"""Bytes of the tail that a band takes where pointers have 64 bits; measured. With 32 bits, 136."""
+"""Bytes of the tail that a band takes with pointers of 64 bits, measured; 136 with 32 bits."""
 _WITH_ROUNDING = 64
-"""Bytes by which a choice must promise less to be offered beside the one before."""
+"""Least bytes by which the loads of two offered choices differ."""
 
 
 @dataclass(frozen=True)
 class Front:
-    """What bands offer for a network: choices of ever smaller heads and ever more work, the first
-    as it is. ``variants`` are the network as it is, with PADs folded, and in the order of the least
-    load, as far as they differ."""
+    """Pareto front of a network in bands: choices of decreasing head and increasing work, beginning
+    with the unchanged network.
+
+    ``variants`` are the unchanged network, the network with PADs folded into convolutions, and the
+    network in the order of the least load, without duplicates. ``folded`` counts folded
+    convolutions.
+    """
 
     variants: tuple[TfliteModel, ...]
     choices: tuple[Choice, ...]
@@ -45,15 +49,16 @@ class Front:
 
 
 class NotInBands(ModelError):
-    """A file cannot be rewritten in bands: with the reason."""
+    """Raised for a file that cannot be rewritten in bands; the message gives the reason."""
 
 
 class TooLarge(AllocationError):
-    """No bands make an arena as small as was asked."""
+    """Raised if no bands make the arena as small as asked."""
 
 
 def front_of(data: bytes, alignment: int = UNIT) -> Front:
-    """Search for what bands offer. Raises `NotInBands` for a file that cannot be rewritten."""
+    """Find the Pareto front of a network in bands. Raises `NotInBands` for a file that cannot be
+    rewritten."""
     model = parse_model(data)
     if len(model.subgraphs) > 1:
         raise NotInBands("has several subgraphs: only networks of one can run in bands")
@@ -91,8 +96,8 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
 
 
 def banded(front: Front, choice: Choice, *, probed: bool = False) -> ExportedModel:
-    """Write and plan one choice, without a name; ``probed``: with the scratch buffers of TFLM's
-    kernels."""
+    """Write and plan one choice; the result has no name. ``probed``: include the scratch buffers of
+    TFLM's kernels."""
     data, written = in_bands(front.variants[choice.variant], choice.bands)
     model = parse_model(data)
     found = lifetimes(model)
@@ -109,11 +114,12 @@ def banded(front: Front, choice: Choice, *, probed: bool = False) -> ExportedMod
 def smallest_within(
     front: Front, extra_work: float, *, probed: bool
 ) -> tuple[Choice, ExportedModel]:
-    """The choice whose planned head is the smallest for so much extra work."""
+    """Return the choice with the smallest planned head within a share of extra work, and its
+    plan."""
     within = [c for c in front.choices if c.work <= 1 + extra_work + 1e-9]
     best, *others = reversed(within)
     found = banded(front, best, probed=probed)
-    # Addresses may take more than a choice promises; then the next one may take less.
+    # A head may exceed the choice's load; then another choice may have a smaller head.
     for choice in others:
         if choice.load < found.plan.head:
             tried = banded(front, choice, probed=probed)
@@ -130,22 +136,24 @@ def shrink_model(
     alignment: int = UNIT,
     unchecked: bool = False,
 ) -> ExportedModel:
-    """Run a network in bands, so that its arena is small enough, or as small as some work allows.
+    """Rewrite a network in bands with the least work for a given arena, or the smallest arena for a
+    given work.
 
     Parameters
     ----------
     source
         The file.
     arena
-        Bytes that head and tail may take together: the least extra work with which they do, as
-        TFLM's interpreter measures them.
+        Most bytes of head and tail together, as measured by TFLM's interpreter; the extra work is
+        minimised.
     extra_work
-        Instead: the smallest head for so many multiply-accumulates more, as a share.
+        Instead of ``arena``: extra multiply-accumulates as a share of the network's; the head is
+        minimised.
     alignment
-        Bytes of which every address is a multiple.
+        Bytes; every address is a multiple.
     unchecked
-        Hand out a file that was checked but not run: where there is no interpreter, and ``arena``
-        is then the head alone.
+        Return the file without running it if there is no interpreter; ``arena`` then limits the
+        head alone.
 
     Raises
     ------
@@ -154,8 +162,7 @@ def shrink_model(
     TooLarge
         If no bands suffice.
     LoadmasterError
-        If the file cannot be read; or if the new file gives other bits than the old one, in which
-        case it is not handed out.
+        If the file cannot be read, or if the new file gives other results than the old one.
     """
     with naming(source):
         if not is_installed() and not unchecked:
@@ -180,7 +187,8 @@ def shrink_model(
 
 
 def _within(front: Front, arena: int, before: Measured | None) -> tuple[Choice, ExportedModel]:
-    """The choice with the least work that fits into an arena."""
+    """Return the choice with the least work that fits into an arena, and its plan. Raises
+    `TooLarge`."""
     reached: list[int] = []
     for choice in front.choices:
         bands = sum(each.count for each in choice.bands)
@@ -201,8 +209,8 @@ def _within(front: Front, arena: int, before: Measured | None) -> tuple[Choice, 
 
 
 def _check(front: Front, choice: Choice, old: bytes, found: ExportedModel) -> None:
-    """Run both files: outputs of the planned one, and without a plan the feature maps behind every
-    region."""
+    """Raise `AllocationError` if the two files give different outputs, or, without a plan,
+    different results of any region in bands."""
     maps = [each.region.result for each in choice.bands]
     whole, variant = front.variants[0], front.variants[choice.variant]
     outputs = list(dict.fromkeys((*whole.subgraphs[0].outputs, *maps)))

@@ -1,5 +1,5 @@
-"""Compares variants of running one step of one module (planned, unmoved, rivals) by time and peak,
-for ``loadmaster run``."""
+"""Compares variants of one step of a module (planned, without moves, rivals) by time and peak
+memory, for ``loadmaster run``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 def optimizer_of(name: str | None, module: nn.Module) -> torch.optim.Optimizer | None:
-    """PyTorch's own optimizer of that name, for all parameters of a module. Raises
+    """Return PyTorch's optimizer of a name, for all parameters of a module; None for None. Raises
     `BudgetError`."""
     if name is None:
         return None
@@ -51,7 +51,7 @@ def optimizer_of(name: str | None, module: nn.Module) -> torch.optim.Optimizer |
 
 
 class Snapshot:
-    """Parameters, buffers and inputs as they were, to begin from again: a step may change all."""
+    """Values of a module's parameters and buffers, and of its inputs, to restore after steps."""
 
     def __init__(self, module: nn.Module, inputs: Any) -> None:
         self._buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
@@ -60,7 +60,7 @@ class Snapshot:
         self._values = [(tensor, tensor.detach().clone()) for tensor in tensors]
 
     def restore(self, optimizer: torch.optim.Optimizer | None) -> None:
-        """Begin again; the optimizer has no state yet."""
+        """Restore all values, and clear the optimizer's state."""
         for there, before in self._buffers:
             there.update(before)
         with torch.no_grad():
@@ -71,16 +71,16 @@ class Snapshot:
 
 
 LEVEL = 0.9
-"""Confidence level of the interval for a median. Five steps are enough for it."""
+"""Confidence level of the interval for a median; it needs at least five steps."""
 
 
 @dataclass
 class Variant:
-    """One variant of running a step, and what was measured of it; ``model`` is the planned model,
-    None for rivals.
+    """One variant of a step, and its measurements.
 
-    What is printed of it has the names of `run_json`. Rivals know the plan at their own peak, and
-    how they compare with it.
+    Printed attributes have the names of `run_json`. ``model`` is the planned model, None for
+    rivals. ``loadmaster_at_its_peak`` of a rival is the plan with the rival's peak as its budget,
+    and ``difference``, ``beaten`` and ``peak_kept`` compare the two.
     """
 
     name: str
@@ -100,29 +100,30 @@ class Variant:
 
     @property
     def works(self) -> bool:
-        """Whether steps could be run so far."""
+        """Whether no step has failed so far."""
         return self.failed is ABSENT
 
     @property
     def step_seconds(self) -> float | None:
-        """The median of the steps, None before the first."""
+        """Median seconds of the steps; None before the first."""
         return _median(self.seconds)
 
     @property
     def step_cpu_seconds(self) -> float | None:
-        """The same of processor time, which other processes on the machine hardly change."""
+        """Median processor seconds of the steps, which other processes hardly affect; None before
+        the first."""
         return _median(self.cpu_seconds)
 
     def predict(self) -> None:
-        """Note what the next step should take, by the steps before it: on a busy machine, other
-        load slows down both."""
+        """Append the predicted seconds of the next step, from the latest steps, which the same load
+        on the machine slows down."""
         if self.model is not None:
-            for plan in self.model.of_last_step:
+            for plan in self.model.last_step_graphs:
                 plan.refresh_prediction()
             self.predicted.append(self.model.summary().predicted_step_seconds)
 
     def figures(self) -> dict[str, Any]:
-        """What is printed of a plan under a budget."""
+        """Return the printed figures of a plan under a budget (`BudgetJson`)."""
         assert self.model is not None
         found = {"measured_over_predicted": None, **vars(self.model.summary())}
         if self.seconds:
@@ -131,8 +132,8 @@ class Variant:
         return json_of(self, BudgetJson, **found)
 
     def compare_at_its_peak(self) -> None:
-        """Compare with the one plan that has this rival's own peak for a budget; beaten if that
-        keeps it and is faster for certain."""
+        """Compare this rival with the plan whose budget is the rival's peak. The rival is beaten if
+        the plan keeps that peak and the whole interval of ratios is below 1."""
         plan = self.loadmaster_at_its_peak
         if plan is ABSENT:
             return
@@ -148,8 +149,8 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def difference(mine: Sequence[float], theirs: Sequence[float]) -> DifferenceJson:
-    """How long steps of a plan take relative to a rival's, run in turns: the median over pairs of
-    neighbouring steps, and an interval for it.
+    """Return the seconds of a plan's steps relative to a rival's, run in turns: the median ratio
+    over pairs of neighbouring steps, and an interval for it.
 
     The interval reaches from the ``k``-th smallest ratio to the ``k``-th largest, with the largest
     ``k`` for which it holds the true median with a probability of at least ``LEVEL``, whatever the
@@ -157,7 +158,7 @@ def difference(mine: Sequence[float], theirs: Sequence[float]) -> DifferenceJson
     interval is on one side of 1.
     """
     ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
-    outside, middle = _outside(len(ratios)), statistics.median(ratios)
+    outside, middle = _left_out(len(ratios)), statistics.median(ratios)
     if outside is None:
         return DifferenceJson(middle, None, None, "no difference")
     low, high = ratios[outside], ratios[-1 - outside]
@@ -165,9 +166,9 @@ def difference(mine: Sequence[float], theirs: Sequence[float]) -> DifferenceJson
     return DifferenceJson(middle, low, high, verdict)
 
 
-def _outside(count: int) -> int | None:
-    """How many of the smallest and of the largest of ``count`` values the interval for their median
-    leaves out."""
+def _left_out(count: int) -> int | None:
+    """Return how many of the smallest, and of the largest, of ``count`` values are outside of the
+    interval for the median; None if there are too few values."""
     missed, found = 0.0, None
     for left_out in range((count + 1) // 2):
         missed += 2 * math.comb(count, left_out) / 2**count
@@ -178,18 +179,18 @@ def _outside(count: int) -> int | None:
 
 
 _WARM_UP_STEPS = 2
-"""Steps before the first that is measured."""
+"""Number of steps before the first measured one."""
 _TOLERANCE, _UPDATED = 1e-4, 10
-"""Error that results may have on a GPU or where kernels run in blocks, and how many times that
-where an optimizer has updated parameters."""
+"""Allowed relative error of results on a GPU or if kernels run in blocks, and its factor for
+parameters updated by an optimizer."""
 _PREDICTION_STEPS = 3
-"""Steps in turns before the first whose time is predicted."""
+"""Number of steps in turns before the first prediction."""
 
 
 @dataclass
 class Workload:
-    """A module with its inputs, for training steps or inferences. Steps begin with the same random
-    state."""
+    """A module with its inputs, for training steps or inferences. Every step begins with the same
+    random state."""
 
     module: nn.Module
     inputs: Any
@@ -199,8 +200,8 @@ class Workload:
     optimizer: str | None = None
 
     def resident(self, variant: Variant) -> int:
-        """Bytes of parameters, buffers, optimizer state and inputs, without those that are
-        offloaded, and of arenas that stay between steps."""
+        """Return the bytes in fast memory between steps: parameters, buffers, optimizer state,
+        inputs, and standing arenas, without offloaded tensors."""
         state = [] if variant.optimizer is None else [*variant.optimizer.state.values()]
         given = tree_leaves((self.inputs, state))
         storages: dict[int, int] = {
@@ -212,7 +213,7 @@ class Workload:
         return bytes if model is None else bytes - model.offloaded_bytes() + model.standing_arenas
 
     def step(self, variant: Variant) -> Any:
-        """Run one step; it returns the outputs and leaves gradients in the parameters."""
+        """Run one step and return its outputs; gradients stay in the parameters."""
         self.forget()
         torch.manual_seed(self.seed)
         given = self.inputs if isinstance(self.inputs, tuple | list | dict) else (self.inputs,)
@@ -233,8 +234,8 @@ class Workload:
             parameter.grad = None
 
     def results(self, variant: Variant, start: Snapshot) -> list[torch.Tensor]:
-        """Copies of the outputs and gradients of a step from ``start`` on; with an optimizer,
-        outputs and parameters of two steps."""
+        """Return copies of the outputs and gradients of a step from the state ``start``; with an
+        optimizer, of the outputs and parameters of two steps."""
         start.restore(variant.optimizer)
         updated = self.optimizer is not None
         out = [
@@ -255,7 +256,7 @@ def _floating(out: Any) -> list[torch.Tensor]:
 
 
 def compiled(module: nn.Module, how: Any, options: Any = None) -> Callable[..., Any]:
-    """The module compiled whole by a backend."""
+    """Return the module compiled by a backend of ``torch.compile``."""
     return torch.compile(module, backend=how, options=options)  # type: ignore[no-any-return]
 
 
@@ -268,24 +269,25 @@ def compare(
     progress: Progress = no_progress,
     tell: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Any]:
-    """Run the plan against the unmoved graphs, and against rivals: what ``loadmaster run --json``
-    prints.
+    """Measure the plan, the graphs without moves, and rivals; return the object that ``loadmaster
+    run --json`` prints.
 
-    With rivals, every one is set against one plan, whose budget is the peak that was measured of
-    the rival: medians of steps in turns, with an interval. Plans under ``budgets`` (bytes, or
-    shares of the unmoved peak) are measured beside them. Once the plan itself has been checked and
-    its peak measured, ``tell`` is told how long the rest will take, and Ctrl-C ends it with what is
-    known: figures of what has not been measured are None, and steps are those that all variants
-    have run.
+    Each rival is compared with a plan whose budget is the rival's measured peak: ratios of steps
+    run in turns, with an interval. Plans under ``budgets`` (bytes, or shares of the unmoved peak)
+    are measured, too. Once the plan itself is checked and its peak measured, ``tell`` is called
+    with the expected time of the rest. Ctrl-C then ends the measurements: figures not yet measured
+    are None, and only steps that all variants have run count.
     """
     begun = time.process_time()
-    ours, eager = _planned(work, options), Variant("eager", work.module)
+    ours, eager = _planned_variant(work, options), Variant("eager", work.module)
     unmoved = Variant("unmoved", compiled(work.module, rivals.unmoved_backend()))
     first, rest, more = [ours, unmoved], [], []
     if with_rivals:
         first.append(eager)
         rest = [*(_training_rivals(work, options) if work.training else _inference_rivals(work))]
-        more = [_planned(work, options | {"fast_memory": budget}) for budget in (None, *budgets)]
+        more = [
+            _planned_variant(work, options | {"fast_memory": budget}) for budget in (None, *budgets)
+        ]
     turns, others = Turns(work, [*first, *rest, *more], progress), [*first[2:], *rest]
     for variant in (unmoved, eager, *rest):
         variant.optimizer = optimizer_of(work.optimizer, work.module)
@@ -295,7 +297,7 @@ def compare(
         turns.measure_peak(variant)
     if with_rivals:
         now, count = time.process_time(), len(first)
-        # Each rival, a plan at the peak of each, and plans beside them.
+        # Rivals, a plan at the peak of each, and plans under other budgets.
         ways = 2 * len(rest) + len(more) + 1
         left = (now - begun) / count * ways + (now - before) * (count + ways) * (steps + 1)
         tell(
@@ -324,11 +326,11 @@ def compare(
     return found
 
 
-def _planned(work: Workload, options: dict[str, Any]) -> Variant:
+def _planned_variant(work: Workload, options: dict[str, Any]) -> Variant:
     optimizer = optimizer_of(work.optimizer, work.module)
     call = compiled(work.module, backend.loadmaster, options | {"optimizer": optimizer})
     model = model_of(call)
-    model.told = True
+    model.summary_logged = True
     return Variant("loadmaster", call, optimizer=optimizer, model=model)
 
 
@@ -362,10 +364,9 @@ def _inference_rivals(work: Workload) -> Iterator[Variant]:
 
 
 def _check_planned(ours: Variant) -> None:
-    """Raise `ModelError` where no graph of the module runs by a plan, so that there is nothing to
-    measure."""
+    """Raise `ModelError` if no graph of the module runs by a plan."""
     assert ours.model is not None
-    if not ours.works or ours.model.of_last_step:
+    if not ours.works or ours.model.last_step_graphs:
         return
     left_out = "; ".join(map(str, ours.model.fallbacks))
     raise ModelError(
@@ -380,12 +381,13 @@ def _check_planned(ours: Variant) -> None:
 
 
 def _same(mine: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
-    """Whether results are equal bit for bit."""
+    """Return whether two lists of results are equal bit for bit."""
     return len(mine) == len(right) and all(map(torch.equal, mine, right))
 
 
 def _distance(mine: list[torch.Tensor], right: list[torch.Tensor], order: float) -> float:
-    """The largest norm of a difference, relative to the norm of the tensor."""
+    """Return the largest norm of a difference of two tensors, relative to the norm of the tensor in
+    ``right``. ``order`` is that of the norm."""
     norm, pairs = partial(torch.linalg.vector_norm, ord=order), zip(mine, right, strict=True)
     both = ((a.double(), b.double()) for a, b in pairs if a.numel())
     return max((float(norm(a - b) / norm(b).clamp_min(1e-12)) for a, b in both), default=0.0)
@@ -393,7 +395,8 @@ def _distance(mine: list[torch.Tensor], right: list[torch.Tensor], order: float)
 
 @dataclass
 class Turns:
-    """Variants that run steps of one module in turns; Ctrl-C keeps what is finished."""
+    """Runs steps of all variants of one module in turns. After Ctrl-C (``stopped``) finished
+    measurements are kept."""
 
     work: Workload
     variants: list[Variant]
@@ -411,8 +414,10 @@ class Turns:
         *,
         lost: bool = False,
     ) -> None:
-        """Do something with every variant that works, and tell which; after Ctrl-C with none.
-        ``lost``: without it they are of no use."""
+        """Call ``act`` for every working variant, and report progress under the name ``stage``.
+
+        After Ctrl-C the remaining variants are skipped; with ``lost`` they count as failed.
+        """
         for number, variant in enumerate(variants):
             try:
                 if not self.stopped and variant.works:
@@ -425,9 +430,12 @@ class Turns:
                 variant.failed = "stopped before it was measured"
 
     def check(self, first: Sequence[Variant], eager: Variant) -> dict[str, Any]:
-        """Compile the first variants: the plan, then the unmoved graphs. Say which kernels run in
-        blocks, how far results are from the unmoved graphs', and whether that is as close as it
-        should be."""
+        """Compile the variants ``first`` (the plan, the graphs without moves, others), and check
+        the plan's results.
+
+        Returns the kernels in blocks, the error relative to the graphs without moves and whether it
+        is within the tolerance, and the largest difference from eager mode.
+        """
         measurement.return_freed_memory()
         ours, unmoved = first[:2]
         for number, variant in enumerate(first):
@@ -441,7 +449,7 @@ class Turns:
         assert ours.model is not None
         kinds = Counter(kind for plan in ours.model.plans for kind in plan.kernels_in_blocks)
         allowed = _TOLERANCE * (_UPDATED if self.work.optimizer else 1)
-        # Kernels of a GPU add in any order, and choose algorithms by layouts.
+        # GPU kernels sum in any order, and choose algorithms by layouts.
         close = error <= (allowed if kinds or self.work.device.type != "cpu" else 0.0)
         return {
             "gradients_equal": equal,
@@ -454,8 +462,8 @@ class Turns:
     def plan_at_peaks(
         self, others: Sequence[Variant], planned: Sequence[Variant], options: dict[str, Any]
     ) -> None:
-        """Make a plan at the peak of each rival; where nothing needs to move, it is the first of
-        those that were ``planned``."""
+        """Make a plan at the peak of each rival in ``others``. If that is at least the peak of the
+        plan without a budget, ``planned[0]``, it is that plan."""
 
         def plan(rival: Variant) -> None:
             peak = rival.measured_peak
@@ -464,7 +472,7 @@ class Turns:
             variant = planned[0]
             if peak < (variant.measured_peak or 0):
                 budget = {"fast_memory": peak, "refine_after": 2}
-                variant = _planned(self.work, options | budget)
+                variant = _planned_variant(self.work, options | budget)
                 self.variants.append(variant)
                 self.warm(variant)
                 self.measure_peak(variant)
@@ -473,7 +481,8 @@ class Turns:
         self.each(others, "3 of 4: planning at the peak of", plan)
 
     def rest_is_right(self, ours: Variant) -> bool:
-        """Whether results of all plans but ours are right."""
+        """Return whether results of all plans but ``ours`` equal those of the graphs without
+        moves."""
         same: list[bool] = []
         self.each(
             [one for one in self.variants if one.model is not None and one is not ours],
@@ -483,7 +492,7 @@ class Turns:
         return all(same)
 
     def restore_parameters(self, variant: Variant) -> None:
-        """Put parameters where the variant expects them, before its steps."""
+        """Offload or reload parameters as the variant expects, before its steps."""
         for other in self.variants:
             if other.model is not None and other is not variant:
                 other.model.reload_parameters()
@@ -491,7 +500,7 @@ class Turns:
             variant.model.place_parameters()
 
     def warm(self, variant: Variant) -> None:
-        """Run the first steps, which compile and plan, up to the refinement of a plan."""
+        """Run the first steps, which compile and plan, including the plan with measured times."""
         self.restore_parameters(variant)
         refined = 0 if variant.model is None else variant.model.settings.refine_after
         try:
@@ -503,12 +512,13 @@ class Turns:
             variant.failed = str(error).splitlines()[0]
 
     def results(self, variant: Variant) -> list[torch.Tensor]:
-        """Results of a variant; see `Workload.results`."""
+        """Return the results of a variant; see `Workload.results`."""
         self.restore_parameters(variant)
         return self.work.results(variant, self._start)
 
     def measure_peak(self, variant: Variant) -> None:
-        """Measure the peak: what is resident, and the most that a step takes above it."""
+        """Measure the peak of a variant: resident bytes, plus the most that a step takes above
+        them."""
         if not variant.works:
             return
         self.restore_parameters(variant)
@@ -525,11 +535,12 @@ class Turns:
                 variant.model.release_idle()
 
     def timed(self, planned: Sequence[Variant], steps: int) -> int:
-        """Time steps as processes usually run: giving memory back slows down who allocates much.
+        """Time steps of all working variants, and return how many of each were timed: all, or after
+        Ctrl-C those that all variants have run.
 
-        Steps run in turns, forwards and backwards, so that other load on the machine and the order
-        of variants favour none. Returns how many steps of every variant were timed: all, or those
-        that all variants had run when Ctrl-C came.
+        Freed memory is kept by glibc, as usual; returning it would slow down variants that allocate
+        much. Variants run in turns, in alternating order, so that other load on the machine and the
+        order favour none.
         """
         measurement.keep_freed_memory()
         working = [variant for variant in self.variants if variant.works]
@@ -542,7 +553,7 @@ class Turns:
                 self.work.step(variant)
             for variant in planned:
                 for plan in variant.model.plans if variant.model is not None else ():
-                    plan.history.forget()  # those of steps that give memory back are longer
+                    plan.history.forget()  # steps that return freed memory were slower
             for variant in _PREDICTION_STEPS * [one for one in planned if one.works]:
                 self.restore_parameters(variant)
                 self.work.step(variant)
@@ -560,7 +571,7 @@ class Turns:
         return steps
 
     def time_step(self, variant: Variant) -> None:
-        """Time a step, and predict it before."""
+        """Predict a step's seconds, then time the step."""
         self.restore_parameters(variant)
         self.work.forget()
         variant.predict()
@@ -574,7 +585,7 @@ class Turns:
 
 def _summary(work: Workload, ours: Variant, unmoved: Variant) -> dict[str, Any]:
     assert ours.model is not None
-    plans = ours.model.of_last_step
+    plans = ours.model.last_step_graphs
     costs = (costs for plan in plans for costs in plan.problem.sequence.costs)
     return ours.figures() | {
         "unmoved_peak": max((plan.unmoved_peak for plan in plans), default=0),

@@ -1,11 +1,11 @@
-"""Generates tokens with weights that do not fit, against other ways that save memory, for
+"""Generates tokens with weights that exceed fast memory, by a plan and by other methods, for
 ``loadmaster run --generate``.
 
-Every way is a process of its own, which makes one token for each line on its standard input; the
-ways take turns, token by token, so that other load on the machine and on the disk favours none.
-Peaks are of anonymous memory, watched from outside: the kernel's own high-water mark. Ways that
-read files through the page cache run in a control group whose limit is the budget beside what
-libraries take, as its page cache counts, too.
+Every method runs in its own process, which generates one token for each line on its standard input.
+Methods take turns, token by token, so that other load on the machine and the disk favours none.
+Peaks are high-water marks of anonymous memory, read from outside of the process. Methods that read
+files through the page cache run in a control group, which counts the page cache; its limit is the
+budget plus the bytes of libraries.
 """
 
 from __future__ import annotations
@@ -54,18 +54,19 @@ WAYS = ("loadmaster", "eager", _MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY)
 _LIMITED = (_MAPPED, _PARTLY, _ON_DISK)
 _WEIGHTS = "weights.safetensors"
 _GROUPS = Path("/sys/fs/cgroup/memory")
-_BESIDE = 64 << 20
-"""Bytes that Python and the libraries may take of the limit of a control group, beside weights."""
-_PARTS = ("token_cpu_seconds", "kernel_seconds", "copy_seconds", "waiting_seconds")
-"""Seconds of a token of which medians are shown."""
+_LIBRARY_BYTES = 64 << 20
+"""Bytes of a control group's limit for Python and libraries."""
+_SHOWN_SECONDS = ("token_cpu_seconds", "kernel_seconds", "copy_seconds", "waiting_seconds")
+"""Names of seconds of a token whose medians are printed."""
 _FULL_SPEED = 0.8
-"""Share of its bandwidth from which on a disk is busy."""
+"""Share of its bandwidth from which on a disk counts as busy."""
 _WARM_UP = 3
-"""Tokens after the first that do not count: plans are refined, caches are filled."""
+"""Number of tokens after the first that are not measured, while plans are refined and caches
+filled."""
 
 
 class Decoder:
-    """Greedy decoding of one sequence, with a static cache for keys and values."""
+    """Greedy decoding of one sequence with a static key-value cache."""
 
     def __init__(
         self, module: nn.Module, prompt: torch.Tensor, tokens: int, call: Any = None
@@ -77,7 +78,7 @@ class Decoder:
         self.position = 0
 
     def next(self) -> int:
-        """The next token."""
+        """Generate and return the next token."""
         count = self.given.shape[1]
         positions = torch.arange(self.position, self.position + count)
         with torch.no_grad():
@@ -93,8 +94,8 @@ class Decoder:
         return int(self.given[0, 0])
 
 
-def _made(spot: str) -> tuple[nn.Module, torch.Tensor]:
-    """The module of a factory and its prompt. Raises `ModelError`."""
+def _make_module(spot: str) -> tuple[nn.Module, torch.Tensor]:
+    """Return the module of a factory, and its prompt. Raises `ModelError`."""
     from loadmaster.workloads.frontends.torch.factory import factory_of
 
     torch.manual_seed(0)
@@ -116,7 +117,8 @@ def _made(spot: str) -> tuple[nn.Module, torch.Tensor]:
 
 
 def _with_weights_of(module: nn.Module, path: Path) -> nn.Module:
-    """Put tensors that map a file in the place of a module's own."""
+    """Replace a module's parameters and buffers by tensors mapped from a file, and return the
+    module."""
     from safetensors.torch import load_file
 
     state, mapped = module.state_dict(keep_vars=True), load_file(path)
@@ -129,7 +131,7 @@ def _with_weights_of(module: nn.Module, path: Path) -> nn.Module:
 
 
 def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
-    """Make a token for each line on the standard input; see `WAYS`."""
+    """Generate a token for each line on the standard input, by method ``way``; see `WAYS`."""
     import warnings
 
     warnings.simplefilter("ignore")
@@ -138,7 +140,7 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
     path = Path(folder) / _WEIGHTS
     _answer()
     sys.stdin.readline()
-    module, prompt = _made(spot)
+    module, prompt = _make_module(spot)
     model = None
     if way == "loadmaster":
         from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
@@ -150,7 +152,7 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
             dynamic=False,
         )
         model = model_of(call)
-        model.told = True
+        model.summary_logged = True
         decoder = Decoder(module, prompt, int(tokens), call)
     else:
         decoder = Decoder(_rival(way, module, path, fast, folder), prompt, int(tokens))
@@ -162,13 +164,13 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
             token=decoder.next(),
             seconds=time.perf_counter() - start,
             token_cpu_seconds=time.process_time() - busy,
-            **({} if model is None else _taken_by_token(model)),
+            **({} if model is None else _last_token_figures(model)),
         )
 
 
-def _taken_by_token(model: Model) -> dict[str, Any]:
-    """What the graphs that made the last token took; those of the prompt run no more."""
-    plans = [plan for plan in model.of_last_step if plan.program is not None]
+def _last_token_figures(model: Model) -> dict[str, Any]:
+    """Return the figures of the graphs of the last step, which generate a token."""
+    plans = [plan for plan in model.last_step_graphs if plan.program is not None]
     found = model.summary()
     return {
         "planned_peak": found.planned_peak,
@@ -181,9 +183,10 @@ def _taken_by_token(model: Model) -> dict[str, Any]:
 
 
 def _warm_up(spot: str, way: str) -> None:
-    """Have imports and the compiler take the memory that they keep, so that it does not count."""
+    """Make imports and the compiler allocate the memory that they keep, before peaks are
+    measured."""
     with torch.device("meta"):
-        _made(spot)
+        _make_module(spot)
     if way == WAYS[0]:
         from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -207,7 +210,7 @@ def _warm_up(spot: str, way: str) -> None:
 
 
 def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> nn.Module:
-    """The module as another way runs it."""
+    """Return the module as method ``way`` runs it."""
     if way == _MAPPED:
         own = path.with_stem(
             "mapped"
@@ -237,7 +240,7 @@ def _answer(**row: Any) -> None:
 
 @dataclass
 class Way:
-    """One way of generating, and what was measured of it."""
+    """One method of generating tokens, its process and its measurements."""
 
     name: str
     process: subprocess.Popen[str]
@@ -248,7 +251,8 @@ class Way:
     mark: HighWater | None = None
 
     def told(self, go: bool = True) -> dict[str, Any]:
-        """Have the worker go on, and return its answer; sets ``failed`` where there is none."""
+        """Read and return the worker's next answer, after a request for it if ``go``. Sets
+        ``failed`` if there is none."""
         with contextlib.suppress(BrokenPipeError):
             if go:
                 self.process.stdin.write("\n")  # type: ignore[union-attr]
@@ -262,32 +266,32 @@ class Way:
         return {}
 
     def next(self) -> None:
-        """Make a token."""
+        """Generate a token, and record its time."""
         if row := self.told():
             self.rows.append(row)
 
     def watch(self) -> None:
-        """Count the peak from now on."""
+        """Start measuring the peak."""
         with contextlib.suppress(OSError):
             self.mark = HighWater(self.process.pid)
 
     def peak(self) -> int | None:
-        """Most bytes of anonymous memory since `watch`, above what was there when only libraries
-        were loaded."""
+        """Return the most bytes of anonymous memory since `watch`, above those after loading
+        libraries."""
         with contextlib.suppress(OSError):
             if self.mark is not None:
                 return self.mark.bytes() - self.empty
         return None
 
     def figures(self) -> dict[str, Any]:
-        """Seconds to the first token, tokens per second by the median of the later ones, medians of
-        `_PARTS`, and the last row."""
+        """Return the seconds to the first token, tokens per second by the median of later tokens,
+        medians of `_SHOWN_SECONDS`, and the last row of the worker."""
         if self.failed:
             return {"failed": self.failed}
         later = self.rows[1 + _WARM_UP :] or self.rows[1:] or self.rows
         typical = {
             name: statistics.median(row[name] for row in later)
-            for name in ("seconds", *_PARTS)
+            for name in ("seconds", *_SHOWN_SECONDS)
             if name in later[0]
         }
         last = self.rows[-1] | typical
@@ -307,10 +311,11 @@ def generate(
     slow_memory: Path | None,
     with_rivals: bool,
 ) -> dict[str, Any]:
-    """Generate ``tokens`` tokens under a budget, and in other ways beside it; what ``loadmaster run
-    --generate --json`` prints.
+    """Generate tokens under a budget ``fast``, and by other methods; return the object that
+    ``loadmaster run --generate --json`` prints.
 
-    A percentage is of the weights' bytes on disk. Raises `ModelError` and `RuntimeUnavailable`.
+    A percentage is a share of the weights' bytes on disk. Raises `ModelError` and
+    `RuntimeUnavailable`.
     """
     if tokens < 2:
         raise ModelError(
@@ -322,7 +327,7 @@ def generate(
         budget = parse_bytes_of(fast, weights)
         with contextlib.ExitStack() as cleanup:
             started = [
-                _started(name, spot, tokens, budget, folder, cleanup)
+                _start_way(name, spot, tokens, budget, folder, cleanup)
                 for name in (WAYS if with_rivals else WAYS[:1])
             ]
             for number in range(tokens):
@@ -353,12 +358,12 @@ def generate(
 
 
 def limited_by(figures: dict[str, Any], bandwidth: float) -> str:
-    """What takes most of a token's time: ``processor`` (kernels, and Python beside them), or
-    waiting for copies.
+    """Return what takes most of a token's time: ``processor`` (kernels and Python), ``disk`` or
+    ``copies``.
 
-    These wait for the ``disk`` if it is busy, by its ``bandwidth`` in bytes/s, while copies are
-    made; else they are late for another reason (``copies``): threads that are not woken up in time,
-    or no room to read ahead.
+    The last two are waiting for copies: ``disk`` if copies use most of its ``bandwidth`` (bytes/s),
+    else ``copies``, which start late, because threads wake up late or memory for prefetching is
+    short.
     """
     waiting = figures["waiting_seconds"]
     if waiting <= 1 / figures["tokens_per_second"] - waiting:
@@ -371,12 +376,12 @@ def limited_by(figures: dict[str, Any], bandwidth: float) -> str:
 
 
 def _write_weights(spot: str, path: Path) -> int:
-    """Write a module's weights to a file, in a process that ends with them; the bytes of the
+    """Write a module's weights to a file in a separate process, and return the bytes of the
     file."""
     script = (
         "import sys; from pathlib import Path; from safetensors.torch import save_model; from"
-        " loadmaster.integrations.torch_compile.compare.generation import _made;"
-        " save_model(_made(sys.argv[1])[0], sys.argv[2])"
+        " loadmaster.integrations.torch_compile.compare.generation import _make_module;"
+        " save_model(_make_module(sys.argv[1])[0], sys.argv[2])"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, spot, str(path)], capture_output=True, text=True, check=False
@@ -390,10 +395,10 @@ def _write_weights(spot: str, path: Path) -> int:
     return path.stat().st_size
 
 
-def _started(
+def _start_way(
     name: str, spot: str, tokens: int, budget: int, folder: str, cleanup: contextlib.ExitStack
 ) -> Way:
-    """A way that has loaded its weights and waits."""
+    """Start a method's process, and return once it has loaded its weights."""
     script = (
         "import sys; from loadmaster.integrations.torch_compile.compare.generation import worker;"
         " worker(*sys.argv[1:])"
@@ -418,7 +423,7 @@ def _started(
 
 
 def _drop_cached(folder: Path) -> None:
-    """Write what the page cache holds of files, and drop it."""
+    """Write cached pages of the folder's files to the disk, and drop them from the page cache."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -427,15 +432,15 @@ def _drop_cached(folder: Path) -> None:
 
 
 def _limit(way: Way, budget: int, cleanup: contextlib.ExitStack) -> None:
-    """Put a process into a control group of its own, whose limit is what the budget leaves beside
-    the weights in memory already."""
+    """Put a method's process into a control group whose limit is the budget minus the weights
+    already in memory."""
     there = status_bytes(way.process.pid)["RssAnon"] - way.empty
     group = _GROUPS / f"loadmaster-{way.process.pid}"
     try:
         group.mkdir()
         cleanup.callback(_leave, group)
         (group / "cgroup.procs").write_text(str(way.process.pid))
-        (group / "memory.limit_in_bytes").write_text(str(max(budget - there, 0) + _BESIDE))
+        (group / "memory.limit_in_bytes").write_text(str(max(budget - there, 0) + _LIBRARY_BYTES))
     except OSError as error:
         way.failed = f"no control group with a limit can be made here ({error.strerror})"
 
@@ -451,8 +456,8 @@ def _leave(group: Path) -> None:
 
 
 def _bandwidth(path: Path) -> float:
-    """Bytes per second at which a file is read as a whole with O_DIRECT into large pages: the best
-    of a few times."""
+    """Return the bytes per second of reading a whole file with O_DIRECT into large pages, the best
+    of a few trials."""
     size, best = path.stat().st_size, 0.0
     file, block = WeightFile(str(path)), large_pages(64 << 20)
     for _ in range(3):

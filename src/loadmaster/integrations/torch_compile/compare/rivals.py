@@ -1,5 +1,5 @@
-"""The other methods for too little memory that plans are compared with, on the same module and the
-same slow memory."""
+"""Other methods that save memory, with which plans are compared on the same module and slow
+memory."""
 
 from __future__ import annotations
 
@@ -22,18 +22,15 @@ _SMALLEST = 64 << 10
 
 
 class SavedToFile:
-    """A counterpart of `torch.autograd.graph.save_on_cpu` on a file: every tensor that autograd
-    saves is written and read back.
-
-    The file is that of the runtime (`SlowFile`). ``kept`` says which tensors stay where they are:
-    parameters.
+    """Counterpart of `torch.autograd.graph.save_on_cpu` with a file: every tensor that autograd
+    saves is written to a `SlowFile` and read back, unless ``kept(tensor)`` (parameters).
     """
 
     def __init__(self, file: SlowFile, kept: Callable[[torch.Tensor], bool]) -> None:
         self.file, self.kept = file, kept
 
     def hooks(self) -> Any:
-        """Have autograd save tensors to the file inside the block."""
+        """Return a context manager within which autograd saves tensors to the file."""
         return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
 
     def _pack(self, tensor: torch.Tensor) -> Any:
@@ -56,8 +53,8 @@ class SavedToFile:
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:
-    """The outermost modules of the class with children that occurs most often (at least thrice):
-    what a network repeats."""
+    """Return the repeated blocks of a network: the outermost modules of the most frequent class
+    with children; none if it occurs less than three times."""
     counts = Counter(
         type(m)
         for m in module.modules()
@@ -76,7 +73,7 @@ def blocks_of(module: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def checkpointed(module: nn.Module) -> Iterator[None]:
-    """The module with each repeated block computed again in the backward pass
+    """Recompute each repeated block of the module in the backward pass
     (`torch.utils.checkpoint`)."""
     blocks = blocks_of(module)
     plain = [block.forward for block in blocks]
@@ -92,8 +89,8 @@ def checkpointed(module: nn.Module) -> Iterator[None]:
 
 
 def unmoved_backend(share: float | None = None) -> Callable[..., Any]:
-    """A backend that runs the same kernels as ours, without a plan; with a ``share`` it recomputes
-    by PyTorch's ``activation_memory_budget``."""
+    """Return a backend that runs the same kernels as ours without a plan. With a ``share`` it
+    recomputes activations by PyTorch's ``activation_memory_budget``."""
     from functorch.compile import default_partition, min_cut_rematerialization_partition
 
     if share is None:
@@ -103,7 +100,8 @@ def unmoved_backend(share: float | None = None) -> Callable[..., Any]:
 
 
 def exported(module: nn.Module) -> Callable[..., Any]:
-    """The module's exported graph (`torch.export`), each value freed after its last use."""
+    """Return a function that runs the module's exported graph (`torch.export`) and frees each value
+    after its last use."""
     runs: list[torch.fx.Interpreter] = []
 
     def run(*given: Any, **named: Any) -> Any:

@@ -28,7 +28,8 @@ class DifferenceJson(Ratio):
     """Seconds of the plan's steps relative to the rival's."""
 
     verdict: Literal["faster", "slower", "no difference"]
-    """What the interval says."""
+    """``faster`` or ``slower`` if the whole interval is on one side of 1, else ``no
+    difference``."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class FallbackJson:
 
 @dataclass(frozen=True)
 class StepJson:
-    """Steps that were run in one way."""
+    """Measurements of the steps of one variant."""
 
     step_seconds: float | None
     """Seconds of a step, the median; null if it could not run."""
@@ -55,22 +56,22 @@ class StepJson:
 
 @dataclass(frozen=True)
 class VariantJson(StepJson):
-    """One way of running a step."""
+    """One variant of a step."""
 
     failed: str = ABSENT
-    """Why it could not run. Absent if it could."""
+    """Why the variant could not run. Absent if it could."""
 
 
 @dataclass(frozen=True)
 class RivalJson(VariantJson):
-    """A rival."""
+    """Another method that saves memory, and the plan at its peak."""
 
     loadmaster_at_its_peak: VariantJson = ABSENT
     """The plan whose budget is the rival's peak."""
     difference: DifferenceJson | None = ABSENT
     """Seconds of the plan's steps relative to the rival's; null if the plan could not run."""
     beaten: bool = ABSENT
-    """Whether the plan keeps the rival's peak and is faster for certain."""
+    """Whether the plan keeps the rival's peak, and the verdict of the difference is ``faster``."""
     peak_kept: bool = ABSENT
     """Whether the plan keeps the rival's peak."""
 
@@ -82,13 +83,12 @@ class PlannedSteps(StepJson):
     budget: int | None
     """Bytes of fast memory that may be used; null without a limit."""
     planned_peak: int
-    """Bytes that the plan takes."""
+    """Planned peak of fast memory in bytes."""
     predicted_step_seconds: float
-    """Seconds of a step that the plan predicts: the median of what was predicted before each step
-    that was timed."""
+    """Predicted seconds of a step, the median of the predictions made before each timed step."""
     measured_over_predicted: Ratio | None
-    """How long steps took relative to what each was predicted to take from the steps before it;
-    null if none were timed."""
+    """Measured seconds of steps relative to the seconds predicted from earlier steps; null if none
+    were timed."""
     moved_bytes: int
     """Bytes copied between the memories, in both directions."""
 
@@ -104,15 +104,15 @@ class RunJson(PlannedSteps):
 
     VERSION = 1
     unmoved_peak: int
-    """Bytes that a step takes by its lifetimes if nothing moves."""
+    """Peak in bytes by lifetimes if no tensor moves."""
     unmoved_measured_peak: int | None
-    """Measured bytes at the peak if nothing moves."""
+    """Measured peak in bytes if no tensor moves; null if it could not be measured."""
     resident: int
     """Bytes of parameters, buffers and inputs."""
     unmoved_step_seconds: float | None
-    """Seconds of a step if nothing moves, the median."""
+    """Median seconds of a step if no tensor moves."""
     unmoved_step_cpu_seconds: float | None
-    """Seconds of processor time of a step if nothing moves, the median."""
+    """Median processor seconds of a step if no tensor moves."""
     costs: Costs
     """What the costs rest on."""
     label: Literal[Label.MEASURED]
@@ -120,20 +120,21 @@ class RunJson(PlannedSteps):
     waiting_seconds: float
     """Seconds that kernels waited for copies."""
     graphs: int
-    """Number of graphs that the module was compiled to."""
+    """Number of graphs of the compiled module that have a plan."""
     fallbacks: Sequence[FallbackJson]
     """Graphs that run without a plan."""
     results_copied: int
-    """Number of results that were copied because they lay elsewhere than planned."""
+    """Number of results that were copied to their planned addresses because operators wrote them
+    elsewhere."""
     gradients_equal: bool
     """Whether results are equal bit for bit to those of the unmoved graphs."""
     kernels_in_blocks: Mapping[str, int]
-    """By operator, how many kernels run block by block, as the budget has no room for their
-    operands."""
+    """By operator, the number of kernels that run block by block, because their operands exceed the
+    budget."""
     error: float
     """Largest norm of a difference from the unmoved graphs, relative to the norm of the tensor."""
     results_close: bool
-    """Whether that is within what is allowed: 0, or 1e-4 on a GPU and where kernels run in blocks
+    """Whether ``error`` is within the tolerance: 0, or 1e-4 on a GPU or if kernels run in blocks
     (updated parameters: 1e-3)."""
     max_difference_eager: float
     """Largest difference from eager mode, relative to the largest value of its tensor."""
@@ -144,11 +145,11 @@ class RunJson(PlannedSteps):
     interrupted: bool
     """Whether a time limit or Ctrl-C ended the work early."""
     rivals: Mapping[str, RivalJson]
-    """With --compare: by name, other ways that save memory."""
+    """With --compare: by name, other methods that save memory."""
     budget_kept: bool
     """Whether the measured peak is within the budget."""
     executor_step_seconds: float | None = ABSENT
-    """With --compare: seconds of a step of a plan under which nothing moves."""
+    """With --compare: seconds of a step of a plan under which no tensor moves."""
     executor_step_cpu_seconds: float | None = ABSENT
     """With --compare: seconds of processor time of such a step."""
     budgets: Sequence[BudgetJson] = ABSENT
@@ -157,7 +158,7 @@ class RunJson(PlannedSteps):
 
 @dataclass(frozen=True)
 class WayJson:
-    """A way of generating tokens."""
+    """Measurements of one method of generating tokens."""
 
     token_cpu_seconds: float
     """Seconds of processor time of a token, the median."""
@@ -171,10 +172,10 @@ class WayJson:
 
 @dataclass(frozen=True)
 class FailedWay:
-    """A way of generating tokens that failed."""
+    """A method of generating tokens that failed."""
 
     failed: str
-    """Why it could not run."""
+    """Why the method could not run."""
 
 
 @dataclass(frozen=True)
@@ -185,17 +186,17 @@ class GenerationJson(WayJson):
     budget: int | None
     """Bytes of fast memory that may be used; null without a limit."""
     planned_peak: int
-    """Bytes that the plan takes."""
+    """Planned peak of fast memory in bytes."""
     moved_bytes: int
     """Bytes read from the slow memory for each token."""
     fallbacks: Sequence[str]
     """Graphs that run without a plan, each with its reason."""
     kernel_seconds: float
-    """Seconds of a token in which kernels ran, the median."""
+    """Median seconds of kernels for a token."""
     copy_seconds: float
-    """Seconds of a token in which a thread made copies, the median."""
+    """Median seconds of copies for a token."""
     waiting_seconds: float
-    """Seconds of a token in which computing waited for copies, the median."""
+    """Median seconds for a token in which kernels waited for copies."""
     weights: int
     """Bytes of the weights."""
     disk_bytes_per_second: float
@@ -203,14 +204,14 @@ class GenerationJson(WayJson):
     disk_tokens_per_second: float
     """Tokens per second that this bandwidth allows."""
     share_of_disk_bandwidth: float
-    """Share of the bandwidth that is used."""
+    """Used share of the disk's bandwidth."""
     limited_by: Literal["processor", "disk", "copies"]
-    """What takes most of a token's time: the processor, or waiting for copies, with the disk busy
-    or not."""
+    """What takes most of a token's time: ``processor``, or waiting for copies with the disk busy
+    (``disk``) or not (``copies``)."""
     tokens_equal: bool
-    """Whether all ways generate the same tokens."""
+    """Whether all methods generate the same tokens."""
     rivals: Mapping[str, WayJson | FailedWay]
-    """With --compare: by name, other ways to generate."""
+    """With --compare: by name, other methods of generating."""
     budget_kept: bool
     """Whether the measured peak is within the budget."""
     label: Literal[Label.MEASURED]
