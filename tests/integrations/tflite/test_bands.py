@@ -322,3 +322,9 @@ def test_padding_is_left_out_where_a_convolution_pads_as_much():
             assert same_outputs(old, new)
             with pytest.raises(AllocationError, match="nothing in the old file"):
                 check_rewritten(old, in_order(parse_model(old), range(2), {1: weights}))
+
+
+def test_a_network_without_operators_has_no_bands():
+    model, net = started()
+    net.outputs.append(net.input((1, 8, 8, 4)))
+    assert [choice.bands for choice in front_of(model.bytes()).choices] == [()]
