@@ -328,3 +328,16 @@ def test_a_network_without_operators_has_no_bands():
     model, net = started()
     net.outputs.append(net.input((1, 8, 8, 4)))
     assert [choice.bands for choice in front_of(model.bytes()).choices] == [()]
+
+
+def test_what_nothing_reads_is_in_no_region():
+    """Beside what becomes the result, operators whose results nobody wants, the last a PAD."""
+    model, net = started()
+    value = net.input((1, 16, 4, 4))
+    pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [0, 0], [0, 0]])
+    net.out("PAD", [net.conv(value, 4, taps=3), pads], (1, 18, 4, 4), {})
+    net.outputs.append(net.out("RELU", [value], (1, 16, 4, 4)))
+    chain = Chain(parse_model(model.bytes()))
+    regions = {(each.first, each.last) for each in chain.regions()}
+    assert regions == {(0, 1), (0, 2), (1, 2), (2, 3)}
+    assert aligned_bands(model.bytes())

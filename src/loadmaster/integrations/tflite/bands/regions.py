@@ -188,7 +188,7 @@ class Chain:
             sources |= {t for t in operator.inputs if not self.is_given(t) and t not in made}
             made[operator.outputs[0]] = number
         (result,) = operators[-1].outputs
-        kept = [t for t in made if t != result and self.last_use.get(t, -1) >= last]
+        kept = [t for t in made if t != result and self.last_use.get(t, last) >= last]
         tensors = self.subgraph.tensors
         if len(sources) != 1 or kept:
             return None
