@@ -341,3 +341,18 @@ def test_what_nothing_reads_is_in_no_region():
     regions = {(each.first, each.last) for each in chain.regions()}
     assert regions == {(0, 1), (0, 2), (1, 2), (2, 3)}
     assert aligned_bands(model.bytes())
+
+
+def test_padding_with_a_number_runs_in_bands():
+    model, net = started()
+    value = net.conv(net.input((1, 16, 4, 4)), 16)
+    pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [1, 1], [0, 0]])
+    operands = [value, pads, net.tensor((1,), data=7.0)]
+    value = net.out("PADV2", operands, (1, 18, 6, 16))
+    net.outputs.append(net.conv(value, 4, taps=3))
+    old = model.bytes()
+    search = aligned_bands(old)
+    bands = next(each for each in search if (each.region.first, each.region.last) == (0, 3))
+    new, head = planned(old, [bands])
+    assert check_rewritten(old, new) <= head
+    assert same_outputs(old, new)

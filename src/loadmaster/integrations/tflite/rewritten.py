@@ -208,7 +208,7 @@ class _Run:
     ) -> list[_Value]:
         kind = operator.kind
         results = [subgraph.tensors[tensor] for tensor in operator.outputs]
-        if kind in _WINDOWS or (kind == "PAD" and self._pads(operands)):
+        if kind in _WINDOWS or self._pads(operator, operands):
             shapes = [subgraph.tensors[operator.inputs[0]].shape, results[0].shape]
             if all(len(shape) == 4 and shape[0] == 1 for shape in shapes):
                 return [self._window(subgraph, operator, operands, where)]
@@ -311,7 +311,7 @@ class _Run:
         if source is None:
             raise _fault(where, "has no operand")
         self._require_whole(others, where)
-        pads = self._pads(operands) if operator.kind == "PAD" else ()
+        pads = self._pads(operator, operands)
         options = () if pads else self._window_options(operator, where)
         (stride, spread, taps, pad), (*_, left) = self._geometry(
             subgraph, operator, pads, options, where
@@ -320,7 +320,7 @@ class _Run:
             operator.kind,
             options[1:],
             self._table(operator).number(3, "B"),
-            () if pads else tuple(v.symbol if v else None for v in others),
+            tuple(v.symbol if v else None for v in others[bool(pads) :]),
             self._type(result),
             result.shape[2:],
         )
@@ -328,7 +328,7 @@ class _Run:
             height, rows = entry.shape[1], result.shape[1]
             place = (*key, source.symbol, left)
             symbol = symbols.symbol(place, rows, pad=pad, source_rows=height)
-            if pads and self._type(result) == self._type(entry):
+            if operator.kind == "PAD" and self._type(result) == self._type(entry):
                 symbols.folded[symbol] = (source.symbol, pad, left, height)
             if operator.kind.endswith("CONV_2D") and source.symbol in symbols.folded:
                 inner, above, before, height = symbols.folded[source.symbol]
@@ -504,9 +504,9 @@ class _Run:
         content = None if value is None else self.symbols.content[value.symbol]
         return () if content is None else struct.unpack(f"<{len(content) // 4}i", content)
 
-    def _pads(self, operands: list[_Value | None]) -> tuple[int, ...]:
+    def _pads(self, operator: OperatorEntry, operands: list[_Value | None]) -> tuple[int, ...]:
         """Padding of rows and columns, if there is no other."""
-        pads = self._integers(operands[1]) if len(operands) == 2 else ()
+        pads = self._integers(operands[1]) if operator.kind in ("PAD", "PADV2") else ()
         return pads if len(pads) == 8 and not any((*pads[:2], *pads[6:])) else ()
 
     def _options(self, operator: OperatorEntry) -> tuple[int | None, ...]:
