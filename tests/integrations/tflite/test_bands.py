@@ -356,3 +356,15 @@ def test_padding_with_a_number_runs_in_bands():
     new, head = planned(old, [bands])
     assert check_rewritten(old, new) <= head
     assert same_outputs(old, new)
+
+
+def test_two_paddings_of_one_tensor_are_told_apart():
+    """Both add a row above, and one more below than the other."""
+    model, net = started()
+    value = net.conv(net.input((1, 8, 4, 4)), 4)
+    for below in (2, 0):
+        pads = net.tensor((4, 2), "int32", [[0, 0], [1, below], [0, 0], [0, 0]])
+        net.outputs.append(net.out("PAD", [value, pads], (1, 9 + below, 4, 4), {}))
+    old = model.bytes()
+    new, head = planned(old, [])
+    assert check_rewritten(old, new) <= head

@@ -337,7 +337,8 @@ class _Run:
             return self._whole(symbol)
         rows = len(source.right)
         best: _Value | None = None
-        for made in symbols.made.get((*key, source.symbol, left), ()):
+        known = symbols.made.get((*key, source.symbol, left), ())
+        for made in sorted(known, key=lambda each: each.rows != result.shape[1]):
             start, rest = divmod(source.start + made.pad - pad, stride)
             local = np.arange(result.shape[1])[:, None] * stride - pad + np.arange(taps) * spread
             whole = local + source.start
