@@ -209,7 +209,7 @@ class Chain:
 
     def _broadcasts(self, operator: OperatorEntry, tensor: int) -> bool:
         """Whether a constant operand is the same for all rows of a result."""
-        if operator.kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "PAD", "PADV2"):
+        if operator.kind.endswith("CONV_2D"):
             return True
         shape = self.subgraph.tensors[tensor].shape
         return len(shape) < 3 or shape[-3] == 1
