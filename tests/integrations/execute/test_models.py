@@ -218,6 +218,22 @@ def test_an_operator_with_another_result_every_time_is_named(tmp_path):
     assert "net.onnx: operator 'noise' (RandomUniformLike) is random: take it out" in text
 
 
+def test_a_branch_that_an_input_chooses_is_named(tmp_path):
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node(kind, ["x"], name)],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 8))],
+        )
+        for name, kind in (("then", "Relu"), ("else", "Neg"))
+    }
+    chosen = node("If", ["c"], "z", "choice", **branches)
+    path = save(tmp_path, model([chosen], "float[4,8] x, bool c", "z"))
+    text = refused(ModelError, planned(path), path)
+    assert "net.onnx: operator 'choice' (If) depends on operands: make them constants" in text
+
+
 def test_a_model_that_is_not_the_plans_is_refused(tmp_path):
     path, other = small(tmp_path), small(tmp_path, "other.onnx", "Tanh")
     plan = planned(path)

@@ -322,3 +322,49 @@ def test_padding_is_left_out_where_a_convolution_pads_as_much():
             assert same_outputs(old, new)
             with pytest.raises(AllocationError, match="nothing in the old file"):
                 check_rewritten(old, in_order(parse_model(old), range(2), {1: weights}))
+
+
+def test_a_network_without_operators_has_no_bands():
+    model, net = started()
+    net.outputs.append(net.input((1, 8, 8, 4)))
+    assert [choice.bands for choice in front_of(model.bytes()).choices] == [()]
+
+
+def test_what_nothing_reads_is_in_no_region():
+    """Beside what becomes the result, operators whose results nobody wants, the last a PAD."""
+    model, net = started()
+    value = net.input((1, 16, 4, 4))
+    pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [0, 0], [0, 0]])
+    net.out("PAD", [net.conv(value, 4, taps=3), pads], (1, 18, 4, 4), {})
+    net.outputs.append(net.out("RELU", [value], (1, 16, 4, 4)))
+    chain = Chain(parse_model(model.bytes()))
+    regions = {(each.first, each.last) for each in chain.regions()}
+    assert regions == {(0, 1), (0, 2), (1, 2), (2, 3)}
+    assert aligned_bands(model.bytes())
+
+
+def test_padding_with_a_number_runs_in_bands():
+    model, net = started()
+    value = net.conv(net.input((1, 16, 4, 4)), 16)
+    pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [1, 1], [0, 0]])
+    operands = [value, pads, net.tensor((1,), data=7.0)]
+    value = net.out("PADV2", operands, (1, 18, 6, 16))
+    net.outputs.append(net.conv(value, 4, taps=3))
+    old = model.bytes()
+    search = aligned_bands(old)
+    bands = next(each for each in search if (each.region.first, each.region.last) == (0, 3))
+    new, head = planned(old, [bands])
+    assert check_rewritten(old, new) <= head
+    assert same_outputs(old, new)
+
+
+def test_two_paddings_of_one_tensor_are_told_apart():
+    """Both add a row above, and one more below than the other."""
+    model, net = started()
+    value = net.conv(net.input((1, 8, 4, 4)), 4)
+    for below in (2, 0):
+        pads = net.tensor((4, 2), "int32", [[0, 0], [1, below], [0, 0], [0, 0]])
+        net.outputs.append(net.out("PAD", [value, pads], (1, 9 + below, 4, 4), {}))
+    old = model.bytes()
+    new, head = planned(old, [])
+    assert check_rewritten(old, new) <= head

@@ -158,6 +158,8 @@ class SourceModel:
         label = describe(node.kind, node.name)
         if node.kind in RANDOM:
             raise ModelError(f"{self.source}: {label} is random: take it out of the model")
+        if node.kind in ("If", "Loop", "Scan"):
+            raise ModelError(f"{self.source}: {label} depends on operands: make them constants")
         # Few outputs may be left out by those who need none of them.
         outputs = [value.name if value else f"/{n}" for n, value in enumerate(node.outputs)]
         try:

@@ -190,8 +190,6 @@ class _Run:
             raise _fault(where, "has a condition that is not constant")
         body = operator.bodies[0 if content[0] else 1]
         entry = self.model.subgraphs[body]
-        if len(given) != len(entry.inputs) or len(operator.outputs) != len(entry.outputs):
-            raise _fault(where, "has other operands than the subgraph that it runs")
         for tensor, inner, value in zip(operator.inputs[1:], entry.inputs, given, strict=True):
             if value is not None:
                 self._write(body, inner, value, where, [(number, tensor)])
@@ -209,7 +207,7 @@ class _Run:
     ) -> list[_Value]:
         kind = operator.kind
         results = [subgraph.tensors[tensor] for tensor in operator.outputs]
-        if kind in _WINDOWS or (kind == "PAD" and self._pads(operands)):
+        if kind in _WINDOWS or self._pads(operator, operands):
             shapes = [subgraph.tensors[operator.inputs[0]].shape, results[0].shape]
             if all(len(shape) == 4 and shape[0] == 1 for shape in shapes):
                 return [self._window(subgraph, operator, operands, where)]
@@ -312,7 +310,7 @@ class _Run:
         if source is None:
             raise _fault(where, "has no operand")
         self._require_whole(others, where)
-        pads = self._pads(operands) if operator.kind == "PAD" else ()
+        pads = self._pads(operator, operands)
         options = () if pads else self._window_options(operator, where)
         (stride, spread, taps, pad), (*_, left) = self._geometry(
             subgraph, operator, pads, options, where
@@ -321,7 +319,7 @@ class _Run:
             operator.kind,
             options[1:],
             self._table(operator).number(3, "B"),
-            () if pads else tuple(v.symbol if v else None for v in others),
+            tuple(v.symbol if v else None for v in others[bool(pads) :]),
             self._type(result),
             result.shape[2:],
         )
@@ -329,7 +327,7 @@ class _Run:
             height, rows = entry.shape[1], result.shape[1]
             place = (*key, source.symbol, left)
             symbol = symbols.symbol(place, rows, pad=pad, source_rows=height)
-            if pads and self._type(result) == self._type(entry):
+            if operator.kind == "PAD" and self._type(result) == self._type(entry):
                 symbols.folded[symbol] = (source.symbol, pad, left, height)
             if operator.kind.endswith("CONV_2D") and source.symbol in symbols.folded:
                 inner, above, before, height = symbols.folded[source.symbol]
@@ -338,7 +336,8 @@ class _Run:
             return self._whole(symbol)
         rows = len(source.right)
         best: _Value | None = None
-        for made in symbols.made.get((*key, source.symbol, left), ()):
+        known = symbols.made.get((*key, source.symbol, left), ())
+        for made in sorted(known, key=lambda each: each.rows != result.shape[1]):
             start, rest = divmod(source.start + made.pad - pad, stride)
             local = np.arange(result.shape[1])[:, None] * stride - pad + np.arange(taps) * spread
             whole = local + source.start
@@ -506,9 +505,9 @@ class _Run:
         content = None if value is None else self.symbols.content[value.symbol]
         return () if content is None else struct.unpack(f"<{len(content) // 4}i", content)
 
-    def _pads(self, operands: list[_Value | None]) -> tuple[int, ...]:
+    def _pads(self, operator: OperatorEntry, operands: list[_Value | None]) -> tuple[int, ...]:
         """Return the padding of rows and columns, if there is no other."""
-        pads = self._integers(operands[1]) if len(operands) == 2 else ()
+        pads = self._integers(operands[1]) if operator.kind in ("PAD", "PADV2") else ()
         return pads if len(pads) == 8 and not any((*pads[:2], *pads[6:])) else ()
 
     def _options(self, operator: OperatorEntry) -> tuple[int | None, ...]:

@@ -196,7 +196,7 @@ class Chain:
             sources |= {t for t in operator.inputs if not self.is_given(t) and t not in made}
             made[operator.outputs[0]] = number
         (result,) = operators[-1].outputs
-        kept = [t for t in made if t != result and self.last_use.get(t, -1) >= last]
+        kept = [t for t in made if t != result and self.last_use.get(t, last) >= last]
         tensors = self.subgraph.tensors
         if len(sources) != 1 or kept:
             return None
@@ -217,7 +217,7 @@ class Chain:
 
     def _broadcasts(self, operator: OperatorEntry, tensor: int) -> bool:
         """Return whether a constant operand is the same for all rows of a result."""
-        if operator.kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "PAD", "PADV2"):
+        if operator.kind.endswith("CONV_2D"):
             return True
         shape = self.subgraph.tensors[tensor].shape
         return len(shape) < 3 or shape[-3] == 1

@@ -126,7 +126,7 @@ def _padding(paddings: TensorEntry, data: bytes) -> tuple[RowRule, RowRule] | No
     if paddings.dtype not in ("int32", "int64") or length == 0:
         return None
     values = np.frombuffer(data, np.dtype(paddings.dtype), 8, at).reshape(-1, 2)
-    if len(values) != 4 or values[[0, 3]].any() or (values < 0).any():
+    if values[[0, 3]].any() or (values < 0).any():
         return None
     rows, columns = (RowRule(top=int(a), bottom=int(b)) for a, b in values[1:3])
     return rows, columns
@@ -135,7 +135,7 @@ def _padding(paddings: TensorEntry, data: bytes) -> tuple[RowRule, RowRule] | No
 def work_of(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
     """Return the multiply-accumulates for each row of an operator's result; 0 for other operators
     than convolutions."""
-    if operator.kind not in ("CONV_2D", "DEPTHWISE_CONV_2D"):
+    if not operator.kind.endswith("CONV_2D"):
         return 0
     _, _, width, channels = subgraph.tensors[operator.outputs[0]].shape
     _, taps, across, depth = subgraph.tensors[operator.inputs[1]].shape

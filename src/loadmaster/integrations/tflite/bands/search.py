@@ -101,7 +101,7 @@ class BandSearch:
         target = max(self.load, default=0)
         while True:
             found = self._path(target)
-            if found is None:
+            if found is None or found.load > target:
                 return
             yield found
             target = found.load - 1
