@@ -190,6 +190,8 @@ class _Run:
             raise _fault(where, "has a condition that is not constant")
         body = operator.bodies[0 if content[0] else 1]
         entry = self.model.subgraphs[body]
+        if len(given) != len(entry.inputs) or len(operator.outputs) != len(entry.outputs):
+            raise _fault(where, "has other operands than the subgraph that it runs")
         for tensor, inner, value in zip(operator.inputs[1:], entry.inputs, given, strict=True):
             if value is not None:
                 self._write(body, inner, value, where, [(number, tensor)])
