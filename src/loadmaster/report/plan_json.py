@@ -102,7 +102,7 @@ class PlanJson:
     costs: Costs
     """What the costs rest on."""
     violations: Sequence[Violation]
-    """What an independent check found wrong; empty if everything holds."""
+    """Violations found by the independent verifier; empty if the plan or packing is valid."""
     notes: Sequence[str]
     """Remarks in words; the wording is not stable."""
 
