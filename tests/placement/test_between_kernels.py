@@ -284,8 +284,8 @@ def test_a_kernel_that_cannot_run_is_named_with_what_it_needs():
     assert place_by_program(sequence, np.array([1024]), Mode.SYNC).seconds == 2.0
 
 
-# Tensors with pages in both memories: pieces keep limits, are never below the bound, and are as good
-# as trying every division.
+# Tensors with pages in both memories: pieces keep limits, are never below the bound, and are as
+# good as trying every division.
 
 
 def every_page_alone(sequence):

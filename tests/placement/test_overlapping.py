@@ -102,7 +102,8 @@ def placements(sequence, seed):
 
 
 def drawn(tensors, kernels, least, **more):
-    """Sequences of up to so many tensors and kernels, and shares of their peak from the least on."""
+    """Sequences of up to so many tensors and kernels, and shares of their peak from the least
+    on."""
     return given(
         seed=st.integers(0, 10**9),
         tensors=st.integers(1, tensors),

@@ -165,8 +165,8 @@ def test_sums_that_chains_of_pieces_add_up(case):
     assert one.faults(plan) == []
 
 
-# Running a plan shows what is wrong with it: each wait that keeps two uses of some bytes apart, each
-# address, and each part of what a job reads, makes and writes is needed.
+# Running a plan shows what is wrong with it: each wait that keeps two uses of some bytes apart,
+# each address, and each part of what a job reads, makes and writes is needed.
 
 
 MANY = 24
