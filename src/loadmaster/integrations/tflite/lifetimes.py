@@ -203,7 +203,9 @@ class _Walk:
         for tensor in subgraph.inputs:
             self._create(lives[tensor])
         for tensor in subgraph.outputs:
-            self._mark(lives[tensor])
+            # A mark stays if no operator writes the output.
+            if lives[tensor].span is None:
+                lives[tensor].span, lives[tensor].marked = (self._scope, self._scope), True
         for index, operator in enumerate(subgraph.operators):
             self._scope += 1
             first = self._scope
@@ -229,12 +231,6 @@ class _Walk:
         """Begin or extend a lifetime at the current scope; a mark is replaced."""
         first = self._scope if life.span is None or life.marked else life.span[0]
         life.span, life.marked = (first, self._scope), False
-
-    def _mark(self, life: _Life) -> None:
-        """Mark a subgraph's output at the current scope, unless its lifetime has begun. The mark
-        stays if no operator writes the output."""
-        if life.span is None:
-            life.span, life.marked = (self._scope, self._scope), True
 
     def _use(self, life: _Life) -> None:
         life.span = (NEVER if life.span is None else life.span[0], self._scope)

@@ -465,7 +465,8 @@ class _Run:
         rows, whole = len(value.right), self.symbols.rows[value.symbol]
         if entry.constant or rows != _rows(entry) or (rows != whole and len(entry.shape) != 4):
             raise _fault(where, f"makes other rows than tensor {entry.name!r} has")
-        signature = (self._type(entry), _without_rows(entry))
+        image = len(entry.shape) == 4 and entry.shape[0] == 1
+        signature = (self._type(entry), entry.shape[2:] if image else entry.shape)
         if self.symbols.types.setdefault(value.symbol, signature) != signature:
             raise _fault(where, f"makes another type, shape or scale than {entry.name!r} has")
         self.values[number, tensor] = value
@@ -539,7 +540,3 @@ class _Run:
 def _rows(entry: TensorEntry) -> int:
     """Return the rows of one image; 1 for any other tensor."""
     return entry.shape[1] if len(entry.shape) == 4 and entry.shape[0] == 1 else 1
-
-
-def _without_rows(entry: TensorEntry) -> tuple[int, ...]:
-    return entry.shape[2:] if len(entry.shape) == 4 and entry.shape[0] == 1 else entry.shape

@@ -73,19 +73,16 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
         problem = arena_problem(arena)
         offsets = without_plan(arena)
         highest = tuple(_peaks(model, arena.found, problem))
-        front, no_bands = _front(data, alignment)
+        front, no_bands = None, "nothing in it takes less in bands"
+        try:
+            front = front_of(data, alignment)
+        except NotInBands as reason:
+            no_bands = str(reason)
         tried = tuple(_remedies(model, arena, alignment, front))
     before = head_of(arena.owners, offsets)
     addresses = addresses_of(problem, arena, offsets)
-    return Reasons(problem, before, addresses, highest, tried, front, no_bands)
-
-
-def _front(data: bytes, alignment: int) -> tuple[Front | None, str | None]:
-    try:
-        front = front_of(data, alignment)
-    except NotInBands as reason:
-        return None, str(reason)
-    return front, None if front.choices[1:] else "nothing in it takes less in bands"
+    why = None if front and front.choices[1:] else no_bands
+    return Reasons(problem, before, addresses, highest, tried, front, why)
 
 
 def _peaks(model: TfliteModel, found: Lifetimes, problem: Problem) -> Iterator[OperatorPeak]:

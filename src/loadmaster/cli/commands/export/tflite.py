@@ -68,7 +68,7 @@ def tflite_command(
         option(
             "P%",
             BANDS,
-            "Instead: bands with the smallest head for so much extra work. Default: no bands.",
+            "Instead: bands with the smallest arena for so much extra work. Default: no bands.",
         ),
     ] = None,
     curve: Annotated[
@@ -76,7 +76,7 @@ def tflite_command(
         option(
             None,
             BANDS,
-            "Print every head that bands reach, with its extra work, and draw it beside the"
+            "Print the heads that bands reach, with their extra work, and draw them beside the"
             " memory over the operators, in a page beside --out. Default: no.",
             "--curve",
         ),

@@ -93,14 +93,12 @@ class _Search:
             if done in seen:
                 continue
             seen.add(done)
-            for state in self._next((load, alive, done, path)):
-                if state[2] not in seen:
-                    heappush(waiting, state)
+            for number in range(self.count):
+                if self._is_ready(number, done):
+                    state = self._closed(self._after((load, alive, done, path), number))
+                    if state[2] not in seen:
+                        heappush(waiting, state)
         return None
-
-    def _next(self, state: _State) -> list[_State]:
-        ready = (n for n in range(self.count) if self._is_ready(n, state[2]))
-        return [self._closed(self._after(state, number)) for number in ready]
 
     def _closed(self, state: _State) -> _State:
         """Return the state after running all operators that can be run at once."""

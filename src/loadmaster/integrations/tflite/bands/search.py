@@ -23,6 +23,8 @@ from loadmaster.integrations.tflite.lifetimes import UNIT, arena_bytes, rounded,
 
 _BAND_COST = 1e-5
 """Cost of another band beside its work, as a share of the network's work."""
+_TAIL_OF_BAND = 248
+"""Bytes of the tail that a band takes with pointers of 64 bits, measured; 136 with 32 bits."""
 _DEPTHWISE, _COPIED = 4, 3
 """Time of a multiply-accumulate of a depthwise convolution, and of an element copied by SLICE, in
 multiply-accumulates of other convolutions; rough values for TFLM's reference kernels."""
@@ -49,6 +51,11 @@ class Choice:
     work: float
     variant: int = 0
     time: float = 1.0
+
+    @property
+    def size(self) -> int:
+        """Estimate in bytes of the head and of what the bands add to the tail."""
+        return self.load + _TAIL_OF_BAND * sum(each.count for each in self.bands)
 
 
 class _Edge(NamedTuple):
@@ -99,12 +106,11 @@ class BandSearch:
     def choices(self) -> Iterator[Choice]:
         """Yield choices of decreasing load and increasing work, beginning with no bands."""
         target = max(self.load, default=0)
-        while True:
-            found = self._path(target)
-            if found is None or found.load > target:
-                return
+        found: Choice | None = Choice((), target, 1.0)
+        while found is not None and found.load <= target:
             yield found
             target = found.load - 1
+            found = self._path(target)
 
     def _divided(self, region: Region) -> Iterator[Bands]:
         chain = self.chain
@@ -220,5 +226,5 @@ class BandSearch:
         found = best[-1]
         if found is None:
             return None
-        work = found.work - _BAND_COST * sum(each.count for each in found.bands)
+        work = round(found.work - _BAND_COST * sum(each.count for each in found.bands), 9)
         return Choice(found.bands, found.load, work, time=self._time(found.bands))

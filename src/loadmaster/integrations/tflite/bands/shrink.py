@@ -26,16 +26,12 @@ from loadmaster.workloads.frontends.tflite.schema import CUSTOM
 
 MOST_WORK = 1.5
 """Largest ratio of multiply-accumulates to those of the network that is offered."""
-_TAIL_OF_BAND = 248
-"""Bytes of the tail that a band takes with pointers of 64 bits, measured; 136 with 32 bits."""
-_WITH_ROUNDING = 64
-"""Least bytes by which the loads of two offered choices differ."""
 
 
 @dataclass(frozen=True)
 class Front:
-    """Pareto front of a network in bands: choices of decreasing head and increasing work, beginning
-    with the unchanged network.
+    """Pareto front of a network in bands: choices of decreasing size (head and the bands' tail) and
+    increasing work, beginning with the unchanged network.
 
     ``variants`` are the unchanged network, the network with PADs folded into convolutions, and the
     network in the order of the least load, without duplicates. ``folded`` counts folded
@@ -89,8 +85,8 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
             offered.append(replace(choice, variant=number))
     first, *others = offered
     choices = [first]
-    for choice in sorted(others, key=lambda each: (each.work, each.load, each.variant)):
-        if choice.load <= choices[-1].load - _WITH_ROUNDING:
+    for choice in sorted(others, key=lambda each: (each.work, each.size, each.variant)):
+        if choice.size < choices[-1].size:
             choices.append(choice)
     return Front(tuple(variants), tuple(choices), alignment, len(folds))
 
@@ -114,16 +110,20 @@ def banded(front: Front, choice: Choice, *, probed: bool = False) -> ExportedMod
 def smallest_within(
     front: Front, extra_work: float, *, probed: bool
 ) -> tuple[Choice, ExportedModel]:
-    """Return the choice with the smallest planned head within a share of extra work, and its
-    plan."""
-    within = [c for c in front.choices if c.work <= 1 + extra_work + 1e-9]
-    best, *others = reversed(within)
+    """Return the choice with the smallest arena within a share of extra work, and its plan.
+
+    The arena is the planned head and an estimate of what the bands add to the tail.
+    """
+    best, *others = (c for c in reversed(front.choices) if c.work <= 1 + extra_work + 1e-9)
     found = banded(front, best, probed=probed)
-    # A head may exceed the choice's load; then another choice may have a smaller head.
+    # A head may exceed the choice's load; then another choice may have a smaller arena.
     for choice in others:
-        if choice.load < found.plan.head:
+        if choice.size < found.plan.head + best.size - best.load:
             tried = banded(front, choice, probed=probed)
-            if tried.plan.head <= found.plan.head:
+            if (
+                tried.plan.head - choice.load + choice.size
+                <= found.plan.head - best.load + best.size
+            ):
                 best, found = choice, tried
     return best, found
 
@@ -147,8 +147,9 @@ def shrink_model(
         Most bytes of head and tail together, as measured by TFLM's interpreter; the extra work is
         minimised.
     extra_work
-        Instead of ``arena``: extra multiply-accumulates as a share of the network's; the head is
-        minimised.
+        Instead of ``arena``: extra multiply-accumulates as a share of the network's; head and tail
+        together are minimised, by an estimate of the bands' tail. The network is left as it is if
+        bands are measured to take more.
     alignment
         Bytes; every address is a multiple.
     unchecked
@@ -175,7 +176,10 @@ def shrink_model(
         before = measure(old, front.choices[0].load, least=True) if is_installed() else None
         if arena is None:
             choice, found = smallest_within(front, extra_work or 0.0, probed=before is not None)
-            found = found if before is None else found.measured()
+            if before is not None:
+                found, whole = found.measured(), banded(front, front.choices[0], probed=True)
+                if whole.measured().least <= found.least:
+                    choice, found = front.choices[0], whole.measured()
         else:
             choice, found = _within(front, arena, before)
         if check_rewritten(old, found.data) > found.plan.head:
@@ -191,8 +195,8 @@ def _within(front: Front, arena: int, before: Measured | None) -> tuple[Choice, 
     `TooLarge`."""
     reached: list[int] = []
     for choice in front.choices:
-        bands = sum(each.count for each in choice.bands)
-        tail = 0 if before is None else before.tail + _TAIL_OF_BAND * bands // 2
+        # With pointers of 32 bits a band's tail is about half as large.
+        tail = 0 if before is None else before.tail + (choice.size - choice.load) // 2
         if choice.load + tail <= arena:
             found = banded(front, choice, probed=before is not None)
             found = found if before is None else found.measured()
