@@ -23,7 +23,7 @@ from pathlib import Path
 import loadmaster as lm
 from loadmaster.core.effort import Effort
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.analytical.job_costs import least_table
 from loadmaster.planning.bounds import makespan_bound
 from loadmaster.planning.goal import OBJECTIVES
 from loadmaster.targets.hardware import Target
@@ -91,9 +91,9 @@ class Row:
 
 def mapping_bound(graphs: Sequence[Graph], target: Target, mini_batches: int) -> float:
     """Seconds that every plan takes whose jobs read and write main memory: arithmetic over cores,
-    and all operands over the main link."""
+    and all operands over the main link, by the least of all tilings."""
     work = lower(graphs, target, mini_batches=mini_batches)
-    table = job_table(work, target)
+    table = least_table(work, target)
     bandwidth = [
         target.main.write_bandwidth if write else target.main.read_bandwidth
         for write in table.operand_write.tolist()
