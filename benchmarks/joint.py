@@ -2,10 +2,11 @@
 MIB ...] [--bandwidths GBS ...] ...``.
 
 Every task (real networks, planned together) on every target, scratchpad, bandwidth and number of
-mini-batches, three ways: mapping alone (fused jobs, operands from and to main memory), the separate
-pipeline (map, place, allocate once: ``effort=SEPARATE``), and jointly. Prints makespans, the bound
-of mapping alone, traffic, energy with its bound, seconds of processor time, and the distance to the
-joint bound; and geometric means over the cases. Times and energies are estimates of the cost model.
+mini-batches, three ways: mapping alone (fused jobs, not cut, operands from and to main memory), the
+separate pipeline (map, place, allocate once: ``effort=SEPARATE``), and jointly. Prints makespans,
+the bound of mapping alone, traffic, energy with its bound, seconds of processor time, and the
+distance to the joint bound; and geometric means over the cases. Times and energies are estimates of
+the cost model.
 ``--objective`` plans for something else than makespan: then ``x sep.`` and ``gap`` are of that.
 """
 
@@ -122,10 +123,22 @@ def measure(
     alone = lm.target(name, [*settings, "scratchpad.capacity=0"])
     target = lm.target(name, [*settings, f"scratchpad.capacity={mebibytes}MiB"])
     plans, seconds = [], []
-    for machine, own in ((alone, SEPARATE), (target, SEPARATE), (target, effort)):
+    ways: tuple[tuple[Target, Effort | str, str], ...] = (
+        (alone, SEPARATE, "none"),
+        (target, SEPARATE, "auto"),
+        (target, effort, "auto"),
+    )
+    for machine, own, cut in ways:
         began = time.process_time()
         plans.append(
-            lm.plan(graphs, machine, mini_batches=mini_batches, effort=own, objective=objective)
+            lm.plan(
+                graphs,
+                machine,
+                mini_batches=mini_batches,
+                effort=own,
+                objective=objective,
+                cut=cut,
+            )
         )
         seconds.append(time.process_time() - began)
         assert lm.verify(plans[-1]) == (), (task, name, mebibytes, speed, mini_batches)
