@@ -226,7 +226,7 @@ def random_array(
     indices of any table. Weights are scaled so that results neither grow nor vanish, and positive
     if they have one dimension, such as variances."""
     if kind.kind in "iub":
-        most = 256 if kind.itemsize == 1 and kind.kind != "b" else 2
+        most = 256 if kind.name in ("int8", "uint8") else 2
         return generator.integers(0, most, shape).astype(kind)
     if weight and len(shape) < 2:
         return generator.uniform(0.5, 1.5, shape).astype(kind)
