@@ -391,7 +391,7 @@ LIMITS = {
     "planning": (84_111, 53, 54),
     "report": (32_994, 29, 22),
     "targets": (5_462, 6, 1),
-    "workloads": (66_579, 36, 31),
+    "workloads": (66_573, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""
