@@ -385,13 +385,13 @@ LIMITS = {
     "cli": (15_877, 24, 6),
     "core": (11_883, 17, 10),
     "cost": (30_826, 30, 37),
-    "integrations": (101_233, 65, 89),
+    "integrations": (101_230, 65, 89),
     "mapping": (19_994, 34, 39),
     "placement": (31_969, 25, 32),
     "planning": (84_111, 53, 54),
     "report": (32_994, 29, 22),
     "targets": (5_462, 6, 1),
-    "workloads": (66_579, 36, 31),
+    "workloads": (66_573, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -16,6 +16,7 @@ from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import WHOLE, divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, Pieces
+from loadmaster.workloads.window import volume, whole
 
 
 def grid_of(form, generator):
@@ -53,6 +54,29 @@ def test_what_is_whole_reads_all_that_it_touches_of_parts():
     job = lower([graph], lm.target("edge-npu"), cuts=cuts).jobs[-1]
     touched = graph.ops[-1].reads[0].bytes
     assert [operand.bytes for operand in job.reads] == [touched // 2, touched // 2]
+
+
+@pytest.mark.parametrize(
+    ("width", "nodes", "inputs"),
+    [
+        (4, "y = Cast<to=1>(x)", "int4[{}] x"),
+        (2, "y = Cast<to=1>(x)", "uint2[{}] x"),
+        (4, "y = Cast<to=22>(x)", "float[{}] x"),
+        (2, "y = Cast<to=26>(x)", "float[{}] x"),
+    ],
+)
+@pytest.mark.parametrize("shape", ["7", "2,7", "7,3", "9,5", "8,8"])
+def test_pieces_of_elements_smaller_than_bytes_have_room_for_them(width, nodes, inputs, shape):
+    graph = lm.load(model(nodes, inputs.format(shape), "y", opset=25))
+    (form,) = parts_of(graph).forms
+    for axis in form.axes if form else ():
+        cuts = [Cuts([form.grid({axis: 3})])]
+        plan = planned(lower([graph], npu(), cuts=cuts), npu())
+        assert lm.verify(plan) == ()
+        for tensor in plan.tensors:
+            elements = volume(tensor.ranges or whole(tensor.shape))
+            narrow = (tensor.storage == "y") == inputs.startswith("float")
+            assert 8 * tensor.bytes >= elements * (width if narrow else 32)
 
 
 @pytest.mark.parametrize(

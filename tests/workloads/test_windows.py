@@ -243,6 +243,20 @@ def test_resizing_reads_the_neighbours_of_every_position(mode, coordinates, befo
         )
 
 
+@pytest.mark.parametrize("rounding", ["floor", "ceil"])
+@pytest.mark.parametrize(("before", "scale"), [(8, 0.6), (51, 2 / 3), (46, 0.9), (53, 1.1)])
+def test_a_resized_range_holds_what_is_nearest_in_floating_point(before, scale, rounding):
+    """In float32, 3 / 0.6 is 5, though the number nearest to 0.6 is larger than it."""
+    attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": rounding}
+    graph = graph_of(model_of(*resized(before, scale, None, attributes)[:4]))
+    (window,) = {op.reads[0].windows[2] for op in graph.ops}
+    after = graph.tensors[graph.outputs[0]].shape[2]
+    positions = getattr(np, rounding)(np.arange(after, dtype=np.float32) / np.float32(scale))
+    for row, position in enumerate(np.minimum(positions, before - 1)):
+        first, last = window.of(((0, 1), (0, 2), (row, row + 1), (0, 3)), before)
+        assert first <= position < last
+
+
 def test_a_resized_range_is_as_long_as_its_neighbours_reach():
     """Twice as many rows by the nearest: two rows of the result need one, and by lines between
     neighbours at most three."""

@@ -294,7 +294,7 @@ def _dominant_precision(ops: Iterable[Op], tensors: Mapping[str, Tensor]) -> str
         if op.macs:
             widths[op.bits] += op.macs
             read = [tensors[access.tensor].dtype for access in op.reads]
-            dtype = next((name for name in read if _width(name) == op.bits), f"int{op.bits}")
+            dtype = next((name for name in read if width_of(name) == op.bits), f"int{op.bits}")
             types.setdefault(op.bits, Counter())[_PRECISIONS.get(dtype, dtype)] += op.macs
     if widths:
         return types[widths.most_common(1)[0][0]].most_common(1)[0][0]
@@ -305,7 +305,7 @@ def _dominant_precision(ops: Iterable[Op], tensors: Mapping[str, Tensor]) -> str
     return total.most_common(1)[0][0] if total else "fp32"
 
 
-def _width(dtype: str) -> int:
-    """Bits of an element, from the name of its type."""
+def width_of(dtype: str) -> int:
+    """Return the bits of an element, from the name of its type; 0 if that does not tell."""
     bits = re.search(r"\d+", dtype)
     return int(bits[0]) if bits else {"double": 64, "bool": 8}.get(dtype, 0)

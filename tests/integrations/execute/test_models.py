@@ -8,6 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 from tests.support.command_line import run
 from tests.support.efforts import SEPARATE
+from tests.support.lowered import parts_of
+from tests.support.lowered import planned as planned_jobs
 from tests.support.needs import FIXTURES
 from tests.support.networks import npu, residual_chain
 from tests.support.onnx_builder import constant, model, node, save
@@ -15,6 +17,8 @@ from tests.support.onnx_builder import constant, model, node, save
 import loadmaster as lm
 from loadmaster.core.errors import ModelError, PlanError
 from loadmaster.integrations.execute.run import run_plan
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import Cuts
 
 pytestmark = pytest.mark.slow
 
@@ -141,6 +145,48 @@ def test_whoever_reads_what_is_quantised_at_run_time_reads_its_scale(tmp_path):
     assert {"net/q", "net/scale", "net/zero"} <= {
         operand.tensor for job in plan.jobs[1:] for operand in job.reads
     }
+
+
+def test_an_output_that_is_constant_is_stored_once_for_all_mini_batches(tmp_path):
+    nodes = ["z = Add(w, w)", "y = Add(x, z)"]
+    path = save(tmp_path, model(nodes, "float[4,8] x", "y, z", [weight("w", 4, 8)]))
+    plan = lm.plan([lm.load(path)], npu(), effort=SEPARATE, mini_batches=2)
+    found = run_plan(plan, [str(path)])
+    assert found.violations == ()
+    assert len(found.outputs) == 4
+
+
+@pytest.mark.parametrize("view", ["Pad(x, none, s)", "Dropout(x, s)"])
+def test_an_operand_whose_elements_a_view_does_not_use_need_not_be_there(tmp_path, view):
+    nodes = ["s = Abs(r)", f"v = {view}", "y = Relu(v)"]
+    none = constant("none", [0, 0, 0, 0])
+    _, found = made(tmp_path, nodes, "float[4,8] x, float r", "y", [none])
+    assert found.violations == ()
+
+
+def test_a_normalisation_across_channels_in_pieces_of_them(tmp_path):
+    """ONNX Runtime adds up neighbouring channels in running sums, also those that a piece does not
+    have."""
+    nodes = ["y = LRN<size=3, alpha=0.5>(x)", "z = Abs(y)"]
+    path = save(tmp_path, model(nodes, "float[2,9,4,4] x", "z"))
+    (form,) = parts_of(graph := lm.load(path)).forms
+    plan = planned_jobs(lower([graph], npu(), cuts=[Cuts([form.grid({1: 3})])]), npu())
+    assert run_plan(plan, [str(path)]).violations == ()
+
+
+def test_narrow_floats_are_compared_as_floats(tmp_path, monkeypatch):
+    """They have a tolerance, and are not numbers in the same places."""
+    monkeypatch.setattr("loadmaster.integrations.execute.model.runtime", lambda: "onnx.reference")
+    nodes = ["l = Log(x)", "y = Cast<to=16>(l)", "z = Cast<to=19>(l)"]
+    _, found = made(tmp_path, nodes, "float[8,16] x", "y, z")
+    assert found.violations == ()
+    assert all(each.tolerance > 0 for each in found.outputs)
+
+
+def test_strings_are_refused(tmp_path):
+    path = save(tmp_path, model("y = StringConcat(x, x)", "string[4] x", "y"))
+    with pytest.raises(ModelError, match="tensor 'x' holds strings: only numbers can be run"):
+        run_plan(planned(path), [str(path)])
 
 
 def test_outputs_that_nobody_needs_and_none_may_leave_out(tmp_path):

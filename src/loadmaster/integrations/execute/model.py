@@ -53,7 +53,9 @@ def evaluator(model: onnx.ModelProto) -> Evaluator:
 
 
 def element_type(value: Value) -> np.dtype[Any]:
-    """Return the type of a value's elements at run time."""
+    """Return the type of a value's elements at run time. Raises `ModelError` for strings."""
+    if value.dtype == "string":
+        raise ModelError(f"tensor {value.name!r} holds strings: only numbers can be run")
     return np.dtype(helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[value.dtype]))
 
 
@@ -207,7 +209,7 @@ def read_model(
             array = numpy_helper.to_array(tensor, str(Path(source).parent))
         except Exception:
             kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
-            array = random_weight(tuple(tensor.dims), kind, generator)
+            array = random_array(tuple(tensor.dims), kind, generator, weight=True)
             drawn += 1
         weights[tensor.name] = array
         # Weights from external files are embedded, because the runtime gets only the model.
@@ -218,22 +220,15 @@ def read_model(
 
 
 def random_array(
-    shape: Sequence[int], kind: np.dtype[Any], generator: np.random.Generator
+    shape: Sequence[int], kind: np.dtype[Any], generator: np.random.Generator, weight: bool = False
 ) -> Array:
     """Return random elements. Integers of one byte have any value; wider ones are 0 or 1, valid
-    indices of any table."""
+    indices of any table. Weights are scaled so that results neither grow nor vanish, and positive
+    if they have one dimension, such as variances."""
     if kind.kind in "iub":
-        most = 256 if kind.itemsize == 1 and kind.kind != "b" else 2
+        most = 256 if kind.name in ("int8", "uint8") else 2
         return generator.integers(0, most, shape).astype(kind)
-    return generator.normal(size=shape).astype(kind)
-
-
-def random_weight(
-    shape: Sequence[int], kind: np.dtype[Any], generator: np.random.Generator
-) -> Array:
-    """Return random weights scaled so that results neither grow nor vanish. Weights of one
-    dimension, such as variances, are positive."""
-    if kind.kind in "iub" or len(shape) > 1:
-        array = random_array(shape, kind, generator)
-        return array if kind.kind in "iub" else array / kind.type(math.sqrt(math.prod(shape[1:])))
-    return generator.uniform(0.5, 1.5, shape).astype(kind)
+    if weight and len(shape) < 2:
+        return generator.uniform(0.5, 1.5, shape).astype(kind)
+    spread = 1 / math.sqrt(math.prod(shape[1:])) if weight else 1
+    return generator.normal(0, spread, shape).astype(kind)

@@ -16,6 +16,7 @@ from loadmaster.integrations.execute.model import Arrays, SourceModel, element_t
 from loadmaster.workloads.frontends.onnx.operators import division_of
 from loadmaster.workloads.frontends.onnx.rules import Value
 from loadmaster.workloads.frontends.onnx.walk import Step
+from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.job import Ranges
 from loadmaster.workloads.window import SUMMED
 
@@ -89,6 +90,9 @@ class Workspace:
             elif (step.work.touched or {}).get(index) == 0:
                 # A node uses only the shape or the type of such an operand.
                 given[value.name] = unknown(value, self.byte)
+            elif index and step.work.op_class is OpClass.VIEW and value.storage not in reads:
+                # A view does not use it, but a runtime may check its range.
+                given[value.name] = unknown(value, 0)
             else:
                 given[value.name] = self._value(value, step, reads)
             if SUMMED in axes:

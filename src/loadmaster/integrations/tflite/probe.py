@@ -64,7 +64,7 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
     )
     known = [answer if isinstance(answer, Measured) else None for answer in answers]
     if None not in known:
-        return scratch_of(tried, [answer for answer in known if answer])
+        return scratch_of(tried, list(filter(None, known)))
     whole = with_plan(model, _all_at_0(found))
     head = measure(whole, max(tensor.bytes for tensor in found.tensors)).head
     bounded = []

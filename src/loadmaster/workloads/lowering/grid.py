@@ -9,11 +9,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 
 from loadmaster.core.arrays import Ints
-from loadmaster.workloads.graph import Access, Graph, LoopNest, Op
+from loadmaster.workloads.graph import Access, Graph, LoopNest, width_of
 from loadmaster.workloads.lowering.fuse import FusedOp, remembered_by
 from loadmaster.workloads.window import (
     ALL,
@@ -296,7 +297,7 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
         views = tuple((graph.tensors[name].shape, windows) for name, windows in names)
         of = (graph.tensors[storage].shape, views)
         own_uses[storage] = shared.setdefault(of, Uses(*of, summed))
-    return Divisible(shape, tuple(sorted(axes)), _steps(main, len(shape)), own_uses, summed)
+    return Divisible(shape, tuple(sorted(axes)), _steps(graph, group, len(shape)), own_uses, summed)
 
 
 def _by_axes(
@@ -362,14 +363,17 @@ def _element_by_element(
     return {at[axis] for axis in (same - others) & at.keys()}
 
 
-def _steps(main: Op, rank: int) -> tuple[int, ...]:
+def _steps(graph: Graph, group: FusedOp, rank: int) -> tuple[int, ...]:
     """Numbers of elements, by dimension, of which pieces are multiples: whole groups of a grouped
-    product, whole heads."""
-    steps = list(main.steps) or [1] * rank
-    for nest in main.nests:
+    product, whole heads, whole bytes."""
+    steps = list(group.main.steps) or [1] * rank
+    for nest in group.main.nests:
         if nest.groups > 1 and CHANNELS in nest.loops and "groups" not in nest.loops:
             steps[nest.loops.index(CHANNELS)] = nest.k
-    return tuple(steps)
+    byte = max(
+        8 // math.gcd(8, width_of(graph.tensors[access.tensor].dtype)) for access in group.writes
+    )
+    return tuple(math.lcm(step, byte) for step in steps)
 
 
 def least_shares(graph: Graph, group: FusedOp) -> dict[str, float]:
@@ -401,7 +405,13 @@ def _elements_read(window: Window, shape: Sequence[int], extent: int) -> int:
 
 def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
     """The loop nest of a piece of the result."""
-    bounds = {"batch": nest.batch, "groups": nest.groups, "y": nest.y, "x": nest.x, "k": nest.k}
+    bounds: dict[str, Any] = {
+        "batch": nest.batch,
+        "groups": nest.groups,
+        "y": nest.y,
+        "x": nest.x,
+        "k": nest.k,
+    }
     for axis, (first, last) in enumerate(box):
         if last - first == shape[axis]:
             continue
@@ -411,11 +421,4 @@ def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
         # The rounds of all pieces add up, also where a loop has fewer than the dimension: a
         # transposed convolution's, over what it reads.
         bounds[loop] = bounds[loop] * last // shape[axis] - bounds[loop] * first // shape[axis]
-    return replace(
-        nest,
-        batch=bounds["batch"],
-        groups=bounds["groups"],
-        y=bounds["y"],
-        x=bounds["x"],
-        k=bounds["k"],
-    )
+    return replace(nest, **bounds)

@@ -127,22 +127,18 @@ class Pieces:
             boxes = list(grid.boxes)
         volumes = [volume(box) for box in boxes]
         total = math.prod(tensor.shape)
-        # Boxes that overlap, or leave something out, add up to another volume.
+        # Boxes that overlap, or leave something out, add up to another volume; parts have whole
+        # bytes, also of elements that are smaller.
         if (
             len(boxes) < 2
             or sum(volumes) != total
-            or 0 in volumes
+            or any(size == 0 or tensor.bytes * size % total for size in volumes)
             or (storage not in self._grids and not _disjoint(boxes))
         ):
             return
-        until = [0, *itertools.accumulate(volumes)]
-        sizes = [
-            tensor.bytes * last // total - tensor.bytes * first // total
-            for first, last in itertools.pairwise(until)
-        ]
         self.parts[storage] = [
-            Part(label_of(i, len(boxes)), box, size)
-            for i, (box, size) in enumerate(zip(boxes, sizes, strict=True))
+            Part(label_of(i, len(boxes)), box, tensor.bytes * size // total)
+            for i, (box, size) in enumerate(zip(boxes, volumes, strict=True))
         ]
 
     def _needed(self, number: int, storage: str) -> list[Box]:

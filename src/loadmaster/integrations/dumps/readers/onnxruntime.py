@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,9 +131,8 @@ def _sizes(spot: str, outputs: object) -> tuple[int, ...]:
     """Return the bytes of results given as `[{"float": [1, 3]}, ...]`."""
     sizes = []
     for output in outputs if isinstance(outputs, list) else [None]:
-        kind, dims = (
-            next(iter(output.items()), (None, None)) if isinstance(output, dict) else (None, None)
-        )
+        items = output.items() if isinstance(output, dict) else ()
+        kind, dims = next(iter(items), (None, None))
         if (
             kind not in _WIDTHS
             or not isinstance(dims, list)
@@ -177,19 +177,17 @@ def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
     for ran, node in nodes:
         if ran.kind in _VIEWS and node.output[0] not in outside:
             source[node.output[0]] = source.get(node.input[0], node.input[0])
-    births, deaths, sizes = {}, {}, {}
+    made, deaths = {}, {}
     for instant, (ran, node) in enumerate(nodes):
         for name in node.input:
             deaths[source.get(name, name)] = instant
-        for name, size in zip([name for name in node.output if name], ran.sizes, strict=True):
+        for name, size in zip(filter(None, node.output), ran.sizes, strict=True):
             if name not in outside and name not in source:
-                births[name] = instant
-                sizes[name] = -(-size // _ALIGNMENT) * _ALIGNMENT
-    names = list(births)
-    number = {name: at for at, name in enumerate(names)}
+                made[name] = instant, -(-size // _ALIGNMENT) * _ALIGNMENT
+    number = {name: at for at, name in enumerate(made)}
     buffers = [
-        Placed(name, births[name], max(deaths.get(name, 0), births[name]), sizes[name])
-        for name in names
+        Placed(name, born, max(deaths.get(name, 0), born), size)
+        for name, (born, size) in made.items()
     ]
     pairs = _in_place(nodes, buffers, number, source)
     return arena_of(path, "block", buffers, _ALIGNMENT, stated=block, in_place=pairs)
@@ -224,32 +222,29 @@ def _in_place(
     only if there is none.
     """
     pairs = []
-    idle: dict[int, int] = {}
+    idle = Counter[int]()
     for instant, (ran, node) in enumerate(nodes):
         for at in (number[name] for name in node.output if name in number):
             size, mine = buffers[at].size, None
             if ran.allocated == 0 and size and len(ran.sizes) == 1:
                 ending = {
-                    number[name]
-                    for each in node.input
-                    if (name := source.get(each, each)) in number
-                }
-                ending = {
                     other
-                    for other in ending
-                    if buffers[other].last == instant and buffers[other].size == size
+                    for each in node.input
+                    if (other := number.get(source.get(each, each))) is not None
+                    and buffers[other].last == instant
+                    and buffers[other].size == size
                 }
-                if ending and (ran.kind in _IN_PLACE or not idle.get(size)):
+                if ending and (ran.kind in _IN_PLACE or not idle[size]):
                     mine = min(ending)
                     pairs.append((mine, at))
-                elif idle.get(size):
+                elif idle[size]:
                     idle[size] -= 1
-        replaced = {one for one, _ in pairs}
+        replaced = dict(pairs)
         for name in {source.get(each, each) for each in (*node.input, *node.output)}:
             if (
                 name in number
                 and buffers[number[name]].last == instant
                 and number[name] not in replaced
             ):
-                idle[buffers[number[name]].size] = idle.get(buffers[number[name]].size, 0) + 1
+                idle[buffers[number[name]].size] += 1
     return pairs

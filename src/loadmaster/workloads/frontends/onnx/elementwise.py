@@ -363,6 +363,7 @@ rule("ReorderInput", movement, shapes=_into_blocks, domain=NCHWC)
 rule("ReorderOutput", movement, shapes=_out_of_blocks, domain=NCHWC)
 rule("Upsample", movement, shapes=_enlarged, domain=NCHWC)
 
+_Number = Fraction | int
 _HALF = Fraction(1, 2)
 
 
@@ -415,10 +416,10 @@ def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
     axes = node.integers("axes") or list(range(len(data)))
     if len(given) != len(axes):
         return None
-    found = dict.fromkeys(range(len(data)), Fraction(1)) | {
-        a % len(data): Fraction(g) for a, g in zip(axes, given, strict=True)
-    }
-    return [found[axis] for axis in range(len(data))]
+    found = [Fraction(1)] * len(data)
+    for axis, scale in zip(axes, given, strict=True):
+        found[axis] = Fraction(scale)
+    return found
 
 
 def _position(
@@ -438,25 +439,22 @@ def _position(
         "half_pixel": centred,
         "pytorch_half_pixel": centred,
         "tf_half_pixel_for_nn": _HALF / scale,
-        "half_pixel_symmetric": centred
-        + Fraction(before, 2) * (1 - Fraction(after) / (scale * before)),
+        "half_pixel_symmetric": centred + Fraction(before, 2) * (1 - after / (scale * before)),
     }
     return (1 / scale, offsets[mode]) if mode in offsets else None
 
 
-def _neighbours(node: Node) -> tuple[Fraction, Fraction, bool] | None:
+def _neighbours(node: Node) -> tuple[_Number, _Number, bool] | None:
     """Offsets from a position to its first and last neighbour, and whether positions are rounded
     up."""
     mode = node.attrs.get("mode", "nearest")
     if mode in ("linear", "bilinear"):
-        return Fraction(0), Fraction(1), False
+        return 0, 1, False
     if mode == "cubic":
-        return Fraction(-1), Fraction(2), False
+        return -1, 2, False
     rounding = _attribute(node, "nearest_mode", "round_prefer_floor", "floor")
-    shift = {"floor": Fraction(0), "ceil": Fraction(0), "round_prefer_ceil": _HALF}.get(
-        rounding, -_HALF
-    )
     up = rounding not in ("floor", "round_prefer_ceil")
+    shift: _Number = 0 if rounding in ("floor", "ceil") else _HALF - up
     return (shift, shift, up) if mode == "nearest" else None
 
 
@@ -465,15 +463,20 @@ def _nearby(
     before: int,
     after: int,
     position: tuple[Fraction, Fraction],
-    neighbours: tuple[Fraction, Fraction, bool],
+    neighbours: tuple[_Number, _Number, bool],
 ) -> Window:
     """The window of the neighbours of a range of positions; positions outside the operand are
     clamped."""
     (slope, offset), (first, last, up) = position, neighbours
     whole = math.lcm(slope.denominator, (offset + first).denominator, (offset + last).denominator)
-    numerator, more = int(slope * whole), whole - 1 if up else 0
+    numerator, more = int(slope * whole), (whole - 1) * up
     low = int((offset + first) * whole) + more
     high = int((offset + last) * whole) + more
+    # Where the scale is a small binary fraction, floating-point positions are exact.
+    if slope.numerator & slope.numerator - 1 or slope.denominator >= 2**12:
+        error = before * whole // 2**21
+        low -= error + (not up)
+        high += error + up
     low = min(low, before * whole - 1 - (after - 1) * numerator)
     return Window(axis, numerator, whole, low, max(low, high, 0))
 

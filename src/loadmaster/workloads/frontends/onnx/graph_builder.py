@@ -191,9 +191,7 @@ def _operator(step: Step, found: Division, reads: tuple[Access, ...], used: set[
 def _bits(step: Step) -> int:
     """Width of the arithmetic in bits: that of the data operand's storage, or of the result if
     nothing is read."""
-    value = step.node.optional(step.work.data) or next(
-        (value for value in step.node.outputs if value), None
-    )
+    value = step.node.optional(step.work.data) or next(filter(None, step.node.outputs), None)
     return ELEMENT_BITS[value.stored] if value else 32
 
 
@@ -211,7 +209,7 @@ def _reads(step: Step, found: Division) -> Iterator[Access]:
     for index, value, own in _operands(step, found):
         if value.name not in named and _is_parameter(value, index in planning):
             continue
-        size = value.bytes if work.touched is None else work.touched.get(index, value.bytes)
+        size = (work.touched or {}).get(index, value.bytes)
         if size:
             # An operand that is one number where there may be one for each channel is needed as a
             # whole.
@@ -253,7 +251,7 @@ def _operands(step: Step, found: Division) -> Iterator[tuple[int, Value, tuple[W
 def _is_needed(windows: tuple[Window, ...], operand: Value, node: Node) -> bool:
     """Whether a result needs any element of an operand, which it does not if it consists of
     padding."""
-    result = next((value for value in node.outputs if value), None)
+    result = next(filter(None, node.outputs), None)
     return result is None or volume(operand_box(windows, whole(result.shape), operand.shape)) > 0
 
 
