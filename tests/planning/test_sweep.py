@@ -267,6 +267,25 @@ def test_what_was_planned_once_is_not_planned_again(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "axes",
+    [["scratchpad=0,8KiB", "mini-batches=1,2"], ["scratchpad.capacity=0,8KiB"]],
+    ids=["another axis", "another name"],
+)
+def test_a_machine_that_a_sweep_of_other_axes_stored_has_the_values_of_this_one(axes, tmp_path):
+    arguments = [residual_chain(2)], lm.target("edge-npu")
+    store = SweepStore(tmp_path / "sweep.sqlite")
+    options = {"mini_batches": 1, "effort": "test", "store": store}
+    sweep(*arguments, parse_axes(["scratchpad=0,8KiB"]), executor=Here(), **options)
+    found = sweep(*arguments, parse_axes(axes), executor=Here(), **options)
+    names = [axis.name for axis in found.axes]
+    assert (found.reused, found.missing) == (2, 0)
+    assert [list(point.at) for point in found.points] == [names] * len(found.points)
+    assert len({tuple(point.at.values()) for point in found.points}) == len(found.points)
+    assert found.as_json()["points"]
+
+
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_is_finished(tmp_path):
     """Ctrl-C arrives when two of six points are there."""
     arguments = ([residual_chain(2)], lm.target("edge-npu"), AXES)

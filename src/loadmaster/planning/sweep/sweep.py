@@ -131,8 +131,12 @@ def sweep(
     points = _points(graphs, target, axes, load, options)
     shared = {id(point.graphs): networks_key(point.graphs) for point in points}
     keys = [point_key(shared[id(point.graphs)], point.options, point.target) for point in points]
+    of_key = dict(zip(keys, points, strict=True))
+    # The same machine may have been stored by a sweep of other axes.
     found = {
-        key: point for key in keys if store is not None and (point := store.get(key)) is not None
+        key: replace(point, at=own.at)
+        for key, own in of_key.items()
+        if store is not None and (point := store.get(key)) is not None
     }
     reused = len(found)
     report = progress or no_progress
@@ -144,7 +148,6 @@ def sweep(
         report(f"{len(found)} of {len(keys)} points planned", len(found) / len(keys))
 
     report(f"{reused} of {len(keys)} points are there already", reused / len(keys))
-    of_key = dict(zip(keys, points, strict=True))
     todo = {key: point for key, point in of_key.items() if key not in found}
     warm_starts = WarmStarts([order_of(axis, target) for axis in axes])
     given = executor is not None or not todo
@@ -155,7 +158,11 @@ def sweep(
             todo = {
                 key: _started_from(of_key[key], of_key[source]) for key, source in slower.items()
             }
-    finished = tuple(found[key] for key in keys if key in found)
+    finished = tuple(
+        replace(found[key], at=own.at)
+        for key, own in zip(keys, points, strict=True)
+        if key in found
+    )
     costs = (target.costs_by("cost model", len(finished)),)
     free = tuple(axis.name for axis in axes if not _changes_area(axis, target))
     return Sweep(
