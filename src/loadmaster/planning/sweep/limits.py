@@ -84,20 +84,20 @@ class Limits:
         """Say why lower bounds (picoseconds, femtojoules) exclude every plan; empty if they do
         not."""
         longest = self.seconds(frames_of(graphs, mini_batches))
-        makespan = bounds.makespan.picoseconds
-        if longest is not None and makespan > longest * PICOSECONDS:
+        makespan, energy = seconds_of(bounds.makespan.picoseconds), bounds.energy / FEMTOJOULES
+        if longest is not None and makespan > longest:
             return (
-                f"every plan takes at least {format_seconds(seconds_of(makespan))}, and"
+                f"every plan takes at least {format_seconds(makespan)}, and"
                 f" {format_seconds(longest)} are allowed"
             )
-        if self.energy is not None and bounds.energy > self.energy * FEMTOJOULES:
+        if self.energy is not None and energy > self.energy:
             return (
-                f"every plan takes at least {format_joules(bounds.energy / FEMTOJOULES)}, and"
+                f"every plan takes at least {format_joules(energy)}, and"
                 f" {format_joules(self.energy)} are allowed"
             )
         for name, deadline in (self.deadlines or {}).items():
             least = bounds.latency.get(name, 0)
-            if least > deadline * PICOSECONDS:
+            if least > round(deadline * PICOSECONDS):
                 least_text = format_seconds(seconds_of(least))
                 due = format_seconds(deadline)
                 return (
