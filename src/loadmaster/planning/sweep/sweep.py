@@ -148,7 +148,7 @@ def sweep(
         report(f"{len(found)} of {len(keys)} points planned", len(found) / len(keys))
 
     report(f"{reused} of {len(keys)} points are there already", reused / len(keys))
-    todo = {key: point for key, point in of_key.items() if key not in found}
+    todo = {key: own for key, own in of_key.items() if key not in found}
     warm_starts = WarmStarts([order_of(axis, target) for axis in axes])
     given = executor is not None or not todo
     with nullcontext(executor) if given else local_processes() as workers:
@@ -156,7 +156,10 @@ def sweep(
             timed = options.get("objective", "throughput") == "throughput"
             slower = warm_starts.of(found) if timed else {}
             todo = {
-                key: _started_from(of_key[key], of_key[source]) for key, source in slower.items()
+                key: replace(
+                    own := of_key[key], options={**own.options, "smaller": of_key[source].target}
+                )
+                for key, source in slower.items()
             }
     finished = tuple(
         replace(found[key], at=own.at)
@@ -179,11 +182,6 @@ def sweep(
         costs,
         options,
     )
-
-
-def _started_from(point: Setting, other: Setting) -> Setting:
-    """The same point, with the other's machine as ``smaller``."""
-    return replace(point, options={**point.options, "smaller": other.target})
 
 
 def _points(
