@@ -99,6 +99,7 @@ def test_any_field_is_an_axis(text, values):
         (["batch=0,1"], "whole numbers of at least 1"),
         (["scratchpad=0:4MiB"], "above zero"),
         (["scratchpad=8MiB:4MiB"], "above zero"),
+        (["scratchpad=1:1e400"], "finite high end"),
         (["scratchpad=1MiB", "scratchpad=2MiB"], "already"),
         (["scratchpad=" + ",".join(map(str, range(20_000)))], "points"),
     ],
@@ -173,6 +174,11 @@ def test_a_batch_is_read_anew():
     assert [point.frames for point in found.points] == [2, 4]
     with pytest.raises(PlanError, match="give load="):
         swept_here("batch=2")
+
+
+def test_mini_batches_may_be_written_as_any_whole_numbers():
+    found = swept_here("mini-batches=1.0,2e0", effort=SEPARATE)
+    assert [point.frames for point in found.points] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def _points(
         ]
         own = dict(options)
         if MINI_BATCHES in at:
-            own[MINI_BATCHES] = at[MINI_BATCHES]
+            own[MINI_BATCHES] = int(at[MINI_BATCHES])
         points.append(Setting(chosen[workload], machine(target, fields), at, own))
     return points
 
