@@ -388,7 +388,7 @@ LIMITS = {
     "integrations": (101_233, 65, 90),
     "mapping": (19_994, 34, 39),
     "placement": (31_969, 25, 32),
-    "planning": (84_101, 53, 54),
+    "planning": (84_094, 53, 54),
     "report": (32_994, 29, 22),
     "targets": (5_462, 6, 1),
     "workloads": (66_579, 36, 31),
