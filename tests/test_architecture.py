@@ -382,7 +382,7 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 LIMITS = {
     "allocation": (28_787, 25, 20),
-    "cli": (15_874, 24, 6),
+    "cli": (15_907, 24, 6),
     "core": (11_883, 17, 10),
     "cost": (30_826, 30, 37),
     "integrations": (101_230, 65, 89),

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import printed, refused, run
 from tests.support.efforts import SEPARATE
+from tests.support.needs import FIXTURES
 from tests.support.networks import residual_chain
 
 import loadmaster as lm
@@ -432,6 +433,17 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
 
 
 COMMAND = "plan onnx:squeezenet --target edge-npu --cut none --effort test"
+
+
+def test_a_model_that_cannot_be_read_without_a_batch_is_swept_over_batches(tmp_path):
+    model = FIXTURES / "traced-bert-opset14.onnx.gz"
+    swept = ("--sweep", "batch=1,2", "--dim", "steps=16", "--effort", "test", "--cut", "none")
+    done = run("plan", model, "--target", "edge-npu", *swept, "--json", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [point["at"] for point in json.loads(done.stdout)["points"]] == [
+        {"batch": 1},
+        {"batch": 2},
+    ]
 
 
 @pytest.mark.slow
