@@ -210,7 +210,7 @@ def read_model(
         try:
             array = numpy_helper.to_array(tensor, str(Path(source).parent))
         except Exception:
-            kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+            kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
             array = random_array(tensor.dims, kind, generator, weight=True)
             drawn += 1
         weights[tensor.name] = array
