@@ -183,6 +183,8 @@ class _Table:
         }
 
     def _numbers(self, name: str, cells: list[str]) -> list[int]:
+        """Return the whole numbers in a column's cells, defaults where empty. Raise AllocationError
+        for others and for 2^62 or more."""
         cells = [cell or _DEFAULTS.get(name, "") for cell in cells]
         for row, cell in enumerate(cells):
             if not _WHOLE.fullmatch(cell):
@@ -196,6 +198,8 @@ class _Table:
 
 
 def _header(cells: list[str], spot: str) -> list[str]:
+    """Return the column names of the header without synonyms; raise AllocationError if one is
+    unknown, missing or there twice."""
     names = [_SYNONYMS.get(name.strip().lower(), name.strip().lower()) for name in cells]
     for name in names:
         if name not in _KNOWN:
@@ -219,6 +223,7 @@ def _whole(digits: str) -> int:
 
 
 def _problem(columns: dict[str, Any], table: _Table) -> Problem:
+    """Return the problem of a table's columns, with ``end`` turned into an exclusive bound."""
     inclusive = "end" in columns
     upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
     numbers = {
@@ -287,6 +292,7 @@ def _allowed_memories(columns: dict[str, Any], table: _Table) -> dict[str, Allow
 
 
 def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None], ...]:
+    """Return the memories in a cell of ``prefers`` in order, each with its cost or None."""
     found: list[tuple[str, int | None]] = []
     for word in cell.split():
         match = _CHOICE.fullmatch(word)
@@ -300,6 +306,8 @@ def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None]
 
 
 def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
+    """Return the gaps in the cells, one cell for each buffer. ``addend`` is 1 where ends are
+    inclusive."""
     rows = []
     for owner, cell in enumerate(cells):
         for word in cell.split():
@@ -382,6 +390,8 @@ def _alias_columns(problem: Problem) -> dict[str, list[str]]:
 def _memory_columns(
     allowed: AllowedMemories | None, memory: Sequence[str] | None
 ) -> dict[str, list[str]]:
+    """Return the columns ``memory``, ``prefers`` and ``accesses``, each only if a buffer needs
+    it."""
     columns = {} if memory is None else {"memory": list(memory)}
     if allowed is None:
         return columns

@@ -53,7 +53,7 @@ def broken_rules(
         yield "complete", f"{len(offsets)} offsets for {len(problem)} buffers"
         return
     pieces = _pieces(problem, offsets)
-    yield from _each_buffer(problem, offsets)
+    yield from _offset_violations(problem, offsets)
     yield from _fitting(problem, offsets, np.unique(pieces.owner), capacity)
     yield from _shared(problem, offsets)
     yield from _reserved(problem, pieces)
@@ -81,7 +81,8 @@ def _overlaps(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple
     return _sweep(pieces)
 
 
-def _each_buffer(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+def _offset_violations(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+    """Yield buffers without an offset, off their alignment or away from their pin."""
     wrong = (
         (offsets < 0)
         | (offsets % problem.alignment != 0)

@@ -74,6 +74,7 @@ class LateProgress:
         )
 
     def _show(self) -> None:
+        """Start the progress line on stderr; nothing is shown where stderr is not a terminal."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

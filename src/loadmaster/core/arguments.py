@@ -48,12 +48,15 @@ def validate_arguments(
     """
 
     def checked(function: Callable[P, R]) -> Callable[P, R]:
+        """Return the function with checks of its arguments."""
         parameters = list(signature(function).parameters.values())
         optional = {parameter.name for parameter in parameters if parameter.default is None}
         names = [parameter.name for parameter in parameters]
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            """Check the arguments by type, then call the function; name an uninstalled optional
+            dependency."""
             for name, value in (*zip(names, args, strict=False), *kwargs.items()):
                 if name in kinds and not (value is None and name in optional):
                     require_type(value, kinds[name], f"{function.__name__}: {name}", error)

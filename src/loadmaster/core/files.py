@@ -70,6 +70,8 @@ def replace_file(path: str | Path, data: bytes | str, what: str) -> Path:
 
 
 def _replace(path: Path, content: bytes) -> None:
+    """Write a draft beside the file and rename it, so that the file is replaced whole or not at
+    all."""
     draft = path.with_name(_draft_name())
     try:
         with draft.open("xb") as file:

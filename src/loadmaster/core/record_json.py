@@ -234,6 +234,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _record_writer(kind: Any) -> Writer:
+    """Return the writer of a record type: JSON objects made column by column from a template."""
     known = fields_of(kind)
     template = (
         "{"
@@ -303,6 +304,7 @@ def _schema(kind: Any) -> CoreSchema:
 
 
 def _record_schema(kind: Any) -> CoreSchema:
+    """Return pydantic's schema of a record type; unknown keys are errors."""
     from pydantic_core import core_schema as core
 
     hints = get_type_hints(kind)

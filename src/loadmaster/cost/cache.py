@@ -101,7 +101,7 @@ class AnalysisCache:
     def put(self, key: str, analysis: JobAnalysis) -> None:
         """Keep an analysis if the file can be written; the oldest are deleted where it is full."""
         with suppress(OutputError):
-            self._store.put(key, _packed(analysis))
+            self._store.put(key, _bytes_of(analysis))
 
     def get_or_make(self, key: str, make: Callable[[], JobAnalysis]) -> JobAnalysis:
         """Return the analysis of a key, which is made and kept if there is none."""
@@ -112,7 +112,8 @@ class AnalysisCache:
         return found
 
 
-def _packed(analysis: JobAnalysis) -> bytes:
+def _bytes_of(analysis: JobAnalysis) -> bytes:
+    """Return a job analysis as an .npz file, without its provenance."""
     # Where costs come from, those who look them up know: names of targets and files are no part of
     # the key.
     columns = {

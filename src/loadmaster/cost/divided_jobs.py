@@ -102,6 +102,7 @@ def divide_jobs(
     networks = [each for each in read if isinstance(each, DivisibleNetwork)]
 
     def pool(cuts: Sequence[Sequence[Grid]]) -> JobPool:
+        """Return the jobs of all files with the given cuts, those of the networks in pieces."""
         parts, left = [], iter(cuts)
         for each in read:
             if isinstance(each, list):
@@ -161,6 +162,8 @@ def _options(
 def _option(
     network: DivisibleNetwork, cuts: list[Grid], target: Target, bandwidth: float
 ) -> _Option:
+    """Return the latencies of a network's operators under given cuts, on the best core and
+    including the bandwidth limit: the longest piece and the sum of the pieces."""
     analysis = analyse(lower([network.source], target, cuts=[Cuts(cuts)]), target)
     moving = analysis.latency * analysis.bandwidth / bandwidth
     each = np.maximum(analysis.latency, moving).min(axis=1)

@@ -274,6 +274,8 @@ def map_dependent_jobs(
 def _per_job(
     name: str, count: int, values: Sequence[float] | Floats | None, usual: float
 ) -> Floats:
+    """Return one number for each job, ``usual`` if none are given; raise MappingError for negative
+    or missing ones, and for infinite ones other than due times."""
     result = np.full(count, usual) if values is None else np.array(values, dtype=np.float64)
     if (
         result.shape != (count,)

@@ -151,6 +151,9 @@ def tops(sequence: KernelSequence, blocks: tuple[Ints, Ints, Ints]) -> Ints:
 
 @dataclass
 class _Placer:
+    """Solves, packs and checks the placement of one sequence within ``fast`` bytes of fast
+    memory."""
+
     sequence: KernelSequence
     fast: int
     mode: Mode
@@ -228,6 +231,7 @@ class _Placer:
         without search."""
 
         def engine() -> PlacementSolution:
+            """Return the placement of the integer program within the limits."""
             return place_by_program(
                 self.sequence,
                 limits,
@@ -263,6 +267,8 @@ class _Placer:
         reached."""
 
         def pack(found: PlacementSolution, number: int) -> _Packed | Ints:
+            """Return the placement with addresses, or, by kernel, the bytes by which its packing
+            exceeds the fast memory. ``number`` counts the attempts."""
             overlaps = found.search is not None and found.search.link is not None
             sequence = self._sequence(found)
             blocks = blocks_of(sequence, found.placement)
@@ -327,6 +333,7 @@ class _Placer:
         return rivals
 
     def _refusal(self, strategy: str, rivals: list[Rival]) -> PackingError:
+        """Return the error for a strategy without a packed placement, with its reason."""
         reasons = "; ".join(
             f"{rival.name}: {rival.reason}"
             for rival in rivals
@@ -341,6 +348,8 @@ class _Placer:
     def _answer(
         self, best: _Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]
     ) -> MemoryPlan:
+        """Return the plan of the best placement; raise LoadmasterError if the verifier finds it
+        invalid."""
         found, sequence = best.found, self._sequence(best.found)
         seconds, offsets = best.timeline.total, tuple(best.offsets.tolist())
         broken = broken_placement_rules(sequence, found.placement, self.fast, self.mode, offsets)

@@ -94,6 +94,7 @@ _dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def _kernel_record(kernel: Kernel) -> dict[str, Any]:
+    """Return a kernel as a JSON object; infinite times become null."""
     record: dict[str, Any] = {"name": kernel.name, "kind": kernel.kind}
     record["operands"] = [
         [o.tensor, _ACCESS[o.read, o.write], o.fast_seconds, _finite(o.slow_seconds)]
@@ -144,7 +145,7 @@ def sequence_from_object(data: dict[str, Any], name: str) -> KernelSequence:
     """
     file = validated(data, name, FORMAT, VERSION, _model())
     try:
-        return _built(file)
+        return _sequence_from(file)
     except PlacementError as error:
         raise PlacementError(f"{name}: {error}") from None
 
@@ -204,6 +205,8 @@ def _model() -> Any:
         measured: list[list[seconds | None]] | None = None
 
     class SequenceRecord(Record):
+        """The file: a sequence of kernels, its tensors and its link."""
+
         format: text
         version: whole
         name: text
@@ -230,11 +233,14 @@ def _errors_in(error: Any) -> str:
     )
 
 
-def _built(file: Any) -> KernelSequence:
+def _sequence_from(file: Any) -> KernelSequence:
+    """Return the sequence that a checked file describes."""
+
     def or_infinite(seconds: float | None) -> float:
         return math.inf if seconds is None else seconds
 
     def kernel(record: Any) -> Kernel:
+        """Return the kernel of a record; null times become infinite."""
         operands = tuple(
             Operand(t, "r" in use, "w" in use, fast, or_infinite(slow))
             for t, use, fast, slow in record.operands

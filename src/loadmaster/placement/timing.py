@@ -102,6 +102,7 @@ class _Clock:
         return int(move.to_fast and not self.sequence.link.shared)
 
     def run(self) -> MovementTimeline:
+        """Run kernels and copies in order, and return the times of both in seconds."""
         # Time as the engines see it: it stands still while copies block, for `paused` seconds
         # before each kernel in all.
         now = blocked = 0.0

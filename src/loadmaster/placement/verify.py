@@ -64,6 +64,8 @@ def broken_placement_rules(
 def _malformed(
     sequence: KernelSequence, placement: TensorPlacement, mode: Mode
 ) -> Iterator[Finding]:
+    """Yield stays and moves out of range or forbidden by the mode, and kernels without a valid
+    algorithm."""
     count, last = len(sequence.tensors), len(sequence.kernels)
     for stay in placement.stays:
         if not (0 <= stay.tensor < count and 0 <= stay.start < stay.end <= last):
@@ -196,6 +198,9 @@ class _Walk:
         return not written or max(copied, default=-1) > written[-1]
 
     def _position(self, p: int) -> Iterator[Finding]:
+        """Replay the position before kernel ``p``: copies that end, stays that end, stays that
+        begin, copies that begin, in this order; yield violations. Copies out that block come before
+        the stays."""
         moves = self.issued.get(p, ())
         for move in [move for move in self.under_way if move.end == p]:
             self._complete(move)
@@ -214,6 +219,8 @@ class _Walk:
                     self._complete(move)
 
     def _issue(self, move: Move) -> Iterator[Finding]:
+        """Begin a copy; yield violations if the tensor is copied already or its source is not
+        valid."""
         tensor, p = move.tensor, move.start
         what = f"tensor {self._name(tensor)}, copied {'in' if move.to_fast else 'out'} at {p}"
         if any(other.tensor == tensor for other in self.under_way):
@@ -235,6 +242,8 @@ class _Walk:
             self.in_slow.add(move.tensor)
 
     def _leave(self, stay: Stay) -> Iterator[Finding]:
+        """End a stay; yield a violation if the tensor is being copied. Weights and outputs that
+        stay to the end of the step remain valid."""
         tensor, p, last = stay.tensor, stay.end, len(self.sequence.kernels)
         self.taken -= self._bytes(tensor)
         if any(move.tensor == tensor for move in self.under_way):
@@ -251,6 +260,8 @@ class _Walk:
         self.in_fast.discard(tensor)
 
     def _arrive(self, stay: Stay) -> Iterator[Finding]:
+        """Begin a stay; yield violations if the tensor has one already, or is neither fetched,
+        written nor kept from the step before."""
         tensor, p = stay.tensor, stay.start
         if tensor in self.here:
             yield "stay", f"tensor {self._name(tensor)} has two stays at {p}"
@@ -271,6 +282,7 @@ class _Walk:
             )
 
     def _memory(self, k: int) -> Iterator[Finding]:
+        """Yield a violation if stays and workspace exceed the limit during kernel ``k``."""
         kernel = self.sequence.kernels[k]
         taken = self.taken + kernel.algorithms[self.placement.algorithms[k]].workspace
         if taken > self.limit:
@@ -283,6 +295,8 @@ class _Walk:
             )
 
     def _kernel(self, k: int) -> Iterator[Finding]:
+        """Run kernel ``k``; yield violations for operands without a valid copy and for those it
+        cannot use in the slow memory."""
         kernel = self.sequence.kernels[k]
         in_slow = []
         for operand in kernel.operands:
@@ -318,6 +332,8 @@ class _Walk:
         (self.in_fast if slow else self.in_slow).discard(tensor)
 
     def _end(self) -> Iterator[Finding]:
+        """Yield violations at the end of the step: copies under way, results in neither memory, and
+        weights that are not where the next step expects them."""
         for move in self.under_way:
             yield (
                 "copy",
@@ -394,11 +410,13 @@ def broken_division_rules(division: Division | None) -> Iterator[Finding]:
     """Iterate over all violations of a division, as pairs of rule and message; none where nothing
     is divided. O(pieces of operands)."""
     if division is not None:
-        for message in _badly_divided(division):
+        for message in _division_faults(division):
             yield "piece", message
 
 
-def _badly_divided(division: Division) -> Iterator[str]:
+def _division_faults(division: Division) -> Iterator[str]:
+    """Yield the violations of a division: pieces that do not cover their tensors, and kernels that
+    differ from those of the whole sequence."""
     whole, pieces = division.whole, division.sequence
     if not len(division.of) == len(division.begin) == len(pieces.tensors) or not set(
         division.of
@@ -479,6 +497,9 @@ def _other_kernel(division: Division, given: Kernel, kernel: Kernel) -> Iterator
 
 
 def _is_share(piece: Operand, whole: Operand, share: Fraction) -> bool:
+    """Whether a piece's operand has the same accesses as the whole's and ``share`` of its times, up
+    to rounding."""
+
     def near(seconds: float, all_seconds: float) -> bool:
         return (
             seconds == all_seconds

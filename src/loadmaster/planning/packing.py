@@ -167,6 +167,8 @@ class _Units:
 
 
 def _orders(start: Ints, end: Ints, size: Ints) -> list[Ints]:
+    """Return orders in which to place blocks: by size, by lifetime, by area, and by size with the
+    earliest first; the first key of each is the last criterion."""
     length, index = end - start, np.arange(len(size))
     keys = [
         (index, -size, -length),

@@ -166,6 +166,8 @@ def verify_against(
 def _stages(
     plan: PlanRecord, graphs: Sequence[Graph], target: Target | None
 ) -> Iterator[Mapping[str, Iterator[str]]]:
+    """Yield the checks of the plan against the networks, by rule and in stages. Each stage relies
+    on those before it."""
     models = models_of(graphs)
     work = Work(plan, models)
     yield {"machine": machine(plan, target or plan.target), "network": networks(plan, models)}

@@ -190,6 +190,7 @@ def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     plot["left"][0]["ticker"] = Model("BasicTicker")
 
     def columns(step: Shape, _: Sequence[Shape]) -> Row:
+        """Return the row of one step of the curve."""
         name = f"{step.high / size:.4g} {unit}".rstrip()
         return {
             "colour": CURVE,

@@ -114,6 +114,8 @@ def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
 
 
 def _values(plan: PlanRecord) -> dict[str, _Value]:
+    """Return the compared figures of a plan by key, each with its title, its format and its
+    value."""
     metrics = plan.metrics
     makespan, rate = metrics.makespan, metrics.inferences_per_second
     found: dict[str, _Value] = {

@@ -24,6 +24,8 @@ def floor_table(arenas: Sequence[Json]) -> list[Part]:
 
 
 def _notes(arena: Json) -> Iterable[str]:
+    """Yield the remarks on an arena: a peak other than stated, violations, and why it cannot be
+    smaller."""
     stated = arena["theirs_stated"]
     recomputed = arena["theirs"]
     reason = arena.get("reason")

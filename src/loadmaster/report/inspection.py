@@ -67,6 +67,7 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     inside = [f"Inside control flow, counted and not planned: {names}"] if names else []
 
     def sections() -> list[Section]:
+        """Return the report's sections."""
         points = _points(graph, machine)
         known = [point for point in points if point.work and point.bytes]
         roofline = [_roofline(known, machine, rate_unit([graph.precision]))] if known else []
@@ -82,6 +83,7 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
         ]
 
     def rows() -> Iterable[Json]:
+        """Yield the operators as JSON."""
         for op in graph.ops:
             yield {
                 "name": op.name,
@@ -241,6 +243,7 @@ def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Sca
 
 
 def _kinds(graph: Graph) -> Table:
+    """Return the table of operators by kind, with counts, work and bytes."""
     total = sum(map(work_of, graph.ops)) or 1
     return Table(
         [

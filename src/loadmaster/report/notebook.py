@@ -69,6 +69,7 @@ def _parts(page: Page) -> list[Part]:
 
 
 def _html(part: Part) -> str:
+    """Return a part of a report as HTML; empty for parts that notebooks leave out."""
     match part:
         case Chart():
             return draw(part)

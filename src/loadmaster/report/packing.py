@@ -93,6 +93,7 @@ def packing_page(
     count = count if problem is None else len(problem)
 
     def sections() -> list[Section]:
+        """Return the report's sections."""
         rows = search_rows(answer, answer.seconds)
         rows |= {"Buffers": f"{count}", "Proof": proof or NOTHING}
         maps, fullest = list[MemoryMap](), []

@@ -84,6 +84,7 @@ def placement_page(
     sequence, costs = plan.sequence, plan.sequence.costs
 
     def sections() -> list[Section]:
+        """Return the report's sections."""
         figures = Figures(_figures(plan), weakest(costs).capitalize())
         why = [
             part
@@ -123,6 +124,7 @@ def placement_page(
 
 
 def _figures(plan: MemoryPlan) -> list[Figure]:
+    """Return the main figures: time, slowdown over all fast, fast memory in use and bytes moved."""
     moves = plan.placement.moves
     fast = plan.all_fast_seconds
     slow = plan.all_slow_seconds

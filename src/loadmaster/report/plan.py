@@ -108,6 +108,8 @@ def _warning(plan: PlanRecord) -> Line:
 def _sections(
     plan: PlanRecord, changes: Sequence[Change], spent: tuple[float, float] | None
 ) -> list[Section]:
+    """Return the report's sections. ``spent`` holds the wall-clock and processor seconds of
+    planning, if known."""
     axis = plan_charts.time_axis(plan)
     memories = plan.target.memories
     cuts = cuts_of(plan)

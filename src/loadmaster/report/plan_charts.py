@@ -83,6 +83,7 @@ def _copy_tip(move: PlannedTransfer) -> Facts:
 
 
 def _job_tip(job: PlannedJob) -> Facts:
+    """Return the tooltip of a job."""
     length = job.end - job.start
     computing, stalled = job.compute, max(0.0, length - job.compute)
     return {

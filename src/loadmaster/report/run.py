@@ -110,6 +110,7 @@ def _kernel_chart(rows: Sequence[Json]) -> Scatter:
 
 
 def _kernels(kernels: Sequence[Json]) -> Table:
+    """Return the table of kernels, the longest first, predicted and measured."""
     rows = [
         {
             "Kernel": row["kernel"],

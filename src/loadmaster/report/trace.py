@@ -80,6 +80,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _job_facts(job: PlannedJob) -> dict[str, Any]:
+    """Return the details of a job in the trace."""
     # Viewers colour slices by name, which all pieces of an operator share, so set colours here.
     return {
         "network": job.network,

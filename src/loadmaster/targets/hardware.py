@@ -255,6 +255,8 @@ def excess_of(smaller: Target, target: Target) -> Iterator[str]:
 
 
 def _core_excess(one: Core, other: Core) -> Iterator[str]:
+    """Yield the fields in which a core is better than another, or differs where neither value is
+    better."""
     for name in ("style", "rows", "columns", "flexible", "local_buffer", "winograd", "accumulator"):
         if getattr(one, name) != getattr(other, name):
             yield name

@@ -55,6 +55,8 @@ class _Table(BaseModel):
 
 
 class _MemoryTable(_Table):
+    """A memory's table in a target file."""
+
     role: Literal["main", "fast"]
     capacity: _Bytes
     bandwidth: _Bandwidth | None = None
@@ -75,6 +77,7 @@ class _MemoryTable(_Table):
         return self
 
     def memory(self, name: str) -> Memory:
+        """Return the memory under its name."""
         read = self.read_bandwidth or self.bandwidth
         write = self.write_bandwidth or self.bandwidth
         assert read is not None
@@ -93,6 +96,8 @@ class _MemoryTable(_Table):
 
 
 class _EnergyTable(_Table):
+    """The table of a core's energies, in joules."""
+
     mac_int8: _Joules | None = None
     mac_fp16: _Joules | None = None
     mac_fp32: _Joules | None = None
@@ -105,6 +110,8 @@ class _EnergyTable(_Table):
 
 
 class _CoreTable(_Table):
+    """A [[cores]] table of a target file: ``count`` equal cores."""
+
     name: _Name
     style: Style
     count: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
@@ -134,6 +141,7 @@ class _CoreTable(_Table):
 
     @model_validator(mode="after")
     def _style_has_its_fields(self) -> _CoreTable:
+        """Check that the fields of the core's style are given and no others."""
         if self.style is Style.ROOFLINE:
             if self.peak is None or self.clock is not None:
                 raise ValueError("a roofline core takes peak (FLOP/s) and no clock")
@@ -156,6 +164,7 @@ class _CoreTable(_Table):
         return self
 
     def cores(self) -> list[Core]:
+        """Return the cores of the table, numbered if there are several."""
         # A roofline core does peak / 2 multiply-accumulates a second: one a "cycle" of a clock that
         # fast.
         clock = self.clock if self.clock is not None else (self.peak or 0.0) / 2
@@ -188,6 +197,8 @@ class _CoreTable(_Table):
 
 
 class _CopyTable(_Table):
+    """The [copy] table of a target file, in bytes per second."""
+
     to_fast: _Bandwidth
     to_main: _Bandwidth
     asynchronous_to_fast: _Bandwidth | None = None
@@ -195,6 +206,7 @@ class _CopyTable(_Table):
     shared: Annotated[bool, Field(strict=True)] = False
 
     def engine(self) -> CopyEngine:
+        """Return the copy engine; asynchronous bandwidths default to the blocking ones."""
         return CopyEngine(
             (self.to_main, self.to_fast),
             (
@@ -294,6 +306,8 @@ def _fields_beside(keys: list[str]) -> tuple[str, ...]:
 
 
 def _assemble(file: _TargetFile, label: str) -> Target:
+    """Return the target of a checked file; raise TargetError with everything that does not fit
+    together."""
     cores = tuple(core for table in file.cores for core in table.cores())
     # A fast memory of no bytes is a machine without one; `--set scratchpad.capacity=8MiB` gives it
     # one.

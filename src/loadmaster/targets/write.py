@@ -50,6 +50,7 @@ def _key(key: str) -> str:
 
 
 def _value(value: Any) -> str:
+    """Return a value in TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):

@@ -146,13 +146,19 @@ def generated(count: int, seed: int) -> Iterator[Problem]:
         random = np.random.default_rng((seed, number))
         size = int(random.integers(60, 201))
         lower, upper, bytes_ = (
-            _layers(size, random) if number % 3 == 2 else _cut(size, random, 0.1 * (number % 3))
+            _random_layers(size, random)
+            if number % 3 == 2
+            else _cut_rectangle(size, random, 0.1 * (number % 3))
         )
         ones = np.ones(len(lower), dtype=np.int64)
         yield Problem(lower, upper, bytes_, ones, FREE * ones, FREE * ones)
 
 
-def _cut(count: int, random: np.random.Generator, jitter: float) -> tuple[Ints, Ints, Ints]:
+def _cut_rectangle(
+    count: int, random: np.random.Generator, jitter: float
+) -> tuple[Ints, Ints, Ints]:
+    """Return the bounds and sizes of ``count`` buffers: one rectangle cut at random, every lower
+    bound then raised by up to ``jitter`` of the lifetime."""
     pieces = [(0, 1 << 16, 0, 1 << 10)]
     while len(pieces) < count:
         at = max(
@@ -179,7 +185,9 @@ def _cut(count: int, random: np.random.Generator, jitter: float) -> tuple[Ints, 
     )
 
 
-def _layers(count: int, random: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+def _random_layers(count: int, random: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+    """Return the bounds and sizes of ``count`` buffers: most lifetimes short, twelve distinct
+    sizes."""
     span = count // 2
     lower = random.integers(0, span, count)
     length = np.where(

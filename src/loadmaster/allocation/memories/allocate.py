@@ -345,6 +345,7 @@ class _Task:
         return self._packed[key].offsets
 
     def _allocate(self, bank: int, members: Ints) -> Allocation:
+        """Allocate the buffers ``members`` in one memory, with a share of the effort."""
         settings = self.settings
         part = in_bank(self.problem, members, self.banks[bank])
         divisor = _BUDGET_DIVISOR + len(members) // 8
@@ -362,6 +363,8 @@ class _Task:
         return answer
 
     def _learn(self, bank: int, members: Ints, answer: Allocation) -> None:
+        """Turn a proof that buffers do not fit in one memory into a cut: not all of them may be in
+        it. The whole problem is infeasible if none of them has another memory."""
         if not isinstance(answer.certificate, Infeasibility):
             return
         core = set(answer.certificate.buffers)

@@ -115,6 +115,8 @@ class Relaxation:
         return list(found.values())
 
     def _cover(self, bank: int, parts: Ints, shares: Floats) -> Cut | None:
+        """Return a lifted cover inequality that the shares violate, for parts alive at once in a
+        memory; None if none is found."""
         room, bytes_, missing = (
             self.room[bank] or 0,
             self.bytes[parts, bank],

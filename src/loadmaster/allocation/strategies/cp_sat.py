@@ -75,6 +75,8 @@ def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
 
 
 def _rectangles(model: Any, search: Search, offsets: list[Any]) -> None:
+    """Add the buffers' parts as rectangles that must not overlap, and the capacity as a cumulative
+    constraint."""
     times, addresses, bytes_ = [], [], []
     for owner, lower, upper, low, high in zip(
         *(column.tolist() for column in search.problem.parts), strict=True

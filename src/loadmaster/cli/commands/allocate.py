@@ -167,6 +167,8 @@ def _place(out: Path | None) -> tuple[Path | None, str]:
 
 
 def _problem(path: Path) -> Problem:
+    """Return the buffers of a CSV file or of a .tflite model; raise AllocationError for other
+    networks."""
     if path.suffix.lower() == ".tflite":
         from loadmaster.integrations.tflite.export import tflite_problem
 

@@ -251,6 +251,7 @@ def _bandwidth(machine: Target | None, given: str | None) -> float:
 def _map_free(
     pool: JobPool, rate: float, objectives: list[str], options: dict[str, Any]
 ) -> tuple[JobMapping, ...]:
+    """Map independent jobs: one mapping for one objective, a Pareto front for two."""
     from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 
     if len(objectives) > 2:
@@ -270,6 +271,7 @@ def _map_divided(
     read: dict[str, Any],
     options: dict[str, Any],
 ) -> tuple[tuple[JobMapping, ...], JobPool]:
+    """Cut operators and map their pieces; return the mapping and its pool of jobs."""
     from loadmaster.cost.divided_jobs import divide_jobs
     from loadmaster.mapping.divided_jobs import map_divided_jobs
 
@@ -288,6 +290,8 @@ def _map_waiting(
     *,
     dependencies: bool,
 ) -> tuple[JobMapping, ...]:
+    """Map jobs with due times, release times or, with ``dependencies``, jobs that wait for
+    others."""
     from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
 
     if len(objectives) > 1:

@@ -184,6 +184,8 @@ def _tensor(sequence: KernelSequence, name: str) -> str:
 
 
 def _curve(sequence: KernelSequence, options: dict[str, Any]) -> Iterator[CurvePoint]:
+    """Yield the slowdown at each limit of fast memory, from none to all, or why there is no
+    plan."""
     from loadmaster.placement.answer import CurvePoint, MemoryPlan
     from loadmaster.placement.sizing import slowdown_curve
 

@@ -165,6 +165,7 @@ def _write(
 
 
 def _print(done: Profile, place: Path, threads: int) -> None:
+    """Print how many measurements were made, found and left, and which failed."""
     say(
         f"{done.measured} measurements made with {threads} threads, {done.reused} there before,"
         f" {done.left} left; kept in {place}"

@@ -176,6 +176,8 @@ def _check_plan(
     target: str | None,
     overrides: list[str],
 ) -> tuple[str, tuple[Violation, ...]]:
+    """Verify a plan, against networks if some are given. Return what was checked and the
+    violations."""
     from loadmaster.planning.plan import Plan
     from loadmaster.planning.verify.plan import verify
     from loadmaster.planning.verify_against import verify_against
@@ -196,6 +198,8 @@ def _check_plan(
 def _check_packing(
     file: Path, capacity: str | None, memory: list[str] | None
 ) -> tuple[str, tuple[Violation, ...]]:
+    """Verify addresses of buffers, in several memories if ``memory`` names them. Return what was
+    checked and the violations."""
     from loadmaster.allocation.buffers_csv import read_bank_solution, read_solution
     from loadmaster.allocation.memories.verify import verify_banks
     from loadmaster.allocation.verify import verify_buffers

@@ -161,6 +161,7 @@ def _on_core(
     target: Target,
     expected: Sequence[str],
 ) -> list[KindCosts]:
+    """Return the costs of all jobs on one core, one record for each tiling of ``tilings_for``."""
     chunk = _stream_chunks(len(jobs), rows, core) if core.buffer else np.zeros_like(rows.bytes)
     room = _room_for_nests(jobs, rows, nests, chunk, core)
     found = []
@@ -249,6 +250,8 @@ def _room_for_nests(
 def _check_fit(
     jobs: Sequence[Job], nests: NestTable, tilings: Tilings, room: Floats, core: Core
 ) -> None:
+    """Raise TargetError if the smallest tile of a job exceeds the free part of the private
+    buffer."""
     misfit = np.flatnonzero(tilings.buffer > room)
     if misfit.size:
         job = jobs[int(np.argmax((nests.row_of == misfit[0]).any(axis=1)))]

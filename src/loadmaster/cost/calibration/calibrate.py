@@ -99,6 +99,8 @@ def calibrate(
 
 
 def _machine(document: dict[str, Any], target: Target) -> Machine:
+    """Return the target with the cores of each [[cores]] table and the names of the bandwidth
+    fields."""
     cores, first = {}, 0
     for table in document["cores"]:
         cores[table["name"]] = target.cores[first]
@@ -137,6 +139,8 @@ class _Run:
         self._least = np.array([*slowest, *(TINY for _ in links), *(0.0 for _ in overheads)])
 
     def answer(self) -> Calibration:
+        """Fit the target's figures to the measured rows, and return the calibrated file with every
+        figure before and after and the errors by kind."""
         found = fit(self._design, self._given, self._least, self._all)
         settled = self._settled(found, self._all)
         kinds = tuple(self._errors(settled))
@@ -169,6 +173,8 @@ class _Run:
         return balanced(self._design, found, rows) if self._step else found
 
     def _errors(self, found: Floats) -> Iterator[KindErrors]:
+        """Yield the errors of all rows, then of each kind in order of total time: before the fit,
+        after it, and on rows held out."""
         design, held_out = self._design, self._held_out()
         before = design.predicted(self._given)
         after = design.predicted(found)
@@ -255,6 +261,7 @@ def _stated(machine: Machine) -> dict[str, float]:
 
 
 def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
+    """Return the mean and median relative error of the predicted times, and that of their total."""
     count, seconds = design.count[rows], design.seconds[rows]
     apart = np.repeat(np.abs(np.log(predicted[rows] / seconds)), count)
     total = float(count @ predicted[rows]) / float(count @ seconds) - 1

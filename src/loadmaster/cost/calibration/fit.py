@@ -153,6 +153,8 @@ class _Descent:
         self._values = start.copy()
 
     def run(self) -> tuple[float, Floats]:
+        """Improve one figure after another until a sweep changes the score too little; return the
+        score and the figures."""
         before = np.inf
         for _ in range(_SWEEPS):
             for number in self._free:
@@ -196,6 +198,8 @@ class _Descent:
             tried = tried[tried >= least]
 
     def _line(self, number: int) -> tuple[Ints, Floats, Floats, Floats]:
+        """Return how times depend on one figure: the rows that it matters to and, for each, the
+        seconds of the other resources, those of its own resource without it, and the slope."""
         design = self._design
         busy = design.busy(self._values)
         moving = design.moving(self._values)

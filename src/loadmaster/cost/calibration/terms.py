@@ -93,6 +93,8 @@ def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str
 
 
 def _copy(kernel: TimedKernel, source: str) -> CopyTime:
+    """Return the time of a measured copy with its field and its bytes; raise JobError if the field
+    is not a copy bandwidth."""
     field = kernel.kernel.removeprefix("copy.")
     if field not in COPY_FIELDS:
         raise JobError(f"{source}: {kernel.kernel!r} is no copy: {instead(field, COPY_FIELDS)}")

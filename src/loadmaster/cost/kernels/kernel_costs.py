@@ -104,6 +104,8 @@ def cost_kernels(work: SequenceWork, target: Target) -> KernelSequence:
 
 
 def _machine(target: Target) -> tuple[Core, Memory]:
+    """Return the core and the fast memory of a target; raise PlacementError unless it has one of
+    each."""
     if len(target.cores) > 1:
         names = ", ".join(core.name for core in target.cores)
         raise PlacementError(
@@ -178,6 +180,8 @@ def _kinds(graph: Graph, uses: list[_Uses], number: Mapping[str, int]) -> Iterat
 
 
 def _work(graph: Graph, op: Op, own: _Uses, number: Mapping[str, int]) -> KernelWork:
+    """Return an operator's work as a kernel; ``own`` holds the bytes it reads and writes of each
+    tensor."""
     roles = _roles(graph, op)
 
     def amount(name: str, moved: int | None, write: bool) -> Amount | None:
@@ -245,6 +249,8 @@ def _workload(work: SequenceWork) -> Workload:
 def _kernels(
     work: SequenceWork, costs: Costs, core: Core, fast: Memory, main: Memory
 ) -> Iterable[Kernel]:
+    """Yield the kernels with the seconds of their operands in either memory and their
+    algorithms."""
     (kind,) = costs.kinds
     # Rows of the table are the operands that move bytes, reads before writes, kernel by kernel.
     moved = iter(kind.moved.tolist())

@@ -299,14 +299,15 @@ class _Room:
         last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         count = 0 if 0 in shape else 1 + last
         flat = (
-            self._in_file(count * kind.itemsize).view(kind)
+            self._map_file(count * kind.itemsize).view(kind)
             if in_file and count
             else torch.empty(count, dtype=kind)
         )
         flat.fill_(_FILL if kind.is_floating_point else 0)
         return flat.as_strided(tuple(shape), tuple(strides))
 
-    def _in_file(self, size: int) -> Any:
+    def _map_file(self, size: int) -> Any:
+        """Return ``size`` bytes of slow memory as a tensor over a new mapped file."""
         import torch
 
         descriptor, _ = tempfile.mkstemp(dir=self._folder)

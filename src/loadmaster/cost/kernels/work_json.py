@@ -53,6 +53,8 @@ def work_to_text(work: SequenceWork) -> str:
 
 
 def _kernel_record(kernel: KernelWork) -> dict[str, Any]:
+    """Return a kernel's work as JSON; nests without fields that have the default."""
+
     def amount(given: Amount | None) -> list[Any] | None:
         return None if given is None else [given.bytes, str(given.role), given.nest]
 
@@ -95,6 +97,8 @@ def work_from_object(data: dict[str, Any], name: str) -> SequenceWork:
 
 
 def _kernel(record: Any) -> KernelWork:
+    """Return the kernel's work of a checked record."""
+
     def amount(given: tuple[int, Role, int] | None) -> Amount | None:
         if given is None:
             return None

@@ -60,6 +60,8 @@ class Measured(CostModel):
         )
 
     def _rows(self, names: tuple[str, ...]) -> Ints:
+        """Return the row of the table for each job; raise JobError for rows without a job and jobs
+        without a row."""
         index = {name: i for i, name in enumerate(self.table.jobs)}
         known = set(names)
         for name in index:

@@ -59,12 +59,16 @@ def _environment(search: Search, gymnasium: Any) -> Any:
     width = features.shape[1] + group.cores
 
     class Environment(gymnasium.Env):  # type: ignore[misc]
+        """The group as an environment: a step gives the next job a core and a priority; the reward
+        comes with the last job."""
+
         observation_space = gymnasium.spaces.Box(0.0, np.inf, (width,), np.float32)
         action_space = gymnasium.spaces.MultiDiscrete([group.cores, _LEVELS])
 
         def reset(
             self, *, seed: int | None = None, options: dict[str, Any] | None = None
         ) -> tuple[Any, dict[str, Any]]:
+            """Begin a new mapping."""
             super().reset(seed=seed)
             self.core = np.zeros(group.jobs, dtype=np.int32)
             self.priority = np.zeros(group.jobs, dtype=np.uint32)

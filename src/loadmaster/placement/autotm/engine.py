@@ -372,7 +372,7 @@ def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -
     if over.max(initial=0) > 0:
         k = int(over.argmax())
         there = tensor[(start <= k) & (k < end)]
-        raise CapacityError(_complaint(sequence, arrays, there, int(workspace[k]), k))
+        raise CapacityError(_kernel_too_large(sequence, arrays, there, int(workspace[k]), k))
     return paths
 
 
@@ -436,9 +436,11 @@ def disagreement(sequence: KernelSequence, arrays: SequenceArrays, paths: Tensor
     )
 
 
-def _complaint(
+def _kernel_too_large(
     sequence: KernelSequence, arrays: SequenceArrays, tensors: Ints, workspace: int, k: int
 ) -> str:
+    """Return the error message for kernel ``k``, whose tensors and workspace exceed its limit, with
+    the largest tensors."""
     there = sorted(tensors.tolist(), key=lambda t: (-int(arrays.size[t]), t))
     largest = ", ".join(
         f"{sequence.tensors[t].name!r} ({int(arrays.size[t])} bytes)" for t in there[:_NAMED]

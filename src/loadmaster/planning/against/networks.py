@@ -102,6 +102,8 @@ def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
 
 
 def _network(network: NetworkInfo, model: Model) -> Iterator[str]:
+    """Yield the differences between a network of the plan and the model as read: source, precision,
+    batch, work, inputs and outputs."""
     graph = model.graph
     if not _same_source(network.source, graph.source):
         yield f"the plan was made from {quoted(network.source)}, not from {quoted(graph.source)}"
@@ -135,6 +137,8 @@ def _same_source(stated: str, given: str) -> bool:
 
 
 def _differences(what: str, stated: Any, due: Any) -> Iterator[str]:
+    """Yield the fields in which the plan's machine differs from the given one, in nested records
+    too."""
     for field in fields(due):
         one, other = getattr(stated, field.name), getattr(due, field.name)
         if one == other or field.name == "description":

@@ -157,6 +157,8 @@ def network_bounds(
     def bound_of(
         jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target
     ) -> MakespanBound:
+        """Return the greater of the resource bound and the longest chain of operators, whatever the
+        cuts."""
         needs = turns.split(divisible_needs(tensors, table, target), jobs)
         bound = divisible_bound(needs, target.main.name)
         every = turns.split(divisible_needs(tensors, table, target, every_read=True), jobs)

@@ -110,6 +110,8 @@ def piece_workload(graph: Graph, pieces: Sequence[Pieces]) -> Workload:
 
 
 def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
+    """Yield the job of every piece of an operator, as it is costed: its box, its reads and its
+    writes."""
     group, form = pieces.group, pieces.form
     total = math.prod(form.shape)
     needed: dict[Uses, list[int]] = {}

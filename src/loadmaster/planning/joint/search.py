@@ -238,6 +238,8 @@ def _with_network(state: State, n: int, later: float = 0.0, slower: float = 1.0)
 def _other_blocks(
     blocks: tuple[Block, ...], mini_batches: int, generator: np.random.Generator
 ) -> tuple[Block, ...]:
+    """Return random other blocks: one split, two joined, a boundary moved, or another group of
+    mini-batches."""
     at = int(generator.integers(len(blocks)))
     first, block = blocks[at - 1].end if at else 0, blocks[at]
     kind = int(generator.integers(4))

@@ -193,7 +193,9 @@ def _points(
         at = {axis.name: plain(value) for axis, value in zip(axes, values, strict=True)}
         workload = at.get(BATCH, 0), at.get(NETWORKS, "")
         if workload not in chosen:
-            chosen[workload] = _subset(_batched(graphs, load, int(workload[0])), str(workload[1]))
+            chosen[workload] = _subset(
+                _load_batch(graphs, load, int(workload[0])), str(workload[1])
+            )
         fields = [
             (axis.name, value) for axis, value in zip(axes, values, strict=True) if axis.is_machine
         ]
@@ -204,7 +206,9 @@ def _points(
     return points
 
 
-def _batched(graphs: Sequence[Graph], load: Loader | None, batch: int) -> Sequence[Graph]:
+def _load_batch(graphs: Sequence[Graph], load: Loader | None, batch: int) -> Sequence[Graph]:
+    """Return the networks with another batch, read again; 0 leaves them as they are. Raise
+    PlanError if they cannot be read again."""
     if not batch:
         return graphs
     if load is None:

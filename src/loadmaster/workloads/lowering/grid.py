@@ -241,6 +241,7 @@ def divisible(graph: Graph, group: FusedOp, *, sums: bool = False) -> Divisible 
 
 
 def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
+    """Return how a group can be cut, as `divisible` describes, without the cache."""
     main = group.main
     if (
         not main.axes

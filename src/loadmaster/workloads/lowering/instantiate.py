@@ -146,6 +146,8 @@ class _Builder:
         self.tensors: dict[str, TensorInstance] = {}
 
     def add_network(self, graph: Graph, name: str, mini_batches: int) -> None:
+        """Add all jobs and tensors of a network with ``mini_batches`` mini-batches to the workload.
+        Raise PlanError if nothing in it takes work."""
         graph = without_updates(graph)
         fused = fuse(graph)
         if not fused:
@@ -208,6 +210,9 @@ class _Builder:
 
 
 def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
+    """Return an operator's name and the storages it reads and writes, with its result's shape if it
+    is cut."""
+
     def storages(accesses: tuple[Access, ...]) -> tuple[str, ...]:
         return tuple(
             dict.fromkeys(
@@ -243,6 +248,8 @@ class _MiniBatch:
             self._jobs.append(self._job(group, tile, reads, writes))
 
     def _operand(self, read: Read) -> Operand:
+        """Return the operand of a job for a read, and add its tensor to the workload if it is a
+        weight or input that no job has read yet."""
         pieces = self._pieces
         tensor = self._pieces.graph.tensors[read.storage]
         part = pieces.parts_of(read.storage)[read.part]
@@ -302,6 +309,8 @@ class _MiniBatch:
         return operands
 
     def _job(self, number: int, tile: int, reads: list[Operand], writes: list[Operand]) -> Job:
+        """Return the job that runs piece ``tile`` of fused operator ``number`` in the first mini-
+        batch."""
         group, cut = self._pieces.fused[number], self._pieces.cuts[number]
         producers = {self._tensors[operand.tensor].producer for operand in reads}
         return Job(

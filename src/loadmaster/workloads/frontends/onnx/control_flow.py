@@ -84,6 +84,9 @@ def _known(value: Value | None) -> int | None:
 
 
 class _Expander:
+    """Adds the operators of unrolled bodies to ``nodes``, under names that are unused in the
+    network."""
+
     def __init__(self, name: str, free: Callable[[str], str], opset: int) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.opset = opset
@@ -191,10 +194,10 @@ def _loop(
     if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         return None
 
-    def given(turn: int, carried: list[str]) -> list[str]:
+    def inputs_of(turn: int, carried: list[str]) -> list[str]:
         return [expansion.constant(f"{turn}/number", np.array(turn)), goes_on, *carried]
 
-    carried, rows, runs = _turns(body, count, carried, shared, given, expansion, 1)
+    carried, rows, runs = _turns(body, count, carried, shared, inputs_of, expansion, 1)
     stacked = [expansion.stacked(parts, 0, f"rows {index}") for index, parts in enumerate(rows)]
     return carried + stacked, runs
 
@@ -204,20 +207,20 @@ def _turns(
     count: int,
     carried: list[str],
     shared: Names,
-    given: Callable[[int, list[str]], list[str]],
+    inputs_of: Callable[[int, list[str]], list[str]],
     expansion: _Expander,
     skipped: int = 0,
 ) -> tuple[list[str], list[list[str]], int]:
-    """Add ``count`` runs of a body, or the first alone if they are too many: what the last hands
-    on, the other results of each, and how many runs each of those added stands for.
+    """Add ``count`` runs of a body, or the first alone if they are too many. Return the states
+    after the last run, the other results of each run, and how many runs each added run stands for.
 
-    ``given`` makes the operands of a run from what the one before handed on; of its results the
-    first ``skipped`` are for nobody.
+    ``inputs_of`` returns the operands of a run from its number and the states after the run before.
+    The first ``skipped`` results of a run are ignored.
     """
     turns = count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
     formal, rows = [item.name for item in body.input], []
     for turn in range(turns):
-        names = shared | dict(zip(formal, given(turn, carried), strict=True))
+        names = shared | dict(zip(formal, inputs_of(turn, carried), strict=True))
         made = expansion.run(body, names, f"{turn}/")[skipped:]
         carried, more = made[: len(carried)], made[len(carried) :]
         rows.append(more)
@@ -279,7 +282,9 @@ def _scan(
     backwards = attributes.get("scan_input_directions") or [0] * scanned
     shared = expansion.constants(body)
 
-    def given(turn: int, carried: list[str]) -> list[str]:
+    def inputs_of(turn: int, carried: list[str]) -> list[str]:
+        """Return the names of the operands of a run: the states, then its slice of each scanned
+        input."""
         parts = []
         for index, axis in enumerate(axes):
             at = count - 1 - turn if backwards[index] else turn
@@ -289,7 +294,7 @@ def _scan(
             parts.append(expansion.add("Gather", [source, number], part, axis=axis))
         return [*carried, *parts]
 
-    carried, rows, runs = _turns(body, count, carried, shared, given, expansion)
+    carried, rows, runs = _turns(body, count, carried, shared, inputs_of, expansion)
     ends = attributes.get("scan_output_axes") or [0] * results
     turned = attributes.get("scan_output_directions") or [0] * results
     stacked = [

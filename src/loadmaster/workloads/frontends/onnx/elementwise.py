@@ -207,7 +207,9 @@ def _keeps_order(node: Node, source: Value) -> bool:
     return source.constant or not node.permutation(source.shape)[1]
 
 
-def _concatenated(node: Node) -> Division:
+def _concat_division(node: Node) -> Division:
+    """Return how a Concat divides: each input is read at its offset along the axis. It is a pure
+    copy unless an input occurs twice."""
     rank = len(node.result.shape)
     axis = node.attrs.get("axis", 1) % rank
     operands: dict[int, Windows] = {}
@@ -307,7 +309,7 @@ def _space_to_depth(node: Node) -> Division:
 
 
 rule("Transpose", movement, _transposed, view=_keeps_order)
-rule("Concat", movement, _concatenated, view=only_operand)
+rule("Concat", movement, _concat_division, view=only_operand)
 rule("Reshape Flatten Squeeze Unsqueeze", movement, view=always, planning=(1,))
 rule("Expand Tile", movement, _repeated, view=_same_shape, planning=(1,))
 rule("Trilu", movement, lambda node: _everywhere(node, identity(len(node.result.shape))))

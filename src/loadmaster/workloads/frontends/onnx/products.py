@@ -264,6 +264,8 @@ def _equation(node: Node) -> tuple[dict[int, Term], Term]:
 
 
 def _labels(text: str, rank: int) -> Term:
+    """Return the dimension labels of one Einsum term, with the ellipsis spelled out for ``rank``
+    dimensions."""
     before, dots, after = text.partition("...")
     missing = rank - len(before) - len(after) if dots else 0
     if missing < 0 or (not dots and len(text) != rank):

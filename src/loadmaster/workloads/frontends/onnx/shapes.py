@@ -103,6 +103,7 @@ def bind_inputs(
 
 
 def _check_tensor(item: onnx.ValueInfoProto) -> None:
+    """Raise ModelError if a network input is not a tensor or has no shape."""
     kind = item.type.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         what = (kind or "unknown").removesuffix("_type").replace("_", " ")
@@ -186,6 +187,8 @@ def _is_unnamed(dim: Dimension) -> bool:
 
 
 def _set_batch(sizes: Sizes, inputs: Sequence[onnx.ValueInfoProto], batch: int) -> None:
+    """Set the batch in ``sizes``: the first dimension of the first input that has dimensions, by
+    its symbol or its number, and all unnamed first dimensions."""
     if batch < 1:
         raise ModelError(f"--batch {batch} is not positive: give a size of at least 1")
     ranked = [item for item in inputs if _dims(item)]
@@ -296,6 +299,8 @@ class Shapes:
         return ""
 
     def _infer(self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]) -> dict[str, Guess]:
+        """Return the shapes and types of a node's results, by name: from its rule, else from the
+        onnx package's inference on a network of this node alone. Empty for unknown operators."""
         shapes = rule_of(proto.domain, proto.op_type).shapes
         if shapes is not None:
             results = zip(proto.output, shapes(node), strict=False)
@@ -441,6 +446,8 @@ def _as_standard(
 
 
 def _guess(name: str, info: onnx.TypeProto) -> Guess:
+    """Return the element type and shape that a type declares; dimensions without a size are
+    None."""
     kind = info.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         return (

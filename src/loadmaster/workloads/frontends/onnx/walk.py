@@ -136,6 +136,8 @@ class Walk(WalkedNetwork):
             ) from error
 
     def _visit(self, proto: onnx.NodeProto, name: str) -> None:
+        """Append the steps of a node: a constant, an unrolled body, or one operator with its
+        inferred results."""
         if proto.op_type == "Constant" and not proto.domain:
             made = (self._constant(proto, proto.output[0]),)
             node = Node(name, "Constant", "", _attributes(proto), (), made)
@@ -287,7 +289,7 @@ class Walk(WalkedNetwork):
             if name in self.needed and not guess.known:
                 raise unshaped(node, proto, name, guess)
             outputs.append(
-                self._output(node, name, guess, constant) if name and guess.known else None
+                self._output_value(node, name, guess, constant) if name and guess.known else None
             )
         if constant:
             counts = [value.count for value in outputs if value] if all(outputs) else None
@@ -304,7 +306,9 @@ class Walk(WalkedNetwork):
         wanted = [value if value and value.name in self.needed else None for value in outputs]
         return wanted if any(wanted) else outputs
 
-    def _output(self, node: Node, name: str, guess: Guess, constant: bool) -> Value:
+    def _output_value(self, node: Node, name: str, guess: Guess, constant: bool) -> Value:
+        """Return a node's result as a weight, if constant or empty, or an activation. Raise
+        ModelError for a computed constant larger than LARGEST_COMPUTED."""
         shape = tuple(size for size in guess.shape or () if size is not None)
         empty = 0 in shape and name not in self.delivered
         kind = TensorKind.WEIGHT if constant or empty else TensorKind.ACTIVATION

@@ -78,7 +78,7 @@ def completed(call: Call) -> Call:
         _require_shape(call.operand(0))
     if not call.outputs or call.result.shape:
         return call
-    shape = _shape(call)
+    shape = _result_shape(call)
     result = replace(call.result, shape=shape)
     if call.kind in _OF_IMAGES or call.kind in _NEVER_SCALAR:
         _require_shape(result)
@@ -93,7 +93,8 @@ def _require_shape(value: Value) -> None:
         )
 
 
-def _shape(call: Call) -> Shape:
+def _result_shape(call: Call) -> Shape:
+    """Return the shape of an operator's result, derived from its operands; empty if unknown."""
     given = [value.shape for value in call.inputs if value]
     if call.kind in BY_ELEMENT:
         return broadcast_shapes(*given)
@@ -186,6 +187,8 @@ class _Walk(WalkedNetwork):
         self.steps.append(step)
 
     def _value(self, name: str, tensor: TensorEntry, kind: TensorKind) -> Value:
+        """Return a tensor of the file as a value, with its data if it is an integer constant. Raise
+        ModelError for unknown element types."""
         dtype = _STORED_AS.get(tensor.dtype, tensor.dtype)
         if dtype not in ELEMENT_BITS:
             raise ModelError(
@@ -210,6 +213,8 @@ class _Walk(WalkedNetwork):
         )
 
     def _operand(self, index: int) -> Value | None:
+        """Return the tensor that an operator reads, None for index -1. A tensor without a writer
+        becomes a constant; one that a later operator writes raises ModelError."""
         if index < 0:
             return None
         name = self.names[index]
@@ -226,6 +231,8 @@ class _Walk(WalkedNetwork):
         return self.values[name]
 
     def _step(self, operator: OperatorEntry, call: Call) -> Step:
+        """Return what an operator does: by its bodies, as a recurrent operator, by the ONNX
+        operator that it is like, or as data movement or unknown work."""
         if operator.bodies:
             return self._control_flow(operator, call)
         if (recurrent := recurrent_work(call)) is not None:
@@ -248,6 +255,8 @@ class _Walk(WalkedNetwork):
         return Step(call, Work(OpClass.CONTROL_FLOW), tuple(found))
 
     def _weights_of(self, body: int) -> tuple[Value, ...]:
+        """Return the constants of a subgraph, added to the network under unused names on the first
+        call."""
         if body not in self._weights:
             made = []
             for index, tensor in enumerate(self._model.subgraphs[body].tensors):
@@ -277,6 +286,9 @@ def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:
 
 
 def _translated_step(call: Call, node: Call) -> Step:
+    """Return the step of an operator from ``node``, the ONNX operator that it is like: its work,
+    its division in the file's order of dimensions, and its result as a view or constant where it is
+    one."""
     work = _work(call, node)
     division = in_file_order(division_of(node, work.op_class), node)
     result = call.result

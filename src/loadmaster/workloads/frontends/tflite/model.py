@@ -165,6 +165,7 @@ def _subgraph(
     kinds: Sequence[str],
     contents: Sequence[tuple[bool, tuple[int, int]]],
 ) -> SubgraphEntry:
+    """Read a subgraph; raise ModelError if an input or output is not one of its tensors."""
     tensors = tuple(
         _tensor(entry, f"tensor {index} of subgraph {number}", contents)
         for index, entry in enumerate(table.tables(0))
@@ -182,6 +183,8 @@ def _subgraph(
 def _tensor(
     table: Table, where: str, contents: Sequence[tuple[bool, tuple[int, int]]]
 ) -> TensorEntry:
+    """Read a tensor; raise ModelError for negative dimensions, unknown element types and missing
+    buffers. ``contents`` holds, for each buffer, whether it has data and where in the file."""
     name = table.text(3)
     shape = table.numbers(0)
     number = table.number(1, "b")
@@ -212,6 +215,8 @@ def _tensor(
 def _operator(
     table: Table, subgraph: int, index: int, kinds: Sequence[str], tensors: int
 ) -> OperatorEntry:
+    """Read an operator of a subgraph with ``tensors`` tensors; raise ModelError for indices out of
+    range, a missing result, or control flow without its subgraphs."""
     code = table.number(0, "I")
     _require_within(
         (code,), len(kinds), f"operator {index} of subgraph {subgraph}", "operator code"

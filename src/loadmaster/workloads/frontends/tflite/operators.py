@@ -85,7 +85,7 @@ def in_file_order(found: Division, node: Node) -> Division:
     if not order or found is WHOLE:
         return WHOLE
     windows = {
-        index: _windows(own, _order(node.operand(index)), order)
+        index: _file_order_windows(own, _order(node.operand(index)), order)
         for index, own in found.operands.items()
         if own and node.operand(index).order != ()
     }
@@ -101,9 +101,11 @@ def _order(value: Value) -> tuple[int, ...]:
     return tuple(range(len(value.shape))) if value.order is None else value.order
 
 
-def _windows(
+def _file_order_windows(
     windows: Sequence[Window], operand: Sequence[int], result: Sequence[int]
 ) -> tuple[Window, ...]:
+    """Return an operand's windows in the file's order of dimensions. ``operand`` and ``result``
+    hold the file's dimension for each dimension of the ONNX operator."""
     placed = [
         replace(window, axis=result[window.axis]) if window.axis >= 0 else window
         for window in windows

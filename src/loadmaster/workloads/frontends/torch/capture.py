@@ -160,6 +160,7 @@ class _Unfilled(_Mode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        """Return the tensor itself for operators that only fill it; run all others."""
         name = func._schema.name.partition("::")[2].removesuffix("_")
         if (
             name in OVERWRITING
@@ -222,6 +223,8 @@ class _Recorder(_Mode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        """Run an operator and record the call; composite operators are decomposed and their parts
+        recorded."""
         kwargs = kwargs or {}
         if func in _UNRECORDED or func.namespace == "prim":
             return func(*args, **kwargs)
@@ -314,6 +317,7 @@ class _Run:
         return recording.graph(name, source, outputs)
 
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield names and tensors of the parameters, the buffers and the optimiser's state."""
         yield from self._module.named_parameters()
         yield from self._module.named_buffers()
         if self._optimiser is not None:
@@ -336,6 +340,8 @@ class _Run:
         return _tensors(result)
 
     def _step(self) -> list[Tensor]:
+        """Run one training step: forward, backward, and the optimiser if there is one. Return the
+        loss, and without an optimiser the gradients."""
         loss = _loss(self._module(*self._args, **self._kwargs))
         if not loss.requires_grad:
             raise ModelError(

@@ -42,7 +42,7 @@ def load_factory(spot: str, options: Options) -> Graph:
     with _capturing(label):
         from loadmaster.workloads.frontends.torch.capture import capture
 
-        factory = _called(_found(spot), options.batch, options.dims)
+        factory = _called(_find_factory(spot), options.batch, options.dims)
         name = options.name or spot.rpartition(":")[2]
         return capture(factory, training=options.training, name=name, source=label)
 
@@ -81,7 +81,7 @@ def factory_of(
 ) -> Callable[[], Any]:
     """Return the function ``module.path:factory`` with all arguments bound. Raises `ModelError`."""
     with labelled(f"torch:{spot}"):
-        return _called(_found(spot), batch, dims or {})
+        return _called(_find_factory(spot), batch, dims or {})
 
 
 def require_torch(oldest: tuple[int, int] = VERSION) -> None:
@@ -101,7 +101,9 @@ def require_torch(oldest: tuple[int, int] = VERSION) -> None:
         )
 
 
-def _found(spot: str) -> Callable[..., Any]:
+def _find_factory(spot: str) -> Callable[..., Any]:
+    """Import the function that ``module.path:factory`` names; raise ModelError if it cannot be
+    imported."""
     path, _, attribute = spot.partition(":")
     if (
         not path

@@ -110,6 +110,8 @@ class _Signature:
 
 @cache
 def _signature(target: Any) -> _Signature:
+    """Return an ATen operator's name without a trailing underscore, its arguments, and which of
+    them it writes or overwrites, from its schema."""
     schema = target._schema
     plain = schema.name.partition("::")[2]
     name = plain if plain.endswith("__") else plain.removesuffix("_")
@@ -166,7 +168,7 @@ class Recording:
         if fresh or written:
             run = invocation(target, args, kwargs, tuple(value.name for value in fresh))
             self._ops.append(
-                self._operator(
+                self._op_of(
                     name, Call(signature.name, arguments, results), signature, fresh, written, run
                 )
             )
@@ -238,7 +240,7 @@ class Recording:
     def _storage(self, value: Value) -> str:
         return self._tensors[value.name].storage
 
-    def _operator(
+    def _op_of(
         self,
         name: str,
         call: Call,
@@ -247,6 +249,8 @@ class Recording:
         written: list[Value],
         run: Invocation | None,
     ) -> Op:
+        """Return the graph's operator for a recorded call: bytes and windows of its reads and
+        writes, and its work. ``fresh`` are new results, ``written`` are updated in place."""
         work = _work(call, signature)
         found, windows = division(call, work)
         reads = []
@@ -290,6 +294,7 @@ class Recording:
 
 
 def _work(call: Call, signature: _Signature) -> Work:
+    """Return the work of a call by its rule, or as element-wise work; unknown otherwise."""
     found = RULES.get(call.name)
     if found is not None:
         return found(call)

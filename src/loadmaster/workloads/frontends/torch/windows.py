@@ -184,6 +184,7 @@ def convolution(call: Call) -> Meaning:
 
 
 def _pooling(call: Call) -> Meaning:
+    """Return the ONNX operator, MaxPool, whose windows a pooling call has."""
     kernel = _numbers(call, "kernel_size", 2, [1])
     attributes = {
         "kernel_shape": kernel,
