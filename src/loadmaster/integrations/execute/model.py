@@ -157,6 +157,8 @@ class SourceModel:
     def _evaluator(
         self, node: Node, names: Sequence[str], given: Iterable[str], made: Sequence[str]
     ) -> Evaluator:
+        """Return an evaluator that runs one node alone; raise ModelError for random operators and
+        control flow."""
         label = describe(node.kind, node.name)
         if node.kind in RANDOM:
             raise ModelError(f"{self.source}: {label} is random: take it out of the model")

@@ -213,6 +213,8 @@ def export_program(source: Path, out: Path, flags: Sequence[str] = ()) -> Export
 
 
 def _export(source: Path, work: Path, out: Path, target: Sequence[str]) -> tuple[PlannedPack, ...]:
+    """Import, plan and compile a model with IREE's tools in the folder ``work``; return the planned
+    packs."""
     module = _imported(source, work, out.with_suffix(_WEIGHTS))
     text, plans = _planned(module, work, target)
     (work / "planned.mlir").write_text(text, encoding="utf-8", errors="surrogateescape")
@@ -338,6 +340,7 @@ def _answer(placed: PlacedPack) -> Answer:
 
 
 def _problem(placed: PlacedPack, alignment: int) -> Problem:
+    """Return a pack's slices as a problem, sizes rounded up to the alignment."""
     slices = placed.pack.slices
     return problem_of(
         {

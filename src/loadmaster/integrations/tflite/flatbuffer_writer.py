@@ -92,6 +92,8 @@ def write_before(old: bytes, root: NewTable, identifier: bytes) -> bytes:
 
 
 class _Writer:
+    """Writes the parts of a FlatBuffer one after another."""
+
     def __init__(self, identifier: bytes) -> None:
         self.data = bytearray(4) + identifier
         self.outward: list[tuple[int, int]] = []

@@ -36,7 +36,7 @@ def main() -> None:
     old = Path(request["old"]).read_bytes()
     for front in request["fronts"]:
         data = Path(front).read_bytes() + old
-        print(json.dumps(_measured(data, request["arena"], request["least"])), flush=True)
+        print(json.dumps(_measure(data, request["arena"], request["least"])), flush=True)
 
 
 def _differing(old: bytes, new: bytes, seeds: list[int], arena: int) -> str | None:
@@ -63,6 +63,7 @@ def _differing(old: bytes, new: bytes, seeds: list[int], arena: int) -> str | No
 
 
 def _interpreter(data: bytes, arena: int) -> Any:
+    """Return TFLM's interpreter in the first arena that is large enough, of up to three sizes."""
     from tflite_micro.python.tflite_micro import runtime
 
     for size in (arena, arena * _LARGER):
@@ -82,7 +83,9 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[An
     return rng.normal(0, 1.5, shape).astype(dtype)
 
 
-def _measured(data: bytes, arena: int, least: bool) -> dict[str, Any]:
+def _measure(data: bytes, arena: int, least: bool) -> dict[str, Any]:
+    """Return the head and the tail of TFLM's arena in bytes, with ``least`` the smallest arena too;
+    or the error."""
     for size in (arena, arena * _LARGER, arena * _LARGER**2):
         found, log = _allocated(data, size)
         if found:

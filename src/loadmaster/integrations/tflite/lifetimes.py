@@ -179,6 +179,8 @@ def arena_bytes(tensor: TensorEntry) -> int:
 
 
 class _Walk:
+    """Walks a model as TFLM does, with its scopes, and records every tensor's lifetime."""
+
     def __init__(self, model: TfliteModel) -> None:
         self.lives = [[_Life() for _ in subgraph.tensors] for subgraph in model.subgraphs]
         self.visits: list[Visit] = []

@@ -164,6 +164,7 @@ class _Run:
     # --- Results of operators.
 
     def _subgraph(self, number: int) -> None:
+        """Run the operators of a subgraph on symbols."""
         subgraph = self.model.subgraphs[number]
         for index, operator in enumerate(subgraph.operators):
             where = f"operator {index} of subgraph {number} ({operator.kind})"
@@ -174,7 +175,7 @@ class _Run:
             if operator.kind == "IF" and not self.is_old:
                 self._branch(number, operator, operands, where)
                 continue
-            made = self._made(subgraph, operator, operands, where)
+            made = self._results(subgraph, operator, operands, where)
             read = [(number, tensor) for tensor in operator.inputs]
             for tensor, value in zip(operator.outputs, made, strict=True):
                 self._write(number, tensor, value, where, read)
@@ -200,13 +201,15 @@ class _Run:
             value = self._read(body, inner, where)
             self._write(number, tensor, value, where, [(body, inner)])
 
-    def _made(
+    def _results(
         self,
         subgraph: SubgraphEntry,
         operator: OperatorEntry,
         operands: list[_Value | None],
         where: str,
     ) -> list[_Value]:
+        """Return an operator's results as symbols, equal for equal operators on equal operands;
+        state and custom operators count as different each time."""
         kind = operator.kind
         results = [subgraph.tensors[tensor] for tensor in operator.outputs]
         if kind in _WINDOWS or self._pads(operator, operands):
@@ -429,6 +432,8 @@ class _Run:
         return ()
 
     def _read(self, number: int, tensor: int, where: str) -> _Value:
+        """Return the value of a tensor that an operator reads. Report a fault if the tensor was
+        overwritten; a SLICE gets it with the overwritten rows marked as wrong."""
         entry = self.model.subgraphs[number].tensors[tensor]
         if entry.constant:
             at, length = entry.content

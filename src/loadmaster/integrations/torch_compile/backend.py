@@ -191,8 +191,8 @@ def loadmaster(
         name_runs(first, second, plan.kept)
         return first, second
 
-    forward = partial(_boxed, plan, plan.forward, 0)
-    backward = partial(_boxed, plan, plan.backward, 1)
+    forward = partial(_planned_call, plan, plan.forward, 0)
+    backward = partial(_planned_call, plan, plan.backward, 1)
     return compiled_by(forward, backward, partition)(graph, inputs)
 
 
@@ -204,6 +204,7 @@ def compiled_by(
     from torch._dynamo.backends.common import aot_autograd
 
     def compiled(graph: torch.fx.GraphModule, inputs: Any, **_: Any) -> Callable[..., Any]:
+        """Compile a graph with AOTAutograd; the backward pass is compiled with the forward pass."""
         with torch._functorch.config.patch(force_non_lazy_backward_lowering=True, **settings):
             return cast(
                 Callable[..., Any],
@@ -223,17 +224,20 @@ def _refuse(error: LoadmasterError, *_: Any) -> NoReturn:
     raise error.with_traceback(None)
 
 
-def _boxed(
+def _planned_call(
     plan: CompiledGraph,
     run: Callable[[Sequence[Any]], list[Any]],
     number: int,
     part: torch.fx.GraphModule,
     _: Any,
 ) -> Callable[[list[Any]], Any]:
+    """Return a function that runs part ``number`` of a graph as planned, or unplanned once planning
+    has failed. It empties the list of its arguments."""
     plan.parts.insert(number, part)
     plain = unplanned(part)
 
     def call(arguments: list[Any]) -> Any:
+        """Run the part as planned; fall back to the unplanned part if it cannot be planned."""
         if plan.planned:
             given = list(arguments)
             try:

@@ -343,6 +343,8 @@ class _Reader:
         return Part(first, len(self.calls), tuple(slots), returned)
 
     def _placeholder(self, node: torch.fx.Node, given: Any) -> Any:
+        """Return an input of the graph as a number, a constant or a view; raise NotPlannable for
+        other types."""
         meta = node.meta.get("val")
         shape = meta if given is None else given
         if isinstance(meta, torch.SymInt) or isinstance(given, int):
@@ -379,6 +381,8 @@ class _Reader:
         return self._view(fake, node.name, Owner.CALLER)
 
     def _view(self, fake: torch.Tensor, name: str, owner: Owner) -> View:
+        """Return a tensor as a view of its storage, which is added if new; raise NotPlannable
+        unless it is plain, strided and on the graph's device."""
         if fake.layout is not torch.strided or fake.is_conj() or fake.is_neg() or fake.is_quantized:
             raise NotPlannable(f"{name}, which is not a plain strided tensor")
         if fake.device.type not in ("cpu", "cuda") or (
@@ -399,6 +403,8 @@ class _Reader:
     def _call(
         self, node: torch.fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
+        """Run a node on fake tensors and record the call, unless it only returns views or numbers.
+        Return its results."""
         target: Any = node.target
         if target is operator.getitem:
             return arguments[0][arguments[1]]

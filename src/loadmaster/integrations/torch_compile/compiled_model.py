@@ -691,6 +691,7 @@ class PlannedGraph:
                 self._make_plan(given)
 
     def _capture(self, given: Sequence[Any]) -> None:
+        """Capture the graph, find its persistent tensors, and profile its kernels for planning."""
         model, known = self.model, self.model.persistent
         captured = capture(self.graphs, given, self.kept)
         traced = Traced(**vars(captured))
@@ -791,6 +792,7 @@ class PlannedGraph:
         return self.traced.movable.intersection(self.persistent_tensors) | self.traced.gradients
 
     def _make_plan(self, given: Sequence[Any]) -> None:
+        """Plan the graph within its budget and build its program; replaces the plan before."""
         self._find_persistent(given)
         before, budgeted = self.program, self.budget is not None
         if budgeted:

@@ -89,6 +89,8 @@ class DirectFile:
     def _transfer(
         self, call: Callable[..., int], memory: memoryview, offset: int, what: str
     ) -> None:
+        """Read or write a block of the file with ``call``, in pieces; raise SlowMemoryError on
+        failure."""
         done = 0
         while done < len(memory):
             try:
@@ -156,6 +158,8 @@ class SlowFile(DirectFile):
             return offset
 
     def _extend(self, size: int) -> None:
+        """Grow the file to ``size`` bytes; raise SlowMemoryError if the disk or the limit does not
+        allow it."""
         more = size - self.bytes
         try:
             if self.limit is not None and size > self.limit:

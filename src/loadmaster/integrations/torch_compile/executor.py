@@ -191,6 +191,9 @@ class Program:
         return self._tensors[key]
 
     def _launch(self, k: int, call: Call) -> Launch:
+        """Return call ``k`` ready to launch: its operands at their addresses, the addresses of its
+        allocations and its results."""
+
         def bound(leaf: Any) -> Any:
             return self._tensor(leaf, k) if self._planned(leaf) else leaf
 
@@ -212,6 +215,8 @@ class Program:
         )
 
     def _results(self, k: int, call: Call) -> Iterator[Result]:
+        """Yield the results of a call that are tensors of their own, with their planned address
+        where they have one."""
         for i, view in enumerate(call.results):
             if not isinstance(view, View) or view.storage in self.captured.streamed:
                 continue
@@ -227,6 +232,8 @@ class Program:
     def _grants(
         self, k: int, call: Call, allocations: tuple[Allocated, ...]
     ) -> list[tuple[int, int]]:
+        """Return bytes and address of every allocation that call ``k`` makes; UNPLANNED for those
+        that the plan leaves out."""
         grants = []
         for allocation in allocations:
             offset = UNPLANNED
@@ -245,6 +252,7 @@ class Program:
         return self.slow_bytes - count
 
     def _copies(self) -> list[Copy]:
+        """Return the plan's copies with addresses in the fast memory and slots in the slow one."""
         slots: dict[int, int] = {}
         copies = []
         for move in self.placed.placement.moves:
@@ -262,6 +270,8 @@ class Program:
         return copies
 
     def _steps(self) -> list[Step]:
+        """Return what happens before each call: copies that block, start or are waited for, and a
+        lower ceiling of the fast memory."""
         steps = [Step() for _ in range(len(self.captured.calls) + 1)]
         for i, move in enumerate(self.placed.placement.moves):
             if move.start == move.end:

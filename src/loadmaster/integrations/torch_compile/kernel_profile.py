@@ -106,6 +106,7 @@ class CallProfiles:
             ]
 
     def _of(self, call: Call, captured: Captured) -> CallProfile:
+        """Return the profile of a call; equal calls are profiled once."""
         numbers: dict[int, int] = {}
 
         def anonymous(leaf: Any) -> Any:
@@ -124,6 +125,7 @@ class CallProfiles:
 
 
 def _profile(call: Call, captured: Captured) -> CallProfile:
+    """Measure seconds and allocations of a call on operands of the same form."""
     arguments, keywords = stand_ins(call, captured)
     if captured.device.type == "cuda":
         return _profile_on_gpu(call, arguments, keywords, captured.device)
@@ -142,6 +144,8 @@ def stand_ins(call: Call, captured: Captured, slow: Callable[[View], Any] = id) 
     storages: dict[int, torch.UntypedStorage] = {}
 
     def real(leaf: Any) -> Any:
+        """Return a stand-in for an operand, of the same form and memory; operands that share a
+        storage still do."""
         if not isinstance(leaf, View):
             return leaf
         if leaf.storage in captured.streamed:

@@ -329,6 +329,7 @@ def can_offload() -> bool:
     tested in a forked process."""
 
     def swaps() -> bool:
+        """Try on two small tensors whether the memory of storages can be swapped."""
         one, other = torch.full((64,), 1.0), torch.full((64,), 2.0)
         storages = one.untyped_storage(), other.untyped_storage()
         addresses = [storage.data_ptr() for storage in storages]

@@ -643,6 +643,7 @@ def _place_and_pack(problem: Problem, budget: int, mode: Mode, rounds: int) -> P
         return place_for_runtime(sequence, limits, mode)
 
     def pack(placement: TensorPlacement, number: int) -> Placed | Ints:
+        """Return the packed placement, or, by kernel, the bytes by which it exceeds its ceiling."""
         nonlocal failed
         if placement.stays not in tops:
             placed, tops[placement.stays] = _pack(problem, placement, ceilings)

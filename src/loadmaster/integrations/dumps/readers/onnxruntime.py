@@ -103,6 +103,7 @@ def _runs(path: Path) -> list[list[_Node]]:
 
 
 def _node(spot: str, name: str, args: object) -> _Node:
+    """Return a kernel of the profile with the bytes it allocates and the bytes in use before it."""
     if not isinstance(args, dict) or "mem_bytes_requested_in_use" not in args:
         raise AllocationError(
             f"{spot}: kernel {name!r} has no memory in it: profile with ONNX Runtime 1.31 or later"
@@ -154,6 +155,7 @@ def _sizes(spot: str, outputs: object) -> tuple[int, ...]:
 
 
 def _graph(path: Path) -> Any:
+    """Return the graph of the optimised model beside the profile, without its external data."""
     onnx = package("onnx", "reading ONNX Runtime's dumps")
     if not path.is_file():
         raise AllocationError(

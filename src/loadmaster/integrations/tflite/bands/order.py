@@ -47,6 +47,8 @@ def least_order(subgraph: SubgraphEntry) -> Order | None:
 
 
 class _Search:
+    """Finds the order of operators with the least peak. Sets of operators are bit masks."""
+
     def __init__(self, subgraph: SubgraphEntry) -> None:
         operators = subgraph.operators
         size = [arena_bytes(t) for t in subgraph.tensors]
@@ -115,6 +117,7 @@ class _Search:
         return not done >> number & 1 and not self.needs[number] & ~done
 
     def _after(self, state: _State, number: int) -> _State:
+        """Return the state after operator ``number``: peak, bytes alive, operators done, path."""
         self.steps += 1
         load, alive, done, path = state
         op = self.operators[number]

@@ -154,6 +154,8 @@ class Chain:
         return found
 
     def _folds(self, pad: OperatorEntry, padding: Sequence[RowRule], number: int) -> bool:
+        """Whether a PAD can be left out: convolution ``number`` with padding SAME pads its rows and
+        columns equally."""
         conv, windows = self.subgraph.operators[number], self.windows[number]
         if windows is None or not conv.kind.endswith("V_2D") or conv.inputs[0] != pad.outputs[0]:
             return False
@@ -184,6 +186,8 @@ class Chain:
                     yield region
 
     def _region(self, first: int, last: int) -> Region | None:
+        """Return the operators ``first`` to ``last`` - 1 as a region; None unless they have one
+        source, one result that later operators read, and only images of one batch between."""
         operators = self.subgraph.operators[first:last]
         made: dict[int, int] = {}
         sources: set[int] = set()

@@ -96,6 +96,9 @@ def in_order(model: TfliteModel, order: Sequence[int], folds: Mapping[int, int])
 
 
 class _Rewriter:
+    """Writes a model again with other operators; tables that stay are referred to in the old
+    file."""
+
     def __init__(self, model: TfliteModel) -> None:
         self.model, self.root = model, model.root
         self.file: Flatbuffer = model.root.file
@@ -111,6 +114,8 @@ class _Rewriter:
         self.constants: dict[bytes, int] = {}
 
     def run(self, chosen: Sequence[Bands], outputs: Sequence[int]) -> tuple[bytes, list[Written]]:
+        """Return the file with the chosen regions in bands, and the new tensors and operators of
+        each."""
         network = self._network(
             {
                 t
@@ -123,7 +128,7 @@ class _Rewriter:
         at, written = 0, []
         for bands in chosen:
             self._copy(network, at, bands.region.first)
-            written.append(self._banded(network, bands))
+            written.append(self._add_bands(network, bands))
             at = bands.region.last
         self._copy(network, at, len(self.main.operators))
         return self._file(network, outputs), written
@@ -162,6 +167,7 @@ class _Rewriter:
         return network
 
     def _file(self, network: _Lists, outputs: Sequence[int]) -> bytes:
+        """Return the file with the lists of the new main subgraph."""
         first, *others = self.root.tables(_SUBGRAPHS)
         fields: dict[int, Field] = {
             _TENSORS: Tables(network.tensors),
@@ -181,7 +187,10 @@ class _Rewriter:
         }
         return write_before(self.file.data, NewTable(root), IDENTIFIER)
 
-    def _banded(self, network: _Lists, bands: Bands) -> Written:
+    def _add_bands(self, network: _Lists, bands: Bands) -> Written:
+        """Add the operators of a region in bands: for each band slices of the source and an IF that
+        runs the region's subgraph, then concatenations of the bands, at most MOST_JOINED at
+        once."""
         region = bands.region
         number = len(self.model.subgraphs) + len(self.added)
         self.added.append(self._subgraph(bands))
@@ -294,6 +303,8 @@ class _Rewriter:
         outputs: Sequence[int],
         options: tuple[int, dict[int, Field]] | None = None,
     ) -> NewTable:
+        """Return a new operator; ``options`` holds the number and the fields of its options
+        table."""
         fields: dict[int, Field] = {
             0: Number("I", self._code(kind)),
             1: Numbers("i", inputs),

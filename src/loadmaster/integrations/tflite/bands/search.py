@@ -98,7 +98,7 @@ class BandSearch:
         ]
         total = max(1, self._total(self.work))
         for region in chain.regions():
-            for bands in self._divided(region):
+            for bands in self._bands_of(region):
                 work = self._extra(bands, self.work) / total + _BAND_COST * bands.count
                 edge = _Edge((bands,), region.last, self._peak(bands), work)
                 self.edges[region.first].append(edge)
@@ -112,7 +112,9 @@ class BandSearch:
             target = found.load - 1
             found = self._path(target)
 
-    def _divided(self, region: Region) -> Iterator[Bands]:
+    def _bands_of(self, region: Region) -> Iterator[Bands]:
+        """Yield a region in bands, for each number of bands whose parts begin at aligned
+        addresses."""
         chain = self.chain
         row = self._row(region.result)
         total = chain.rows(region.result)
@@ -213,6 +215,8 @@ class BandSearch:
                 alive[cut.tensor] = kept
 
     def _path(self, target: int) -> Choice | None:
+        """Return the choice of bands with the least work whose peak is at most ``target`` bytes, as
+        a shortest path; None if there is none."""
         best: list[_Path | None] = [_Path(1.0, 0, ()), *(None for _ in self.load)]
         for at, edges in enumerate(self.edges):
             here = best[at]

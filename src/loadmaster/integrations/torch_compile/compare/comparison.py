@@ -335,6 +335,8 @@ def _planned_variant(work: Workload, options: dict[str, Any]) -> Variant:
 
 
 def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Variant]:
+    """Yield the techniques to compare training with: activations saved to the slow memory,
+    checkpoints, and PyTorch's activation memory budget."""
     parameters = {
         p.untyped_storage().data_ptr() for p in [*work.module.parameters(), *work.module.buffers()]
     }
@@ -466,6 +468,8 @@ class Turns:
         plan without a budget, ``planned[0]``, it is that plan."""
 
         def plan(rival: Variant) -> None:
+            """Set the planned variant with the same peak as the rival, made anew if the first needs
+            more."""
             peak = rival.measured_peak
             if not peak:
                 return
@@ -584,6 +588,8 @@ class Turns:
 
 
 def _summary(work: Workload, ours: Variant, unmoved: Variant) -> dict[str, Any]:
+    """Return the comparison's figures as JSON: peaks in bytes, times in seconds, and rows of
+    kernels."""
     assert ours.model is not None
     plans = ours.model.last_step_graphs
     costs = (costs for plan in plans for costs in plan.problem.sequence.costs)

@@ -42,6 +42,7 @@ class SavedToFile:
         return slow, tensor.stride()
 
     def _unpack(self, packed: Any) -> torch.Tensor:
+        """Return a saved tensor, read back from the slow memory if it was moved there."""
         if isinstance(packed, torch.Tensor):
             return packed
         slow, stride = packed
