@@ -134,6 +134,7 @@ def _figures(mapping: JobMapping, unit: str) -> list[Figure]:
     unit_of = {"energy": "J", "edp": "J s"}.get(mapping.objective)
 
     def shown(value: float) -> str:
+        """Format a value of the objective."""
         return format_seconds(value) if unit_of is None else f"{value:.4g} {unit_of}"
 
     cycles = "" if mapping.cycles is None else f"{mapping.cycles:,} cycles"

@@ -110,6 +110,7 @@ def packing_page(
         ]
 
     def rows() -> Iterable[Json]:
+        """Yield the addresses of the buffers as JSON."""
         for at, offset in enumerate([] if answer.offsets is None else answer.offsets.tolist()):
             memory = {} if memories is None else {"memory": memories[at]}
             yield {"buffer": at, **memory, "offset": offset}
@@ -193,6 +194,7 @@ def regions(problem: Problem, offsets: Ints, members: Ints) -> list[Shape]:
     columns = (parts.lower[drawn], parts.upper[drawn], low, high, owners)
 
     def tip(buffer: int) -> Facts:
+        """Return the tooltip of a buffer."""
         return {"name": problem.name(buffer)}
 
     return [

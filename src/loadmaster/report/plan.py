@@ -102,6 +102,7 @@ def plan_page(
 
 
 def _warning(plan: PlanRecord) -> Line:
+    """Return the warning of operators whose work is unknown; empty if there are none."""
     return Line(uncounted(kind for n in plan.networks for kind in n.unknown), "strong")
 
 
@@ -196,15 +197,17 @@ def _networks(plan: PlanRecord) -> Table:
 
 def _memories(plan: PlanRecord) -> Table:
     """Make a table of the peak of each shared memory against its bound and its capacity."""
-    return _uses(plan, [(m.name, figures.link_text(m), m.capacity) for m in plan.target.memories])
+    return _use_table(
+        plan, [(m.name, figures.link_text(m), m.capacity) for m in plan.target.memories]
+    )
 
 
 def _buffers(plan: PlanRecord) -> Table:
     """Make a table of the peak use of each private buffer."""
-    return _uses(plan, [(c.name, "private", c.buffer) for c in plan.target.cores if c.buffer])
+    return _use_table(plan, [(c.name, "private", c.buffer) for c in plan.target.cores if c.buffer])
 
 
-def _uses(plan: PlanRecord, held: Iterable[tuple[str, str, int]]) -> Table:
+def _use_table(plan: PlanRecord, held: Iterable[tuple[str, str, int]]) -> Table:
     """Make a table of memories by name, link and capacity."""
     rows = []
     for name, link, capacity in held:

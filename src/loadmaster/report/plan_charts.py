@@ -74,6 +74,7 @@ def schedule(plan: PlanRecord, axis: Axis) -> Timeline:
 
 
 def _copy_tip(move: PlannedTransfer) -> Facts:
+    """Return the tooltip of a copy."""
     return {
         "name": move.tensor,
         "copy": f"{move.source} to {move.destination}",

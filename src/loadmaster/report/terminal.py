@@ -64,6 +64,7 @@ def _renderables(part: Part) -> list[RenderableType]:
 
 
 def _text(text: str, style: str = "") -> Text:
+    """Return a printable text of rich."""
     return Text(printable_text(text), style=style)
 
 

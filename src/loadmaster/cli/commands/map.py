@@ -225,6 +225,7 @@ def _priorities(texts: list[str] | None) -> dict[str, float]:
     form = "NAME=X with a number of at least 0, such as resnet50=2"
 
     def number(text: str) -> float:
+        """Return a weight; raise MappingError unless it is a finite number of at least 0."""
         try:
             if 0 <= float(text) < float("inf"):
                 return float(text)

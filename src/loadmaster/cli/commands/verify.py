@@ -128,13 +128,13 @@ def verify_command(
     assert source is not None
     execution = None
     if plan:
-        models = _listed(against)
+        models = _models(against)
         what, (counts, violations) = (
             "plan",
             _check_plan(source, models, reading, target, overrides or []),
         )
         if run and not violations:
-            execution = _run_plan(source, _listed(run), reading, orders, seed)
+            execution = _run_plan(source, _models(run), reading, orders, seed)
             violations = execution.violations
     else:
         what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
@@ -156,11 +156,13 @@ def verify_command(
         raise typer.Exit(1)
 
 
-def _listed(texts: list[str] | None) -> list[str]:
+def _models(texts: list[str] | None) -> list[str]:
+    """Return the models of all options, which separate them by commas."""
     return [model for text in texts or () for model in text.split(",")]
 
 
 def _run_plan(file: Path, models: list[str], reading: Reading, orders: int, seed: int) -> Execution:
+    """Run a plan's jobs with ONNX operators, and compare them with the whole networks."""
     from loadmaster.integrations.execute.run import run_plan
     from loadmaster.planning.plan import Plan
 

@@ -62,7 +62,7 @@ class Arenas:
         if self._in_place:
             share_storage(result, graph_module, requests)
         elif not (proven or held):  # greedy has every subgraph begin at address 0
-            return _better(
+            return _smaller(
                 result, greedy(alignment, tensors, graph_module, graph_signature, extra_padding)
             )
         return result
@@ -138,7 +138,8 @@ def share_storage(
                 other.inplace_base = one
 
 
-def _better(one: MemoryAlgoResult, other: MemoryAlgoResult) -> MemoryAlgoResult:
+def _smaller(one: MemoryAlgoResult, other: MemoryAlgoResult) -> MemoryAlgoResult:
+    """Return the result with fewer bytes; the first if equal or if they have different arenas."""
     return (
         other
         if sum(other.bufsizes) < sum(one.bufsizes) and len(one.bufsizes) == len(other.bufsizes)

@@ -104,7 +104,7 @@ class Banks:
         buffers = [
             replace(
                 buffer,
-                memory=self._pinned(request, names),
+                memory=self._required_bank(request, names),
                 accesses=max(1, sum(uses[id(tensor)] for tensor, _ in request.tensors)),
             )
             for buffer, request in zip(buffers_of(requests), requests, strict=True)
@@ -141,7 +141,9 @@ class Banks:
         self._log(answer, requests, uses, held)
         return result
 
-    def _pinned(self, request: Request, names: dict[int, str]) -> str | None:
+    def _required_bank(self, request: Request, names: dict[int, str]) -> str | None:
+        """Return the bank whose arena an earlier pass has chosen for a tensor; None if none was
+        chosen. Raise AllocationError if it is none of the banks."""
         chosen = {tensor.mem_id for tensor, _ in request.tensors} - {None}
         if chosen - names.keys():
             raise AllocationError(

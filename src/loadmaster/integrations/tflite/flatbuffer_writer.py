@@ -156,6 +156,7 @@ class _Writer:
         return position
 
     def _refer(self, at: int, item: Existing | Part) -> None:
+        """Point from position ``at`` to an item, which is written now if it is new."""
         if isinstance(item, Existing):
             self.outward.append((at, item.position))
         else:

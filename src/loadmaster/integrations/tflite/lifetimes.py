@@ -235,4 +235,5 @@ class _Walk:
         life.span, life.marked = (first, self._scope), False
 
     def _use(self, life: _Life) -> None:
+        """Extend a lifetime to the current scope."""
         life.span = (NEVER if life.span is None else life.span[0], self._scope)

@@ -122,6 +122,7 @@ def _node(spot: str, name: str, args: object) -> _Node:
 
 
 def _whole(spot: str, args: Mapping[str, Any], key: str) -> int:
+    """Return an integer of the profile; raise AllocationError for anything else."""
     text = str(args.get(key))
     if not re.fullmatch(r"-?\d{1,19}", text) or abs(int(text)) >= WHOLE_LIMIT:
         raise AllocationError(f"{spot}: {key} is {text[:40]}: the profile is damaged")
@@ -173,7 +174,7 @@ def _graph(path: Path) -> Any:
 def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
     """Return the arena of one run; the first result of a kernel is in place of an operand if the
     profile shows it."""
-    nodes = _matched(path, run, graph)
+    nodes = _nodes_of_run(path, run, graph)
     outside = {value.name for value in graph.output}
     source: dict[str, str] = {}
     for ran, node in nodes:
@@ -195,7 +196,7 @@ def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
     return arena_of(path, "block", buffers, _ALIGNMENT, stated=block, in_place=pairs)
 
 
-def _matched(path: Path, run: Sequence[_Node], graph: Any) -> list[tuple[_Node, Any]]:
+def _nodes_of_run(path: Path, run: Sequence[_Node], graph: Any) -> list[tuple[_Node, Any]]:
     """Return kernels with their nodes in the model."""
     by_name = {node.name: node for node in graph.node}
     found = []

@@ -200,6 +200,7 @@ def _records(path: Path, values: object, spot: str) -> list[dict[str, Any]]:
 
 
 def _number(path: Path, spot: str, record: Mapping[str, Any], key: str) -> int:
+    """Return a whole number of a record, at least 0; raise AllocationError for anything else."""
     value = as_whole(record.get(key))
     if value is None or not 0 <= value < WHOLE_LIMIT:
         raise AllocationError(
