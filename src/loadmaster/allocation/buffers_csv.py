@@ -73,6 +73,7 @@ def read_buffers(path: str | Path) -> Problem:
 
 
 def _text(path: str | Path) -> str:
+    """Return the text of a file; raise AllocationError if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -157,11 +158,13 @@ class _Table:
         self.header = _header(names, f"{source}:{self.first}")
 
     def where(self, row: int, field: str) -> str:
+        """Return the place of a cell for messages, with the name of its buffer."""
         name = "end" if field == "upper" and "end" in self.header else field
         buffer = self.records[row][1][self.header.index("id")].strip()
         return f"{self._cell(row, name)}: {name} of buffer {buffer!r}"
 
     def _cell(self, row: int, name: str) -> str:
+        """Return file, line and column of a cell."""
         column = self.header.index(name) if name in self.header else 0
         return f"{self.source}:{self.records[row][0]}:{column + 1}"
 
@@ -245,6 +248,7 @@ def _problem(columns: dict[str, Any], table: _Table) -> Problem:
 
 
 def _demands(columns: dict[str, Any], table: _Table) -> dict[str, Any]:
+    """Return allowed memories and alias groups of a table."""
     aliases = _aliases(columns, table)
     return _allowed_memories(columns, table) | ({"aliases": aliases} if aliases else {})
 
@@ -409,6 +413,7 @@ def _memory_columns(
 
 
 def _gap_cells(problem: Problem) -> list[str]:
+    """Return the cell of gaps of every buffer."""
     cells: list[list[str]] = [[] for _ in range(len(problem))]
     for owner, lower, upper, low, high in zip(
         *(column.tolist() for column in problem.gaps), strict=True

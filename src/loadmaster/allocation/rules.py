@@ -298,6 +298,7 @@ def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
 
 
 def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
+    """Return the gaps of Buffer records."""
     rows = [
         (owner, gap.lower, gap.upper, *((0, 0) if gap.window is None else gap.window))
         for owner, buffer in enumerate(buffers)
@@ -357,7 +358,7 @@ def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
 
 def check(problem: Problem, where: Where | None = None) -> None:
     """Raise `AllocationError` for the first error in a problem; O(n log n)."""
-    place = where or _named(problem)
+    place = where or _named_place(problem)
     for wrong, field, what in _faults(problem):
         if wrong.any():
             buffer = int(np.flatnonzero(wrong)[0])
@@ -374,7 +375,8 @@ def check(problem: Problem, where: Where | None = None) -> None:
     check_pins(problem, place)
 
 
-def _named(problem: Problem) -> Where:
+def _named_place(problem: Problem) -> Where:
+    """Return a function that names a buffer and a field for messages."""
     return lambda buffer, field: f"buffer {problem.name(buffer)!r}: {field}"
 
 
@@ -486,7 +488,7 @@ def check_pins(problem: Problem, where: Where | None = None) -> None:
     """Check that pins satisfy alignments and reserved ranges, and that pinned buffers do not
     overlap unless they may.
     """
-    place = where or _named(problem)
+    place = where or _named_place(problem)
     off = np.flatnonzero((problem.pin >= 0) & (problem.pin % problem.alignment != 0))
     if len(off):
         at, step = int(problem.pin[off[0]]), int(problem.alignment[off[0]])

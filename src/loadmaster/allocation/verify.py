@@ -55,8 +55,8 @@ def broken_rules(
     pieces = _pieces(problem, offsets)
     yield from _offset_violations(problem, offsets)
     yield from _fitting(problem, offsets, np.unique(pieces.owner), capacity)
-    yield from _shared(problem, offsets)
-    yield from _reserved(problem, pieces)
+    yield from _alias_violations(problem, offsets)
+    yield from _reserved_violations(problem, pieces)
     for one, other, instant in _overlaps(problem, offsets, pieces):
         yield (
             "overlap",
@@ -74,6 +74,7 @@ def overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
 
 
 def _overlaps(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple[int, int, int]]:
+    """Yield pairs of buffers that share bytes but must not, with an instant."""
     if problem.conflicts is not None:
         return _listed(problem, offsets)
     if problem.aliases or len(problem.in_place):
@@ -120,7 +121,8 @@ def _fitting(
         )
 
 
-def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+def _alias_violations(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+    """Yield alias groups whose buffers do not share their offset."""
     for group in problem.aliases:
         if len({int(offsets[i]) - shift for i, shift in group}) > 1:
             wanted = ", ".join(
@@ -130,7 +132,8 @@ def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
             yield "alias", f"buffers {wanted} must share their offset"
 
 
-def _reserved(problem: Problem, pieces: Pieces) -> Iterator[tuple[str, str]]:
+def _reserved_violations(problem: Problem, pieces: Pieces) -> Iterator[tuple[str, str]]:
+    """Yield buffers in reserved ranges."""
     for low, high in problem.reserved:
         for row in np.flatnonzero((low < high) & (pieces.first < high) & (low < pieces.last)):
             name, first, last = problem.name(pieces.owner[row]), pieces.first[row], pieces.last[row]
@@ -267,6 +270,7 @@ def _together(problem: Problem, offsets: Ints) -> Callable[[int, int], bool]:
     in_place = {(one, other, shift) for one, other, shift in problem.in_place.tolist()}
 
     def together(one: int, other: int) -> bool:
+        """Whether two buffers may overlap: they are one alias group, or an in-place pair."""
         up = int(offsets[other]) - int(offsets[one])
         return (
             group_of.get(one, -1) == group_of.get(other, -2)

@@ -79,7 +79,7 @@ def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterErr
         isinstance(value, bool) and bool not in wanted and object not in wanted
     ):
         raise error(
-            f"{what} is {_shown(value)}: give {' or '.join(dict.fromkeys(map(_title, wanted)))}"
+            f"{what} is {_text_of(value)}: give {' or '.join(dict.fromkeys(map(_title, wanted)))}"
         )
 
 
@@ -95,6 +95,7 @@ def as_whole(value: object) -> int | None:
 
 
 def _title(kind: Any) -> str:
+    """Return a type's name for messages, with an article."""
     name = kind.__name__
     return _TITLES.get(kind) or (
         f"a {name}, from loadmaster.{_SOURCES[name]}" if name in _SOURCES else f"a {name}"
@@ -123,7 +124,8 @@ _TITLES: dict[Any, str] = {
 }
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
+    """Return a value and its type for messages; long values by their type alone."""
     text = repr(value)
     return (
         f"of type {type(value).__name__}"

@@ -82,7 +82,7 @@ def analyse(
     if tabled is not None:
         return _labelled(tabled.analyse(jobs, target), tabled, name, target)
     if cost.lower().endswith(".csv"):
-        return _measured(
+        return _as_measured(
             Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target), cost
         )
     model = COST_MODELS.find(cost)
@@ -109,7 +109,8 @@ def _labelled(analysis: JobAnalysis, model: CostModel, name: str, target: Target
     )
 
 
-def _measured(analysis: JobAnalysis, source: str) -> JobAnalysis:
+def _as_measured(analysis: JobAnalysis, source: str) -> JobAnalysis:
+    """Return an analysis whose costs are all measured."""
     return replace(analysis, provenance=(Provenance(Label.MEASURED, source, len(analysis.jobs)),))
 
 
@@ -173,7 +174,7 @@ def read_job_analysis(path: str | Path, *, cache: str | Path | None = None) -> J
     text, source = read_text(path), str(path)
     large = len(text) >= _LONG_TEXT
     found = _kept(cache, large, lambda: text_key(text), lambda: parse_job_analysis(text, source))
-    return _measured(found, source)
+    return _as_measured(found, source)
 
 
 def _kept(

@@ -113,7 +113,7 @@ def divide_jobs(
             parts.append(part_of(work, analyse(work, target)))
         return joined(parts)
 
-    least = _joined_least(
+    least = _join_least(
         [
             _least_of_lists(each)
             if isinstance(each, list)
@@ -181,6 +181,8 @@ def _choose(options: Sequence[_Option], length: float) -> list[Grid]:
     else the one into the shortest."""
 
     def rank(option: _Option, number: int) -> tuple[float, float, int]:
+        """Order ways to cut an operator: by its longest piece, then all of its pieces, then their
+        number."""
         longest = max(length, option.longest[number])
         return longest, option.together[number], option.cuts[number].tiles
 
@@ -191,6 +193,7 @@ def _choose(options: Sequence[_Option], length: float) -> list[Grid]:
 
 
 def _least_seconds(least: LeastWork, bandwidth: float) -> float:
+    """Return a lower bound of the makespan in seconds: all cores busy, or the bandwidth in use."""
     alone = np.maximum(least.latency, least.moved / bandwidth).min(axis=1)
     cores: int = least.latency.shape[1]
     return max(float(alone.sum()) / cores, float(least.moved.min(axis=1).sum()) / bandwidth)
@@ -232,6 +235,7 @@ def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: i
 
 
 def _least_of_lists(pools: Sequence[JobPool]) -> LeastWork:
+    """Return the least work of job lists, which are not cut."""
     analysis: JobAnalysis = joined(pools).analysis
     runs = np.isfinite(analysis.latency)
     moved = np.where(runs, analysis.latency, 0.0) * np.where(runs, analysis.bandwidth, 0.0)
@@ -239,7 +243,8 @@ def _least_of_lists(pools: Sequence[JobPool]) -> LeastWork:
     return LeastWork(analysis.latency, moved, analysis.energy, whole)
 
 
-def _joined_least(parts: Sequence[LeastWork]) -> LeastWork:
+def _join_least(parts: Sequence[LeastWork]) -> LeastWork:
+    """Join the least work of several networks."""
     columns = zip(*(vars(part).values() for part in parts), strict=True)
     joint: list[Any] = [
         None if any(each is None for each in column) else np.concatenate(column)

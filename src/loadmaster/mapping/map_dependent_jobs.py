@@ -61,7 +61,8 @@ def _search(
     found, start = min(tried, key=lambda pair: pair[0].value)
     generator = np.random.default_rng(seed)
 
-    def told(walk: Walk[_Start, _Attempt]) -> None:
+    def report(walk: Walk[_Start, _Attempt]) -> None:
+        """Report the share of the time or of the samples that is spent."""
         progress("mapping", max(deadline.spent(), walk.evaluations / samples if samples else 0.0))
 
     walk = Walk(start, found, len(starts))
@@ -73,7 +74,7 @@ def _search(
         memory=_MEMORY,
         samples=samples,
         expired=deadline.passed,
-        progress=told,
+        progress=report,
     )
     return walk
 

@@ -209,6 +209,8 @@ class _Placer:
         with the limits as they are."""
 
         def place(limits: Ints) -> PlacementSolution:
+            """Return the placement of the simpler strategy within limits; raise PlacementError if
+            it has none."""
             other = baseline(name, self.sequence, limits).placement
             if self.interrupted or other is None or not self._allows(other, limits):
                 raise PlacementError(f"{name} cannot be packed")
@@ -224,6 +226,7 @@ class _Placer:
         return found.division.sequence if found.division else self.sequence
 
     def _limits(self) -> Ints:
+        """Return the limit of the fast memory at each kernel, in bytes."""
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
     def _solve(self, limits: Ints, gap: float) -> PlacementSolution:

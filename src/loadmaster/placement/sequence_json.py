@@ -107,6 +107,7 @@ def _kernel_record(kernel: Kernel) -> dict[str, Any]:
 
 
 def _finite(seconds: float) -> float | None:
+    """Return seconds; None for infinity."""
     return seconds if math.isfinite(seconds) else None
 
 
@@ -170,10 +171,11 @@ def validated(data: dict[str, Any], name: str, form: str, version: int, model: A
 def object_in(text: str, name: str) -> dict[str, Any]:
     """Parse a JSON object. Raises `PlacementError` if the text is none, or has a key twice."""
 
-    def refused(constant: str) -> Any:
+    def refuse(constant: str) -> Any:
+        """Raise PlacementError for numbers that JSON does not have."""
         raise PlacementError(f"{name}: {constant} is no JSON: write null for what is infinite")
 
-    return parse_object(text, name, "kernel sequence", PlacementError, refused)
+    return parse_object(text, name, "kernel sequence", PlacementError, refuse)
 
 
 @cache
@@ -188,9 +190,13 @@ def _model() -> Any:
     text = Annotated[str, Field(strict=True, max_length=2**16)]
 
     class Record(BaseModel):
+        """An object of the file without further keys."""
+
         model_config = ConfigDict(extra="forbid")
 
     class LinkRecord(Record):
+        """The link in the file, in bytes per second."""
+
         to_fast: rate
         to_slow: rate
         asynchronous_to_fast: rate
@@ -198,6 +204,8 @@ def _model() -> Any:
         shared: Annotated[bool, Field(strict=True)] = False
 
     class KernelRecord(Record):
+        """A kernel in the file."""
+
         name: text
         kind: text
         operands: list[tuple[whole, Literal["r", "w", "rw"], seconds, seconds | None]]
@@ -237,6 +245,7 @@ def _sequence_from(file: Any) -> KernelSequence:
     """Return the sequence that a checked file describes."""
 
     def or_infinite(seconds: float | None) -> float:
+        """Return seconds; infinity for None."""
         return math.inf if seconds is None else seconds
 
     def kernel(record: Any) -> Kernel:

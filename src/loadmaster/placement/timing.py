@@ -99,6 +99,8 @@ class _Clock:
                 queue.append(m)
 
     def _engine(self, move: Move) -> int:
+        """Return the copy engine of a move: 1 for copies to the fast memory with separate engines,
+        else 0."""
         return int(move.to_fast and not self.sequence.link.shared)
 
     def run(self) -> MovementTimeline:

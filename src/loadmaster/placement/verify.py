@@ -136,12 +136,13 @@ class _Walk:
         self.under_way: set[Move] = set()
         self.clean_at_start: set[int] = set()
         self.taken = 0
-        self.arriving = _by(placement.stays, lambda stay: stay.start)
-        self.leaving = _by(placement.stays, lambda stay: stay.end)
-        self.issued = _by(placement.moves, lambda move: move.start)
-        self.moves_of = _by(placement.moves, lambda move: move.tensor)
+        self.arriving = _group_by(placement.stays, lambda stay: stay.start)
+        self.leaving = _group_by(placement.stays, lambda stay: stay.end)
+        self.issued = _group_by(placement.moves, lambda move: move.start)
+        self.moves_of = _group_by(placement.moves, lambda move: move.tensor)
 
     def findings(self) -> Iterator[Finding]:
+        """Yield all violations in the order of the kernels."""
         self._begin()
         for k in range(len(self.sequence.kernels) + 1):
             yield from self._position(k)
@@ -151,10 +152,12 @@ class _Walk:
         yield from self._end()
 
     def _bytes(self, tensor: int) -> int:
+        """Return the bytes of a tensor, rounded up to the alignment."""
         alignment = self.sequence.alignment
         return -(-self.sequence.tensors[tensor].bytes // alignment) * alignment
 
     def _name(self, tensor: int) -> str:
+        """Return the name of a tensor in quotes."""
         return repr(self.sequence.tensors[tensor].name)
 
     def _begin(self) -> None:
@@ -235,6 +238,7 @@ class _Walk:
         self.under_way.add(move)
 
     def _complete(self, move: Move) -> None:
+        """End a copy: its destination is valid."""
         self.under_way.discard(move)
         if move.to_fast:
             self.in_fast.add(move.tensor)
@@ -321,11 +325,13 @@ class _Walk:
             yield "in-place", f"kernel {kernel.name!r} ({k}) cannot use {names} in the slow memory"
 
     def _finds_fast(self, operand: Operand) -> bool:
+        """Whether a kernel finds an operand in the fast memory, or may write it there."""
         arriving = any(move.tensor == operand.tensor and move.to_fast for move in self.under_way)
         made_here = operand.tensor in self.here and not operand.read and not arriving
         return operand.tensor in self.in_fast or made_here
 
     def _write(self, tensor: int, slow: bool, kernel: str) -> Iterator[Finding]:
+        """Mark a tensor as valid in one memory alone; yield a violation if it is being copied."""
         if any(move.tensor == tensor for move in self.under_way):
             yield "race", f"{kernel} writes {self._name(tensor)} while it is copied"
         (self.in_slow if slow else self.in_fast).add(tensor)
@@ -365,7 +371,8 @@ class _Walk:
                 )
 
 
-def _by(items: Iterable[_Item], key: Callable[[_Item], int]) -> dict[int, list[_Item]]:
+def _group_by(items: Iterable[_Item], key: Callable[[_Item], int]) -> dict[int, list[_Item]]:
+    """Group items by a number."""
     groups: dict[int, list[_Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -501,6 +508,7 @@ def _is_share(piece: Operand, whole: Operand, share: Fraction) -> bool:
     to rounding."""
 
     def near(seconds: float, all_seconds: float) -> bool:
+        """Whether a time is the share of the whole's time, up to rounding."""
         return (
             seconds == all_seconds
             if math.isinf(all_seconds)

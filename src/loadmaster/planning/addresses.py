@@ -202,6 +202,7 @@ class Addresses:
         ``enough``, also with no task earlier than in ``found``. Return the better."""
 
         def timed(after: After) -> Solution:
+            """Return the solution with the times of a replay under given waits."""
             timeline = self.assess.replay(schedule, placement, after)
             parts = tuple(retimed(part, timeline) for part in packed)
             return Solution(schedule, placement, timeline, parts, after)

@@ -366,6 +366,7 @@ class _Writer:
         energy = self._table.energy[each, core].tolist()
 
         def by_time(column: Sequence[Any]) -> list[Any]:
+            """Return a column in the order of the jobs' starts."""
             return [column[index] for index in self._by_time]
 
         jobs = by_time(self._workload.jobs)

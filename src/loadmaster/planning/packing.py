@@ -120,6 +120,7 @@ class _Units:
 
     @cached_property
     def _native(self) -> _native.PackingProblem:
+        """The packing problem in native code."""
         return packing_problem(self.problem)
 
     def rooms(self, capacity: int) -> list[int]:

@@ -166,6 +166,7 @@ class WorkloadPlanner:
         return replace(found or solution, search=history)
 
     def _joint_problem(self) -> JointProblem:
+        """Return the joint search's problem, made on the first call."""
         if self.joint is None:
             parts = (self.workload, self.table, self.target, self.goal, self.energy)
             self.joint = JointProblem(*parts)

@@ -145,6 +145,7 @@ def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
     plot["center"][1]["grid_line_color"] = None
 
     def columns(shape: Shape, group: Sequence[Shape]) -> Row:
+        """Return the row of a job, or of merged jobs with the sum of their seconds."""
         margin = LANE_MARGIN * (shape.high - shape.low)
         place = {"bottom": shape.low + margin, "top": shape.high - margin}
         if len(group) == 1:
@@ -163,6 +164,7 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
     plot = _over_time(title, 380, on, y_range, f"address ({unit})", box="both")
 
     def columns(shape: Shape, group: Sequence[Shape]) -> Row:
+        """Return the row of a buffer: its addresses and the bytes of merged ones."""
         return {
             "bottom": shape.low / size,
             "top": shape.high / size,

@@ -133,6 +133,7 @@ def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:
     tensors = {tensor.name: tensor for tensor in plan.tensors}
 
     def tip(name: str) -> Facts:
+        """Return the tooltip of a tensor."""
         tensor = tensors[name]
         return {
             "name": tensor.name,
@@ -161,6 +162,7 @@ def stack_chart(stack: Stack, axis: Axis) -> Timeline:
     are drawn on separate lines."""
 
     def tip(band: Band) -> Facts:
+        """Return the tooltip of a band."""
         return {
             "name": band.tensor.name,
             "piece": piece(band.job),

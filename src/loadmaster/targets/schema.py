@@ -28,7 +28,10 @@ BITS = {"int8": 8, "fp16": 16, "fp32": 32}
 
 
 def _unit(parse: Callable[[Any], Any]) -> BeforeValidator:
+    """Return a validator that parses a quantity with its unit."""
+
     def read(value: Any) -> Any:
+        """Parse a quantity; errors become pydantic's."""
         try:
             return parse(value)
         except UnitError as error:
@@ -51,6 +54,8 @@ _Rate = Annotated[float, Field(gt=0, le=2**20, allow_inf_nan=False)]
 
 
 class _Table(BaseModel):
+    """A table without further keys."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -69,7 +74,8 @@ class _MemoryTable(_Table):
     page: Annotated[_Bytes, Field(lt=2**40)] = 0
 
     @model_validator(mode="after")
-    def _one_way_to_say_bandwidth(self) -> _MemoryTable:
+    def _check_bandwidths(self) -> _MemoryTable:
+        """Check that either one bandwidth is given or one for each direction."""
         both = self.read_bandwidth is not None and self.write_bandwidth is not None
         neither = self.read_bandwidth is None and self.write_bandwidth is None
         if not (both if self.bandwidth is None else neither):
@@ -233,12 +239,15 @@ class _CalibrationTable(_Table):
     kept: list[str] = []
 
     def provenance(self) -> Provenance:
+        """Return the source of calibrated figures."""
         return Provenance(
             Label.CALIBRATED, f"{self.measured}, {self.rows} rows, sha256 {self.sha256[:12]}"
         )
 
 
 class _TargetFile(_Table):
+    """A target file."""
+
     name: Annotated[str, Field(min_length=1, max_length=80)]
     description: Annotated[str, Field(max_length=400)] = ""
     cores: Annotated[list[_CoreTable], Field(min_length=1, max_length=64)]

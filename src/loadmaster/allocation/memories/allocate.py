@@ -126,6 +126,8 @@ def allocate_banks(
 
 @dataclass(frozen=True)
 class _Settings:
+    """Options of the packings of single memories."""
+
     strategy: str
     seed: int
     threads: int
@@ -237,6 +239,7 @@ class _Task:
 
     @property
     def _done(self) -> bool:
+        """Whether the answer is proven or the time is over."""
         if self.infeasible or (self.cost is not None and self.lower >= self.cost):
             return True
         if self.settings.deadline.passed():
@@ -297,6 +300,8 @@ class _Task:
         return len(self.relaxation.cuts) > cuts
 
     def _prove(self, program: Program, ceiling: int, nodes: int) -> Ints | None:
+        """Raise the lower bound by branch and bound; return a cheaper choice of memories if one was
+        found."""
         proof = prove(program, self.relaxation, ceiling, nodes, _common(self.costs))
         self._count("nodes", proof.nodes)
         self._raise(proof.bound)
@@ -326,11 +331,13 @@ class _Task:
         return True
 
     def _spill(self, start: Ints) -> None:
+        """Search for a packing by moving buffers from one memory to another."""
         found = spill(self.problem, self.banks, self.relaxation, start, self._pack)
         if found is not None:
             self._keep(*found)
 
     def _keep(self, chosen: Ints, offsets: Ints) -> None:
+        """Keep a packing if it is the cheapest so far."""
         cost = self.relaxation.total(chosen)
         if self.cost is None or cost < self.cost:
             self.chosen, self.offsets, self.cost = chosen, offsets, cost
@@ -377,6 +384,7 @@ class _Task:
             self.infeasible, self.reason = True, answer.certificate
 
     def _count(self, name: str, more: int = 1) -> None:
+        """Add to a counter."""
         self.counters[name] = self.counters.get(name, 0) + more
 
 

@@ -203,6 +203,7 @@ class Relaxation:
 
 
 def _whole(prices: Floats) -> NDArray[np.object_]:
+    """Return prices as whole numbers of fixed scale."""
     return np.array(
         [round(price * _SCALE) for price in np.maximum(prices, 0.0).tolist()], dtype=object
     )

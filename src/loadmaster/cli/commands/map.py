@@ -136,11 +136,11 @@ def map_command(
 ) -> None:
     """Map jobs of many networks onto cores that share one bandwidth.
 
-    Which core runs each job, and in which order. Jobs depend on nothing and load and store all
-    their operands, as in M3E, unless --dependencies is given.
+    The answer is the core of each job and the order of jobs on each core. Jobs are independent,
+    and load and store all their operands, as in M3E, unless --dependencies is given.
 
-    With --cut, operators that are long beside all others are divided into pieces, and the bound
-    holds however they are divided.
+    With --cut, operators that are much longer than all others are divided into pieces, and the
+    bound holds for every division.
 
     Example: `loadmaster map onnx:resnet50 onnx:squeezenet --target m3e-s2 --bandwidth "16 GB/s"
     --precision int8`

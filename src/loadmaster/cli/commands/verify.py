@@ -84,7 +84,7 @@ def verify_command(
     reading: Reading,
     output: Output,
 ) -> None:
-    """Check a plan file, or the offsets of buffers; exit code 1 if it does not hold.
+    """Check a plan file, or the offsets of buffers; exit code 1 if they are invalid.
 
     The checks share no code with the planner or the allocator. With --against, the networks are
     read again with the options that were given to `plan`, and every job is costed again: the plan
@@ -92,8 +92,8 @@ def verify_command(
     be proven. With --target too, it must be for that machine.
 
     With --run, jobs and copies are run by ONNX operators on memories of the planned size, every
-    tensor at its planned address, in several orders that the plan allows; outputs must be those of
-    the networks run in one go. Inputs, and weights that a file lacks, are random.
+    tensor at its planned address, in several orders that the plan allows; outputs must equal those
+    of the whole networks. Inputs, and weights that a file lacks, are random.
 
     Example: `loadmaster verify plan/plan.json`, or `loadmaster verify --buffers packed.csv
     --capacity 1MiB`

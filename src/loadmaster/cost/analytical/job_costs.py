@@ -122,6 +122,7 @@ def job_costs(workload: Workload, target: Target) -> Costs:
 
 
 def _costs(workload: Workload, target: Target, expected: Sequence[str]) -> list[Costs]:
+    """Return the costs of all jobs on all cores, one record for each expected tiling."""
     rows = OperandRows(workload.jobs)
     nests, amounts = nest_table(workload.jobs), Amounts(workload.jobs)
     cores, position = kinds_of(target)

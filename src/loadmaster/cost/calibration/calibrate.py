@@ -240,7 +240,7 @@ class _Run:
         )
         limited = 1 - design.predicted(better) / design.predicted(found) > _LIMITS / 2
         layers = len(np.unique(design.group[limited]))
-        settled = before if standing is Standing.KEPT else _rounded(after)
+        settled = before if standing is Standing.KEPT else _round(after)
         return Figure(name, before, settled, standing, layers)
 
 
@@ -266,9 +266,9 @@ def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
     apart = np.repeat(np.abs(np.log(predicted[rows] / seconds)), count)
     total = float(count @ predicted[rows]) / float(count @ seconds) - 1
     return Errors(
-        _rounded(float(np.expm1(apart.mean()))),
-        _rounded(float(np.expm1(np.median(apart)))),
-        _rounded(total),
+        _round(float(np.expm1(apart.mean()))),
+        _round(float(np.expm1(np.median(apart)))),
+        _round(total),
     )
 
 
@@ -280,12 +280,11 @@ def _copies(engine: CopyEngine | None, copies: Sequence[CopyTime]) -> Iterator[F
     for name in dict.fromkeys(each.field for each in copies):
         these = [each for each in copies if each.field == name]
         rate = sum(each.bytes for each in these) / sum(each.seconds for each in these)
-        yield Figure(
-            f"copy.{name}", engine.fields[name], _rounded(rate), Standing.FITTED, len(these)
-        )
+        yield Figure(f"copy.{name}", engine.fields[name], _round(rate), Standing.FITTED, len(these))
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
+    """Round to a few significant digits."""
     return float(f"{value:.{_DIGITS}g}")
 
 
@@ -344,5 +343,5 @@ def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> N
         table.pop("winograd", None)
     if shares:
         table["efficiency"] = {
-            kind: min(1.0, _rounded(share / most)) for kind, share in sorted(shares.items())
+            kind: min(1.0, _round(share / most)) for kind, share in sorted(shares.items())
         }

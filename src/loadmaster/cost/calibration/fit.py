@@ -111,6 +111,7 @@ def loss_of(design: Design, found: Floats, rows: Mask | slice = slice(None)) -> 
 
 
 def _huber(error: Floats) -> Floats:
+    """Return Huber's loss of errors."""
     size = np.abs(error)
     return np.asarray(np.where(size <= _HUBER, 0.5 * size**2, _HUBER * (size - 0.5 * _HUBER)))
 
@@ -166,6 +167,7 @@ class _Descent:
         return self._score(), self._values
 
     def _score(self) -> float:
+        """Return the loss of the fit and the penalty for leaving the given figures."""
         overhead = np.arange(self._design.parameters) >= self._design.first_overhead
         moved = float(_strayed(self._values, self._given, overhead).sum())
         return loss_of(self._design, self._values, self._used) + _STAY * moved

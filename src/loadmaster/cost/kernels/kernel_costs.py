@@ -185,6 +185,7 @@ def _work(graph: Graph, op: Op, own: _Uses, number: Mapping[str, int]) -> Kernel
     roles = _roles(graph, op)
 
     def amount(name: str, moved: int | None, write: bool) -> Amount | None:
+        """Return the bytes of an access with its role in a loop nest; None without an access."""
         if not moved:
             return None if moved is None else Amount(0)
         return Amount(moved, *roles.get((name, write), ()))
@@ -225,6 +226,7 @@ def _workload(work: SequenceWork) -> Workload:
     of jobs takes."""
 
     def moved(amounts: Iterable[tuple[int, Amount | None]]) -> tuple[JobOperand, ...]:
+        """Return the operands that move bytes."""
         return tuple(
             JobOperand(str(t), amount.bytes, amount.role, amount.nest)
             for t, amount in amounts

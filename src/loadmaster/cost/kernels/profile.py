@@ -186,6 +186,7 @@ def measure(case: Case, slow: Sequence[int], folder: Path, repeats: int) -> floa
         made: list[Any] = []
 
         def tensor(spec: Any) -> Any:
+            """Return an operand, in a mapped file if the combination says so."""
             made.append(room.tensor(*spec, in_file=next(owners) in slow))
             return made[-1]
 
@@ -209,6 +210,7 @@ def _writing(
     given = {tensor.data_ptr() for tensor in made}
 
     def results() -> list[Any]:
+        """Run the operator and return its new tensors."""
         return [each for each in _flat(run(*args, **kwargs)) if each.data_ptr() not in given]
 
     targets = [
@@ -222,6 +224,7 @@ def _writing(
         return lambda: direct(*args, **kwargs, out=targets[0])
 
     def copying() -> None:
+        """Run the operator and copy its results to their places."""
         for each, target in zip(results(), targets, strict=True):
             if target is not None:
                 target.copy_(each)
@@ -230,6 +233,7 @@ def _writing(
 
 
 def _flat(value: Any) -> Iterator[Any]:
+    """Yield all tensors in nested results."""
     if isinstance(value, tuple | list):
         for item in value:
             yield from _flat(item)
@@ -238,6 +242,7 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def _operator(name: str) -> Any:
+    """Return an ATen operator by name."""
     import torch
 
     namespace, packet, overload = name.split(".")

@@ -56,6 +56,7 @@ def _kernel_record(kernel: KernelWork) -> dict[str, Any]:
     """Return a kernel's work as JSON; nests without fields that have the default."""
 
     def amount(given: Amount | None) -> list[Any] | None:
+        """Return the bytes of an access as JSON; None without an access."""
         return None if given is None else [given.bytes, str(given.role), given.nest]
 
     nests = [
@@ -100,6 +101,7 @@ def _kernel(record: Any) -> KernelWork:
     """Return the kernel's work of a checked record."""
 
     def amount(given: tuple[int, Role, int] | None) -> Amount | None:
+        """Return the bytes of an access from its record; None without an access."""
         if given is None:
             return None
         size, role, nest = given
@@ -128,6 +130,8 @@ def _model() -> Any:
     amount = tuple[whole, Role, position]
 
     class Record(BaseModel):
+        """An object of the file without further keys."""
+
         model_config = ConfigDict(extra="forbid")
 
     pairs = ("stride", "dilation")
@@ -138,6 +142,8 @@ def _model() -> Any:
     nest: Any = create_model("NestRecord", __base__=Record, **extents)
 
     class KernelRecord(Record):
+        """A kernel's work in the file."""
+
         name: text
         kind: text
         elements: whole
@@ -147,6 +153,8 @@ def _model() -> Any:
         operands: list[tuple[whole, amount | None, amount | None]]
 
     class WorkRecord(Record):
+        """The file: a sequence's tensors and the work of its kernels."""
+
         format: text
         version: whole
         name: text

@@ -47,6 +47,7 @@ class Measured(CostModel):
         )
 
         def ordered(values: Floats, absent: float) -> Floats:
+            """Return a column of the table in the order of jobs and cores."""
             return np.pad(values, ((0, 0), (0, 1)), constant_values=absent)[rows][:, columns]
 
         given = self.table.flops[rows]

@@ -90,6 +90,7 @@ def summary(compiled: Callable[..., Any]) -> StepSummary:
 
 
 def _model(context: Any, options: Mapping[str, Any]) -> Model:
+    """Return the runtime of a compiled module, made on the first call."""
     with _LOCK:
         model = _MODELS.get(context)
         if model is None:
@@ -159,6 +160,7 @@ def unplanned(graph: torch.fx.GraphModule, _: Any = None) -> Callable[[list[Any]
     use."""
 
     def run(arguments: list[Any]) -> Any:
+        """Run the graph without a plan."""
         return torch.fx.Interpreter(graph).boxed_run(arguments)
 
     run._boxed_call = True  # type: ignore[attr-defined]
@@ -186,6 +188,7 @@ def loadmaster(
         return partial(_refuse, error)
 
     def partition(joint: torch.fx.GraphModule, inputs: Any, **more: Any) -> Any:
+        """Divide a training graph into forward and backward, and name their runs."""
         plan.kept = more["num_fwd_outputs"]
         first, second = default_partition(joint, inputs, **more)
         name_runs(first, second, plan.kept)
@@ -221,6 +224,7 @@ def compiled_by(
 
 
 def _refuse(error: LoadmasterError, *_: Any) -> NoReturn:
+    """Raise the error."""
     raise error.with_traceback(None)
 
 

@@ -88,6 +88,7 @@ class BlockCall:
         arguments, keywords = stand_ins(call, captured, lambda view: SlowTensor(view, file, 0))
 
         def run() -> Any:
+            """Run all blocks, and count the bytes of the file."""
             file.read_bytes = file.written_bytes = 0
             return self.run(whole, *arguments, **keywords)
 
@@ -179,6 +180,7 @@ class Slices:
 
 
 def _is_tensor(leaf: Any) -> bool:
+    """Whether an operand is a tensor in either memory."""
     return isinstance(leaf, torch.Tensor | SlowTensor)
 
 

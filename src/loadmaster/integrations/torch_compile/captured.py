@@ -303,6 +303,7 @@ class _Reader:
         self._alive: list[Any] = []
 
     def return_to_caller(self, values: Sequence[Any]) -> None:
+        """Mark storages of results as the caller's."""
         for value in values:
             if isinstance(value, View) and self.storages[value.storage].owner is Owner.PLAN:
                 self.storages[value.storage].owner = Owner.RETURNED
@@ -367,6 +368,7 @@ class _Reader:
         return self._given(node, shape)
 
     def _constant(self, node: torch.fx.Node, value: Any) -> Any:
+        """Return the view of a constant tensor; raise NotPlannable for other constants."""
         if not isinstance(value, torch.Tensor):
             raise NotPlannable(f"constant {node.target} of type {type(value).__name__}")
         view = self._given(node, value)
@@ -436,6 +438,7 @@ class _Reader:
         return results if several else results[0]
 
     def _result(self, value: Any, name: str) -> Any:
+        """Return a call's result as a view or number; raise NotPlannable for nested lists."""
         if isinstance(value, torch.Tensor):
             return self._view(value, name, Owner.PLAN)
         if isinstance(value, list | tuple):
@@ -443,6 +446,7 @@ class _Reader:
         return self._number(value)
 
     def _note(self, symbolic: Any, value: int) -> None:
+        """Note the value of a symbolic size."""
         if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_Symbol:
             self._symbols[symbolic.node.expr] = int(value)
 

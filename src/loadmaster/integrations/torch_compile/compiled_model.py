@@ -276,6 +276,7 @@ def step_peak(graphs: Sequence[StepObservations]) -> int:
 
 
 def _is_plain(value: Any) -> bool:
+    """Whether a value is a plain strided tensor."""
     return type(value) is torch.Tensor and value.layout is torch.strided
 
 
@@ -325,6 +326,7 @@ class Model:
             return self._memory
 
     def _make_memory(self, device: torch.device) -> DeviceMemory:
+        """Return the memories of a device."""
         if device.type == "cuda":
             from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory
 
@@ -461,10 +463,12 @@ class Model:
 
     @property
     def _arenas(self) -> list[FastArena]:
+        """The fast memory of all plans."""
         return [plan._program.arena for plan in self.plans]
 
     @property
     def _arena_bytes(self) -> int:
+        """Bytes of the fast memory of all plans."""
         return sum(arena.bytes for arena in self._arenas)
 
     @property
@@ -918,6 +922,7 @@ class PlannedGraph:
 
     @property
     def _program(self) -> Program:
+        """The program of the current plan."""
         assert self.program is not None
         return self.program
 
@@ -1155,6 +1160,7 @@ class PlannedGraph:
             one.changed()
 
     def _finish(self, session: Session) -> None:
+        """End a run, and note its times."""
         session.drain()
         session.end()
         self.history.note(session.times)

@@ -127,6 +127,7 @@ class CudaMemory:
         self._spare.append(self._used.pop(slot))
 
     def _give_spare_back(self) -> None:
+        """Free the spare blocks of pinned memory."""
         if self._spare:
             torch.cuda.synchronize(self.device)  # the host has not waited for copies
         while self._spare:

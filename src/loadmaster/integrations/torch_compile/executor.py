@@ -182,6 +182,7 @@ class Program:
         return next(offset for start, end, offset in self._stays[tensor] if start <= k < end)
 
     def _tensor(self, view: View, k: int) -> torch.Tensor:
+        """Return a view at its planned address during call ``k``."""
         storage = self.captured.storages[view.storage]
         if storage.bytes == 0:
             return view.empty(self.captured.device)
@@ -194,10 +195,11 @@ class Program:
         """Return call ``k`` ready to launch: its operands at their addresses, the addresses of its
         allocations and its results."""
 
-        def bound(leaf: Any) -> Any:
+        def bind(leaf: Any) -> Any:
+            """Return the tensor at an operand's planned address; other operands stay."""
             return self._tensor(leaf, k) if self._planned(leaf) else leaf
 
-        arguments, keywords = tree_map(bound, (call.arguments, call.keywords), is_leaf=is_view)
+        arguments, keywords = tree_map(bind, (call.arguments, call.keywords), is_leaf=is_view)
         profile = self.captured.profiles[k]
         script, first = (
             None if made is None else self.memory.script(self._grants(k, call, made))
@@ -344,6 +346,7 @@ class Session:
         return SlowTensor(view, place.file, place.slot + place.shift)
 
     def _reserve(self, bytes: int) -> int:
+        """Reserve slow memory, which is released at the end."""
         slot = self.memory.reserve(bytes)
         self._held.append((slot, bytes))
         return slot
@@ -402,6 +405,7 @@ class Session:
             del self.pending[i]
 
     def _start_copy(self, i: int) -> Wait:
+        """Start a copy; return the function that waits for it."""
         copy, persistent = self.program.copies[i], self.program.persistent.get(i)
         if persistent is None:
             copy = copy._replace(slot=copy.slot + self.slot)
@@ -447,6 +451,7 @@ class Session:
         self.memory.release(*self._held.pop())
 
     def _copy_kept(self, slot: int, to_fast: bool) -> None:
+        """Copy the kept tensors to or from the slow memory."""
         try:
             for offset, bytes in self.program.kept:
                 self.memory.copy(self.program.arena, Copy(to_fast, offset, slot, bytes))()
@@ -471,6 +476,7 @@ class Session:
 
 
 def _drain(pending: dict[int, Wait]) -> None:
+    """Wait for all copies; their errors are dropped."""
     for wait in pending.values():
         with suppress(LoadmasterError):
             wait()
@@ -478,6 +484,7 @@ def _drain(pending: dict[int, Wait]) -> None:
 
 
 def _release(memory: DeviceMemory, held: list[tuple[int, int]], pending: dict[int, Wait]) -> None:
+    """Wait for all copies, then release the slow memory."""
     _drain(pending)
     while held:
         memory.release(*held.pop())

@@ -110,6 +110,7 @@ class CallProfiles:
         numbers: dict[int, int] = {}
 
         def anonymous(leaf: Any) -> Any:
+            """Return an operand with its storage numbered by first use."""
             if not isinstance(leaf, View):
                 return leaf
             number = numbers.setdefault(leaf.storage, len(numbers))
@@ -203,6 +204,7 @@ def profiled_update(update: Any, run: Callable[[], Any], results: Sequence[Any])
     one."""
 
     def again() -> None:
+        """Prepare the update to run again."""
         update.begun = False
 
     again()

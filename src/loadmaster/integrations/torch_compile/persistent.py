@@ -310,6 +310,7 @@ def _release_place(known: dict[int, PersistentTensor], key: int) -> None:
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Return a storage as a tensor of bytes."""
     return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
@@ -320,6 +321,7 @@ def swap_memory(one: torch.UntypedStorage, other: torch.UntypedStorage) -> None:
 
 
 def _pointer(storage: torch.UntypedStorage) -> Any:
+    """Return the bytes of a storage's data pointer."""
     return (ctypes.c_char * _POINTER_BYTES).from_address(storage._cdata + _DATA_POINTER)
 
 

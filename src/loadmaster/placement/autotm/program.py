@@ -167,10 +167,10 @@ class PlacementProgram:
         self.arrives = model.columns(
             np.where(reads, charged * arrays.to_fast[arrays.tensor], 0.0) + paid
         )
-        self.dirty = _scattered(
+        self.dirty = _spread(
             dirty, model.columns((pays - np.where(supplied, 0.0, copy_out))[dirty])
         )
-        self.clean = _scattered(clean, model.columns(paid[clean]))
+        self.clean = _spread(clean, model.columns(paid[clean]))
         self.tail[outputs] = model.columns(-charged * arrays.to_slow[outputs])
         self._sum((self.dirty[stays],), self._dirty_after(self.before[stays]))
         self._sum((self.tail[outputs],), self._dirty_after(last))
@@ -208,9 +208,9 @@ class PlacementProgram:
         )
         self._changes()
         chosen = several[self._owner]
-        self.algorithm = _scattered(chosen, model.columns(np.zeros(int(chosen.sum()))))
+        self.algorithm = _spread(chosen, model.columns(np.zeros(int(chosen.sum()))))
         self.room, one = (
-            _scattered(several, rows)
+            _spread(several, rows)
             for rows in (
                 self._sum((self.occupied[several],), high=arrays.limit[several] / self._byte),
                 model.rows(np.ones(int(several.sum())), 1.0),
@@ -332,7 +332,7 @@ class PlacementProgram:
             least_seconds(self.arrays),
         )
         seconds = least[computed] / self.second
-        self.time = _scattered(computed, model.columns(np.ones(len(seconds)), seconds, np.inf))
+        self.time = _spread(computed, model.columns(np.ones(len(seconds)), seconds, np.inf))
         kernels = np.flatnonzero(computed)
         self._parts.append((kernels, self.time[kernels], np.full(len(kernels), self.second)))
         several = computed & (np.diff(arrays.first_algorithm) > 1)
@@ -510,7 +510,8 @@ class PlacementProgram:
         return whole
 
 
-def _scattered(mask: Mask, columns: Ints) -> Ints:
+def _spread(mask: Mask, columns: Ints) -> Ints:
+    """Return columns at the places of a mask, _NONE elsewhere."""
     spread = np.full(len(mask), _NONE)
     spread[mask] = columns
     return spread

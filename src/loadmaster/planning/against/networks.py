@@ -155,5 +155,6 @@ def _differences(what: str, stated: Any, due: Any) -> Iterator[str]:
 
 
 def _list(names: Sequence[str]) -> str:
+    """Format the first names of a list."""
     shown = ", ".join(quoted(name) for name in names[:4])
     return f"[{shown}{', ...' if len(names) > 4 else ''}]"

@@ -236,6 +236,7 @@ class Work:
         return Workload(self.plan.networks, tuple(jobs), tensors), order
 
     def _place(self, job: PlannedJob) -> tuple[int, int, int, int]:
+        """Return the place of a job in the workload's order."""
         return (
             self._rank[job.network],
             job.mini_batch,

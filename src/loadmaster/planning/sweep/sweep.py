@@ -138,6 +138,7 @@ def sweep(
     report = progress or no_progress
 
     def keep(key: str, point: DesignPoint) -> None:
+        """Keep a point in memory and in the store, and report progress."""
         found[key] = point
         if store is not None:
             store.put(key, point)
@@ -235,6 +236,7 @@ def _subset(graphs: Sequence[Graph], names: str) -> tuple[Graph, ...]:
 
 
 def _changes_area(axis: Axis, target: Target) -> bool:
+    """Whether the values of an axis give machines of different area."""
     return (
         axis.is_machine
         and len({area(machine(target, [(axis.name, value)])) for value in axis.values}) > 1

@@ -93,6 +93,7 @@ def _operand_ranges(facts: Facts, job: PlannedJob) -> Iterator[str]:
 
 
 def _outside(what: str, shape: tuple[int, ...]) -> str:
+    """Return the message for ranges outside of a shape."""
     return f"{what}: its ranges do not lie inside the shape {'x'.join(map(str, shape))!s:.100}"
 
 

@@ -113,6 +113,7 @@ class Grid:
 
     @cached_property
     def _until(self) -> tuple[int, ...]:
+        """Elements of all pieces before each, and of all."""
         return (0, *itertools.accumulate(volume(box) for box in self.boxes))
 
     def amount_of_tile(self, amount: int, tile: int) -> int:

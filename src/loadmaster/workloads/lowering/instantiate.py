@@ -214,6 +214,7 @@ def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
     is cut."""
 
     def storages(accesses: tuple[Access, ...]) -> tuple[str, ...]:
+        """Return the storages of accesses that move bytes, each once."""
         return tuple(
             dict.fromkeys(
                 graph.tensors[access.tensor].storage for access in accesses if access.bytes
@@ -263,12 +264,14 @@ class _MiniBatch:
     def _add_part(
         self, name: str, storage: str, part: Part, kind: TensorKind, producer: int = -1
     ) -> None:
+        """Add a part of a storage to the workload as a tensor of the first mini-batch."""
         is_output = storage in self._pieces.outputs
         shape = self._pieces.graph.tensors[storage].shape
         own = (name, self._network, storage, 0, part.bytes, str(kind), is_output, producer)
         self._tensors[name] = TensorInstance(*own, shape, part.box if part.label else ())
 
     def _sums_name(self, number: int, tile: int) -> str:
+        """Return the name of the partial sums of a piece."""
         label = label_of(tile, self._pieces.cuts[number].tiles)
         return f"{self._prefix}/{self._pieces.fused[number].main.writes[0].tensor} sums{label}"
 

@@ -319,6 +319,7 @@ class Chain:
         need: dict[int, tuple[int, int]] = {}
 
         def add(tensor: int, low: int, high: int) -> None:
+            """Extend the needed rows of a tensor."""
             known = need.get(tensor, (low, high))
             need[tensor] = min(low, known[0]), max(high, known[1])
 

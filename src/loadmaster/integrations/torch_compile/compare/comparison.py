@@ -145,6 +145,7 @@ class Variant:
 
 
 def _median(values: Sequence[float]) -> float | None:
+    """Return the median; None without values."""
     return statistics.median(values) if values else None
 
 
@@ -221,7 +222,8 @@ class Workload:
             out = variant.call(**given) if isinstance(given, dict) else variant.call(*given)
             if self.training:
                 loss = sum(
-                    leaf.float().square().mean() if leaf.dim() else leaf for leaf in _floating(out)
+                    leaf.float().square().mean() if leaf.dim() else leaf
+                    for leaf in _floating_tensors(out)
                 )
                 torch.as_tensor(loss).backward()
                 if variant.optimizer is not None:
@@ -241,13 +243,14 @@ class Workload:
         out = [
             leaf.detach().clone()
             for _ in range(2 if updated else 1)
-            for leaf in _floating(self.step(variant))
+            for leaf in _floating_tensors(self.step(variant))
         ]
         left = (p if updated else p.grad for p in self.module.parameters())
         return out + [tensor.detach().clone() for tensor in left if tensor is not None]
 
 
-def _floating(out: Any) -> list[torch.Tensor]:
+def _floating_tensors(out: Any) -> list[torch.Tensor]:
+    """Return the floating-point tensors of a result."""
     return [
         leaf
         for leaf in tree_leaves(out)
@@ -327,6 +330,7 @@ def compare(
 
 
 def _planned_variant(work: Workload, options: dict[str, Any]) -> Variant:
+    """Return the variant of a step that Loadmaster plans."""
     optimizer = optimizer_of(work.optimizer, work.module)
     call = compiled(work.module, backend.loadmaster, options | {"optimizer": optimizer})
     model = model_of(call)
@@ -358,6 +362,8 @@ def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Varian
 
 
 def _inference_rivals(work: Workload) -> Iterator[Variant]:
+    """Yield the techniques to compare inference with: an exported graph and Inductor's memory
+    planning."""
     yield Variant("torch.export", rivals.exported(work.module))
     yield Variant(
         "inductor",
@@ -533,6 +539,7 @@ class Turns:
         variant.measured_peak = self.work.resident(variant) + peak.bytes
 
     def _release_all(self) -> None:
+        """Free the memory that idle variants keep."""
         self.work.forget()
         for variant in self.variants:
             if variant.model is not None:

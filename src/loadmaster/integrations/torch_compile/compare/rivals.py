@@ -34,6 +34,7 @@ class SavedToFile:
         return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
 
     def _pack(self, tensor: torch.Tensor) -> Any:
+        """Move a saved tensor to the file, unless it is small or kept."""
         if tensor.nbytes < _SMALLEST or self.kept(tensor):
             return tensor
         dense = tensor.detach().contiguous()
@@ -66,6 +67,7 @@ def blocks_of(module: nn.Module) -> list[nn.Module]:
         return []
 
     def inside(m: nn.Module) -> Iterator[nn.Module]:
+        """Yield the outermost modules of the repeated class."""
         for child in m.children():
             yield from [child] if type(child) is repeated[0] else inside(child)
 
@@ -106,6 +108,7 @@ def exported(module: nn.Module) -> Callable[..., Any]:
     runs: list[torch.fx.Interpreter] = []
 
     def run(*given: Any, **named: Any) -> Any:
+        """Run the exported graph, which the first call exports."""
         if not runs:
             graph = torch.export.export(module, given, named).module()
             runs.append(torch.fx.Interpreter(graph, garbage_collect_values=True))

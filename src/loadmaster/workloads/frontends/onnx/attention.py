@@ -76,6 +76,7 @@ def _attention(node: Node) -> Heads:
 
 
 def _split_heads(node: Node, index: int, attribute: str) -> tuple[int, int, int, int]:
+    """Return batch, heads, steps and width of an operand of three or four dimensions."""
     shape = node.shape(index)
     if len(shape) == 4:
         return shape[0], shape[1], shape[2], shape[3]
@@ -87,6 +88,7 @@ def _work(of: HeadsRule) -> WorkRule:
     """Attention over operands 0, 1 and 2; packed operands leave the later ones out."""
 
     def work(node: Node) -> Work:
+        """Return the work of an attention; keys default to the query, values to the keys."""
         heads, query = of(node), node.label(0)
         key = node.label(1) or query
         value = node.label(2) or key
@@ -99,6 +101,8 @@ def _shapes(of: HeadsRule, dtype: int = 0) -> ShapeRule:
     """Result, keys and values of all steps, with the type of an operand."""
 
     def shapes(node: Node) -> list[Result]:
+        """Return types and shapes of the result and of the keys and values with those of the
+        past."""
         heads, kind = of(node), node.operand(dtype).dtype
         steps = heads.batch, heads.kv_heads, heads.keys
         result = heads.batch, heads.queries, heads.heads * heads.value_width
@@ -189,6 +193,8 @@ def _projected(node: Node, past: int) -> Heads:
 
 
 def _projected_work(node: Node, past: int) -> Work:
+    """Return the work of the projection of query, keys and values, and of the attention after
+    it."""
     batch, steps, inner = node.shape(0)
     heads = _projected(node, past)
     projection = LoopNest(

@@ -122,7 +122,7 @@ class _Expander:
         for node in graph.node:
             if node.op_type == "Constant" and not node.domain:
                 names[node.output[0]] = self.tensor(node.output[0])
-                self._copy(node, names, "")
+                self._add_copy(node, names, "")
         return names
 
     def run(self, graph: onnx.GraphProto, names: Names, label: str) -> list[str]:
@@ -132,10 +132,11 @@ class _Expander:
             if node.op_type == "Constant" and not node.domain:
                 continue
             names |= {made: self.tensor(label + made) for made in node.output if made}
-            self._copy(node, names, label)
+            self._add_copy(node, names, label)
         return [names.get(output.name, output.name) for output in graph.output]
 
-    def _copy(self, node: onnx.NodeProto, names: Names, label: str) -> None:
+    def _add_copy(self, node: onnx.NodeProto, names: Names, label: str) -> None:
+        """Add a copy of a body's operator with new tensor names."""
         copy = _renamed(node, names)
         own = node.name or f"{node.op_type}_{len(self.nodes)}"
         copy.name = f"{self._name}/{label}{own}"
@@ -143,10 +144,11 @@ class _Expander:
 
     def stacked(self, parts: list[str], axis: int, label: str) -> str:
         """Stack the results of all runs along a new axis."""
-        rows = [self._unsqueezed(part, axis) for part in parts]
+        rows = [self._add_axis(part, axis) for part in parts]
         return self.add("Concat", rows, self.tensor(label), axis=axis)
 
-    def _unsqueezed(self, part: str, axis: int) -> str:
+    def _add_axis(self, part: str, axis: int) -> str:
+        """Add an axis of size 1 to a tensor, and return the name of the result."""
         if self.opset < _AXES_ARE_OPERANDS:
             return self.add("Unsqueeze", [part], self.tensor(f"{part}/row"), axes=[axis])
         axes = self.constant("axes", np.array([axis]))
@@ -195,6 +197,7 @@ def _loop(
         return None
 
     def inputs_of(turn: int, carried: list[str]) -> list[str]:
+        """Return the operands of a run: its number, the condition, and the states."""
         return [expansion.constant(f"{turn}/number", np.array(turn)), goes_on, *carried]
 
     carried, rows, runs = _turns(body, count, carried, shared, inputs_of, expansion, 1)

@@ -50,6 +50,7 @@ def by_element(node: Node) -> Division:
 
 
 def _counted(steps: int, node: Node) -> Work:
+    """Return element-wise work of ``steps`` operations for each element of the result."""
     return Work(OpClass.ELEMENTWISE, elements=steps * node.result.count)
 
 
@@ -101,6 +102,7 @@ def _scaled(node: Node) -> Division:
 
 
 def _per_channel(node: Node) -> Division:
+    """Return how an operator with one parameter for each channel divides."""
     rank = len(node.result.shape)
     channels = {i: (Window(1),) for i in range(1, len(node.inputs))}
     return Division(tuple(range(rank)), {0: identity(rank)} | channels)
@@ -188,6 +190,7 @@ def _selection(node: Node) -> Work:
 
 
 def _same_shape(node: Node, source: Value) -> bool:
+    """Whether an operand has the shape of the result."""
     return source.shape == node.result.shape
 
 
@@ -196,7 +199,8 @@ def _everywhere(node: Node, windows: Windows) -> Division:
     return Division(tuple(range(len(node.result.shape))), {0: windows})
 
 
-def _transposed(node: Node) -> Division:
+def _transpose_division(node: Node) -> Division:
+    """Return how a Transpose divides: each dimension reads the one it comes from."""
     order, _ = node.permutation(node.shape(0))
     return divided({0: tuple(Window(order.index(axis)) for axis in range(len(order)))}, copies=True)
 
@@ -249,7 +253,8 @@ def _padded(node: Node) -> Division:
     return divided({0: tuple(Window(axis, low=pad, high=pad) for axis, pad in enumerate(pads))})
 
 
-def _unpadded(node: Node, source: Value) -> bool:
+def _pads_nothing(node: Node, source: Value) -> bool:
+    """Whether a Pad adds nothing, so that it is a view; unknown paddings count as padding."""
     return _same_shape(node, source) and not any(
         node.integers("pads", 1) or node.integers("paddings") or [1]
     )
@@ -298,22 +303,26 @@ def _gathered(node: Node) -> Division:
 
 
 def _depth_to_space(node: Node) -> Division:
+    """Return how DepthToSpace divides: a block of the result reads one row and column of its
+    operand."""
     block = node.attrs["blocksize"]
     return divided({0: (Window(0), ALL, Window(2, 1, block), Window(3, 1, block))})
 
 
 def _space_to_depth(node: Node) -> Division:
+    """Return how SpaceToDepth divides: a row or column of the result reads a block of its
+    operand."""
     block = node.attrs["blocksize"]
     blocks = (Window(axis, block, 1, 0, block - 1) for axis in (2, 3))
     return divided({0: (Window(0), ALL, *blocks)})
 
 
-rule("Transpose", movement, _transposed, view=_keeps_order)
+rule("Transpose", movement, _transpose_division, view=_keeps_order)
 rule("Concat", movement, _concat_division, view=only_operand)
 rule("Reshape Flatten Squeeze Unsqueeze", movement, view=always, planning=(1,))
 rule("Expand Tile", movement, _repeated, view=_same_shape, planning=(1,))
 rule("Trilu", movement, lambda node: _everywhere(node, identity(len(node.result.shape))))
-rule("Pad", movement, _padded, view=_unpadded, planning=(1, 2, 3))
+rule("Pad", movement, _padded, view=_pads_nothing, planning=(1, 2, 3))
 rule("DepthToSpace", movement, _depth_to_space)
 rule("SpaceToDepth", movement, _space_to_depth)
 rule(
@@ -348,7 +357,8 @@ def _out_of_blocks(node: Node) -> list[Result]:
     return [(node.operand(0).dtype, (batch, *shape))]
 
 
-def _enlarged(node: Node) -> list[Result]:
+def _scaled_shape(node: Node) -> list[Result]:
+    """Return type and shape of the result of an Upsample with ``scales``."""
     sizes = zip(node.shape(0), node.attrs["scales"], strict=True)
     return [(node.operand(0).dtype, tuple(size * scale for size, scale in sizes))]
 
@@ -363,7 +373,7 @@ rule(
 )
 rule("ReorderInput", movement, shapes=_into_blocks, domain=NCHWC)
 rule("ReorderOutput", movement, shapes=_out_of_blocks, domain=NCHWC)
-rule("Upsample", movement, shapes=_enlarged, domain=NCHWC)
+rule("Upsample", movement, shapes=_scaled_shape, domain=NCHWC)
 
 _Number = Fraction | int
 _HALF = Fraction(1, 2)
@@ -395,6 +405,7 @@ def _resize(node: Node) -> Division:
 
 
 def _attribute(node: Node, name: str, default: str, before_opset_11: str) -> str:
+    """Return a text attribute of Resize, or the default of its opset."""
     modern = node.kind == "Resize" and (node.opset == 0 or node.opset >= 11)
     value: str = node.attrs.get(name, default if modern else before_opset_11)
     return value

@@ -133,6 +133,7 @@ def _needed_producers(node: onnx.NodeProto, makers: dict[str, int], sources: set
 
 
 def _check_outputs(graph: onnx.GraphProto, makers: dict[str, int], sources: set[str]) -> None:
+    """Raise ModelError for an output that nothing produces."""
     for output in graph.output:
         if output.name not in makers and output.name not in sources:
             raise ModelError(

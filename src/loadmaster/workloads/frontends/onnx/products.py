@@ -93,6 +93,7 @@ def _nests(node: Node, terms: Mapping[int, Term], target: Term) -> list[LoopNest
         runs = {label for label in rows if label[0] == "." and groups}
 
         def extent(labels: Set[str]) -> int:
+            """Return the product of the extents of labels."""
             return math.prod(extents[label] for label in labels)
 
         nests.append(
@@ -117,6 +118,7 @@ def matrix_nest(node: Node, b: int = 1) -> LoopNest:
 
 
 def _matmul(node: Node, b: int = 1, data: int = 0) -> Work:
+    """Return the work of a matrix product with weight ``b``."""
     return product(matrix_nest(node, b), data=data)
 
 
@@ -165,6 +167,7 @@ def _product_shape(dtype: Callable[[Node], str], b: int = 1) -> ShapeRule:
     """Shape of a matrix product by numpy's rules."""
 
     def shapes(node: Node) -> list[Result]:
+        """Return type and shape of the product."""
         terms, target = _factors(node, b)
         extents = _extents(node, terms)
         return [(dtype(node), tuple(extents[label] for label in target))]
@@ -173,6 +176,7 @@ def _product_shape(dtype: Callable[[Node], str], b: int = 1) -> ShapeRule:
 
 
 def _type_of(index: int) -> Callable[[Node], str]:
+    """Return a function that returns the type of operand ``index``."""
     return lambda node: node.operand(index).dtype
 
 
@@ -230,6 +234,7 @@ def _packed_divided(node: Node) -> Division:
 
 
 def _packed_shape(node: Node) -> list[Result]:
+    """Return type and shape of a product with a packed weight of N columns."""
     first = node.operand(0)
     return [(first.dtype, (*first.shape[:-1], node.attrs["N"]))]
 
@@ -277,6 +282,8 @@ def _labels(text: str, rank: int) -> Term:
 
 
 def _einsum(node: Node) -> Work:
+    """Return the work of an Einsum: products of its terms, a reduction, or a movement of
+    elements."""
     terms, target = _equation(node)
     if len(terms) > 1:
         return product(*_nests(node, terms, target))
@@ -285,13 +292,14 @@ def _einsum(node: Node) -> Work:
     return Work(OpClass.MOVEMENT)
 
 
-def _einsum_divided(node: Node) -> Division:
+def _einsum_division(node: Node) -> Division:
+    """Return how an Einsum divides; it does not with three terms or repeated labels."""
     terms, target = _equation(node)
     unclear = len(terms) > 2 or any(len(set(term)) != len(term) for term in terms.values())
     return WHOLE if unclear else _contracted(node, terms, target)
 
 
-rule("Einsum", _einsum, _einsum_divided)
+rule("Einsum", _einsum, _einsum_division)
 
 
 def cell(
@@ -400,6 +408,7 @@ def convolution_nest(node: Node, weight: int = 1, transposed: bool = False) -> L
 
 
 def _convolution(node: Node, weight: int = 1, transposed: bool = False) -> Work:
+    """Return the work of a convolution."""
     return product(convolution_nest(node, weight, transposed))
 
 
@@ -508,11 +517,13 @@ def _causal(node: Node) -> Work:
 
 
 def _pool(node: Node) -> Work:
+    """Return the work of a pool: one operation for each element of each window."""
     window = math.prod(node.integers("kernel_shape") or [1])
     return Work(OpClass.REDUCTION, elements=node.result.count * window)
 
 
-def _pooled(node: Node) -> Division:
+def _pool_division(node: Node) -> Division:
+    """Return how a pool divides: by windows in rows and columns."""
     spatial = _spatial(node, tuple(node.integers("kernel_shape") or ()))
     others = identity(len(node.result.shape) - len(spatial))
     return divided({0: (*others, *spatial)}) if spatial else WHOLE
@@ -529,7 +540,7 @@ rule(
     partial(_window_divided, transposed=True),
 )
 rule("CausalConvWithState", _causal)
-rule("AveragePool MaxPool LpPool", _pool, _pooled)
+rule("AveragePool MaxPool LpPool", _pool, _pool_division)
 
 variant("NhwcConv", like="Conv")
 variant("NhwcFusedConv", like="Conv")

@@ -50,11 +50,13 @@ def _reduced(node: Node, given: Iterable[int]) -> Division:
 
 
 def _over_axes(node: Node) -> Division:
+    """Return how a reduction over axes divides; it does not if the axes are unknown."""
     axes = node.integers("axes", 1)
     return WHOLE if axes is None and node.optional(1) is not None else _reduced(node, axes or ())
 
 
 def _over_planes(node: Node) -> Division:
+    """Return how a normalisation over rows and columns divides: by images and channels."""
     return along(node, range(2, len(node.result.shape)))
 
 
@@ -73,12 +75,14 @@ def _softmax_axes(node: Node) -> Division:
     return along(node, [axis] if modern else range(axis, rank))
 
 
-def _running(node: Node) -> Division:
+def _cumulative(node: Node) -> Division:
+    """Return how a cumulative sum divides: not along its axis, or not at all if that is unknown."""
     axis = node.integers("axis", 1)
     return along(node, axis) if axis else WHOLE
 
 
 def _by_moments(node: Node) -> Division:
+    """Return how a normalisation by mean and variance divides: not along the normalised axes."""
     rank = len(node.result.shape)
     return along(node, node.integers("axes") or [axis for axis in (0, 2, 3) if axis < rank])
 
@@ -98,11 +102,14 @@ def _by_group(node: Node) -> Division:
 
 
 def _by_layer(node: Node) -> Division:
+    """Return how a normalisation over the last dimensions divides."""
     rank = len(node.result.shape)
     return along(node, range(node.attrs.get("axis", -1) % rank, rank))
 
 
 def _with_sum(node: Node) -> Division:
+    """Return how a normalisation of a sum divides, which reads its second operand like the
+    first."""
     found = along(node, [-1])
     if node.shape(1) == node.result.shape:
         found.operands[1] = found.operands[0]
@@ -125,6 +132,8 @@ def _local_response(node: Node) -> Work:
 
 
 def _near_channels(node: Node) -> Division:
+    """Return how local response normalisation divides: a channel reads the ``size`` channels around
+    it."""
     first, _, *rest = identity(len(node.result.shape))
     size = node.attrs["size"]
     return divided({0: (first, Window(1, 1, 1, -((size - 1) // 2), size // 2), *rest)})
@@ -237,7 +246,7 @@ rule(
 )
 rule("ArgMax ArgMin", _reduction, lambda node: _reduced(node, [node.attrs.get("axis", 0)]))
 rule("GlobalAveragePool GlobalMaxPool GlobalLpPool", _reduction, _over_planes)
-rule("CumSum CumProd", _reduction, _running, planning=(1,))
+rule("CumSum CumProd", _reduction, _cumulative, planning=(1,))
 rule("TopK", _reduction, planning=(1,))
 rule(
     "Det DynamicQuantizeLinear NegativeLogLikelihoodLoss NonMaxSuppression Unique",

@@ -144,6 +144,7 @@ def values_given(
 
 
 def _dims(item: onnx.ValueInfoProto) -> Sequence[Dimension]:
+    """Return the dimensions of an input."""
     dims: Sequence[Dimension] = tensor_type(item.type).shape.dim
     return dims
 
@@ -183,6 +184,7 @@ def _given(graph: onnx.GraphProto, dims: Mapping[str, int]) -> Sizes:
 
 
 def _is_unnamed(dim: Dimension) -> bool:
+    """Whether a dimension has neither a size nor a symbol."""
     return dim.dim_value <= 0 and not dim.dim_param
 
 
@@ -209,6 +211,7 @@ def _set_batch(sizes: Sizes, inputs: Sequence[onnx.ValueInfoProto], batch: int) 
 
 
 def _is_empty(item: onnx.ValueInfoProto) -> bool:
+    """Whether an input has no elements."""
     return any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in _dims(item))
 
 
@@ -393,6 +396,7 @@ def _schema(kind: str, domain: str, version: int) -> Schema:
 
 
 def _type_of(value: Value) -> onnx.TypeProto:
+    """Return the ONNX type of a value."""
     return onnx.helper.make_tensor_type_proto(DTYPE_NUMBERS[value.dtype], value.shape)
 
 

@@ -177,6 +177,7 @@ class Walk(WalkedNetwork):
         self.steps.append(Step(node, work, outer))
 
     def _visit_all(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Append the steps of all nodes, in order and under unused names."""
         self.needed |= {item for each in nodes for item in dependencies(each)}
         for each in nodes:
             label = free_name(each.name, self.operators)
@@ -472,6 +473,8 @@ def _moved(node: Node, value: Value | None) -> Value | None:
 
 
 class _Attributes(dict[str, Any]):
+    """Attributes of a node by name; a missing one raises ModelError."""
+
     def __missing__(self, name: str) -> Any:
         raise ModelError(f"attribute {name!r} is missing: the file is damaged, export it again")
 

@@ -144,5 +144,6 @@ class Table:
         return " ".join(raw.decode("utf-8", "replace").split())
 
     def _vector(self, field: int, width: int) -> tuple[int, int]:
+        """Return position and length of a field's vector; zeros if it is absent."""
         at = self.at(field)
         return (0, 0) if at is None else self.file.vector(self.file.follow(at), width)

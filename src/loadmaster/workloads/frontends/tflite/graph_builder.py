@@ -49,6 +49,7 @@ from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
 
 def _kinds(text: str) -> frozenset[str]:
+    """Return the kinds of operators in a text."""
     return frozenset(text.split())
 
 
@@ -86,6 +87,7 @@ def completed(call: Call) -> Call:
 
 
 def _require_shape(value: Value) -> None:
+    """Raise ModelError for a tensor without a shape."""
     if not value.shape:
         raise ModelError(
             f"the shape of tensor {value.name!r} is not in the file: convert the model with fixed"
@@ -307,6 +309,7 @@ def _translated_step(call: Call, node: Call) -> Step:
 
 
 def _work(call: Call, node: Node) -> Work:
+    """Return the work of an operator by its own kind, or by the ONNX operator that it is like."""
     if call.kind in _SHAPE_KINDS:
         return Work(OpClass.SHAPE)
     return Work(OpClass.VIEW) if is_view(node) else work_of(node)

@@ -247,10 +247,12 @@ def _operator(
 
 
 def _where(subgraph: int, index: int, kind: str) -> str:
+    """Return the operator's number and kind for messages."""
     return f"operator {index} of subgraph {subgraph} ({kind})"
 
 
 def _require_within(indices: Sequence[int], count: int, where: str, what: str) -> None:
+    """Raise ModelError if an index is not below ``count``."""
     for index in indices:
         if not 0 <= index < count:
             raise ModelError(

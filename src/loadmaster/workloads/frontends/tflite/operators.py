@@ -98,6 +98,7 @@ def in_file_order(found: Division, node: Node) -> Division:
 
 
 def _order(value: Value) -> tuple[int, ...]:
+    """Return the file's dimension for each dimension of a value."""
     return tuple(range(len(value.shape))) if value.order is None else value.order
 
 
@@ -133,6 +134,7 @@ def meaning_of(call: Call) -> Call | None:
 
 
 def _rule(kinds: str, rule: _Rule) -> None:
+    """Register a rule for kinds of operators."""
     _RULES.update(dict.fromkeys(kinds.split(), rule))
 
 
@@ -250,6 +252,7 @@ _rule("DEQUANTIZE DENSIFY", _dequantised)
 
 
 def _padding(call: Call) -> str:
+    """Return the ONNX name of an operator's padding."""
     return "SAME_UPPER" if call.option(0, code="b") == _SAME else "VALID"
 
 
@@ -280,6 +283,8 @@ def _convolution(
 
 
 def _with_order(weight: Value, order: tuple[int, ...]) -> Value:
+    """Return weights with permuted dimensions; raise ModelError for another number of
+    dimensions."""
     if len(weight.shape) != len(order):
         raise ModelError(
             f"its weights have {len(weight.shape)} dimensions, not {len(order)}: the file is"
@@ -299,6 +304,7 @@ _rule("CONV_3D_TRANSPOSE", partial(_transposing, (4, 3, 0, 1, 2), (1, 3, 2), (5,
 
 
 def _pool(kind: str, call: Call) -> Call:
+    """Return the ONNX pool that an operator is like."""
     return _on_images(
         kind,
         call,
@@ -398,6 +404,7 @@ def _resized(field: int, centred: str, call: Call, **attributes: Any) -> Call:
 
 
 def _nearest(call: Call) -> Call:
+    """Return the ONNX Resize to nearest neighbours that an operator is like."""
     rounding = "round_prefer_ceil" if call.option(0, code="b") else "floor"
     return _resized(0, "tf_half_pixel_for_nn", call, mode="nearest", nearest_mode=rounding)
 
@@ -430,13 +437,14 @@ def _strided_slice(call: Call) -> Call:
     if starts is None or steps is None or any(step < 0 for step in steps):
         return _like(_MOVES, call, 0)
     plain = not (ellipsis or added or removed) and all(step == 1 for step in steps)
-    return _sliced(
+    return _slice_from(
         call,
         [0 if begin >> axis & 1 else start for axis, start in enumerate(starts)] if plain else None,
     )
 
 
-def _sliced(call: Call, starts: list[int] | None) -> Call:
+def _slice_from(call: Call, starts: list[int] | None) -> Call:
+    """Return the ONNX Slice that an operator is like; ``starts`` are unknown if None."""
     ranks = len(call.operand(0).shape), len(call.result.shape)
     known = starts is not None and ranks == (len(starts),) * 2
     return _like("Slice", call, 0, **({"starts": starts} if known else {}))
@@ -444,7 +452,7 @@ def _sliced(call: Call, starts: list[int] | None) -> Call:
 
 _rule("TRANSPOSE", _transposition)
 _rule("PAD PADV2 MIRROR_PAD", _pad)
-_rule("SLICE", lambda call: _sliced(call, call.numbers(1)))
+_rule("SLICE", lambda call: _slice_from(call, call.numbers(1)))
 _rule("STRIDED_SLICE", _strided_slice)
 
 
@@ -492,6 +500,7 @@ def _steps_and_batch(call: Call, time_major: bool) -> tuple[int, int]:
 
 
 def _matrix(call: Call, index: int) -> tuple[int, int]:
+    """Return the shape of an operand; raise ModelError unless it is a matrix."""
     shape = call.operand(index).shape
     if len(shape) != 2:
         raise ModelError(

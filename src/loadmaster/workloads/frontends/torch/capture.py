@@ -66,29 +66,29 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
                 _materialise(made)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ModelError(
-                f"the factory looks at values ({_said(error)}): it runs with shapes alone; compute"
-                " them without torch"
+                f"the factory looks at values ({_error_text(error)}): it runs with shapes alone;"
+                " compute them without torch"
             ) from error
         except LoadmasterError:
             raise
         except Exception as error:
-            raise ModelError(f"the factory failed: {_said(error)}") from error
+            raise ModelError(f"the factory failed: {_error_text(error)}") from error
         try:
             return _Run(*_parts(made), training, mode).record(name, source)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ModelError(
-                f"what it computes depends on values ({_said(error)}), and a plan needs to know it"
-                " before"
+                f"what it computes depends on values ({_error_text(error)}), and a plan needs to"
+                " know it before"
             ) from error
         except LoadmasterError:
             raise
         except Exception as error:
             if found := _HIGHER_ORDER.search(str(error)):
                 raise ModelError(
-                    f"it calls {found[1]}, whose course depends on values, and a plan needs to know"
+                    f"it calls {found[1]}, whose course depends on values, and a plan needs to"
                     " it before: have the factory choose the branch or the count in Python"
                 ) from error
-            raise ModelError(f"cannot be run: {_said(error)}") from error
+            raise ModelError(f"cannot be run: {_error_text(error)}") from error
 
 
 @contextmanager
@@ -110,7 +110,8 @@ def unchanged(module: nn.Module) -> Iterator[None]:
             part.training = training
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
+    """Return type and message of an error, shortened."""
     return f"{type(error).__name__}: {str(error)[:300]}"
 
 
@@ -144,6 +145,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
+        """Tell PyTorch not to shield this mode from its compiler."""
         # Nothing is compiled here, and shielding every call from the compiler takes as long as the
         # call.
         return False
@@ -185,7 +187,7 @@ def _uninitialised() -> Iterator[None]:
     ]
     saved = {name: getattr(nn.init, name) for name in names}
     for name in names:
-        setattr(nn.init, name, _as_it_is)
+        setattr(nn.init, name, _unchanged)
     try:
         yield
     finally:
@@ -193,7 +195,8 @@ def _uninitialised() -> Iterator[None]:
             setattr(nn.init, name, function)
 
 
-def _as_it_is(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+def _unchanged(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+    """Return the tensor."""
     return tensor
 
 
@@ -328,6 +331,7 @@ class _Run:
                         yield f"{owners[id(parameter)]}.{key}", value
 
     def _inputs(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield names and tensors of the arguments, each tensor once."""
         seen: set[int] = set()
         for path, value in pytree.tree_flatten_with_path((self._args, self._kwargs))[0]:
             if isinstance(value, Tensor) and id(value) not in seen:
@@ -335,6 +339,7 @@ class _Run:
                 yield "input" + pytree.keystr(path[1:]), value
 
     def _inference(self) -> list[Tensor]:
+        """Run the module without gradients; return its results."""
         with torch.no_grad():
             result = self._module(*self._args, **self._kwargs)
         return _tensors(result)
@@ -373,6 +378,7 @@ def _unfused() -> Iterator[None]:
 
 
 def _tensors(result: Any) -> list[Tensor]:
+    """Return all tensors in a result."""
     return [
         value
         for value in pytree.tree_leaves(dict(result) if isinstance(result, Mapping) else result)
@@ -458,6 +464,7 @@ def _with_bytes(make: Callable[..., Any]) -> Callable[..., Any]:
     """Make lazy tensors, which have no elements yet, as ordinary ones."""
 
     def made(*args: Any, **kwargs: Any) -> Any:
+        """Make the object with fake tensors switched off."""
         with unset_fake_temporarily():
             return make(*args, **kwargs)
 

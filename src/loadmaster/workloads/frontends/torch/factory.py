@@ -119,9 +119,9 @@ def _find_factory(spot: str) -> Callable[..., Any]:
             raise ModelError(
                 f"there is no module {error.name!r} on the Python path or in {Path.cwd()}"
             ) from None
-        raise ModelError(f"importing {path} failed: {_said(error)}") from error
+        raise ModelError(f"importing {path} failed: {_error_text(error)}") from error
     except Exception as error:
-        raise ModelError(f"importing {path} failed: {_said(error)}") from error
+        raise ModelError(f"importing {path} failed: {_error_text(error)}") from error
     factory = getattr(module, attribute, None)
     if not callable(factory):
         known = [
@@ -137,6 +137,7 @@ def _find_factory(spot: str) -> Callable[..., Any]:
 
 @contextmanager
 def _current_folder_on_path() -> Iterator[None]:
+    """Import from the current folder first within the block."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
@@ -175,5 +176,6 @@ def _option(name: str) -> str:
     return "--batch N" if name == "batch" else f"--dim {name}=N"
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
+    """Return type and message of an error, shortened."""
     return f"{type(error).__name__}: {str(error)[:300]}"

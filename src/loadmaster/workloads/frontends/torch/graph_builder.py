@@ -190,6 +190,7 @@ class Recording:
         return assembled(name, source, self._useful(names), self._tensors, inputs, names)
 
     def _value(self, tensor: torch.Tensor) -> Value:
+        """Return the value of a tensor, the same for each call."""
         known = self._known.get(id(tensor))
         if known is None:
             owner = self._owner(tensor)
@@ -197,6 +198,7 @@ class Recording:
         return known[1]
 
     def _owner(self, tensor: torch.Tensor) -> str:
+        """Return the name of a storage; unknown ones are registered as constants."""
         key = _storage(tensor)._cdata
         if key not in self._owners:
             self._registered(f"constant_{len(self._owners)}", tensor, TensorKind.WEIGHT)
@@ -238,6 +240,7 @@ class Recording:
         return tuple(results), tuple(fresh)
 
     def _storage(self, value: Value) -> str:
+        """Return the name of a value's storage."""
         return self._tensors[value.name].storage
 
     def _op_of(
@@ -336,10 +339,12 @@ def _described(name: str, tensor: torch.Tensor) -> Value:
 
 @cache
 def _dtype_name(dtype: Any) -> str:
+    """Return the name of a type without the package."""
     return str(dtype).removeprefix("torch.")
 
 
 def _storage(tensor: torch.Tensor) -> Any:
+    """Return a tensor's storage; raise ModelError if it has none."""
     try:
         return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError) as error:

@@ -36,6 +36,7 @@ def rule(names: str) -> Callable[[WorkRule], WorkRule]:
     """Register the decorated function for the operators ``names``, which spaces separate."""
 
     def register(work: WorkRule) -> WorkRule:
+        """Register the rule under all names, and return it."""
         RULES.update(dict.fromkeys(names.split(), work))
         return work
 
@@ -48,6 +49,7 @@ def with_backward(names: str) -> str:
 
 
 def _names(text: str) -> frozenset[str]:
+    """Return the names in a text."""
     return frozenset(text.split())
 
 
@@ -180,6 +182,7 @@ def _pool(call: Call) -> Work:
     )
 )
 def _movement(_: Call) -> Work:
+    """Return work that moves elements."""
     return Work(OpClass.MOVEMENT)
 
 
@@ -196,6 +199,7 @@ def _rows(table: str, steps: int) -> WorkRule:
     """Rows of a table that are selected, with operations for each of their elements."""
 
     def work(call: Call) -> Work:
+        """Return the work of a lookup, which touches only the rows that are looked up."""
         value = call.tensor(table)
         chosen = call.tensor("indices").count * value.shape[1]
         size = min(value.bytes, chosen * value.itemsize)

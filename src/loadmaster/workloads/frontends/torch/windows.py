@@ -100,19 +100,23 @@ class Meaning:
 
     def node(self, call: Call, result: Value | None = None) -> rules.Node:
         """The node that does what a call does, with its first result or another."""
-        operands = [value for name in self.arguments for value in _listed(call.arguments.get(name))]
+        operands = [
+            value for name in self.arguments for value in _as_list(call.arguments.get(name))
+        ]
         inputs = tuple(map(_onnx_value, operands))
         made = _onnx_value(result or call.results[0])
         return rules.Node(call.name, self.kind, "", self.attributes, inputs, (made,))
 
 
 def _onnx_value(value: Value | None) -> rules.Value | None:
+    """Return a value as the ONNX rules take it; None for None."""
     if value is None:
         return None
     return rules.Value(value.name, value.shape, value.dtype, value.dtype, TensorKind.ACTIVATION)
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
+    """Return a value as a list."""
     return value if isinstance(value, list) else [value]
 
 
@@ -141,7 +145,7 @@ def division(call: Call, work: rules.Work) -> tuple[Division, dict[str, Sequence
     windows: dict[str, Sequence[Windows]] = {}
     index = 0
     for name in meaning.arguments:
-        count = len(_listed(call.arguments.get(name)))
+        count = len(_as_list(call.arguments.get(name)))
         windows[name] = [found.operands.get(index + more, ()) for more in range(count)]
         index += count
     return found, windows
@@ -152,6 +156,7 @@ _RULES: dict[str, _Rule] = {}
 
 
 def _rule(names: str, rule: _Rule) -> None:
+    """Register a rule for names of operators."""
     _RULES.update(dict.fromkeys(names.split(), rule))
 
 
@@ -164,7 +169,7 @@ def _like(kind: str, arguments: str, **attributes: Any) -> _Rule:
 def _numbers(call: Call, name: str, rank: int, default: Sequence[int]) -> list[int]:
     """One number for each spatial dimension."""
     given = call.arguments.get(name)
-    numbers = list(default) if given in (None, []) else list(_listed(given))
+    numbers = list(default) if given in (None, []) else list(_as_list(given))
     return numbers * rank if len(numbers) == 1 else numbers
 
 
@@ -202,12 +207,14 @@ def _batch_normalisation(call: Call) -> Meaning | None:
 
 
 def _reduction(call: Call) -> Meaning | None:
+    """Return the ONNX operator, ReduceMean; None for a reduction over all dimensions."""
     axes = call.arguments.get("dim")
     attributes = {"axes": axes, "keepdims": bool(call.arguments.get("keepdim"))}
     return None if axes in (None, []) else Meaning("ReduceMean", ["self"], attributes)
 
 
 def _concatenation(call: Call) -> Meaning | None:
+    """Return the ONNX operator, Concat; None for operands of other ranks."""
     ranks = {len(value.shape) for value in (*call.arguments["tensors"], call.results[0])}
     attributes = {"axis": call.arguments.get("dim", 0)}
     return Meaning("Concat", ["tensors"], attributes) if len(ranks) == 1 else None
