@@ -85,6 +85,14 @@ def test_quiet_does_not_hide_mistakes(folder):
     assert "the packing does not hold: 1 violations" in rejected.stderr
 
 
+@pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command.split()[0])
+def test_an_empty_path_is_not_this_folder(command, folder):
+    # A shell's variable that is not set.
+    before = sorted(folder.iterdir())
+    refused(run(command, "--out=", cwd=folder), "--out: give a path; . is this folder")
+    assert sorted(folder.iterdir()) == before
+
+
 def test_a_misspelt_file_is_met_half_way(folder):
     refused(run("map cost.csv --bandwidth '8 GB/s'", cwd=folder), "did you mean costs.csv?")
     refused(run("allocate bufers.csv", cwd=folder), "did you mean buffers.csv?")

@@ -354,3 +354,13 @@ def test_such_outputs_plan_and_hold(extra):
     )
     plan = lm.plan([graph], lm.target("edge-npu"), effort=TEST)
     assert lm.verify(plan) == ()
+
+
+@pytest.mark.parametrize("name", ["server-npu", "edge-npu"])
+def test_a_fast_memory_as_large_as_can_be_written_is_as_good_as_one_that_nothing_fills(name):
+    bundle = lm.target(name)
+    plans = [
+        lm.plan([residual_chain(2)], bundle.with_memory(1, capacity=room), effort=TEST)
+        for room in (2**40, 2**62)
+    ]
+    assert plans[0].metrics.makespan == plans[1].metrics.makespan

@@ -14,6 +14,7 @@ import loadmaster as lm
 from loadmaster.core.errors import PlanError, TargetError
 from loadmaster.planning import planner
 from loadmaster.planning.cutting.candidates import candidates
+from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.sweep.axes import machine, parse_axes, parse_axis, plain
 from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.orders import order_of
@@ -209,6 +210,18 @@ def test_bounds_without_a_plan_are_those_of_the_plan(graph, name):
 def test_limits_are_above_zero():
     with pytest.raises(PlanError, match="fps: a limit is above zero"):
         Limits(fps=0.0)
+
+
+@pytest.mark.parametrize("whole", [8_267_281, 31_124_978, 265_718_132_658, 4_057_025_965_034])
+def test_a_bound_does_not_exclude_a_limit_that_is_the_bound_itself(whole):
+    # Of many a whole number n of picoseconds, n / 1e12 * 1e12 is less than n.
+    graph = elementwise_chain()
+    bounds = Bounds(MakespanBound(whole, "", 0), 1, {graph.name: whole})
+    reached = Limits(makespan=whole / 1e12), Limits(deadlines={graph.name: whole / 1e12})
+    assert [limits.excluded_by(bounds, [graph], 1) for limits in reached] == ["", ""]
+    bounds = Bounds(MakespanBound(1, "", 0), whole, {})
+    assert not Limits(energy=whole / 1e15).excluded_by(bounds, [graph], 1)
+    assert Limits(energy=(whole - 1) / 1e15).excluded_by(bounds, [graph], 1)
 
 
 # More memory, bandwidth, cores or a faster clock never make a plan slower.

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import printed, refused, run
 from tests.support.efforts import SEPARATE
+from tests.support.needs import FIXTURES
 from tests.support.networks import residual_chain
 
 import loadmaster as lm
@@ -99,6 +100,7 @@ def test_any_field_is_an_axis(text, values):
         (["batch=0,1"], "whole numbers of at least 1"),
         (["scratchpad=0:4MiB"], "above zero"),
         (["scratchpad=8MiB:4MiB"], "above zero"),
+        (["scratchpad=1:1e400"], "finite high end"),
         (["scratchpad=1MiB", "scratchpad=2MiB"], "already"),
         (["scratchpad=" + ",".join(map(str, range(20_000)))], "points"),
     ],
@@ -173,6 +175,11 @@ def test_a_batch_is_read_anew():
     assert [point.frames for point in found.points] == [2, 4]
     with pytest.raises(PlanError, match="give load="):
         swept_here("batch=2")
+
+
+def test_mini_batches_may_be_written_as_any_whole_numbers():
+    found = swept_here("mini-batches=1.0,2e0", effort=SEPARATE)
+    assert [point.frames for point in found.points] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -264,6 +271,25 @@ def test_what_was_planned_once_is_not_planned_again(tmp_path):
     other = Here()
     sweep([residual_chain(2, channels=8)], target, AXES, executor=other, store=store, **OPTIONS)
     assert other.count >= 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "axes",
+    [["scratchpad=0,8KiB", "mini-batches=1,2"], ["scratchpad.capacity=0,8KiB"]],
+    ids=["another axis", "another name"],
+)
+def test_a_machine_that_a_sweep_of_other_axes_stored_has_the_values_of_this_one(axes, tmp_path):
+    arguments = [residual_chain(2)], lm.target("edge-npu")
+    store = SweepStore(tmp_path / "sweep.sqlite")
+    options = {"mini_batches": 1, "effort": "test", "store": store}
+    sweep(*arguments, parse_axes(["scratchpad=0,8KiB"]), executor=Here(), **options)
+    found = sweep(*arguments, parse_axes(axes), executor=Here(), **options)
+    names = [axis.name for axis in found.axes]
+    assert (found.reused, found.missing) == (2, 0)
+    assert [list(point.at) for point in found.points] == [names] * len(found.points)
+    assert len({tuple(point.at.values()) for point in found.points}) == len(found.points)
+    assert found.as_json()["points"]
 
 
 @pytest.mark.slow
@@ -407,6 +433,17 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
 
 
 COMMAND = "plan onnx:squeezenet --target edge-npu --cut none --effort test"
+
+
+def test_a_model_that_cannot_be_read_without_a_batch_is_swept_over_batches(tmp_path):
+    model = FIXTURES / "traced-bert-opset14.onnx.gz"
+    swept = ("--sweep", "batch=1,2", "--dim", "steps=16", "--effort", "test", "--cut", "none")
+    done = run("plan", model, "--target", "edge-npu", *swept, "--json", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [point["at"] for point in json.loads(done.stdout)["points"]] == [
+        {"batch": 1},
+        {"batch": 2},
+    ]
 
 
 @pytest.mark.slow

@@ -18,14 +18,18 @@ from tests.support.edits import (
     streamed,
     timed,
 )
+from tests.support.efforts import SEPARATE
 from tests.support.fuzzing import fuzz
 from tests.support.hand_plan import finished, long_plan, us
+from tests.support.networks import GraphBuilder, npu
 
+import loadmaster as lm
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedOperand
 from loadmaster.planning.verify.facts import Facts
 from loadmaster.planning.verify.memory import overlaps
 from loadmaster.planning.verify.movement import _late
 from loadmaster.planning.verify.plan import verify
+from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.job import OperatorInfo
 
 
@@ -69,6 +73,36 @@ def test_a_link_may_be_full_to_the_last_picosecond():
         )
         == ()
     )
+
+
+def test_a_job_that_takes_no_time_may_not_overwrite_what_is_still_read():
+    """On links so fast that curves and bandwidths allow it, a result that nobody reads lies where
+    another waits for its reader."""
+    build = GraphBuilder("n")
+    build.tensor("x", (64,), TensorKind.INPUT)
+    for source, result in ("xy", "xu", "yz"):
+        build.tensor(result, (64,))
+        build.op("Odd", OpClass.UNKNOWN, [source], result)
+    good = lm.plan([build.graph("z")], npu(1, 0, bandwidth=1e15), effort=SEPARATE)
+    unused = good.jobs[1]
+    assert unused.name == "n/Odd_u"
+
+    def hurried(record):
+        mine = (record.start, record.end) == (unused.start, unused.end)
+        return replace(record, end=record.start) if mine else record
+
+    overwritten = next(a for a in good.allocations if (a.tensor, a.memory) == ("n/y", "dram"))
+    hurry = {
+        part: tuple(map(hurried, getattr(good, part)))
+        for part in ("jobs", "transfers", "allocations")
+    }
+    hurry["allocations"] = tuple(
+        replace(a, offset=overwritten.offset) if (a.tensor, a.memory) == ("n/u", "dram") else a
+        for a in hurry["allocations"]
+    )
+    peak = replace(good.metrics.memory["dram"], peak=128, lower_bound=128)
+    metrics = replace(good.metrics, memory=good.metrics.memory | {"dram": peak})
+    assert [v.rule for v in verify(replace(good, **hurry, metrics=metrics))] == ["time"]
 
 
 def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line():

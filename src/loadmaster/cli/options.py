@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError, TargetError
+from loadmaster.core.errors import (
+    AllocationError,
+    LoadmasterError,
+    ModelError,
+    OutputError,
+    TargetError,
+)
 from loadmaster.workloads.frontends.frontend import FRONTENDS
 
 if TYPE_CHECKING:
@@ -167,7 +173,14 @@ NoReport = Annotated[
 
 def out_to(files: str, metavar: str = "DIR") -> Any:
     """Declare the option ``--out``; ``files`` is its help text."""
-    return option(metavar, OUTPUT, files)
+    return option(metavar, OUTPUT, files, parser=_place)
+
+
+def _place(text: str) -> Path:
+    """Read a path; an empty one, as of a shell's variable that is not set, is not this folder."""
+    if not text:
+        raise OutputError("--out: give a path; . is this folder")
+    return Path(text)
 
 
 def strategy_of(names: Sequence[str]) -> Any:

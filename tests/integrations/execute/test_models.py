@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from tests.support.command_line import run
 from tests.support.efforts import SEPARATE
 from tests.support.lowered import parts_of
@@ -186,6 +186,20 @@ def test_narrow_floats_are_compared_as_floats(tmp_path, monkeypatch):
 def test_strings_are_refused(tmp_path):
     path = save(tmp_path, model("y = StringConcat(x, x)", "string[4] x", "y"))
     with pytest.raises(ModelError, match="tensor 'x' holds strings: only numbers can be run"):
+        run_plan(planned(path), [str(path)])
+
+
+def test_sparse_initialisers_are_refused(tmp_path):
+    sparse = model("y = MatMul(x, w)", "float[4,8] x, float[8,8] w", "y")
+    weight = helper.make_sparse_tensor(
+        numpy_helper.from_array(np.ones(2, dtype=np.float32), "w"),
+        numpy_helper.from_array(np.array([0, 9]), "at"),
+        [8, 8],
+    )
+    sparse.graph.sparse_initializer.append(weight)
+    del sparse.graph.input[1:]
+    path = save(tmp_path, sparse)
+    with pytest.raises(ModelError, match="sparse initialisers cannot be run: make them dense"):
         run_plan(planned(path), [str(path)])
 
 

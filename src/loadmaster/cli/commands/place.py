@@ -179,8 +179,10 @@ def _tensor(sequence: KernelSequence, name: str) -> str:
     names = [tensor.name for tensor in sequence.tensors]
     if name in names:
         return name
-    near = ", ".join(get_close_matches(name, names, n=3, cutoff=0.0))
-    raise PlacementError(f"--explain {name!r}: {sequence.name} has no such tensor: perhaps {near}")
+    raise PlacementError(
+        f"--explain {name!r}: {sequence.name} has no such tensor: perhaps"
+        f" {', '.join(get_close_matches(name, names, n=3, cutoff=0.0))}"
+    )
 
 
 def _curve(sequence: KernelSequence, options: dict[str, Any]) -> Iterator[CurvePoint]:

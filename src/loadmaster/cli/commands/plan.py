@@ -160,8 +160,7 @@ def plan_command(
         raise PlanError(
             f"{' and '.join(given)}: for sweeps only: give --sweep scratchpad=1MiB:32MiB too"
         )
-    load = partial(reading.load, models)
-    _plan(load, machine.read(), options, folder, output, asks=what_if)
+    _plan(partial(reading.load, models), machine.read(), options, folder, output, asks=what_if)
 
 
 def _plan(
@@ -197,8 +196,9 @@ def _plan(
         checked = others.enter_context(run_in_fork(partial(verify, done), done))
         if place is not None:
             progress("writing", 0.0)
-            draw = list if output.no_report else partial(done.report, place.draft)
-            drawn = others.enter_context(run_in_fork(draw, done))
+            drawn = others.enter_context(
+                run_in_fork(list if output.no_report else partial(done.report, place.draft), done)
+            )
             done.save(place.draft / "plan.json")
             drawn()
         violations = checked()
@@ -207,12 +207,16 @@ def _plan(
     found = plan_json(
         done, changes, violations=violations, seconds=seconds, cpu_seconds=cpu_seconds
     )
-    page = partial(plan_page, done, changes, (seconds, cpu_seconds))
-    output.show(versioned(PlanJson, found), page, files)
+    output.show(
+        versioned(PlanJson, found),
+        partial(plan_page, done, changes, (seconds, cpu_seconds)),
+        files,
+    )
     if violations:
         print_violations(violations, "plan")
         raise typer.Exit(1)
     if done.missed:
-        missed = f"{done.missed} of {len(done.mini_batches)} mini-batches miss their deadlines"
-        say(missed, err=True)
+        say(
+            f"{done.missed} of {len(done.mini_batches)} mini-batches miss their deadlines", err=True
+        )
         raise typer.Exit(3)

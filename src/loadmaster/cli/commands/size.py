@@ -87,9 +87,12 @@ def size_command(
         target, graphs = machine.read(), reading.load(models)
         started, started_cpu = time.perf_counter(), time.process_time()
         found = size(graphs, target, axis, limits, progress=progress, **options)
-        seconds = time.perf_counter() - started
-        cpu_seconds = time.process_time() - started_cpu
-        shown = versioned(SizeJson, found.as_json(), seconds=seconds, cpu_seconds=cpu_seconds)
+        shown = versioned(
+            SizeJson,
+            found.as_json(),
+            seconds=time.perf_counter() - started,
+            cpu_seconds=time.process_time() - started_cpu,
+        )
         if place is not None and found.plan is not None:
             found.plan.save(place.draft / "plan.json")
             if not output.no_report:

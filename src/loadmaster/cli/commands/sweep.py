@@ -35,7 +35,7 @@ def sweep_plans(
 
     ``load`` reads the networks at a batch size, which is ``batch`` unless it is an axis.
     """
-    from loadmaster.planning.sweep.axes import parse_axes
+    from loadmaster.planning.sweep.axes import BATCH, parse_axes
     from loadmaster.planning.sweep.design_space import SweepJson
     from loadmaster.planning.sweep.store import SweepStore
     from loadmaster.planning.sweep.sweep import sweep
@@ -49,7 +49,9 @@ def sweep_plans(
         )
     space = parse_axes(axes)
     with output.working(folder) as (place, progress):
-        graphs = load(batch)
+        # A model with a symbolic batch cannot be read without one.
+        sizes = next((axis.numbers for axis in space if axis.name == BATCH), ())
+        graphs = load(int(sizes[0].value) if sizes else batch)
         with local_processes(workers) if cluster is None else dask_cluster(cluster) as executor:
             found = sweep(
                 graphs,
@@ -65,7 +67,6 @@ def sweep_plans(
         page = partial(sweep_page, found)
         files = output.publish(place, {"sweep.json": shown}, page, "sweep.html")
     output.show(shown, page, files)
-    broken = sum(bool(point.violations) for point in found.points)
-    if broken:
+    if broken := sum(bool(point.violations) for point in found.points):
         say(f"{broken} plans do not hold", err=True)
         raise typer.Exit(1)

@@ -128,10 +128,9 @@ def verify_command(
     assert source is not None
     execution = None
     if plan:
-        models = _models(against)
         what, (counts, violations) = (
             "plan",
-            _check_plan(source, models, reading, target, overrides or []),
+            _check_plan(source, _models(against), reading, target, overrides or []),
         )
         if run and not violations:
             execution = _run_plan(source, _models(run), reading, orders, seed)

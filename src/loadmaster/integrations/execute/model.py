@@ -121,11 +121,11 @@ class SourceModel:
         del graph.value_info[:]
         for each in (*graph.input, *graph.output):
             each.CopyFrom(*self._value_infos([each.name]))
-        names = [each.name for each in graph.output]
         try:
-            return dict(zip(names, evaluator(model)(inputs), strict=True))
+            results = evaluator(model)(inputs)
         except Exception as error:
             raise self._error("the model", error) from error
+        return dict(zip((each.name for each in graph.output), results, strict=True))
 
     def constant(self, name: str) -> Array:
         """Return a constant: a weight of the file, or the result of nodes on weights."""
@@ -209,20 +209,29 @@ def read_model(
     if source.startswith("torch:") or source.endswith(".tflite"):
         raise ModelError(f"{source}: only ONNX models can be run: export it to ONNX")
     walked, proto = walk_onnx(source, Options(batch, dims, precision))
+    if proto.graph.sparse_initializer:
+        raise ModelError(f"{source}: sparse initialisers cannot be run: make them dense")
     weights, drawn = {}, 0
     for tensor in proto.graph.initializer:
         try:
             array = numpy_helper.to_array(tensor, str(Path(source).parent))
         except Exception:
-            kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
-            array = random_array(tuple(tensor.dims), kind, generator, weight=True)
+            kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            array = random_array(tensor.dims, kind, generator, weight=True)
             drawn += 1
         weights[tensor.name] = array
         # Weights from external files are embedded, because the runtime gets only the model.
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-    graph = graph_of(walked, network.name, network.source)
-    steps = {step.node.name: step for step in walked.steps}
-    return SourceModel(source, network, graph, steps, walked.values, proto, weights, drawn)
+    return SourceModel(
+        source,
+        network,
+        graph_of(walked, network.name, network.source),
+        {step.node.name: step for step in walked.steps},
+        walked.values,
+        proto,
+        weights,
+        drawn,
+    )
 
 
 def random_array(

@@ -252,9 +252,8 @@ def _arguments(
         "given": np.array(
             [sum(boxes[n].given(number).values()) for n, number in order], dtype=np.int64
         ),
-        "room": _room(networks, order, target.room, mini_batches)
-        if target.room
-        else np.full(len(order), 2**60),
+        # Without a fast memory, and with one of any size, no more than what none can fill.
+        "room": _room(networks, order, min(target.room or 2**60, 2**60), mini_batches),
         "mini_batches": mini_batches,
     }
 

@@ -155,8 +155,8 @@ def _values(name: str, part: str, where: str, doubling: bool) -> Iterator[Quanti
         return
     high, _, step = rest.partition(":")
     last = parse_quantity(high)
-    if not 0 < first.value <= last.value:
-        raise TargetError(f"{where}: a range goes from a low end above zero to a high end")
+    if not 0 < first.value <= last.value < math.inf:
+        raise TargetError(f"{where}: a range goes from a low end above zero to a finite high end")
     by = (
         parse_quantity(step).value
         if step

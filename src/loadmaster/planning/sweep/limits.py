@@ -51,11 +51,8 @@ class Limits:
     deadlines: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("makespan", self.makespan),
-            ("energy", self.energy),
-            ("fps", self.fps),
-        ):
+        for name in ("makespan", "energy", "fps"):
+            value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise PlanError(f"{name}: a limit is above zero, and this is {value}")
 
@@ -84,24 +81,24 @@ class Limits:
         """Say why lower bounds (picoseconds, femtojoules) exclude every plan; empty if they do
         not."""
         longest = self.seconds(frames_of(graphs, mini_batches))
-        makespan = bounds.makespan.picoseconds
-        if longest is not None and makespan > longest * PICOSECONDS:
+        makespan = seconds_of(bounds.makespan.picoseconds)
+        if longest is not None and makespan > longest:
             return (
-                f"every plan takes at least {format_seconds(seconds_of(makespan))}, and"
+                f"every plan takes at least {format_seconds(makespan)}, and"
                 f" {format_seconds(longest)} are allowed"
             )
-        if self.energy is not None and bounds.energy > self.energy * FEMTOJOULES:
+        if self.energy is not None and bounds.energy / FEMTOJOULES > self.energy:
             return (
                 f"every plan takes at least {format_joules(bounds.energy / FEMTOJOULES)}, and"
                 f" {format_joules(self.energy)} are allowed"
             )
         for name, deadline in (self.deadlines or {}).items():
             least = bounds.latency.get(name, 0)
-            if least > deadline * PICOSECONDS:
-                least_text = format_seconds(seconds_of(least))
-                due = format_seconds(deadline)
+            if least > round(deadline * PICOSECONDS):
                 return (
-                    f"some mini-batch of {name} takes at least {least_text}, and is due after {due}"
+                    f"some mini-batch of {name} takes at least"
+                    f" {format_seconds(seconds_of(least))}, and is due after"
+                    f" {format_seconds(deadline)}"
                 )
         return ""
 

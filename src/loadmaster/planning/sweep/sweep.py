@@ -131,8 +131,12 @@ def sweep(
     points = _points(graphs, target, axes, load, options)
     shared = {id(point.graphs): networks_key(point.graphs) for point in points}
     keys = [point_key(shared[id(point.graphs)], point.options, point.target) for point in points]
+    of_key = dict(zip(keys, points, strict=True))
+    # The same machine may have been stored by a sweep of other axes.
     found = {
-        key: point for key in keys if store is not None and (point := store.get(key)) is not None
+        key: replace(point, at=own.at)
+        for key, own in of_key.items()
+        if store is not None and (point := store.get(key)) is not None
     }
     reused = len(found)
     report = progress or no_progress
@@ -145,8 +149,7 @@ def sweep(
         report(f"{len(found)} of {len(keys)} points planned", len(found) / len(keys))
 
     report(f"{reused} of {len(keys)} points are there already", reused / len(keys))
-    of_key = dict(zip(keys, points, strict=True))
-    todo = {key: point for key, point in of_key.items() if key not in found}
+    todo = {key: own for key, own in of_key.items() if key not in found}
     warm_starts = WarmStarts([order_of(axis, target) for axis in axes])
     given = executor is not None or not todo
     with nullcontext(executor) if given else local_processes() as workers:
@@ -154,9 +157,16 @@ def sweep(
             timed = options.get("objective", "throughput") == "throughput"
             slower = warm_starts.of(found) if timed else {}
             todo = {
-                key: _started_from(of_key[key], of_key[source]) for key, source in slower.items()
+                key: replace(
+                    own := of_key[key], options={**own.options, "smaller": of_key[source].target}
+                )
+                for key, source in slower.items()
             }
-    finished = tuple(found[key] for key in keys if key in found)
+    finished = tuple(
+        replace(found[key], at=own.at)
+        for key, own in zip(keys, points, strict=True)
+        if key in found
+    )
     costs = (target.costs_by("cost model", len(finished)),)
     free = tuple(axis.name for axis in axes if not _changes_area(axis, target))
     return Sweep(
@@ -173,11 +183,6 @@ def sweep(
         costs,
         options,
     )
-
-
-def _started_from(point: Setting, other: Setting) -> Setting:
-    """The same point, with the other's machine as ``smaller``."""
-    return replace(point, options={**point.options, "smaller": other.target})
 
 
 def _points(
@@ -202,7 +207,7 @@ def _points(
         ]
         own = dict(options)
         if MINI_BATCHES in at:
-            own[MINI_BATCHES] = at[MINI_BATCHES]
+            own[MINI_BATCHES] = int(at[MINI_BATCHES])
         points.append(Setting(chosen[workload], machine(target, fields), at, own))
     return points
 

@@ -57,8 +57,7 @@ def overlaps(facts: Facts) -> Iterator[str]:
     """No two allocations of one memory share an address at one time. O(n log n)."""
     allocations = facts.plan.allocations
     for group in facts.groups.values():
-        lasting = [i for i in group if facts.spans[i][0] < facts.spans[i][1]]
-        for one, two in successions(facts, lasting):
+        for one, two in successions(facts, group):
             if facts.spans[one][1] > facts.spans[two][0]:
                 yield (
                     f"{_label(allocations[two])} at offset {allocations[two].offset} overlaps"

@@ -138,7 +138,8 @@ def references(facts: Facts) -> Iterator[str]:
 
 
 def times(facts: Facts) -> Iterator[str]:
-    """Nothing ends before it starts, and no job is shorter than its arithmetic."""
+    """Nothing ends before it starts, no job is shorter than its arithmetic, and jobs and copies
+    take time: what they use for no time overlaps nothing."""
     plan = facts.plan
     timed: list[Any] = [*facts.moving, *plan.allocations, *chain(*plan.links.values())]
     for record in timed:
@@ -147,6 +148,9 @@ def times(facts: Facts) -> Iterator[str]:
                 f"{_label(record)} ends at {format_seconds(record.end)}, before it starts at"
                 f" {format_seconds(record.start)}"
             )
+    for step in facts.steps:
+        if step.end == step.start:
+            yield f"{step.label} takes no time: it starts and ends at {when(step.end)}"
     for job in plan.jobs:
         if ps(job.end) - ps(job.start) < ps(job.compute):
             yield (
