@@ -184,7 +184,8 @@ def solve(
     deadline: Deadline = NO_DEADLINE,
     effort: Effort = Effort.NORMAL,
 ) -> Allocation:
-    """`allocate` for a checked problem; the packing is verified by native code only."""
+    """Allocate the buffers of a checked problem, as `allocate` does; native code alone verifies the
+    packing."""
     wall, cpu = time.monotonic(), time.process_time()
     run = None
     if strategy != "auto":

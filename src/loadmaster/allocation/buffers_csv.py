@@ -169,7 +169,7 @@ class _Table:
         return f"{self.source}:{self.records[row][0]}:{column + 1}"
 
     def columns(self) -> dict[str, list[Any]]:
-        """Cells by column: text, or whole numbers."""
+        """Return the cells by column, as text or whole numbers."""
         for line, cells in self.records:
             if len(cells) != len(self.header):
                 raise AllocationError(
@@ -220,8 +220,8 @@ def _header(cells: list[str], spot: str) -> list[str]:
 
 
 def _whole(digits: str) -> int:
-    """Value of digits; 2^62 for more of them than any number in bounds has, which Python would
-    refuse to read."""
+    """Return the value of digits; 2^62 for more digits than any valid number has, which Python
+    would refuse to read."""
     return int(digits) if len(digits) <= _MOST_DIGITS else WHOLE_LIMIT
 
 
@@ -254,7 +254,7 @@ def _demands(columns: dict[str, Any], table: _Table) -> dict[str, Any]:
 
 
 def _aliases(columns: dict[str, Any], table: _Table) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Groups of buffers that name each other; O(n)."""
+    """Return the groups of buffers that name each other; O(n)."""
     number = {name: row for row, name in enumerate(columns["id"])}
     group: dict[int, dict[int, int]] = {}
     for row, base in enumerate(columns.get("alias", ())):
@@ -281,7 +281,7 @@ def _aliases(columns: dict[str, Any], table: _Table) -> tuple[tuple[tuple[int, i
 
 
 def _allowed_memories(columns: dict[str, Any], table: _Table) -> dict[str, AllowedMemories]:
-    """What the file says of memories, if anything."""
+    """Return the allowed memories in the file's columns; empty without these columns."""
     count = len(columns["id"])
     memory = tuple(cell or None for cell in columns.get("memory", [""] * count))
     prefers = tuple(
@@ -381,7 +381,7 @@ def format_buffers(
 
 
 def _alias_columns(problem: Problem) -> dict[str, list[str]]:
-    """Every member of a group but the lowest names that one."""
+    """Return the alias columns: every member of a group but the lowest names the lowest."""
     alias, shifts = [""] * len(problem), [""] * len(problem)
     for group in problem.aliases:
         base, lowest = min(group, key=lambda member: member[1])

@@ -54,7 +54,7 @@ def broken_rules(
         return
     pieces = _pieces(problem, offsets)
     yield from _offset_violations(problem, offsets)
-    yield from _fitting(problem, offsets, np.unique(pieces.owner), capacity)
+    yield from _capacity_violations(problem, offsets, np.unique(pieces.owner), capacity)
     yield from _alias_violations(problem, offsets)
     yield from _reserved_violations(problem, pieces)
     for one, other, instant in _overlaps(problem, offsets, pieces):
@@ -76,7 +76,7 @@ def overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
 def _overlaps(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple[int, int, int]]:
     """Yield pairs of buffers that share bytes but must not, with an instant."""
     if problem.conflicts is not None:
-        return _listed(problem, offsets)
+        return _listed_overlaps(problem, offsets)
     if problem.aliases or len(problem.in_place):
         return _pairs(problem, offsets, pieces)
     return _sweep(pieces)
@@ -104,10 +104,10 @@ def _offset_violations(problem: Problem, offsets: Ints) -> Iterator[tuple[str, s
             yield "pin", f"buffer {problem.name(i)!r} is at {at}, not where it is pinned ({pin})"
 
 
-def _fitting(
+def _capacity_violations(
     problem: Problem, offsets: Ints, occupying: Ints, capacity: int | None
 ) -> Iterator[tuple[str, str]]:
-    """Every buffer ends within the capacity."""
+    """Yield buffers that end above the capacity."""
     if capacity is None:
         return
     end = offsets[occupying] + problem.size[occupying]
@@ -225,7 +225,7 @@ def _remove(live: list[tuple[int, int, int]], dead: list[tuple[int, int, int]]) 
         del live[bisect_left(live, item)]
 
 
-def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
+def _listed_overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
     """Yield conflict pairs that share bytes; O(pairs)."""
     assert problem.conflicts is not None
     one, other = problem.conflicts.T

@@ -56,8 +56,8 @@ class DividedJobs:
 
 
 def _in_parts(network: DivisibleNetwork, parts: int, nth: int, long: Mask) -> list[Grid]:
-    """Every long operator in so many parts along its ``nth`` longest dimension, where it has
-    one."""
+    """Return cuts of every long operator into so many parts along its ``nth`` longest dimension, if
+    it has one."""
     cuts = list(network.plain)
     for number, form in enumerate(network.forms):
         if form is not None and long[number] and nth < len(form.axes):
@@ -177,8 +177,8 @@ def _option(
 
 
 def _choose(options: Sequence[_Option], length: float) -> list[Grid]:
-    """For every operator, of the cuts into short enough pieces the one that takes least together;
-    else the one into the shortest."""
+    """Return for every operator the cut with the least sum of all cuts into short enough pieces;
+    without such cuts, the one with the shortest pieces."""
 
     def rank(option: _Option, number: int) -> tuple[float, float, int]:
         """Order ways to cut an operator: by its longest piece, then all of its pieces, then their
@@ -200,8 +200,8 @@ def _least_seconds(least: LeastWork, bandwidth: float) -> float:
 
 
 def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: int) -> LeastWork:
-    """Of operators that divide, what the pieces that suit each core best take; of others, what they
-    take as they are."""
+    """Return the least work of a network: for operators that divide, that of the pieces that suit
+    each core best; for others, their own."""
     cuts = [
         plain if form is None else WHOLE
         for form, plain in zip(network.forms, network.plain, strict=True)

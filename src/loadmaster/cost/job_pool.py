@@ -95,7 +95,7 @@ def _require_target(source: str, target: Target | None) -> Target:
 
 
 def part_of(work: Workload, analysis: JobAnalysis, mini_batch: int | None = None) -> JobPool:
-    """The pool of one workload; its jobs know their mini-batches, unless one is given."""
+    """Return the pool of one workload; the mini-batch of its jobs is ``mini_batch`` if given."""
     numbers = tuple(job.mini_batch if mini_batch is None else mini_batch for job in work.jobs)
     return JobPool(
         analysis,
@@ -107,7 +107,7 @@ def part_of(work: Workload, analysis: JobAnalysis, mini_batch: int | None = None
 
 
 def joined(parts: Sequence[JobPool]) -> JobPool:
-    """One pool of several, one after another."""
+    """Return one pool of several, one after another."""
     analysis = pooled([part.analysis for part in parts])
     after: list[tuple[int, ...]] = []
     for part in parts:

@@ -108,11 +108,11 @@ def fit(samples: BacktrackSamples, seed: int = 0, trees: int = 60, depth: int = 
         n_estimators=trees, max_depth=depth, learning_rate=0.1, subsample=0.7, random_state=seed
     )
     model.fit(samples.features, samples.regret)
-    return _joined([(estimator.tree_, model.learning_rate) for (estimator,) in model.estimators_])
+    return _join([(estimator.tree_, model.learning_rate) for (estimator,) in model.estimators_])
 
 
-def _joined(fitted: list[tuple[Any, float]]) -> Trees:
-    """One forest of scikit-learn's trees, each with the weight of its leaves."""
+def _join(fitted: list[tuple[Any, float]]) -> Trees:
+    """Return scikit-learn's trees as one forest, each with the weight of its leaves."""
     root, nodes = [], 0
     parts: list[tuple[Ints, Ints, Ints, Floats, Floats]] = []
     for tree, weight in fitted:
@@ -205,7 +205,7 @@ def _random_layers(count: int, random: np.random.Generator) -> tuple[Ints, Ints,
 def at_limits(
     problems: Iterable[Problem], limits: Iterable[float] = (1.0, 1.03)
 ) -> Iterator[tuple[Problem, int]]:
-    """Each at its load bound and a little above it."""
+    """Yield each problem at its load bound and a little above it."""
     chosen = tuple(limits)
     for problem in problems:
         for limit in chosen:
@@ -213,7 +213,7 @@ def at_limits(
 
 
 def bundled() -> Trees:
-    """The model that comes with Loadmaster."""
+    """Return the model that comes with Loadmaster."""
     return read_trees(BUNDLED)
 
 

@@ -302,7 +302,7 @@ class _Task:
     def _prove(self, program: Program, ceiling: int, nodes: int) -> Ints | None:
         """Raise the lower bound by branch and bound; return a cheaper choice of memories if one was
         found."""
-        proof = prove(program, self.relaxation, ceiling, nodes, _common(self.costs))
+        proof = prove(program, self.relaxation, ceiling, nodes, _cost_unit(self.costs))
         self._count("nodes", proof.nodes)
         self._raise(proof.bound)
         return proof.better
@@ -389,13 +389,13 @@ class _Task:
 
 
 def _cheapest(costs: Ints) -> Ints:
-    """The memory that each buffer prefers."""
+    """Return the memory that each buffer prefers."""
     last = np.iinfo(np.int64).max
     return np.asarray(np.where(costs == FORBIDDEN, last, costs).argmin(axis=1))
 
 
-def _common(costs: Ints) -> int:
-    """The greatest common divisor of all costs."""
+def _cost_unit(costs: Ints) -> int:
+    """Return the greatest common divisor of all costs."""
     return max(1, int(np.gcd.reduce(costs[costs != FORBIDDEN])))
 
 
@@ -432,7 +432,7 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
     lower = cost - task.cost + min(task.lower, task.cost)
     status = "optimal" if lower == cost else "feasible"
     packings = {
-        name: _packing(problem, offsets, np.flatnonzero(home == at), task, at)
+        name: _pack_memory(problem, offsets, np.flatnonzero(home == at), task, at)
         for at, name in enumerate(names)
     }
     return replace(
@@ -447,8 +447,10 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
     )
 
 
-def _packing(problem: Problem, offsets: Ints, members: Ints, task: _Task, bank: int) -> Allocation:
-    """The packing of one memory."""
+def _pack_memory(
+    problem: Problem, offsets: Ints, members: Ints, task: _Task, bank: int
+) -> Allocation:
+    """Return the packing of one memory."""
     assert task.chosen is not None
     mine = offsets[members]
     solid = problem.solid[members]

@@ -142,7 +142,7 @@ class _Run:
         """Fit the target's figures to the measured rows, and return the calibrated file with every
         figure before and after and the errors by kind."""
         found = fit(self._design, self._given, self._least, self._all)
-        settled = self._settled(found, self._all)
+        settled = self._settle(found, self._all)
         kinds = tuple(self._errors(settled))
         copies = self._observed.copies
         figures = [*self._figures(found, settled), *_copies(self._machine.target.copy, copies)]
@@ -165,11 +165,13 @@ class _Run:
             kinds=kinds,
             skipped=self._observed.skipped,
         )
-        return replace(answer, text=target_text(_calibrated(self._document, self._machine, answer)))
+        return replace(
+            answer, text=target_text(_calibrated_document(self._document, self._machine, answer))
+        )
 
-    def _settled(self, found: Floats, rows: Mask) -> Floats:
-        """Kernels are those of a step, of which a plan predicts the sum; layers are any, and one
-        that is an exception counts little."""
+    def _settle(self, found: Floats, rows: Mask) -> Floats:
+        """Return the parameters to use: for kernels of one step, balanced so that the sum is right;
+        for single layers, those of the fit, in which outliers count little."""
         return balanced(self._design, found, rows) if self._step else found
 
     def _errors(self, found: Floats) -> Iterator[KindErrors]:
@@ -193,7 +195,8 @@ class _Run:
             )
 
     def _held_out(self) -> Floats | None:
-        """Seconds of every row by a fit to the other folds; None if all work is equal."""
+        """Return the seconds of every row as predicted by a fit to the other folds; None if all
+        work is equal."""
         groups = int(self._design.group.max()) + 1
         folds = min(_FOLDS, groups)
         if folds < 2:
@@ -201,12 +204,12 @@ class _Run:
         seconds = np.zeros(len(self._design.seconds))
         for number in range(folds):
             mine = self._design.group % folds == number
-            found = self._settled(fit(self._design, self._given, self._least, ~mine), ~mine)
+            found = self._settle(fit(self._design, self._given, self._least, ~mine), ~mine)
             seconds[mine] = self._design.predicted(found)[mine]
         return seconds
 
     def _figures(self, found: Floats, settled: Floats) -> Iterator[Figure]:
-        """Figures as settled; what measurements say of them is what they say of the fit."""
+        """Yield the settled figures; their standing is that of the fit's figures."""
         design, cores = self._design, self._machine.cores
         for number, (core, kind) in enumerate(design.rates):
             if design.part(number).any():
@@ -223,8 +226,8 @@ class _Run:
             yield self._figure(found, number, name, given, given / float(found[number]))
 
     def _figure(self, found: Floats, number: int, name: str, before: float, after: float) -> Figure:
-        """A figure as the fit has it; measurements speak for it if making it better would make
-        errors larger, and making it worse, too."""
+        """Return a figure of the fit. It counts as fitted if both a better and a worse value make
+        errors larger."""
         design, value = self._design, float(found[number])
         step = value / 2
         if number >= design.first_overhead:
@@ -245,7 +248,7 @@ class _Run:
 
 
 def _stated(machine: Machine) -> dict[str, float]:
-    """Bandwidths and overheads as the target states them, by their fields."""
+    """Return bandwidths and overheads as the target states them, by their fields."""
     target = machine.target
     found: dict[str, float] = {}
     for memory in target.memories:
@@ -273,8 +276,8 @@ def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
 
 
 def _copies(engine: CopyEngine | None, copies: Sequence[CopyTime]) -> Iterator[Figure]:
-    """Bandwidths of copies: all bytes over all seconds, since small ones are slower for each byte
-    and a plan predicts the sum."""
+    """Yield the bandwidths of copies, all bytes over all seconds: small copies are slower per
+    byte, and plans predict sums."""
     if engine is None:
         return
     for name in dict.fromkeys(each.field for each in copies):
@@ -288,8 +291,10 @@ def _round(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def _calibrated(document: dict[str, Any], machine: Machine, answer: Calibration) -> dict[str, Any]:
-    """The document with calibrated figures and what they rest on."""
+def _calibrated_document(
+    document: dict[str, Any], machine: Machine, answer: Calibration
+) -> dict[str, Any]:
+    """Return the target's document with calibrated figures and their source."""
     made = copy.deepcopy(document)
     changed = {
         figure.field: figure.after

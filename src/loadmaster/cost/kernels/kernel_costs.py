@@ -129,8 +129,8 @@ def copy_link(target: Target) -> CopyLink:
 
 
 def _uses(graph: Graph, ops: list[Op]) -> list[_Uses]:
-    """Storages that each operator reads and writes, with the bytes of each; reads of what nothing
-    has written yet are left out."""
+    """Return the storages that each operator reads and writes, with the bytes of each. Reads before
+    the first write are left out."""
     there = {
         name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION
     }
@@ -153,7 +153,8 @@ def _uses(graph: Graph, ops: list[Op]) -> list[_Uses]:
 
 
 def _by_storage(graph: Graph, accesses: Iterable[Access]) -> dict[str, int]:
-    """Bytes touched of every storage: views of different parts add up, to the whole at most."""
+    """Return the bytes touched of every storage: views of different parts add up, to the whole at
+    most."""
     total: dict[str, int] = {}
     for access in accesses:
         tensor = graph.tensors[access.tensor]
@@ -164,8 +165,8 @@ def _by_storage(graph: Graph, accesses: Iterable[Access]) -> dict[str, int]:
 
 
 def _kinds(graph: Graph, uses: list[_Uses], number: Mapping[str, int]) -> Iterator[StoredTensor]:
-    """The tensors with their kinds; a weight that is overwritten before it is read is an output,
-    as its old bytes do not matter."""
+    """Return the tensors with their kinds. A weight that is overwritten before it is read is an
+    output, as its old bytes do not matter."""
     first = {name: own[name] for own in reversed(uses) for name in own}
     outputs = {graph.tensors[name].storage for name in graph.outputs}
     plain = {TensorKind.WEIGHT: StoredKind.WEIGHT, TensorKind.ACTIVATION: StoredKind.INTERMEDIATE}
@@ -207,8 +208,8 @@ def _work(graph: Graph, op: Op, own: _Uses, number: Mapping[str, int]) -> Kernel
 
 
 def _roles(graph: Graph, op: Op) -> dict[tuple[str, bool], tuple[Role, int]]:
-    """What storages are to the loop nests, by whether they are written; the first nest that has
-    them counts."""
+    """Return the role of storages in the loop nests, by storage and whether it is written, from the
+    first nest that has it."""
     roles: dict[tuple[str, bool], tuple[Role, int]] = {}
     for i, nest in enumerate(op.nests):
         for role, name in (
@@ -222,8 +223,8 @@ def _roles(graph: Graph, op: Op) -> dict[tuple[str, bool], tuple[Role, int]]:
 
 
 def _workload(work: SequenceWork) -> Workload:
-    """One job for each kernel, unfused, of the operands that it moves bytes of: what the cost model
-    of jobs takes."""
+    """Return the kernels as unfused jobs with the operands that move bytes, for the cost model of
+    jobs."""
 
     def moved(amounts: Iterable[tuple[int, Amount | None]]) -> tuple[JobOperand, ...]:
         """Return the operands that move bytes."""

@@ -250,8 +250,8 @@ def _operator(name: str) -> Any:
 
 
 def _out_variant(run: Any) -> Any:
-    """The overload that writes its one result into an argument ``out``, if there is one with the
-    same other arguments."""
+    """Return the overload that writes its only result into an argument ``out`` and has the same
+    other arguments; None without one."""
     packet = run.overloadpacket
     wanted = [(each.name, str(each.type)) for each in run._schema.arguments]
     for overload in packet.overloads():
@@ -265,7 +265,7 @@ def _out_variant(run: Any) -> Any:
 
 
 def _decode(value: Any, tensor: Callable[[Any], Any]) -> Any:
-    """Arguments from their JSON, in the order in which they were written."""
+    """Return arguments from their JSON, in the order in which they were written."""
     import torch
 
     if isinstance(value, list):
@@ -323,8 +323,8 @@ class _Room:
         return torch.frombuffer(mapped, dtype=torch.uint8)
 
     def timed(self, call: Callable[[], Any]) -> float:
-        """Seconds of one call that finds none of the files' pages in memory, and leaves none
-        unwritten."""
+        """Return the seconds of one call that begins without the files' pages in memory, and ends
+        with all of them written."""
         for descriptor, mapped in self._maps:
             mapped.flush()
             mapped.madvise(mmap.MADV_DONTNEED)

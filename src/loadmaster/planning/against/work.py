@@ -54,8 +54,8 @@ class Work:
         return self._groups[key]
 
     def fusions(self) -> Iterator[str]:
-        """Operators that run as one job are one, and elementwise ones that follow it place by
-        place."""
+        """Yield jobs whose operators cannot run as one: only element-wise operators on results of
+        the same size may follow."""
         for (network, names), job in {
             (job.network, job.operators): job for job in self.plan.jobs
         }.items():
@@ -85,8 +85,8 @@ class Work:
         )
 
     def cuts(self) -> Iterator[str]:
-        """Operators are cut along dimensions that can be cut, and whole groups of a grouped
-        operator stay together."""
+        """Yield operators that are cut along dimensions that cannot be cut, or inside a group of a
+        grouped operator."""
         for job in self.plan.jobs:
             if job.tiles == 1:
                 continue
@@ -116,8 +116,8 @@ class Work:
                         )
 
     def boxes(self) -> Iterator[str]:
-        """Pieces read just what their part of the result needs. O(reads + operands of operators x
-        pieces)."""
+        """Yield pieces that do not read just what their part of the result needs. O(reads +
+        operands of operators x pieces)."""
         for tensor in self.plan.tensors:
             if (
                 tensor.ranges
@@ -158,8 +158,7 @@ class Work:
             )
 
     def amounts(self) -> Iterator[str]:
-        """Jobs do the model's multiply-accumulates and scalar operations at its width, and pieces
-        their share of them."""
+        """Yield jobs whose work differs from the model's, or whose pieces do not do their share."""
         for job in self.plan.jobs:
             group, label = self.group(job), f"job {quoted(job.name)}"
             if (job.kind, job.bits) != (group.main.kind, group.main.bits):

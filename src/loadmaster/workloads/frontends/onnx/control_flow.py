@@ -52,7 +52,7 @@ def expanded(
     expansion, runs = _Expander(name, free, opset), 1
     operands = [values.get(operand) for operand in proto.input]
     if proto.op_type == "If":
-        condition = _known(operands[0] if operands else None)
+        condition = _constant_number(operands[0] if operands else None)
         if condition is None or not {"then_branch", "else_branch"} <= bodies.keys():
             return None
         branch = bodies["then_branch" if condition else "else_branch"]
@@ -77,8 +77,8 @@ def expanded(
     return Expansion(expansion.nodes, runs, 2 if proto.op_type == "Loop" else 0)
 
 
-def _known(value: Value | None) -> int | None:
-    """The number that a constant of one element holds; None if not known."""
+def _constant_number(value: Value | None) -> int | None:
+    """Return the number that a constant of one element holds; None if unknown."""
     numbers = value.integers() if value is not None else None
     return numbers[0] if numbers and len(numbers) == 1 else None
 
@@ -137,7 +137,7 @@ class _Expander:
 
     def _add_copy(self, node: onnx.NodeProto, names: Names, label: str) -> None:
         """Add a copy of a body's operator with new tensor names."""
-        copy = _renamed(node, names)
+        copy = _rename(node, names)
         own = node.name or f"{node.op_type}_{len(self.nodes)}"
         copy.name = f"{self._name}/{label}{own}"
         self.nodes.append(copy)
@@ -155,7 +155,7 @@ class _Expander:
         return self.add("Unsqueeze", [part, axes], self.tensor(f"{part}/row"))
 
 
-def _renamed(node: onnx.NodeProto, names: Names) -> onnx.NodeProto:
+def _rename(node: onnx.NodeProto, names: Names) -> onnx.NodeProto:
     """Copy a node with renamed tensors, also those that its bodies capture."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
@@ -164,7 +164,7 @@ def _renamed(node: onnx.NodeProto, names: Names) -> onnx.NodeProto:
     for graph in subgraphs(copy):
         own = defined(graph)
         outer = {item: name for item, name in names.items() if item not in own}
-        nodes = [_renamed(inner, outer) for inner in graph.node]
+        nodes = [_rename(inner, outer) for inner in graph.node]
         del graph.node[:]
         graph.node.extend(nodes)
         for output in graph.output:
@@ -178,14 +178,14 @@ def _loop(
     operands: list[Value | None],
     expansion: _Expander,
 ) -> tuple[list[str], int] | None:
-    """Runs of a body as often as a number says, where no condition ends them early: the results,
-    and how many runs each of those added stands for."""
-    count = _known(operands[0] if operands else None)
+    """Add the runs of a Loop with a known count and no condition that ends it early. Return its
+    results, and how many runs each added run stands for; None if it cannot be expanded."""
+    count = _constant_number(operands[0] if operands else None)
     if (
         len(operands) < 2
         or count is None
         or count < 1
-        or (operands[1] is not None and not _known(operands[1]))
+        or (operands[1] is not None and not _constant_number(operands[1]))
         or (proto.input[1] and operands[1] is None)
         or not _goes_on(body)
     ):
@@ -255,8 +255,8 @@ def _scan(
     operands: list[Value | None],
     expansion: _Expander,
 ) -> tuple[list[str], int] | None:
-    """A run of a body for each element along an axis of the operands that are scanned; returns as
-    :func:`_loop` does."""
+    """Add the runs of a Scan, one for each element along the scanned axes. Returns as :func:`_loop`
+    does."""
     attributes = {
         attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute
     }

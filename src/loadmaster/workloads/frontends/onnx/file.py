@@ -40,7 +40,7 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     if not model.functions:
         return model
     calls = {(each.domain, each.name): _calls(each.node) for each in model.functions}
-    total = _expanded(calls, _calls(model.graph.node))
+    total = _expanded_size(calls, _calls(model.graph.node))
     if total > LARGEST_EXPANSION:
         raise ModelError(
             f"its functions expand to {total} operators, more than {LARGEST_EXPANSION}: inline or"
@@ -54,8 +54,8 @@ def _calls(nodes: Iterable[onnx.NodeProto]) -> list[Key]:
     return [(node.domain, node.op_type) for node in nested_nodes(nodes)]
 
 
-def _expanded(calls: dict[Key, list[Key]], top: list[Key]) -> int:
-    """Number of nodes after inlining: each function's size from the sizes of those it calls."""
+def _expanded_size(calls: dict[Key, list[Key]], top: list[Key]) -> int:
+    """Return the number of nodes after inlining all functions."""
     try:
         order = list(
             graphlib.TopologicalSorter(
@@ -139,7 +139,7 @@ def read_bytes(source: str) -> bytes:
         with path.open("rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            return _read_limited(_unzipped(file) if zipped else file)
+            return _read_limited(_unzip(file) if zipped else file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ModelError(
             f"is not a complete gzip file ({error}): copy or compress it again"
@@ -148,8 +148,9 @@ def read_bytes(source: str) -> bytes:
         raise ModelError(f"cannot be read ({why_unreadable(path, error)}): {_EXAMPLE}") from None
 
 
-def _unzipped(file: BinaryIO) -> BinaryIO:
-    """The contents of a gzipped file; refused early if they are a great deal larger than it."""
+def _unzip(file: BinaryIO) -> BinaryIO:
+    """Return the contents of a gzipped file; raise ModelError early if they are far larger than the
+    file."""
     content = gzip.GzipFile(fileobj=file)
     begin = len(content.read(_FIRST_BYTES))
     if begin == _FIRST_BYTES > _LARGEST_RATIO * file.tell():

@@ -143,7 +143,7 @@ def _check_outputs(graph: onnx.GraphProto, makers: dict[str, int], sources: set[
 
 
 def _circle(graph: onnx.GraphProto, members: Sequence[int]) -> str:
-    """Message that names the operators on one circle."""
+    """Return a message that names the operators of one cycle."""
     names = [
         graph.node[member].name or f"{graph.node[member].op_type}_{member}" for member in members
     ]

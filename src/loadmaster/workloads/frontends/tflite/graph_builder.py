@@ -73,8 +73,8 @@ _OF_IMAGES = ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS)
 
 
 def completed(call: Call) -> Call:
-    """A call whose results have shapes. Raises `ModelError` naming a tensor whose shape is not to
-    be known."""
+    """Return a call whose results have shapes. Raise `ModelError` for a tensor whose shape cannot
+    be derived."""
     if call.kind in _OF_IMAGES:
         _require_shape(call.operand(0))
     if not call.outputs or call.result.shape:
@@ -103,13 +103,13 @@ def _result_shape(call: Call) -> Shape:
     if call.kind in _LIKE_FIRST:
         return call.operand(0).shape
     if call.kind in _OF_IMAGES:
-        return _windows_of(call)
+        return _window_shape(call)
     return ()
 
 
-def _windows_of(call: Call) -> Shape:
-    """A result of a convolution or pooling: options are padding, strides of width and height, and
-    for pooling the window's width and height, for convolutions dilations."""
+def _window_shape(call: Call) -> Shape:
+    """Return the shape of a convolution's or pool's result. Options are padding, strides of width
+    and height, and for pools the window's width and height, for convolutions dilations."""
     batch, *sizes, channels = call.operand(0).shape
     if call.kind in POOLS:
         taps, dilations = [call.option(4), call.option(3)], [1, 1]
@@ -201,7 +201,7 @@ class _Walk(WalkedNetwork):
         return Value(name, tensor.shape, dtype, stored_as(dtype, self._precision), kind, data)
 
     def _integers(self, tensor: TensorEntry) -> Array | None:
-        """The elements of a small constant of whole numbers."""
+        """Return the elements of a small constant of integers; None for other tensors."""
         at, length = tensor.content
         if (
             tensor.dtype not in _WHOLE
@@ -248,8 +248,8 @@ class _Walk(WalkedNetwork):
         return Step(call, Work(OpClass.MOVEMENT if assigns else OpClass.UNKNOWN))
 
     def _control_flow(self, operator: OperatorEntry, call: Call) -> Step:
-        """An operator that runs subgraphs reads their weights, which are the same for all operators
-        that run them."""
+        """Return the step of an operator that runs subgraphs: it reads their weights, which all
+        operators that run them share."""
         found: list[Value] = []
         for body in bodies_within(self._model, operator.bodies):
             self.subgraph_ops.update(inner.kind for inner in self._model.subgraphs[body].operators)
@@ -274,7 +274,7 @@ class _Walk(WalkedNetwork):
 
 
 def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:
-    """The subgraphs that operators run, and those that their operators run, each once."""
+    """Return the subgraphs that operators run, directly or through others, each once."""
     found: dict[int, None] = {}
     waiting = list(reversed(first))
     while waiting:

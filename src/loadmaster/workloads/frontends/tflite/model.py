@@ -144,8 +144,8 @@ def parse_model(data: bytes) -> TfliteModel:
 
 
 def _kind(table: Table) -> str:
-    """The name of an operator; old files have its number in a byte, which new ones leave at 127
-    where it is too large."""
+    """Return the name of an operator. Old files store its number in a byte, which new files leave
+    at 127 for larger numbers."""
     number = max(table.number(0, "b"), table.number(3))
     if not 0 <= number < len(OPERATORS):
         return f"BUILTIN_{number}"
@@ -153,8 +153,8 @@ def _kind(table: Table) -> str:
 
 
 def _content(table: Table) -> tuple[bool, tuple[int, int]]:
-    """Whether a buffer has bytes, and where they are in the file; those beyond 2 GiB are said by
-    their distance from its start."""
+    """Return whether a buffer has bytes, and where they are in the file; bytes beyond 2 GiB are
+    given by their distance from its start."""
     inside = table.content(0)
     return bool(inside[1]) or table.number(1, "Q") > 1, inside
 

@@ -116,7 +116,8 @@ def _error_text(error: Exception) -> str:
 
 
 def _parts(made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], MakeOptimiser | None]:
-    """Module, positional and keyword inputs, and what makes the optimiser."""
+    """Return module, positional and keyword inputs, and the function that makes the optimiser or
+    None."""
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
         raise ModelError(
             "the factory must return a module and its inputs (a tensor, a tuple or a dict), and"
@@ -244,7 +245,7 @@ class _Recorder(_Mode):
 
 @cache
 def _is_composite(func: Any) -> bool:
-    """Whether an operator is made of others, whatever the device."""
+    """Whether an operator consists of others on every device."""
     return bool(
         torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     )
@@ -274,11 +275,11 @@ class _Run:
         self._args, self._kwargs = pytree.tree_map_only(Tensor, self._without_bytes, (args, kwargs))
         self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._optimiser = (
-            self._warmed_up(make_optimiser) if training and make_optimiser is not None else None
+            self._warm_up(make_optimiser) if training and make_optimiser is not None else None
         )
 
     def _without_bytes(self, tensor: Any) -> Any:
-        """The same tensor with a shape alone, on the CPU."""
+        """Return a tensor of the same shape without bytes, on the CPU."""
         if id(tensor) in self._known:
             return self._known[id(tensor)][1]
         fake: Any = tensor
@@ -297,8 +298,8 @@ class _Run:
         self._known[id(tensor)] = (tensor, fake)
         return fake
 
-    def _warmed_up(self, make: MakeOptimiser) -> Optimiser:
-        """The optimiser after a step, so that its state is there."""
+    def _warm_up(self, make: MakeOptimiser) -> Optimiser:
+        """Return the optimiser after one step, so that its state exists."""
         optimiser = make(list(self._parameters.values()))
         if not isinstance(optimiser, torch.optim.Optimizer):
             raise ModelError(f"what should make an optimiser made a {type(optimiser).__name__}")
@@ -367,8 +368,8 @@ class _Run:
 
 @contextmanager
 def _unfused() -> Iterator[None]:
-    """Have attention and the layers of encoders run as the operators that they consist of, in
-    inference as they do in training: so each has its place in a plan."""
+    """Run attention and encoder layers as the operators that they consist of within the block, in
+    inference as in training, so that a plan can place each."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -387,7 +388,7 @@ def _tensors(result: Any) -> list[Tensor]:
 
 
 def _loss(result: Any) -> Tensor:
-    """The first result if it is one number, else the sum of all floating results."""
+    """Return the first result if it is one number, else the sum of all floating-point results."""
     floating = [tensor for tensor in _tensors(result) if tensor.is_floating_point()]
     if not floating:
         raise ModelError(
@@ -430,7 +431,7 @@ def _apply(self: nn.Module, change: Callable[[Tensor], Tensor], recurse: bool = 
     for name, parameter in self._parameters.items():
         if parameter is None:
             continue
-        with torch.no_grad(), _as_made(parameter):
+        with torch.no_grad(), _outside_mode(parameter):
             changed = change(parameter)
             if not torch._has_compatible_shallow_copy_type(parameter, changed):
                 self._parameters[name] = nn.Parameter(changed, parameter.requires_grad)
@@ -440,14 +441,14 @@ def _apply(self: nn.Module, change: Callable[[Tensor], Tensor], recurse: bool = 
                 _become(parameter.grad, change(parameter.grad))
     for name, buffer in self._buffers.items():
         if buffer is not None:
-            with _as_made(buffer):
+            with _outside_mode(buffer):
                 self._buffers[name] = change(buffer)
     return self
 
 
-def _as_made(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Where a tensor can be changed: a lazy one, which has its own few bytes, outside of the mode
-    without bytes."""
+def _outside_mode(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which a tensor can be changed: for lazy tensors, which have a few bytes
+    of their own, outside of the mode without bytes."""
     return unset_fake_temporarily() if lazy.is_lazy(tensor) else nullcontext()
 
 

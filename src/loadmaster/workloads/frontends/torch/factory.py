@@ -42,7 +42,7 @@ def load_factory(spot: str, options: Options) -> Graph:
     with _capturing(label):
         from loadmaster.workloads.frontends.torch.capture import capture
 
-        factory = _called(_find_factory(spot), options.batch, options.dims)
+        factory = _bind(_find_factory(spot), options.batch, options.dims)
         name = options.name or spot.rpartition(":")[2]
         return capture(factory, training=options.training, name=name, source=label)
 
@@ -60,7 +60,8 @@ def load_module(made: tuple[Any, ...], label: str, options: Options) -> Graph:
 
 @contextmanager
 def _capturing(label: str) -> Iterator[None]:
-    """Errors begin with a name, and torch, which must be there, warns of nothing."""
+    """Within the block, prefix errors with a label and silence torch's warnings. Raise ModelError
+    if torch is missing."""
     with labelled(label), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         require_torch()
@@ -81,7 +82,7 @@ def factory_of(
 ) -> Callable[[], Any]:
     """Return the function ``module.path:factory`` with all arguments bound. Raises `ModelError`."""
     with labelled(f"torch:{spot}"):
-        return _called(_find_factory(spot), batch, dims or {})
+        return _bind(_find_factory(spot), batch, dims or {})
 
 
 def require_torch(oldest: tuple[int, int] = VERSION) -> None:
@@ -146,10 +147,10 @@ def _current_folder_on_path() -> Iterator[None]:
         sys.path.remove(here)
 
 
-def _called(
+def _bind(
     factory: Callable[..., Any], batch: int | None, dims: Mapping[str, int]
 ) -> Callable[[], Any]:
-    """The factory without arguments left open."""
+    """Return the factory with all arguments bound."""
     given = dict(dims) if batch is None else {**dims, "batch": batch}
     try:
         parameters = inspect.signature(factory).parameters
@@ -172,7 +173,7 @@ def _called(
 
 
 def _option(name: str) -> str:
-    """The option that gives a factory's argument."""
+    """Return the command-line option for an argument of the factory."""
     return "--batch N" if name == "batch" else f"--dim {name}=N"
 
 
