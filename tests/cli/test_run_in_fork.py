@@ -36,7 +36,7 @@ def test_it_is_another_process():
 
 
 def test_where_the_other_process_dies_the_plan_is_checked_here(monkeypatch):
-    monkeypatch.setattr(run_in_fork, "_do", lambda function, sender: sender.close())
+    monkeypatch.setattr(run_in_fork, "_send_result", lambda function, sender: sender.close())
     with run_in_fork.run_in_fork(partial(verify, BROKEN), BROKEN) as found:
         assert found() == verify(BROKEN) != ()
 

@@ -11,7 +11,7 @@ from tests.support.networks import npu, residual_chain
 
 from loadmaster.cost import analyse as job_analyser
 from loadmaster.cost.analyse import analyse, read_job_analysis
-from loadmaster.cost.cache import AnalysisCache, _packed, default_place, work_key
+from loadmaster.cost.cache import AnalysisCache, _bytes_of, default_place, work_key
 from loadmaster.workloads.lowering.instantiate import lower
 
 TARGET = npu()
@@ -145,7 +145,7 @@ def test_a_file_that_another_process_holds_is_done_without(tmp_path, monkeypatch
 def test_many_can_use_one_file_at_once_and_old_entries_make_room(tmp_path, monkeypatch):
     # The file holds no provenance: those who look costs up know it.
     place, table = tmp_path / "cache.sqlite", replace(analyse(WORK, TARGET), provenance=())
-    monkeypatch.setattr("loadmaster.cost.cache._LARGEST", 5 * (len(_packed(table)) + 32))
+    monkeypatch.setattr("loadmaster.cost.cache._LARGEST", 5 * (len(_bytes_of(table)) + 32))
 
     def use(key):
         cache = AnalysisCache(place)

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from loadmaster.workloads.frontends.torch.capture import capture  # noqa: E402
-from loadmaster.workloads.frontends.torch.graph_builder import _described  # noqa: E402
+from loadmaster.workloads.frontends.torch.graph_builder import _describe  # noqa: E402
 from loadmaster.workloads.frontends.torch.windows import in_storage  # noqa: E402
 from loadmaster.workloads.window import identity, operand_box, volume  # noqa: E402
 
@@ -49,7 +49,7 @@ def test_a_window_of_a_view_holds_the_elements_of_its_storage(seed):
         owner = torch.arange(int(np.prod(shape))).reshape(shape)
         view = random_view(owner, generator)
         windows = in_storage(
-            identity(view.ndim), _described("view", view), _described("owner", owner)
+            identity(view.ndim), _describe("view", view), _describe("owner", owner)
         )
         if not windows:
             continue

@@ -184,7 +184,8 @@ def solve(
     deadline: Deadline = NO_DEADLINE,
     effort: Effort = Effort.NORMAL,
 ) -> Allocation:
-    """`allocate` for a checked problem; the packing is verified by native code only."""
+    """Allocate the buffers of a checked problem, as `allocate` does; native code alone verifies the
+    packing."""
     wall, cpu = time.monotonic(), time.process_time()
     run = None
     if strategy != "auto":
@@ -195,6 +196,8 @@ def solve(
     counters: dict[str, int] = {}
 
     def own(columns: tuple[Any, ...], bound: int, most: int) -> tuple[Ints | None, int, bool]:
+        """Run a strategy written in Python on the reduced problem, within ``most`` bytes unless
+        negative. Return its offsets, its bound, and whether it was interrupted."""
         reduced, room = problem_of_columns(columns), None if most < 0 else most
         require_able(strategy, reduced.features)
         search = Search(reduced, bound, room, seed, threads, deadline, effort, counters)
@@ -242,6 +245,8 @@ def solve(
 
 
 def _proof(problem: Problem, capacity: int | None, found: _native.Packed) -> Certificate | None:
+    """Return the proof of an answer: why nothing fits, an exhausted search or the load; None
+    without a proof."""
     if found.status == "infeasible":
         assert capacity is not None
         # Most problems fit.

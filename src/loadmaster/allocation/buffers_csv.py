@@ -73,6 +73,7 @@ def read_buffers(path: str | Path) -> Problem:
 
 
 def _text(path: str | Path) -> str:
+    """Return the text of a file; raise AllocationError if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -157,16 +158,18 @@ class _Table:
         self.header = _header(names, f"{source}:{self.first}")
 
     def where(self, row: int, field: str) -> str:
+        """Return the place of a cell for messages, with the name of its buffer."""
         name = "end" if field == "upper" and "end" in self.header else field
         buffer = self.records[row][1][self.header.index("id")].strip()
         return f"{self._cell(row, name)}: {name} of buffer {buffer!r}"
 
     def _cell(self, row: int, name: str) -> str:
+        """Return file, line and column of a cell."""
         column = self.header.index(name) if name in self.header else 0
         return f"{self.source}:{self.records[row][0]}:{column + 1}"
 
     def columns(self) -> dict[str, list[Any]]:
-        """Cells by column: text, or whole numbers."""
+        """Return the cells by column, as text or whole numbers."""
         for line, cells in self.records:
             if len(cells) != len(self.header):
                 raise AllocationError(
@@ -183,6 +186,8 @@ class _Table:
         }
 
     def _numbers(self, name: str, cells: list[str]) -> list[int]:
+        """Return the whole numbers in a column's cells, defaults where empty. Raise AllocationError
+        for others and for 2^62 or more."""
         cells = [cell or _DEFAULTS.get(name, "") for cell in cells]
         for row, cell in enumerate(cells):
             if not _WHOLE.fullmatch(cell):
@@ -196,6 +201,8 @@ class _Table:
 
 
 def _header(cells: list[str], spot: str) -> list[str]:
+    """Return the column names of the header without synonyms; raise AllocationError if one is
+    unknown, missing or there twice."""
     names = [_SYNONYMS.get(name.strip().lower(), name.strip().lower()) for name in cells]
     for name in names:
         if name not in _KNOWN:
@@ -213,12 +220,13 @@ def _header(cells: list[str], spot: str) -> list[str]:
 
 
 def _whole(digits: str) -> int:
-    """Value of digits; 2^62 for more of them than any number in bounds has, which Python would
-    refuse to read."""
+    """Return the value of digits; 2^62 for more digits than any valid number has, which Python
+    would refuse to read."""
     return int(digits) if len(digits) <= _MOST_DIGITS else WHOLE_LIMIT
 
 
 def _problem(columns: dict[str, Any], table: _Table) -> Problem:
+    """Return the problem of a table's columns, with ``end`` turned into an exclusive bound."""
     inclusive = "end" in columns
     upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
     numbers = {
@@ -240,12 +248,13 @@ def _problem(columns: dict[str, Any], table: _Table) -> Problem:
 
 
 def _demands(columns: dict[str, Any], table: _Table) -> dict[str, Any]:
+    """Return allowed memories and alias groups of a table."""
     aliases = _aliases(columns, table)
     return _allowed_memories(columns, table) | ({"aliases": aliases} if aliases else {})
 
 
 def _aliases(columns: dict[str, Any], table: _Table) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Groups of buffers that name each other; O(n)."""
+    """Return the groups of buffers that name each other; O(n)."""
     number = {name: row for row, name in enumerate(columns["id"])}
     group: dict[int, dict[int, int]] = {}
     for row, base in enumerate(columns.get("alias", ())):
@@ -272,7 +281,7 @@ def _aliases(columns: dict[str, Any], table: _Table) -> tuple[tuple[tuple[int, i
 
 
 def _allowed_memories(columns: dict[str, Any], table: _Table) -> dict[str, AllowedMemories]:
-    """What the file says of memories, if anything."""
+    """Return the allowed memories in the file's columns; empty without these columns."""
     count = len(columns["id"])
     memory = tuple(cell or None for cell in columns.get("memory", [""] * count))
     prefers = tuple(
@@ -287,6 +296,7 @@ def _allowed_memories(columns: dict[str, Any], table: _Table) -> dict[str, Allow
 
 
 def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None], ...]:
+    """Return the memories in a cell of ``prefers`` in order, each with its cost or None."""
     found: list[tuple[str, int | None]] = []
     for word in cell.split():
         match = _CHOICE.fullmatch(word)
@@ -300,6 +310,8 @@ def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None]
 
 
 def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
+    """Return the gaps in the cells, one cell for each buffer. ``addend`` is 1 where ends are
+    inclusive."""
     rows = []
     for owner, cell in enumerate(cells):
         for word in cell.split():
@@ -369,7 +381,7 @@ def format_buffers(
 
 
 def _alias_columns(problem: Problem) -> dict[str, list[str]]:
-    """Every member of a group but the lowest names that one."""
+    """Return the alias columns: every member of a group but the lowest names the lowest."""
     alias, shifts = [""] * len(problem), [""] * len(problem)
     for group in problem.aliases:
         base, lowest = min(group, key=lambda member: member[1])
@@ -382,6 +394,8 @@ def _alias_columns(problem: Problem) -> dict[str, list[str]]:
 def _memory_columns(
     allowed: AllowedMemories | None, memory: Sequence[str] | None
 ) -> dict[str, list[str]]:
+    """Return the columns ``memory``, ``prefers`` and ``accesses``, each only if a buffer needs
+    it."""
     columns = {} if memory is None else {"memory": list(memory)}
     if allowed is None:
         return columns
@@ -399,6 +413,7 @@ def _memory_columns(
 
 
 def _gap_cells(problem: Problem) -> list[str]:
+    """Return the cell of gaps of every buffer."""
     cells: list[list[str]] = [[] for _ in range(len(problem))]
     for owner, lower, upper, low, high in zip(
         *(column.tolist() for column in problem.gaps), strict=True

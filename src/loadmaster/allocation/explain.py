@@ -105,6 +105,7 @@ class _Whole:
         self._of |= {at: at + first for at in range(len(problem), len(problem) + len(ranges))}
 
     def name(self, unit: int) -> str:
+        """Return the names of a unit's buffers, or its reserved range."""
         it = self.units[unit]
         if it.range is not None:
             return "(reserved {}-{})".format(*it.range)
@@ -118,6 +119,7 @@ class _Whole:
         return replace(self.problem.only(members), reserved=ranges)
 
     def fits(self, units: Sequence[int]) -> bool | None:
+        """Whether some units fit; None if not decided."""
         return _fits(self.only(units), self.capacity) if len(units) else True
 
     def fewest(self, bound: _native.Packed) -> list[int]:
@@ -125,6 +127,7 @@ class _Whole:
         first; reserved ranges only if needed."""
 
         def exceeds(some: Sequence[int]) -> bool:
+            """Whether the bound of some units alone exceeds the capacity."""
             if bound.proof == "pairs":
                 return sum(self.units[unit].size for unit in some) > self.capacity
             sub = packing_problem(self.only(some))
@@ -196,6 +199,7 @@ class _Whole:
         demands = [name for name in give_up if name in sub.features]
 
         def without(names: Iterable[str]) -> Problem:
+            """Return the problem without some demands."""
             core = sub
             for name in names:
                 core = give_up[name](core)

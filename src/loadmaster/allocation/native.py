@@ -71,7 +71,7 @@ def merged(problem: Problem) -> tuple[Problem, Ints, Ints]:
 
 
 def problem_of_columns(columns: tuple[Any, ...]) -> Problem:
-    """What the native core has made of a problem: sections become lifetimes with gaps."""
+    """Return the problem that the native core has reduced: sections become lifetimes with gaps."""
     size, alignment, pin, hint, first, begin, end, low, high, in_place, conflicts = columns
     count = np.diff(first)
     some = np.flatnonzero(count > 0)

@@ -356,6 +356,7 @@ class Infeasibility:
     """Whether the buffers fit if any one of them is left out."""
 
     def __str__(self) -> str:
+        """Return one line with the bytes required and the first eight buffers."""
         at = "" if self.instant is None else f" at instant {self.instant}"
         shown = ", ".join(self.buffers[:8]) + (
             f" and {len(self.buffers) - 8} more" if len(self.buffers) > 8 else ""

@@ -86,7 +86,7 @@ def problem_of(
     """
     if isinstance(buffers, Problem) and not demands:
         return buffers
-    problem = _assembled(buffers, demands)
+    problem = _problem_from(buffers, demands)
     check(problem)
     return problem
 
@@ -96,7 +96,7 @@ def problem_of_banks(
 ) -> Problem:
     """Make a problem for several memories as `problem_of` does, but without checking pins against
     one another, as they may be in different memories."""
-    problem = _assembled(buffers, demands)
+    problem = _problem_from(buffers, demands)
     if problem.allowed is None:
         problem = replace(problem, allowed=AllowedMemories.anywhere(len(problem)))
     if not isinstance(buffers, Problem) or demands:
@@ -104,10 +104,12 @@ def problem_of_banks(
     return problem
 
 
-def _assembled(
+def _problem_from(
     buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
     demands: dict[str, Any],
 ) -> Problem:
+    """Return the problem of buffers given as a Problem, as Buffer records, as a mapping of columns
+    or as three arrays, with its demands."""
     if isinstance(buffers, Problem):
         return replace(buffers, **_checked_demands(demands))
     require_type(buffers, (Sequence, Mapping, np.ndarray), "buffers", AllocationError)
@@ -121,7 +123,7 @@ def _assembled(
         )
         demands = {"allowed": _allowed_memories_of(list(buffers))} | demands
     else:
-        columns, ids, gaps = _three(buffers), None, NO_GAPS
+        columns, ids, gaps = _columns_of_arrays(buffers), None, NO_GAPS
     return from_columns(columns, None if ids is None else tuple(map(str, ids)), gaps, demands)
 
 
@@ -257,7 +259,9 @@ def _number(value: Any, at: int, name: str) -> int:
     return number
 
 
-def _three(buffers: Any) -> dict[str, Any]:
+def _columns_of_arrays(buffers: Any) -> dict[str, Any]:
+    """Return the columns ``lower``, ``upper`` and ``size`` of three arrays or one array with three
+    columns."""
     if isinstance(buffers, np.ndarray) and buffers.ndim == 2 and buffers.shape[1] == 3:
         buffers = tuple(buffers.T)
     if len(buffers) == 0:
@@ -270,7 +274,10 @@ def _three(buffers: Any) -> dict[str, Any]:
 
 
 def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
+    """Return the number columns of Buffer records."""
+
     def addresses(field: str) -> list[Any]:
+        """Return a column of addresses, FREE for None; raise AllocationError for negative ones."""
         values = [getattr(buffer, field) for buffer in buffers]
         if bad := [
             at
@@ -291,6 +298,7 @@ def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
 
 
 def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
+    """Return the gaps of Buffer records."""
     rows = [
         (owner, gap.lower, gap.upper, *((0, 0) if gap.window is None else gap.window))
         for owner, buffer in enumerate(buffers)
@@ -300,6 +308,7 @@ def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
 
 
 def _allowed_memories_of(buffers: Sequence[Buffer]) -> AllowedMemories | None:
+    """Return the allowed memories of Buffer records; None if all have the defaults."""
     if all(
         buffer.memory is None and not buffer.prefers and buffer.accesses == 1 for buffer in buffers
     ):
@@ -349,7 +358,7 @@ def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
 
 def check(problem: Problem, where: Where | None = None) -> None:
     """Raise `AllocationError` for the first error in a problem; O(n log n)."""
-    place = where or _named(problem)
+    place = where or _named_place(problem)
     for wrong, field, what in _faults(problem):
         if wrong.any():
             buffer = int(np.flatnonzero(wrong)[0])
@@ -366,11 +375,14 @@ def check(problem: Problem, where: Where | None = None) -> None:
     check_pins(problem, place)
 
 
-def _named(problem: Problem) -> Where:
+def _named_place(problem: Problem) -> Where:
+    """Return a function that names a buffer and a field for messages."""
     return lambda buffer, field: f"buffer {problem.name(buffer)!r}: {field}"
 
 
 def _faults(problem: Problem) -> Iterator[tuple[Mask, str, str]]:
+    """Yield, for every rule on single numbers, the mask of buffers that break it, the field and the
+    message."""
     far = "is {%s}, which is 2^62 or more: scale the problem down"
     for field in ("lower", "upper", "size", "alignment", "pin", "hint"):
         yield getattr(problem, field) >= WHOLE_LIMIT, field, far % field
@@ -418,6 +430,7 @@ def _check_sums(problem: Problem) -> None:
 
 
 def _check_ids(problem: Problem, place: Where) -> None:
+    """Raise AllocationError if two buffers have the same id."""
     if problem.ids is None or len(set(problem.ids)) == len(problem.ids):
         return
     seen: dict[str, int] = {}
@@ -431,6 +444,7 @@ def _check_ids(problem: Problem, place: Where) -> None:
 
 
 def _check_gaps(problem: Problem, place: Where) -> None:
+    """Raise AllocationError if gaps overlap or exceed their buffer's lifetime or size."""
     last: dict[int, int] = {}
     order = np.lexsort((problem.gaps.lower, problem.gaps.owner))
     for owner, lower, upper, low, high in zip(
@@ -456,6 +470,7 @@ def _check_gaps(problem: Problem, place: Where) -> None:
 
 
 def _check_groups(problem: Problem) -> None:
+    """Raise AllocationError for invalid reserved ranges and alias groups."""
     for low, high in problem.reserved:
         if not 0 <= low <= high < WHOLE_LIMIT:
             raise AllocationError(
@@ -473,7 +488,7 @@ def check_pins(problem: Problem, where: Where | None = None) -> None:
     """Check that pins satisfy alignments and reserved ranges, and that pinned buffers do not
     overlap unless they may.
     """
-    place = where or _named(problem)
+    place = where or _named_place(problem)
     off = np.flatnonzero((problem.pin >= 0) & (problem.pin % problem.alignment != 0))
     if len(off):
         at, step = int(problem.pin[off[0]]), int(problem.alignment[off[0]])

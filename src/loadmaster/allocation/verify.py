@@ -53,10 +53,10 @@ def broken_rules(
         yield "complete", f"{len(offsets)} offsets for {len(problem)} buffers"
         return
     pieces = _pieces(problem, offsets)
-    yield from _each_buffer(problem, offsets)
-    yield from _fitting(problem, offsets, np.unique(pieces.owner), capacity)
-    yield from _shared(problem, offsets)
-    yield from _reserved(problem, pieces)
+    yield from _offset_violations(problem, offsets)
+    yield from _capacity_violations(problem, offsets, np.unique(pieces.owner), capacity)
+    yield from _alias_violations(problem, offsets)
+    yield from _reserved_violations(problem, pieces)
     for one, other, instant in _overlaps(problem, offsets, pieces):
         yield (
             "overlap",
@@ -74,14 +74,16 @@ def overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
 
 
 def _overlaps(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple[int, int, int]]:
+    """Yield pairs of buffers that share bytes but must not, with an instant."""
     if problem.conflicts is not None:
-        return _listed(problem, offsets)
+        return _listed_overlaps(problem, offsets)
     if problem.aliases or len(problem.in_place):
         return _pairs(problem, offsets, pieces)
     return _sweep(pieces)
 
 
-def _each_buffer(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+def _offset_violations(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+    """Yield buffers without an offset, off their alignment or away from their pin."""
     wrong = (
         (offsets < 0)
         | (offsets % problem.alignment != 0)
@@ -102,10 +104,10 @@ def _each_buffer(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
             yield "pin", f"buffer {problem.name(i)!r} is at {at}, not where it is pinned ({pin})"
 
 
-def _fitting(
+def _capacity_violations(
     problem: Problem, offsets: Ints, occupying: Ints, capacity: int | None
 ) -> Iterator[tuple[str, str]]:
-    """Every buffer ends within the capacity."""
+    """Yield buffers that end above the capacity."""
     if capacity is None:
         return
     end = offsets[occupying] + problem.size[occupying]
@@ -119,7 +121,8 @@ def _fitting(
         )
 
 
-def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+def _alias_violations(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+    """Yield alias groups whose buffers do not share their offset."""
     for group in problem.aliases:
         if len({int(offsets[i]) - shift for i, shift in group}) > 1:
             wanted = ", ".join(
@@ -129,7 +132,8 @@ def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
             yield "alias", f"buffers {wanted} must share their offset"
 
 
-def _reserved(problem: Problem, pieces: Pieces) -> Iterator[tuple[str, str]]:
+def _reserved_violations(problem: Problem, pieces: Pieces) -> Iterator[tuple[str, str]]:
+    """Yield buffers in reserved ranges."""
     for low, high in problem.reserved:
         for row in np.flatnonzero((low < high) & (pieces.first < high) & (low < pieces.last)):
             name, first, last = problem.name(pieces.owner[row]), pieces.first[row], pieces.last[row]
@@ -221,7 +225,7 @@ def _remove(live: list[tuple[int, int, int]], dead: list[tuple[int, int, int]]) 
         del live[bisect_left(live, item)]
 
 
-def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
+def _listed_overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
     """Yield conflict pairs that share bytes; O(pairs)."""
     assert problem.conflicts is not None
     one, other = problem.conflicts.T
@@ -266,6 +270,7 @@ def _together(problem: Problem, offsets: Ints) -> Callable[[int, int], bool]:
     in_place = {(one, other, shift) for one, other, shift in problem.in_place.tolist()}
 
     def together(one: int, other: int) -> bool:
+        """Whether two buffers may overlap: they are one alias group, or an in-place pair."""
         up = int(offsets[other]) - int(offsets[one])
         return (
             group_of.get(one, -1) == group_of.get(other, -2)

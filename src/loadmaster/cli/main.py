@@ -54,6 +54,7 @@ export = typer.Typer(
 
 
 def _show_version(asked: bool) -> None:
+    """Print the version and exit."""
     if asked:
         say(f"loadmaster {__version__}")
         raise typer.Exit
@@ -157,7 +158,7 @@ def main() -> NoReturn:
         if not code:
             raise
     if code == 128 + signal.SIGINT:
-        _complain("interrupted")
+        _print_error("interrupted")
     sys.exit(code)
 
 
@@ -178,6 +179,7 @@ def _end_properly_at(*signals: signal.Signals) -> None:
     ignored."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
+        """Exit with the shell's code for a signal."""
         sys.exit(128 + number)
 
     for number in signals:
@@ -206,11 +208,13 @@ def _load_native() -> None:
 
 
 def _refuse(message: str) -> int:
-    _complain(" ".join(message.split()))
+    """Print an error on one line, and return exit code 2."""
+    _print_error(" ".join(message.split()))
     return 2
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
+    """Print a line to stderr, if it can be written."""
     with suppress(OutputError):
         say(f"loadmaster: {message}", err=True)
 

@@ -53,6 +53,7 @@ def option(metavar: str | None, panel: str | None, about: str, *names: str, **mo
 
 
 def _target_names() -> list[str]:
+    """Return the names of the bundled targets, for completion."""
     from loadmaster.targets.load import bundled
 
     return list(bundled())
@@ -210,6 +211,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
+        """Call the command with the options of each group in one record."""
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         command(**given)

@@ -52,7 +52,7 @@ class LateProgress:
             self._show()
         if self._bar is None:
             return
-        said = printable(stage) + self._left(share)
+        said = printable(stage) + self._remaining_time(share)
         if not self._bar.disable:
             total = 1.0 if share else None
             self._bar.update(self._bar.task_ids[0], description=said, total=total, completed=share)
@@ -60,7 +60,7 @@ class LateProgress:
             self._written = now
             say(f"{said}, {now - self._started:.0f} s so far", err=True)
 
-    def _left(self, share: float) -> str:
+    def _remaining_time(self, share: float) -> str:
         """Return the estimated remaining time of the stage as text; empty if it is too early to
         estimate."""
         elapsed, done = time.monotonic() - self._begun, share - self._first
@@ -74,6 +74,7 @@ class LateProgress:
         )
 
     def _show(self) -> None:
+        """Start the progress line on stderr; nothing is shown where stderr is not a terminal."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -38,11 +38,12 @@ def run_in_fork(function: Callable[[], Result], plan: PlanRecord) -> Iterator[Ca
     # A forked process has the plan already; only the result is sent back.
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_do, args=(function, sender), daemon=True)
+    process = context.Process(target=_send_result, args=(function, sender), daemon=True)
     process.start()
     sender.close()
 
     def result() -> Result:
+        """Wait for the result; run the function here if the process was killed."""
         try:
             answer: Result = receiver.recv()
         except EOFError:
@@ -57,7 +58,9 @@ def run_in_fork(function: Callable[[], Result], plan: PlanRecord) -> Iterator[Ca
         process.join()
 
 
-def _do(function: Callable[[], Result], sender: Connection) -> None:
+def _send_result(function: Callable[[], Result], sender: Connection) -> None:
+    """Run the function and send its result; exceptions are dropped, and the caller runs it
+    again."""
     # The waiting process handles Ctrl-C and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(Exception):

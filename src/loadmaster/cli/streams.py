@@ -42,6 +42,7 @@ class CheckedStream(io.TextIOWrapper):
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
+        """Turn failures to write into ClosedPipe or OutputError, and discard later output."""
         try:
             yield
         except OSError as error:

@@ -48,12 +48,15 @@ def validate_arguments(
     """
 
     def checked(function: Callable[P, R]) -> Callable[P, R]:
+        """Return the function with checks of its arguments."""
         parameters = list(signature(function).parameters.values())
         optional = {parameter.name for parameter in parameters if parameter.default is None}
         names = [parameter.name for parameter in parameters]
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            """Check the arguments by type, then call the function; name an uninstalled optional
+            dependency."""
             for name, value in (*zip(names, args, strict=False), *kwargs.items()):
                 if name in kinds and not (value is None and name in optional):
                     require_type(value, kinds[name], f"{function.__name__}: {name}", error)
@@ -76,7 +79,7 @@ def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterErr
         isinstance(value, bool) and bool not in wanted and object not in wanted
     ):
         raise error(
-            f"{what} is {_shown(value)}: give {' or '.join(dict.fromkeys(map(_title, wanted)))}"
+            f"{what} is {_text_of(value)}: give {' or '.join(dict.fromkeys(map(_title, wanted)))}"
         )
 
 
@@ -92,6 +95,7 @@ def as_whole(value: object) -> int | None:
 
 
 def _title(kind: Any) -> str:
+    """Return a type's name for messages, with an article."""
     name = kind.__name__
     return _TITLES.get(kind) or (
         f"a {name}, from loadmaster.{_SOURCES[name]}" if name in _SOURCES else f"a {name}"
@@ -120,7 +124,8 @@ _TITLES: dict[Any, str] = {
 }
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
+    """Return a value and its type for messages; long values by their type alone."""
     text = repr(value)
     return (
         f"of type {type(value).__name__}"

@@ -122,6 +122,8 @@ def rows_of(
 def _header(
     cells: Sequence[str], place: str, needed: Sequence[str], optional: Sequence[str]
 ) -> tuple[str, ...]:
+    """Return the names of a header's columns; raise JobError if one is unknown, missing or there
+    twice."""
     names = [cell.strip().lower() for cell in cells]
     known = {name.lower(): name for name in (*needed, *optional)}
     for position, name in enumerate(names):

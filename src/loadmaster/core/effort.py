@@ -42,6 +42,7 @@ class Effort:
     THOROUGH: ClassVar[Effort]
 
     def __post_init__(self) -> None:
+        """Raise LoadmasterError for budgets out of range."""
         if (
             min(self.evaluations, self.nodes, self.pieces) < 0
             or self.packings < 1

@@ -35,6 +35,7 @@ def protect(paths: Iterable[str]) -> None:
 
 
 def _require_no_input(path: Path) -> None:
+    """Raise OutputError if a path is one of the command's inputs."""
     with suppress(OSError, ValueError):
         found = os.stat(path)
         if (found.st_dev, found.st_ino) in _inputs:
@@ -70,6 +71,8 @@ def replace_file(path: str | Path, data: bytes | str, what: str) -> Path:
 
 
 def _replace(path: Path, content: bytes) -> None:
+    """Write a draft beside the file and rename it, so that the file is replaced whole or not at
+    all."""
     draft = path.with_name(_draft_name())
     try:
         with draft.open("xb") as file:
@@ -96,10 +99,12 @@ def why_unreadable(path: str | Path, error: Exception) -> str:
 
 
 def _reason(error: Exception) -> str:
+    """Return an error's reason in words."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _draft_name() -> str:
+    """Return a new name for a draft of this process."""
     return f"{_draft_prefix()}{os.getpid()}-{secrets.token_hex(8)}"
 
 

@@ -34,6 +34,8 @@ def json_of(value: Any, kind: Any, /, **given: object) -> dict[str, Any]:
 
 
 def _plain(value: Any, kind: Any) -> Any:
+    """Return a value of an annotated type as JSON: records as objects, floats that may be null as
+    null where not finite."""
     if is_dataclass(kind):
         return json_of(value, kind)
     arguments = get_args(kind)

@@ -133,6 +133,7 @@ class LinearProgram:
         return np.array(self._solver.getDualRay()[2])
 
     def _set(self, **options: Any) -> None:
+        """Set options of the solver."""
         for name, value in options.items():
             self._solver.setOptionValue(name, value)
 
@@ -187,6 +188,7 @@ def _alike(*values: Values) -> tuple[Floats, ...]:
 
 
 def _int32s(numbers: Floats | Ints) -> Int32s:
+    """Return numbers as 32-bit integers."""
     return np.ascontiguousarray(numbers, dtype=np.int32)
 
 

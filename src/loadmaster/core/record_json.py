@@ -62,6 +62,7 @@ def parse_object(
     repeated: list[tuple[object, str]] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return an object's record; note a key that occurs twice."""
         record = dict(pairs)
         if len(record) < len(pairs):
             keys = [key for key, _ in pairs]
@@ -164,6 +165,7 @@ def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
 
 
 def _quoted(text: str) -> str:
+    """Return a JSON string."""
     return encode_basestring(str(text))
 
 
@@ -219,6 +221,7 @@ def _once(write: Writer) -> Writer:
     often."""
 
     def written(values: Sequence[Any]) -> Iterator[str]:
+        """Yield texts of values, of which equal ones are written once."""
         distinct = list(dict.fromkeys(values))
         return map(dict(zip(distinct, write(distinct), strict=True)).__getitem__, values)
 
@@ -234,6 +237,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _record_writer(kind: Any) -> Writer:
+    """Return the writer of a record type: JSON objects made column by column from a template."""
     known = fields_of(kind)
     template = (
         "{"
@@ -252,6 +256,7 @@ def _groups_writer(write: Writer, brackets: str = "[]") -> Writer:
     opened, closed = brackets[0], brackets[1]
 
     def groups(values: Sequence[Collection[Any]]) -> Iterator[str]:
+        """Yield texts of collections, whose items are written together."""
         texts = iter(write(list(chain.from_iterable(values))))
         return (f"{opened}{', '.join(islice(texts, len(items)))}{closed}" for items in values)
 
@@ -265,11 +270,13 @@ def _with_nulls(values: Sequence[Any], write: Writer) -> Iterator[str]:
 
 
 def _nth(items: Iterable[tuple[Any, Any]], place: int) -> list[Any]:
+    """Return one item of each tuple."""
     return [item[place] for item in items]
 
 
 @cache
 def _validator(kind: type) -> SchemaValidator:
+    """Return pydantic's validator of a record type."""
     from pydantic_core import SchemaValidator
 
     return SchemaValidator(_schema(kind))
@@ -303,6 +310,7 @@ def _schema(kind: Any) -> CoreSchema:
 
 
 def _record_schema(kind: Any) -> CoreSchema:
+    """Return pydantic's schema of a record type; unknown keys are errors."""
     from pydantic_core import core_schema as core
 
     hints = get_type_hints(kind)

@@ -113,10 +113,13 @@ class Registry(Generic[Entry]):
 
     @property
     def _modules(self) -> dict[str, _Module]:
+        """The modules of the package that register something, by name."""
         return _modules_of(tuple(import_module(self._package).__path__), self._attribute)
 
 
 class _Module(NamedTuple):
+    """A module by name and file."""
+
     stem: str
     path: Path
 
@@ -141,6 +144,7 @@ def _modules_of(folders: Sequence[str], attribute: str) -> dict[str, _Module]:
 
 
 def _summary(path: Path) -> str:
+    """Return the first sentence of a module's docstring."""
     text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split())
     sentence = re.match(r".*?\.(?= [A-Z`]|$)", text)
     return sentence[0] if sentence else text

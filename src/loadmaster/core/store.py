@@ -66,6 +66,7 @@ class Store:
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
+        """Open the database with the table; report failures as OutputError."""
         try:
             self._place.parent.mkdir(parents=True, exist_ok=True)
             with (

@@ -158,17 +158,17 @@ def seconds_of(picoseconds: int) -> float:
 
 def format_bytes(count: float) -> str:
     """Bytes with a binary unit and three significant digits: ``"8.00 MiB"``."""
-    return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    return _format_scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 
 def format_bandwidth(bytes_per_second: float) -> str:
     """Bandwidth with a decimal unit: ``"34.0 GB/s"``."""
-    return _scaled(bytes_per_second, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"))
+    return _format_scaled(bytes_per_second, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"))
 
 
 def format_rate(per_second: float, unit: str) -> str:
     """A rate with a decimal prefix: ``"1.23 TFLOP/s"``."""
-    return _scaled(
+    return _format_scaled(
         per_second, 1000, tuple(prefix + unit for prefix in ("", "k", "M", "G", "T", "P"))
     )
 
@@ -185,7 +185,7 @@ def rate_unit(precisions: Iterable[str]) -> str:
 
 def format_count(count: float) -> str:
     """A count with a decimal prefix: ``"4.09 G"``."""
-    return _scaled(count, 1000, ("", "k", "M", "G", "T", "P")).rstrip()
+    return _format_scaled(count, 1000, ("", "k", "M", "G", "T", "P")).rstrip()
 
 
 def format_seconds(seconds: float) -> str:
@@ -204,7 +204,8 @@ def format_joules(joules: float) -> str:
     return f"{_digits(joules / 1e-12)} pJ"
 
 
-def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:
+def _format_scaled(value: float, base: int, units: tuple[str, ...]) -> str:
+    """Format a value in the largest unit in which it is at least one."""
     step = 0
     while abs(value) >= base and step < len(units) - 1:
         value /= base

@@ -80,14 +80,14 @@ def analyse(
         COST_MODELS.find(name).with_table(table) if table and name in COST_MODELS.names else None
     )
     if tabled is not None:
-        return _labelled(tabled.analyse(jobs, target), tabled, name, target)
+        return _with_provenance(tabled.analyse(jobs, target), tabled, name, target)
     if cost.lower().endswith(".csv"):
-        return _measured(
+        return _as_measured(
             Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target), cost
         )
     model = COST_MODELS.find(cost)
     large = model.kept_from is not None and len(jobs.jobs) >= model.kept_from
-    found = _kept(
+    found = _cached(
         cache,
         large,
         lambda: work_key(cost, jobs.jobs, target),
@@ -96,12 +96,14 @@ def analyse(
     # Equal work on equal cores may go by other names.
     names = tuple(job.name for job in jobs.jobs)
     found = replace(found, jobs=names, cores=tuple(core.name for core in target.cores))
-    return _labelled(found, model, cost, target)
+    return _with_provenance(found, model, cost, target)
 
 
-def _labelled(analysis: JobAnalysis, model: CostModel, name: str, target: Target) -> JobAnalysis:
-    """The analysis with what its costs come from: a model takes over the label of the target's
-    figures, if it looks at all of them."""
+def _with_provenance(
+    analysis: JobAnalysis, model: CostModel, name: str, target: Target
+) -> JobAnalysis:
+    """Return the analysis with the source of its costs: a model that uses all of the target's
+    figures takes over their label."""
     costs = target.costs_by(f"{name} model", len(analysis.jobs))
     return replace(
         analysis,
@@ -109,7 +111,8 @@ def _labelled(analysis: JobAnalysis, model: CostModel, name: str, target: Target
     )
 
 
-def _measured(analysis: JobAnalysis, source: str) -> JobAnalysis:
+def _as_measured(analysis: JobAnalysis, source: str) -> JobAnalysis:
+    """Return an analysis whose costs are all measured."""
     return replace(analysis, provenance=(Provenance(Label.MEASURED, source, len(analysis.jobs)),))
 
 
@@ -172,17 +175,17 @@ def read_job_analysis(path: str | Path, *, cache: str | Path | None = None) -> J
     """
     text, source = read_text(path), str(path)
     large = len(text) >= _LONG_TEXT
-    found = _kept(cache, large, lambda: text_key(text), lambda: parse_job_analysis(text, source))
-    return _measured(found, source)
+    found = _cached(cache, large, lambda: text_key(text), lambda: parse_job_analysis(text, source))
+    return _as_measured(found, source)
 
 
-def _kept(
+def _cached(
     cache: str | Path | None,
     large: bool,
     key: Callable[[], str],
     make: Callable[[], JobAnalysis],
 ) -> JobAnalysis:
-    """An analysis from the cache, or made; without a cache, large ones are kept at the usual
-    place."""
+    """Return an analysis from the cache, or make it. Without a cache, large ones are kept at the
+    default place."""
     place = default_place() if cache is None and large else cache
     return make() if place is None else AnalysisCache(place).get_or_make(key(), make)

@@ -52,7 +52,7 @@ def default_place() -> Path | None:
 def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
     """Return the key of an analysis: all of jobs and cores but their names, the energy of main
     memory, and the models' code."""
-    digest = _started(f"{model} {target.main.energy}")
+    digest = _new_hash(f"{model} {target.main.energy}")
     for core in target.cores:
         digest.update(kind_key(core).encode())
     for job in jobs:
@@ -64,12 +64,13 @@ def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
 
 def text_key(text: str) -> str:
     """Return the key of a table that was read from text."""
-    digest = _started("text")
+    digest = _new_hash("text")
     digest.update(text.encode())
     return digest.hexdigest()
 
 
-def _started(what: str) -> hashlib._Hash:
+def _new_hash(what: str) -> hashlib._Hash:
+    """Return a hash that depends on the code of the cost model."""
     return hashlib.sha256(f"{what} {_code()} ".encode())
 
 
@@ -96,12 +97,12 @@ class AnalysisCache:
         content = None
         with suppress(OutputError):
             content = self._store.get(key)
-        return None if content is None else _unpacked(content)
+        return None if content is None else _analysis_of(content)
 
     def put(self, key: str, analysis: JobAnalysis) -> None:
         """Keep an analysis if the file can be written; the oldest are deleted where it is full."""
         with suppress(OutputError):
-            self._store.put(key, _packed(analysis))
+            self._store.put(key, _bytes_of(analysis))
 
     def get_or_make(self, key: str, make: Callable[[], JobAnalysis]) -> JobAnalysis:
         """Return the analysis of a key, which is made and kept if there is none."""
@@ -112,7 +113,8 @@ class AnalysisCache:
         return found
 
 
-def _packed(analysis: JobAnalysis) -> bytes:
+def _bytes_of(analysis: JobAnalysis) -> bytes:
+    """Return a job analysis as an .npz file, without its provenance."""
     # Where costs come from, those who look them up know: names of targets and files are no part of
     # the key.
     columns = {
@@ -125,7 +127,8 @@ def _packed(analysis: JobAnalysis) -> bytes:
     return file.getvalue()
 
 
-def _unpacked(content: bytes) -> JobAnalysis:
+def _analysis_of(content: bytes) -> JobAnalysis:
+    """Return the job analysis in an .npz file."""
     with np.load(io.BytesIO(content), allow_pickle=False) as columns:
         values: dict[str, Any] = dict(columns)
     values |= {name: tuple(values[name].tolist()) for name in ("jobs", "cores")}

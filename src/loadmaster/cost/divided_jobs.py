@@ -56,8 +56,8 @@ class DividedJobs:
 
 
 def _in_parts(network: DivisibleNetwork, parts: int, nth: int, long: Mask) -> list[Grid]:
-    """Every long operator in so many parts along its ``nth`` longest dimension, where it has
-    one."""
+    """Return cuts of every long operator into so many parts along its ``nth`` longest dimension, if
+    it has one."""
     cuts = list(network.plain)
     for number, form in enumerate(network.forms):
         if form is not None and long[number] and nth < len(form.axes):
@@ -102,6 +102,7 @@ def divide_jobs(
     networks = [each for each in read if isinstance(each, DivisibleNetwork)]
 
     def pool(cuts: Sequence[Sequence[Grid]]) -> JobPool:
+        """Return the jobs of all files with the given cuts, those of the networks in pieces."""
         parts, left = [], iter(cuts)
         for each in read:
             if isinstance(each, list):
@@ -112,7 +113,7 @@ def divide_jobs(
             parts.append(part_of(work, analyse(work, target)))
         return joined(parts)
 
-    least = _joined_least(
+    least = _join_least(
         [
             _least_of_lists(each)
             if isinstance(each, list)
@@ -161,6 +162,8 @@ def _options(
 def _option(
     network: DivisibleNetwork, cuts: list[Grid], target: Target, bandwidth: float
 ) -> _Option:
+    """Return the latencies of a network's operators under given cuts, on the best core and
+    including the bandwidth limit: the longest piece and the sum of the pieces."""
     analysis = analyse(lower([network.source], target, cuts=[Cuts(cuts)]), target)
     moving = analysis.latency * analysis.bandwidth / bandwidth
     each = np.maximum(analysis.latency, moving).min(axis=1)
@@ -174,10 +177,12 @@ def _option(
 
 
 def _choose(options: Sequence[_Option], length: float) -> list[Grid]:
-    """For every operator, of the cuts into short enough pieces the one that takes least together;
-    else the one into the shortest."""
+    """Return for every operator the cut with the least sum of all cuts into short enough pieces;
+    without such cuts, the one with the shortest pieces."""
 
     def rank(option: _Option, number: int) -> tuple[float, float, int]:
+        """Order ways to cut an operator: by its longest piece, then all of its pieces, then their
+        number."""
         longest = max(length, option.longest[number])
         return longest, option.together[number], option.cuts[number].tiles
 
@@ -188,14 +193,15 @@ def _choose(options: Sequence[_Option], length: float) -> list[Grid]:
 
 
 def _least_seconds(least: LeastWork, bandwidth: float) -> float:
+    """Return a lower bound of the makespan in seconds: all cores busy, or the bandwidth in use."""
     alone = np.maximum(least.latency, least.moved / bandwidth).min(axis=1)
     cores: int = least.latency.shape[1]
     return max(float(alone.sum()) / cores, float(least.moved.min(axis=1).sum()) / bandwidth)
 
 
 def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: int) -> LeastWork:
-    """Of operators that divide, what the pieces that suit each core best take; of others, what they
-    take as they are."""
+    """Return the least work of a network: for operators that divide, that of the pieces that suit
+    each core best; for others, their own."""
     cuts = [
         plain if form is None else WHOLE
         for form, plain in zip(network.forms, network.plain, strict=True)
@@ -229,6 +235,7 @@ def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: i
 
 
 def _least_of_lists(pools: Sequence[JobPool]) -> LeastWork:
+    """Return the least work of job lists, which are not cut."""
     analysis: JobAnalysis = joined(pools).analysis
     runs = np.isfinite(analysis.latency)
     moved = np.where(runs, analysis.latency, 0.0) * np.where(runs, analysis.bandwidth, 0.0)
@@ -236,7 +243,8 @@ def _least_of_lists(pools: Sequence[JobPool]) -> LeastWork:
     return LeastWork(analysis.latency, moved, analysis.energy, whole)
 
 
-def _joined_least(parts: Sequence[LeastWork]) -> LeastWork:
+def _join_least(parts: Sequence[LeastWork]) -> LeastWork:
+    """Join the least work of several networks."""
     columns = zip(*(vars(part).values() for part in parts), strict=True)
     joint: list[Any] = [
         None if any(each is None for each in column) else np.concatenate(column)

@@ -59,7 +59,7 @@ def read_pool(
         if source.lower().endswith(".csv"):
             parts += read_listed(source, target, cost, mini_batches=mini_batches)
             continue
-        machine = _required(source, target)
+        machine = _require_target(source, target)
         network = load(source, batch=batch, dims=dims or {}, precision=precision, training=training)
         work = lower([network], machine, mini_batches=mini_batches)
         parts.append(part_of(work, analyse(work, machine, cost)))
@@ -83,18 +83,19 @@ def read_listed(
             JobPool(jobs, ((),) * count, (source,) * count, (number,) * count)
             for number in range(mini_batches)
         ]
-    costs = analyse(jobs, _required(source, target), cost)
+    costs = analyse(jobs, _require_target(source, target), cost)
     return [part_of(jobs, costs, number) for number in range(mini_batches)]
 
 
-def _required(source: str, target: Target | None) -> Target:
+def _require_target(source: str, target: Target | None) -> Target:
+    """Return the target; raise MappingError if there is none."""
     if target is None:
         raise MappingError(f"{source}: give the --target whose cores are to run it")
     return target
 
 
 def part_of(work: Workload, analysis: JobAnalysis, mini_batch: int | None = None) -> JobPool:
-    """The pool of one workload; its jobs know their mini-batches, unless one is given."""
+    """Return the pool of one workload; the mini-batch of its jobs is ``mini_batch`` if given."""
     numbers = tuple(job.mini_batch if mini_batch is None else mini_batch for job in work.jobs)
     return JobPool(
         analysis,
@@ -106,7 +107,7 @@ def part_of(work: Workload, analysis: JobAnalysis, mini_batch: int | None = None
 
 
 def joined(parts: Sequence[JobPool]) -> JobPool:
-    """One pool of several, one after another."""
+    """Return one pool of several, one after another."""
     analysis = pooled([part.analysis for part in parts])
     after: list[tuple[int, ...]] = []
     for part in parts:

@@ -85,7 +85,7 @@ def read_sequence(
                 f"{source}: a written sequence has its sizes and its kernels: leave out --training,"
                 " --batch, --dim, --precision and --cost"
             )
-        return _written(fspath(source), target)
+        return _read_file(fspath(source), target)
     if target is None:
         raise PlacementError(
             f"{source}: say on which machine, with --target: a bundled one (loadmaster targets) or"
@@ -101,12 +101,12 @@ def read_sequence(
         if isinstance(source, Graph)
         else load(source, batch=batch, dims=dims, precision=precision, training=training)
     )
-    return _costed(kernel_sequence(graph, target), graph, cost, threads)
+    return _with_measured_times(kernel_sequence(graph, target), graph, cost, threads)
 
 
-def _written(source: str, target: Target | None) -> KernelSequence:
-    """The sequence in a file: costed for the target if it has amounts, else with the costs that it
-    has."""
+def _read_file(source: str, target: Target | None) -> KernelSequence:
+    """Return the sequence in a file: costed for the target if it has amounts, else with its own
+    costs."""
     data = object_in(read_text(Path(source)), source)
     if data.get("format") != WORK:
         sequence = sequence_from_object(data, source)
@@ -127,10 +127,10 @@ def _written(source: str, target: Target | None) -> KernelSequence:
         raise PlacementError(f"{source}: {error}") from None
 
 
-def _costed(
+def _with_measured_times(
     sequence: KernelSequence, graph: Graph, cost: str, threads: int | None
 ) -> KernelSequence:
-    """The sequence with measured times, if they are asked for."""
+    """Return the sequence, with measured times if they are requested."""
     if cost == ROOFLINE:
         return sequence
     if cost == PROFILE:

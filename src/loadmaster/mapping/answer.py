@@ -288,6 +288,8 @@ def _field(path: str | Path, number: int, row: Any, key: str) -> Any:
 def _warm_start(
     source: str, jobs: tuple[str, ...], core: list[str], position: list[int], group: list[int]
 ) -> WarmStart:
+    """Return a mapping as a start: the core of each job, and its place in the core's queue from 0
+    to 1."""
     placed = list(zip(core, group, position, strict=True))
     # The last position of a queue is the largest, and the last that the dictionary is given.
     length = {(name, number): at + 1 for name, number, at in sorted(placed)}

@@ -42,16 +42,17 @@ def map_divided_jobs(
         As :func:`loadmaster.map_jobs`.
     """
 
-    def mapped(way: JobPool, **options: Any) -> JobMapping:
+    def map_way(way: JobPool, **options: Any) -> JobMapping:
+        """Map the jobs of one way of cutting."""
         return map_jobs(
             way.analysis, bandwidth, objective=objective, allocator=allocator, **options
         )
 
     whole = jobs.ways[0]
-    seeming = min(jobs.ways, key=lambda way: mapped(way, strategy="herald").value)
+    seeming = min(jobs.ways, key=lambda way: map_way(way, strategy="herald").value)
     chosen = [whole] if seeming is whole else [whole, seeming]
     options["time_limit"] = None if time_limit is None else time_limit / len(chosen)
-    found = [mapped(way, **options) for way in chosen]
+    found = [map_way(way, **options) for way in chosen]
     best = min(found, key=lambda mapping: mapping.value)
     weights = OBJECTIVES[objective]
     bound = bound_of(jobs.least, bandwidth, allocator, weights)

@@ -61,7 +61,8 @@ def _search(
     found, start = min(tried, key=lambda pair: pair[0].value)
     generator = np.random.default_rng(seed)
 
-    def told(walk: Walk[_Start, _Attempt]) -> None:
+    def report(walk: Walk[_Start, _Attempt]) -> None:
+        """Report the share of the time or of the samples that is spent."""
         progress("mapping", max(deadline.spent(), walk.evaluations / samples if samples else 0.0))
 
     walk = Walk(start, found, len(starts))
@@ -73,7 +74,7 @@ def _search(
         memory=_MEMORY,
         samples=samples,
         expired=deadline.passed,
-        progress=told,
+        progress=report,
     )
     return walk
 
@@ -274,6 +275,8 @@ def map_dependent_jobs(
 def _per_job(
     name: str, count: int, values: Sequence[float] | Floats | None, usual: float
 ) -> Floats:
+    """Return one number for each job, ``usual`` if none are given; raise MappingError for negative
+    or missing ones, and for infinite ones other than due times."""
     result = np.full(count, usual) if values is None else np.array(values, dtype=np.float64)
     if (
         result.shape != (count,)

@@ -189,6 +189,7 @@ def pareto_front(
 
 
 def _values(mapping: JobMapping, objectives: tuple[str, str]) -> tuple[float, float]:
+    """Return a mapping's values of two objectives."""
     first, second = (
         mapping.makespan**time * (mapping.energy or 0.0) ** energy
         for time, energy in (OBJECTIVES[name] for name in objectives)

@@ -33,6 +33,7 @@ class MapOptions:
     progress: Progress | None
 
     def __post_init__(self) -> None:
+        """Raise MappingError for options out of range."""
         for name, value in (
             ("group size", self.group_size),
             ("samples", self.samples),

@@ -44,6 +44,7 @@ def mini_batches_of(
         ends[network, number] = max(end, ends.get((network, number), 0.0))
 
     def served(network: str, number: int, end: float) -> MiniBatch:
+        """Return a mini-batch with its release, end, latency and whether it misses its deadline."""
         timing = timings[network]
         release = timing.period * number
         missed = timing.deadline is not None and end - release > timing.deadline

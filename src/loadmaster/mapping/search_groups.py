@@ -92,7 +92,7 @@ def map_in_groups(
             search.interrupted = interrupted = True
         if search.queues is None:
             herald.run(search)
-        parts.append(_mapped(group, search))
+        parts.append(_mapped_group(group, search))
     return assemble(analysis, objective, options, parts, began)
 
 
@@ -115,7 +115,9 @@ class MappedGroup:
     interrupted: bool
 
 
-def _mapped(group: Group, search: Search) -> MappedGroup:
+def _mapped_group(group: Group, search: Search) -> MappedGroup:
+    """Return the best mapping of a search with its timeline; its makespan is exact where that can
+    be computed, and optimal where it equals the bound."""
     assert search.queues is not None
     exact = exact_makespan(group, search.queues)
     makespan = float(group.makespans(search.queues)[0] if exact is None else exact)

@@ -36,6 +36,7 @@ def simulate(
     off_bus: list[tuple[Any, int, Any, int]] = []
 
     def start(core: int) -> Any:
+        """Start the next job of a core and return its bandwidth demand; 0 if none is left."""
         job = next(waiting[core], None)
         if job is None:
             return 0

@@ -324,6 +324,7 @@ class MemoryPlan(DisplayMixin):
         )
 
     def _tensors(self) -> Iterator[TensorJson]:
+        """Yield each tensor with its lifetime, its stays in the fast memory and its copies."""
         stays, copies = defaultdict[int, list[FastStay]](list), defaultdict[int, list[Copy]](list)
         for stay, offset in zip(self.placement.stays, self.offsets, strict=False):
             stays[stay.tensor].append(FastStay(stay.start, stay.end, offset))

@@ -39,6 +39,7 @@ def divide(sequence: KernelSequence, cuts: Sequence[Sequence[int]]) -> Division:
         first.append(len(tensors))
 
     def shares(operand: Operand) -> Iterator[Operand]:
+        """Yield the operands of the pieces of a tensor, each with its share of the times."""
         total = sequence.tensors[operand.tensor].bytes
         for n in range(first[operand.tensor], first[operand.tensor + 1]):
             part = tensors[n].bytes / total if total else 1.0

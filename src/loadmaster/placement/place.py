@@ -151,6 +151,9 @@ def tops(sequence: KernelSequence, blocks: tuple[Ints, Ints, Ints]) -> Ints:
 
 @dataclass
 class _Placer:
+    """Solves, packs and checks the placement of one sequence within ``fast`` bytes of fast
+    memory."""
+
     sequence: KernelSequence
     fast: int
     mode: Mode
@@ -206,6 +209,8 @@ class _Placer:
         with the limits as they are."""
 
         def place(limits: Ints) -> PlacementSolution:
+            """Return the placement of the simpler strategy within limits; raise PlacementError if
+            it has none."""
             other = baseline(name, self.sequence, limits).placement
             if self.interrupted or other is None or not self._allows(other, limits):
                 raise PlacementError(f"{name} cannot be packed")
@@ -221,6 +226,7 @@ class _Placer:
         return found.division.sequence if found.division else self.sequence
 
     def _limits(self) -> Ints:
+        """Return the limit of the fast memory at each kernel, in bytes."""
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
     def _solve(self, limits: Ints, gap: float) -> PlacementSolution:
@@ -228,6 +234,7 @@ class _Placer:
         without search."""
 
         def engine() -> PlacementSolution:
+            """Return the placement of the integer program within the limits."""
             return place_by_program(
                 self.sequence,
                 limits,
@@ -263,6 +270,8 @@ class _Placer:
         reached."""
 
         def pack(found: PlacementSolution, number: int) -> _Packed | Ints:
+            """Return the placement with addresses, or, by kernel, the bytes by which its packing
+            exceeds the fast memory. ``number`` counts the attempts."""
             overlaps = found.search is not None and found.search.link is not None
             sequence = self._sequence(found)
             blocks = blocks_of(sequence, found.placement)
@@ -327,6 +336,7 @@ class _Placer:
         return rivals
 
     def _refusal(self, strategy: str, rivals: list[Rival]) -> PackingError:
+        """Return the error for a strategy without a packed placement, with its reason."""
         reasons = "; ".join(
             f"{rival.name}: {rival.reason}"
             for rival in rivals
@@ -341,6 +351,8 @@ class _Placer:
     def _answer(
         self, best: _Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]
     ) -> MemoryPlan:
+        """Return the plan of the best placement; raise LoadmasterError if the verifier finds it
+        invalid."""
         found, sequence = best.found, self._sequence(best.found)
         seconds, offsets = best.timeline.total, tuple(best.offsets.tolist())
         broken = broken_placement_rules(sequence, found.placement, self.fast, self.mode, offsets)

@@ -344,6 +344,8 @@ def check(sequence: KernelSequence) -> None:
 
 
 def _check_kernel(kernel: Kernel, sequence: KernelSequence, written: set[int]) -> None:
+    """Raise PlacementError if a kernel's operands, times, algorithms or measured table are invalid.
+    ``written`` holds the tensors that earlier kernels write or that are there from the start."""
     spot = f"kernel {kernel.name!r}"
     numbers = [operand.tensor for operand in kernel.operands]
     if not all(0 <= t < len(sequence.tensors) for t in numbers) or len(set(numbers)) < len(numbers):

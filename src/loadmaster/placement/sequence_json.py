@@ -94,6 +94,7 @@ _dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def _kernel_record(kernel: Kernel) -> dict[str, Any]:
+    """Return a kernel as a JSON object; infinite times become null."""
     record: dict[str, Any] = {"name": kernel.name, "kind": kernel.kind}
     record["operands"] = [
         [o.tensor, _ACCESS[o.read, o.write], o.fast_seconds, _finite(o.slow_seconds)]
@@ -106,6 +107,7 @@ def _kernel_record(kernel: Kernel) -> dict[str, Any]:
 
 
 def _finite(seconds: float) -> float | None:
+    """Return seconds; None for infinity."""
     return seconds if math.isfinite(seconds) else None
 
 
@@ -144,7 +146,7 @@ def sequence_from_object(data: dict[str, Any], name: str) -> KernelSequence:
     """
     file = validated(data, name, FORMAT, VERSION, _model())
     try:
-        return _built(file)
+        return _sequence_from(file)
     except PlacementError as error:
         raise PlacementError(f"{name}: {error}") from None
 
@@ -169,10 +171,11 @@ def validated(data: dict[str, Any], name: str, form: str, version: int, model: A
 def object_in(text: str, name: str) -> dict[str, Any]:
     """Parse a JSON object. Raises `PlacementError` if the text is none, or has a key twice."""
 
-    def refused(constant: str) -> Any:
+    def refuse(constant: str) -> Any:
+        """Raise PlacementError for numbers that JSON does not have."""
         raise PlacementError(f"{name}: {constant} is no JSON: write null for what is infinite")
 
-    return parse_object(text, name, "kernel sequence", PlacementError, refused)
+    return parse_object(text, name, "kernel sequence", PlacementError, refuse)
 
 
 @cache
@@ -187,9 +190,13 @@ def _model() -> Any:
     text = Annotated[str, Field(strict=True, max_length=2**16)]
 
     class Record(BaseModel):
+        """An object of the file without further keys."""
+
         model_config = ConfigDict(extra="forbid")
 
     class LinkRecord(Record):
+        """The link in the file, in bytes per second."""
+
         to_fast: rate
         to_slow: rate
         asynchronous_to_fast: rate
@@ -197,6 +204,8 @@ def _model() -> Any:
         shared: Annotated[bool, Field(strict=True)] = False
 
     class KernelRecord(Record):
+        """A kernel in the file."""
+
         name: text
         kind: text
         operands: list[tuple[whole, Literal["r", "w", "rw"], seconds, seconds | None]]
@@ -204,6 +213,8 @@ def _model() -> Any:
         measured: list[list[seconds | None]] | None = None
 
     class SequenceRecord(Record):
+        """The file: a sequence of kernels, its tensors and its link."""
+
         format: text
         version: whole
         name: text
@@ -230,11 +241,15 @@ def _errors_in(error: Any) -> str:
     )
 
 
-def _built(file: Any) -> KernelSequence:
+def _sequence_from(file: Any) -> KernelSequence:
+    """Return the sequence that a checked file describes."""
+
     def or_infinite(seconds: float | None) -> float:
+        """Return seconds; infinity for None."""
         return math.inf if seconds is None else seconds
 
     def kernel(record: Any) -> Kernel:
+        """Return the kernel of a record; null times become infinite."""
         operands = tuple(
             Operand(t, "r" in use, "w" in use, fast, or_infinite(slow))
             for t, use, fast, slow in record.operands

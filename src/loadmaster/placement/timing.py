@@ -99,9 +99,12 @@ class _Clock:
                 queue.append(m)
 
     def _engine(self, move: Move) -> int:
+        """Return the copy engine of a move: 1 for copies to the fast memory with separate engines,
+        else 0."""
         return int(move.to_fast and not self.sequence.link.shared)
 
     def run(self) -> MovementTimeline:
+        """Run kernels and copies in order, and return the times of both in seconds."""
         # Time as the engines see it: it stands still while copies block, for `paused` seconds
         # before each kernel in all.
         now = blocked = 0.0

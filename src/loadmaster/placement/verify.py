@@ -64,6 +64,8 @@ def broken_placement_rules(
 def _malformed(
     sequence: KernelSequence, placement: TensorPlacement, mode: Mode
 ) -> Iterator[Finding]:
+    """Yield stays and moves out of range or forbidden by the mode, and kernels without a valid
+    algorithm."""
     count, last = len(sequence.tensors), len(sequence.kernels)
     for stay in placement.stays:
         if not (0 <= stay.tensor < count and 0 <= stay.start < stay.end <= last):
@@ -134,12 +136,13 @@ class _Walk:
         self.under_way: set[Move] = set()
         self.clean_at_start: set[int] = set()
         self.taken = 0
-        self.arriving = _by(placement.stays, lambda stay: stay.start)
-        self.leaving = _by(placement.stays, lambda stay: stay.end)
-        self.issued = _by(placement.moves, lambda move: move.start)
-        self.moves_of = _by(placement.moves, lambda move: move.tensor)
+        self.arriving = _group_by(placement.stays, lambda stay: stay.start)
+        self.leaving = _group_by(placement.stays, lambda stay: stay.end)
+        self.issued = _group_by(placement.moves, lambda move: move.start)
+        self.moves_of = _group_by(placement.moves, lambda move: move.tensor)
 
     def findings(self) -> Iterator[Finding]:
+        """Yield all violations in the order of the kernels."""
         self._begin()
         for k in range(len(self.sequence.kernels) + 1):
             yield from self._position(k)
@@ -149,10 +152,12 @@ class _Walk:
         yield from self._end()
 
     def _bytes(self, tensor: int) -> int:
+        """Return the bytes of a tensor, rounded up to the alignment."""
         alignment = self.sequence.alignment
         return -(-self.sequence.tensors[tensor].bytes // alignment) * alignment
 
     def _name(self, tensor: int) -> str:
+        """Return the name of a tensor in quotes."""
         return repr(self.sequence.tensors[tensor].name)
 
     def _begin(self) -> None:
@@ -196,6 +201,9 @@ class _Walk:
         return not written or max(copied, default=-1) > written[-1]
 
     def _position(self, p: int) -> Iterator[Finding]:
+        """Replay the position before kernel ``p``: copies that end, stays that end, stays that
+        begin, copies that begin, in this order; yield violations. Copies out that block come before
+        the stays."""
         moves = self.issued.get(p, ())
         for move in [move for move in self.under_way if move.end == p]:
             self._complete(move)
@@ -214,6 +222,8 @@ class _Walk:
                     self._complete(move)
 
     def _issue(self, move: Move) -> Iterator[Finding]:
+        """Begin a copy; yield violations if the tensor is copied already or its source is not
+        valid."""
         tensor, p = move.tensor, move.start
         what = f"tensor {self._name(tensor)}, copied {'in' if move.to_fast else 'out'} at {p}"
         if any(other.tensor == tensor for other in self.under_way):
@@ -228,6 +238,7 @@ class _Walk:
         self.under_way.add(move)
 
     def _complete(self, move: Move) -> None:
+        """End a copy: its destination is valid."""
         self.under_way.discard(move)
         if move.to_fast:
             self.in_fast.add(move.tensor)
@@ -235,6 +246,8 @@ class _Walk:
             self.in_slow.add(move.tensor)
 
     def _leave(self, stay: Stay) -> Iterator[Finding]:
+        """End a stay; yield a violation if the tensor is being copied. Weights and outputs that
+        stay to the end of the step remain valid."""
         tensor, p, last = stay.tensor, stay.end, len(self.sequence.kernels)
         self.taken -= self._bytes(tensor)
         if any(move.tensor == tensor for move in self.under_way):
@@ -251,6 +264,8 @@ class _Walk:
         self.in_fast.discard(tensor)
 
     def _arrive(self, stay: Stay) -> Iterator[Finding]:
+        """Begin a stay; yield violations if the tensor has one already, or is neither fetched,
+        written nor kept from the step before."""
         tensor, p = stay.tensor, stay.start
         if tensor in self.here:
             yield "stay", f"tensor {self._name(tensor)} has two stays at {p}"
@@ -271,6 +286,7 @@ class _Walk:
             )
 
     def _memory(self, k: int) -> Iterator[Finding]:
+        """Yield a violation if stays and workspace exceed the limit during kernel ``k``."""
         kernel = self.sequence.kernels[k]
         taken = self.taken + kernel.algorithms[self.placement.algorithms[k]].workspace
         if taken > self.limit:
@@ -283,6 +299,8 @@ class _Walk:
             )
 
     def _kernel(self, k: int) -> Iterator[Finding]:
+        """Run kernel ``k``; yield violations for operands without a valid copy and for those it
+        cannot use in the slow memory."""
         kernel = self.sequence.kernels[k]
         in_slow = []
         for operand in kernel.operands:
@@ -307,17 +325,21 @@ class _Walk:
             yield "in-place", f"kernel {kernel.name!r} ({k}) cannot use {names} in the slow memory"
 
     def _finds_fast(self, operand: Operand) -> bool:
+        """Whether a kernel finds an operand in the fast memory, or may write it there."""
         arriving = any(move.tensor == operand.tensor and move.to_fast for move in self.under_way)
         made_here = operand.tensor in self.here and not operand.read and not arriving
         return operand.tensor in self.in_fast or made_here
 
     def _write(self, tensor: int, slow: bool, kernel: str) -> Iterator[Finding]:
+        """Mark a tensor as valid in one memory alone; yield a violation if it is being copied."""
         if any(move.tensor == tensor for move in self.under_way):
             yield "race", f"{kernel} writes {self._name(tensor)} while it is copied"
         (self.in_slow if slow else self.in_fast).add(tensor)
         (self.in_fast if slow else self.in_slow).discard(tensor)
 
     def _end(self) -> Iterator[Finding]:
+        """Yield violations at the end of the step: copies under way, results in neither memory, and
+        weights that are not where the next step expects them."""
         for move in self.under_way:
             yield (
                 "copy",
@@ -349,7 +371,8 @@ class _Walk:
                 )
 
 
-def _by(items: Iterable[_Item], key: Callable[[_Item], int]) -> dict[int, list[_Item]]:
+def _group_by(items: Iterable[_Item], key: Callable[[_Item], int]) -> dict[int, list[_Item]]:
+    """Group items by a number."""
     groups: dict[int, list[_Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -394,11 +417,13 @@ def broken_division_rules(division: Division | None) -> Iterator[Finding]:
     """Iterate over all violations of a division, as pairs of rule and message; none where nothing
     is divided. O(pieces of operands)."""
     if division is not None:
-        for message in _badly_divided(division):
+        for message in _division_faults(division):
             yield "piece", message
 
 
-def _badly_divided(division: Division) -> Iterator[str]:
+def _division_faults(division: Division) -> Iterator[str]:
+    """Yield the violations of a division: pieces that do not cover their tensors, and kernels that
+    differ from those of the whole sequence."""
     whole, pieces = division.whole, division.sequence
     if not len(division.of) == len(division.begin) == len(pieces.tensors) or not set(
         division.of
@@ -479,7 +504,11 @@ def _other_kernel(division: Division, given: Kernel, kernel: Kernel) -> Iterator
 
 
 def _is_share(piece: Operand, whole: Operand, share: Fraction) -> bool:
+    """Whether a piece's operand has the same accesses as the whole's and ``share`` of its times, up
+    to rounding."""
+
     def near(seconds: float, all_seconds: float) -> bool:
+        """Whether a time is the share of the whole's time, up to rounding."""
         return (
             seconds == all_seconds
             if math.isinf(all_seconds)

@@ -140,9 +140,11 @@ class Addresses:
         """
         stays = Stays.of(self.assess.workload, placement, timeline, memory_index)
         whole = not self.assess.target.main.in_place
-        return self._packed(memory_index, stays, self.seconds(), whole=whole, value=value)
+        return self._pack(memory_index, stays, self.seconds(), whole=whole, value=value)
 
-    def _packed(self, memory_index: int, stays: Stays, seconds: float, **options: Any) -> Packed:
+    def _pack(self, memory_index: int, stays: Stays, seconds: float, **options: Any) -> Packed:
+        """Find addresses for the stays of one memory, or look them up if the same stays were packed
+        before."""
         memory = self.assess.target.memories[memory_index]
         packing = self.packings.get_or_pack(
             *(stays.start, stays.end, stays.sizes),
@@ -173,7 +175,7 @@ class Addresses:
         # A peak within half a per cent of the load is good enough in main memory.
         load = most_alive(stays.start, stays.end, stays.sizes)
         for seconds in dict.fromkeys((self.seconds(), math.inf) if needed else (self.seconds(),)):
-            packed = self._packed(0, stays, seconds, whole=True, enough=load + load // 200)
+            packed = self._pack(0, stays, seconds, whole=True, enough=load + load // 200)
             if min(packed.offsets, default=0) >= 0:
                 return packed
         return None
@@ -200,6 +202,7 @@ class Addresses:
         ``enough``, also with no task earlier than in ``found``. Return the better."""
 
         def timed(after: After) -> Solution:
+            """Return the solution with the times of a replay under given waits."""
             timeline = self.assess.replay(schedule, placement, after)
             parts = tuple(retimed(part, timeline) for part in packed)
             return Solution(schedule, placement, timeline, parts, after)

@@ -165,6 +165,7 @@ class _Outcome:
         )
 
     def _memory_use(self) -> dict[str, MemoryUse]:
+        """Return peak, load and capacity in bytes of every memory and private buffer."""
         peak = dict.fromkeys(self.byte_energy, 0)
         for each in self._allocations:
             peak[each.memory] = max(peak[each.memory], each.offset + each.bytes)
@@ -308,6 +309,8 @@ class _Writer:
         self._ranges = [access.ranges for _, access, _ in uses]
 
     def _collect_accesses(self) -> list[list[_Access]]:
+        """Return the accesses of every job, one for each tensor and direction, with their bytes on
+        the chosen core."""
         table, tensors = self._table, self._workload.tensors
         job = table.operand_job
         tensor = table.operand_tensor
@@ -342,6 +345,7 @@ class _Writer:
         ]
 
     def tensors(self) -> list[PlannedTensor]:
+        """Return all tensors of the plan, with the names of their producers."""
         tensors, jobs = self._workload.tensors, self._workload.jobs
         producer = [
             jobs[tensor.producer].name if tensor.producer >= 0 else "" for tensor in tensors
@@ -353,6 +357,7 @@ class _Writer:
         return records_of(PlannedTensor, len(tensors), *columns)
 
     def jobs(self) -> list[PlannedJob]:
+        """Return all jobs of the plan in order of their start, with cores, times and energies."""
         each = np.arange(len(self._schedule.core))
         core = self._schedule.core
         computing = (self._table.compute[each, core] * PICOSECONDS).astype(np.int64)
@@ -361,6 +366,7 @@ class _Writer:
         energy = self._table.energy[each, core].tolist()
 
         def by_time(column: Sequence[Any]) -> list[Any]:
+            """Return a column in the order of the jobs' starts."""
             return [column[index] for index in self._by_time]
 
         jobs = by_time(self._workload.jobs)
@@ -437,6 +443,8 @@ class _Writer:
         )
 
     def shared_allocations(self) -> Iterator[PlannedAllocation]:
+        """Yield the allocations in the machine's memories, memory by memory, by start and
+        address."""
         for memory, part in zip(self._target.memories, self._packed, strict=True):
             tensors = [residence.tensor for residence in part.residences]
             order = np.lexsort((tensors, part.offsets, part.start)).tolist()

@@ -121,10 +121,12 @@ class Assessor:
 
     @cached_property
     def _input_release(self) -> Ints:
+        """Instant in picoseconds from which each tensor is there."""
         return self.goal.released_tensors(self.workload)
 
     @cached_property
     def _padded(self) -> Ints:
+        """Bytes of each tensor in main memory, rounded up to pages."""
         return np.array(
             [self.target.main.padded(tensor.bytes) for tensor in self.workload.tensors],
             dtype=np.int64,
@@ -164,6 +166,7 @@ class Assessor:
             lacking = max(0, most_alive(stays.start, stays.end, sizes) - room)
 
         def energy() -> int:
+            """Return the energy of the plan in whole femtojoules."""
             copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
             core = solution.schedule.core
             return self.energy.of_plan(core, placement.used, copied, timeline.makespan)

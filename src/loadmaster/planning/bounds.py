@@ -250,6 +250,8 @@ class Needs:
 def _needs(
     jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target
 ) -> Needs:
+    """Return what any plan needs of cores and links at least, in integers, for the bound of the
+    makespan."""
     t, write = table.operand_tensor, table.operand_write
     activation, output, sizes = _facts(tensors)
     # The write of an output always goes to main memory: it is part of the fixed traffic.

@@ -107,6 +107,7 @@ def _choices(
 
 
 def _least(costs: Sequence[Floats]) -> Ints:
+    """Return the index of the least cost of each job."""
     return np.asarray(np.argmin(np.stack(costs), axis=0), dtype=np.int64)
 
 

@@ -63,6 +63,7 @@ def evict(
     number = {jobs + old: jobs + new for new, old in enumerate(kept_copies)}
 
     def renamed(task: int) -> int:
+        """Return the new number of a task."""
         return task if task < jobs else number[task]
 
     kept = [stay for stay in placement.residences if stay not in gone]

@@ -34,6 +34,7 @@ def require_room(workload: Workload, target: Target) -> None:
     size = {tensor.name: fast.padded(tensor.bytes) for tensor in workload.tensors}
 
     def operands(job: Job) -> int:
+        """Return the bytes of a job's operands, each tensor once."""
         return sum(size[name] for name in {operand.tensor for operand in (*job.reads, *job.writes)})
 
     job = max(workload.jobs, key=operands)
@@ -83,6 +84,7 @@ def _least(workload: Workload) -> int:
 
 
 def _advice(main: Memory) -> str:
+    """Return what to change if main memory is too small."""
     return f"plan fewer networks or mini-batches, or enlarge {main.name}.capacity"
 
 

@@ -120,6 +120,7 @@ class _Units:
 
     @cached_property
     def _native(self) -> _native.PackingProblem:
+        """The packing problem in native code."""
         return packing_problem(self.problem)
 
     def rooms(self, capacity: int) -> list[int]:
@@ -167,6 +168,8 @@ class _Units:
 
 
 def _orders(start: Ints, end: Ints, size: Ints) -> list[Ints]:
+    """Return orders in which to place blocks: by size, by lifetime, by area, and by size with the
+    earliest first; the first key of each is the last criterion."""
     length, index = end - start, np.arange(len(size))
     keys = [
         (index, -size, -length),

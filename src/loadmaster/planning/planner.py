@@ -156,6 +156,7 @@ def plan(
         report("lowering", 0.0)
 
         def goal_for(workload: Workload) -> Goal:
+            """Return the goal for a workload."""
             return goal_of(workload, objective, network, deadlines or {}, periods or {})
 
         planners = _Planners(
@@ -262,6 +263,7 @@ def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
     planner."""
 
     def report(stage: str, share: float) -> None:
+        """Report progress; a Ctrl-C during it counts as one during the search."""
         try:
             if progress is not None:
                 progress(stage, share)

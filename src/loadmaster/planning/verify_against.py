@@ -52,7 +52,7 @@ class Costs:
             self._tiles[number, name] += int(table.tile[row, core])
 
     def compute(self) -> Iterator[str]:
-        """Jobs take the arithmetic that the model counts, rounded to a picosecond."""
+        """Yield jobs whose arithmetic differs from the model's by more than a picosecond."""
         for number, job, core in self._jobs:
             due = int(self._table.compute[number, core] * PICOSECONDS)
             lasts = ps(job.end) - ps(job.start)
@@ -67,7 +67,8 @@ class Costs:
                 )
 
     def energy(self) -> Iterator[str]:
-        """Jobs take the energy inside their cores that the model counts, to a femtojoule."""
+        """Yield jobs whose energy inside their core differs from the model's by more than a
+        femtojoule."""
         for number, job, core in self._jobs:
             due = float(self._table.energy[number, core])
             if not math.isclose(job.energy, due, rel_tol=1e-9, abs_tol=1.5 / FEMTOJOULES):
@@ -77,7 +78,7 @@ class Costs:
                 )
 
     def bytes(self) -> Iterator[str]:
-        """Jobs read and write as many bytes of each tensor as cross the core's port."""
+        """Yield jobs that move other bytes of a tensor over the core's port than the model."""
         for number, job, _ in self._jobs:
             for verb, operands in (("read", job.reads), ("write", job.writes)):
                 for operand in operands:
@@ -89,7 +90,7 @@ class Costs:
                         )
 
     def tiles(self) -> Iterator[str]:
-        """Private buffers hold the tiles that go with those bytes."""
+        """Yield jobs whose private buffer does not hold the tiles that go with their bytes."""
         stated = {(a.memory, a.tensor, ps(a.start), a.bytes) for a in self._plan.allocations}
         for (number, name), size in self._tiles.items():
             _, job, core = self._jobs[number]
@@ -105,7 +106,7 @@ _ROUNDING = 1e-12
 
 
 def bounds(plan: PlanRecord, proven: Bounds) -> Iterator[str]:
-    """No lower bound, of makespan, latency, energy, objective or traffic, is higher than what is
+    """Yield lower bounds of makespan, latency, energy, objective or traffic that are higher than
     proven."""
     metrics, goal = plan.metrics, plan.objective
     unit = {"energy": FEMTOJOULES, "edp": FEMTOJOULES * PICOSECONDS}.get(goal.name, PICOSECONDS)
@@ -166,6 +167,8 @@ def verify_against(
 def _stages(
     plan: PlanRecord, graphs: Sequence[Graph], target: Target | None
 ) -> Iterator[Mapping[str, Iterator[str]]]:
+    """Yield the checks of the plan against the networks, by rule and in stages. Each stage relies
+    on those before it."""
     models = models_of(graphs)
     work = Work(plan, models)
     yield {"machine": machine(plan, target or plan.target), "network": networks(plan, models)}
@@ -190,8 +193,8 @@ def _stages(
 
 
 def _bounds(plan: PlanRecord, graphs: Sequence[Graph], workload: Workload) -> Iterator[str]:
-    """The plan's bounds against those of the networks, or where these cannot be cut, of the
-    jobs."""
+    """Yield the plan's bounds that differ from those of the networks or, if these cannot be cut, of
+    the jobs."""
     counts = {network.mini_batches for network in plan.networks}
     if len(counts) > 1:
         yield "networks have different numbers of mini-batches, for which no bound can be proven"

@@ -61,6 +61,7 @@ class WorkloadPlanner:
     _addresses: Addresses = field(init=False)
 
     def __post_init__(self) -> None:
+        """Set the default tiling of every job; prepare the assessor and the packing."""
         if not len(self.tilings):
             self.tilings = np.zeros(len(self.workload.jobs), dtype=np.int64)
         self._assess = Assessor(self.workload, self.table, self.target, self.goal, self.energy)
@@ -165,6 +166,7 @@ class WorkloadPlanner:
         return replace(found or solution, search=history)
 
     def _joint_problem(self) -> JointProblem:
+        """Return the joint search's problem, made on the first call."""
         if self.joint is None:
             parts = (self.workload, self.table, self.target, self.goal, self.energy)
             self.joint = JointProblem(*parts)

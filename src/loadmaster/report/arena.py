@@ -33,11 +33,11 @@ def arena_rows(figures: Json) -> Iterator[tuple[str, str]]:
     after = figures["measured"]
     less = f", {1 - head / before:.1%} less" if head < before else ""
     yield "Status", figures["status"]
-    yield "Planned", _count(figures)
+    yield "Planned", _tensors_text(figures)
     yield "Head before", exact_bytes(before)
     yield "Head", f"{exact_bytes(head)}{less}"
     yield "Lower bound", exact_bytes(figures["lower_bound"])
-    yield "Scratch", _scratch(figures)
+    yield "Scratch", _scratch_text(figures)
     if figures["bands"]:
         runs = "; ".join(
             f"operators {each['first']} to {each['last']} in {each['bands']}"
@@ -114,13 +114,15 @@ def arena_notes(figures: Json) -> Iterator[str]:
         )
 
 
-def _count(figures: Json) -> str:
+def _tensors_text(figures: Json) -> str:
+    """Describe the planned tensors: how many, in place, and fixed by the file."""
     shared = f", {figures['in_place']} in the place of an operand" if figures["in_place"] else ""
     fixed = f", {figures['fixed']} where the file has them" if figures["fixed"] else ""
     return f"{figures['tensors']} tensors{shared}{fixed}"
 
 
-def _scratch(figures: Json) -> str:
+def _scratch_text(figures: Json) -> str:
+    """Describe the scratch buffers and the source of their sizes."""
     sizes = [each["bytes"] for each in figures["scratch_buffers"]]
     source = figures["scratch"]
     if sizes:

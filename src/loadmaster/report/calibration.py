@@ -42,9 +42,9 @@ def calibration_summary(found: Calibration) -> list[Part]:
     figures = [
         {
             "~figure": figure.field,
-            ">before": _shown(figure, figure.before),
+            ">before": _figure_text(figure, figure.before),
             ">after": (
-                NOTHING if figure.standing is Standing.KEPT else _shown(figure, figure.after)
+                NOTHING if figure.standing is Standing.KEPT else _figure_text(figure, figure.after)
             ),
             ">layers": str(figure.layers),
             "": _MEANING[figure.standing],
@@ -59,7 +59,8 @@ def calibration_summary(found: Calibration) -> list[Part]:
     ]
 
 
-def _shown(figure: Figure, value: float) -> str:
+def _figure_text(figure: Figure, value: float) -> str:
+    """Format a figure as seconds, a share or a bandwidth."""
     if figure.field.endswith("job_overhead"):
         return format_seconds(value)
     return percent(value) if ".efficiency." in figure.field else format_bandwidth(value)

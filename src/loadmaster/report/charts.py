@@ -145,13 +145,14 @@ def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
     plot["center"][1]["grid_line_color"] = None
 
     def columns(shape: Shape, group: Sequence[Shape]) -> Row:
+        """Return the row of a job, or of merged jobs with the sum of their seconds."""
         margin = LANE_MARGIN * (shape.high - shape.low)
         place = {"bottom": shape.low + margin, "top": shape.high - margin}
         if len(group) == 1:
             return place
         return place | {"busy": format_seconds(sum(shape.end - shape.start for shape in group))}
 
-    return plot, _rectangles(plot, on, neighbours(chart.shapes, MAX_SHAPES), columns)
+    return plot, _add_rectangles(plot, on, neighbours(chart.shapes, MAX_SHAPES), columns)
 
 
 def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
@@ -163,6 +164,7 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
     plot = _over_time(title, 380, on, y_range, f"address ({unit})", box="both")
 
     def columns(shape: Shape, group: Sequence[Shape]) -> Row:
+        """Return the row of a buffer: its addresses and the bytes of merged ones."""
         return {
             "bottom": shape.low / size,
             "top": shape.high / size,
@@ -172,16 +174,16 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
         }
 
     groups = neighbours(chart.shapes, MAX_SHAPES, band_of(chart))
-    said = _rectangles(plot, on, groups, columns)
+    said = _add_rectangles(plot, on, groups, columns)
     for name, n in reversed(chart.levels.items()):
         if n <= chart.top:
-            _level(plot, n / size, f"{name} {format_bytes(n)}", *_LEVELS[name])
+            _draw_level(plot, n / size, f"{name} {format_bytes(n)}", *_LEVELS[name])
     return plot, said
 
 
 def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     """Draw an amount and its limit; the shortest steps are averaged if there are too many."""
-    shown = list(map(_mean, neighbours(chart.shapes, MAX_SHAPES)))
+    shown = list(map(_mean_step, neighbours(chart.shapes, MAX_SHAPES)))
     limit, name = chart.limit or (0.0, "")
     most = max([limit, *(step.high for step in shown)])
     size, unit = _unit(most, chart.units)
@@ -190,6 +192,7 @@ def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     plot["left"][0]["ticker"] = Model("BasicTicker")
 
     def columns(step: Shape, _: Sequence[Shape]) -> Row:
+        """Return the row of one step of the curve."""
         name = f"{step.high / size:.4g} {unit}".rstrip()
         return {
             "colour": CURVE,
@@ -199,12 +202,12 @@ def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
             "name": name,
         }
 
-    _rectangles(plot, on, [[step] for step in shown], columns, mode="vline")
+    _add_rectangles(plot, on, [[step] for step in shown], columns, mode="vline")
     if shown:
         points = outline([(step.start, step.end, step.high / size) for step in shown])
-        _glyph(plot, _points((on.unit.of(x), y) for x, y in points), "Step")
+        _add_glyph(plot, _point_source((on.unit.of(x), y) for x, y in points), "Step")
     if chart.limit:
-        _level(plot, limit / size, name, CAPACITY, "dashed")
+        _draw_level(plot, limit / size, name, CAPACITY, "dashed")
     if len(shown) == len(chart.shapes):
         return plot, ""
     count = plural(len(chart.shapes), "step")
@@ -217,7 +220,7 @@ def _unit(most: float, units: Units) -> tuple[float, str]:
     return largest_unit(most, units) if units else (1.0, "")
 
 
-def _mean(group: Sequence[Shape]) -> Shape:
+def _mean_step(group: Sequence[Shape]) -> Shape:
     """Return one step for several, with their mean amount and the tooltip of the longest."""
     step = around(group)
     if step.end <= step.start:
@@ -239,12 +242,12 @@ def _scatter(chart: Scatter) -> Model:
     if not chart.logarithmic:
         ranges[1]["start"] = 0
     scale = "Log" if chart.logarithmic else "Linear"
-    plot = _framed(chart.title, 360, ranges, labels, scale)
+    plot = _empty_chart(chart.title, 360, ranges, labels, scale)
     plot["min_width"] = NARROWEST
     for path in chart.paths:
         paint = INK if path.colour < 0 else colour(path.colour)
-        line = _points((x / x_size, y / y_size) for x, y in path.points)
-        _glyph(plot, line, "Line", line_color=paint, line_dash=path.dash)
+        line = _point_source((x / x_size, y / y_size) for x, y in path.points)
+        _add_glyph(plot, line, "Line", line_color=paint, line_dash=path.dash)
     rows = [
         {
             "x": mark.x / x_size,
@@ -261,21 +264,21 @@ def _scatter(chart: Scatter) -> Model:
     ]
     if rows:
         source = _source(rows)
-        _glyph(plot, source, "Segment")
-        drawn = _glyph(plot, source, "Scatter")
-        _hover(plot, drawn, list(marks[0].facts))
+        _add_glyph(plot, source, "Segment")
+        drawn = _add_glyph(plot, source, "Scatter")
+        _add_hover(plot, drawn, list(marks[0].facts))
         if 0 < len(chart.groups) <= MOST_GROUPS:
             item = Model("LegendItem", renderers=[drawn])
             plot["below"].append(Model("Legend", items=[item]))
     if chart.limit and marks:
         level = chart.limit[0] / y_size
-        _level(plot, level, chart.limit[1], INK, "dashed")
+        _draw_level(plot, level, chart.limit[1], INK, "dashed")
         # Bokeh derives the range from data sources, which do not include levels.
-        _glyph(plot, _points([(marks[0].x / x_size, 1.1 * level)]), "Line")
+        _add_glyph(plot, _point_source([(marks[0].x / x_size, 1.1 * level)]), "Line")
     return plot
 
 
-def _framed(
+def _empty_chart(
     title: str,
     height: int,
     ranges: Sequence[Model],
@@ -304,6 +307,7 @@ def _framed(
 
 
 def _range(start: float, end: float) -> Model:
+    """Make a fixed range of an axis."""
     return Model("Range1d", start=start, end=end)
 
 
@@ -313,7 +317,7 @@ def _over_time(
     """Make an empty chart over the page's time axis. Drag pans, Ctrl and the wheel zoom (without
     Ctrl the wheel scrolls the page), and the toolbar zooms to a box (``box`` dimensions)."""
     label = on.axis.label or f"time ({on.unit.name})"
-    plot = _framed(title, height, (on.x_range, y_range), (label, y_label))
+    plot = _empty_chart(title, height, (on.x_range, y_range), (label, y_label))
     plot["toolbar_location"] = "above"
     plot["toolbar"]["tools"] += (
         Model("PanTool"),
@@ -334,18 +338,19 @@ def _source(rows: Sequence[Row]) -> Model:
     return Model("ColumnDataSource", data=columns)
 
 
-def _points(points: Iterable[tuple[float, float]]) -> Model:
+def _point_source(points: Iterable[tuple[float, float]]) -> Model:
+    """Make a data source of points."""
     return _source([{"x": x, "y": y} for x, y in points])
 
 
-def _glyph(plot: Model, source: Model, kind: str, **attributes: Any) -> Model:
+def _add_glyph(plot: Model, source: Model, kind: str, **attributes: Any) -> Model:
     """Add a glyph for each row of the source to a plot, and return its renderer."""
     drawn = Model("GlyphRenderer", data_source=source, glyph=Model(kind, **attributes))
     plot["renderers"].append(drawn)
     return drawn
 
 
-def _rectangles(
+def _add_rectangles(
     plot: Model,
     on: Canvas,
     groups: Iterable[Sequence[Shape]],
@@ -377,10 +382,10 @@ def _rectangles(
         rows[number if alone else _MERGED_GROUP].append({**row, **more(shape, group), **tip})
     for number in sorted(rows):
         mine = rows[number]
-        drawn = _glyph(plot, _source(mine), "Quad")
+        drawn = _add_glyph(plot, _source(mine), "Quad")
         if 0 <= number < networks:
             drawn["name"] = legend_name(number)
-        _hover(plot, drawn, [name for name in mine[0] if name not in _SIDES], mode)
+        _add_hover(plot, drawn, [name for name in mine[0] if name not in _SIDES], mode)
     if not merged:
         return ""
     return (
@@ -389,7 +394,7 @@ def _rectangles(
     )
 
 
-def _hover(plot: Model, drawn: Model, labels: Sequence[str], mode: str = "mouse") -> None:
+def _add_hover(plot: Model, drawn: Model, labels: Sequence[str], mode: str = "mouse") -> None:
     """Show the column ``name`` and below it the other columns, one a line; the browser escapes
     their values."""
     lines = "".join(
@@ -402,7 +407,7 @@ def _hover(plot: Model, drawn: Model, labels: Sequence[str], mode: str = "mouse"
     plot["toolbar"]["tools"].append(tool)
 
 
-def _level(plot: Model, at: float, text: str, paint: str, dash: str, x: int = 6) -> None:
+def _draw_level(plot: Model, at: float, text: str, paint: str, dash: str, x: int = 6) -> None:
     """Draw a horizontal line with its name above it, ``x`` pixels from the left."""
     line = Model("Span", location=at, line_color=paint, line_dash=dash)
     plot["center"] += line, Model("Label", x=x, y=at, text=chart_text(text), text_color=paint)

@@ -114,6 +114,8 @@ def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
 
 
 def _values(plan: PlanRecord) -> dict[str, _Value]:
+    """Return the compared figures of a plan by key, each with its title, its format and its
+    value."""
     metrics = plan.metrics
     makespan, rate = metrics.makespan, metrics.inferences_per_second
     found: dict[str, _Value] = {
@@ -163,7 +165,7 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
         f"{which}: {figures.title(plan)}; {figures.verdict(plan)}"
         for which, plan in zip(("First", "Second"), plans, strict=True)
     ]
-    charts = [_titled(plan, schedule(plan, axis)) for plan in plans]
+    charts = [_with_plan_in_title(plan, schedule(plan, axis)) for plan in plans]
     costs = Line(figures.figures_rest_on(first.costs), "strong")
     sections = [
         Section("", [Notes(about)], BOTH),
@@ -172,13 +174,15 @@ def comparison_page(first: PlanRecord, second: PlanRecord) -> Page:
     ]
     for name in dict.fromkeys(m.name for plan in plans for m in plan.target.memories):
         having = [(plan, m) for plan in plans for m in plan.target.memories if m.name == name]
-        drawn = [_titled(plan, link(plan, memory)) for plan, memory in having]
-        drawn += [_titled(plan, memory_map(plan, memory, axis)) for plan, memory in having]
+        drawn = [_with_plan_in_title(plan, link(plan, memory)) for plan, memory in having]
+        drawn += [
+            _with_plan_in_title(plan, memory_map(plan, memory, axis)) for plan, memory in having
+        ]
         sections.append(Section(f"Memory {name}", drawn))
     sections.append(Section(spent, [Table([row.cells() for row in kinds(*plans)[:_KINDS]])]))
     return Page("Two plans", " and ".join(map(figures.title, plans)), lambda: sections, axis)
 
 
-def _titled(plan: PlanRecord, chart: Chart) -> Chart:
+def _with_plan_in_title(plan: PlanRecord, chart: Chart) -> Chart:
     """Add the plan to the title of a chart."""
     return replace(chart, title=f"{figures.title(plan)}, {plan.status}: {chart.title}")

@@ -66,7 +66,7 @@ def core_time(plan: PlanRecord) -> CoreTime:
         ]
     ).T
     waits = end - start - compute
-    full = {name: _full_within(segments, start, end) for name, segments in plan.links.items()}
+    full = {name: _saturated_seconds(segments, start, end) for name, segments in plan.links.items()}
     together = sum(full.values(), np.zeros(len(start)))
     share = np.divide(waits, together, out=np.zeros_like(waits), where=together > 0)
     links = {name: float((share * seconds).sum() / whole) for name, seconds in full.items()}
@@ -92,7 +92,7 @@ def peak_seconds(job: PlannedJob, core: Core | None) -> float:
     return min(job.compute, cycles / core.clock)
 
 
-def _full_within(segments: tuple[LinkSegment, ...], start: Floats, end: Floats) -> Floats:
+def _saturated_seconds(segments: tuple[LinkSegment, ...], start: Floats, end: Floats) -> Floats:
     """Return the seconds of each interval in which a link is saturated, shape (intervals,)."""
     full = [(s.start, s.end) for s in segments if s.load >= _FULL]
     if not full:
@@ -101,6 +101,7 @@ def _full_within(segments: tuple[LinkSegment, ...], start: Floats, end: Floats) 
     before = np.concatenate([[0.0], np.cumsum(ends - begins)])
 
     def until(time: Floats) -> Floats:
+        """Return the seconds up to each time in which the link is saturated."""
         at = np.searchsorted(begins, time, side="right")
         beyond = np.where(at > 0, np.maximum(ends[at - 1] - time, 0.0), 0.0)
         return np.asarray(before[at] - beyond)

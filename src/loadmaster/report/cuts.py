@@ -259,12 +259,12 @@ def cuts_of(plan: PlanRecord) -> Cuts:
             for name in sorted({operand.tensor for operand in job.writes}):
                 end = max((reader.end for reader in readers[name]), default=job.end)
                 bands.append(Band(job, tensors[name], job.start, end))
-        along = _along(jobs, shapes[network, operators[0]])
+        along = _cut_extents(jobs, shapes[network, operators[0]])
         found.append(CutOperator(tuple(jobs), tuple(bands), along))
-    return _with_stacks(found, readers)
+    return _join_stacks(found, readers)
 
 
-def _along(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[Extent, ...]:
+def _cut_extents(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[Extent, ...]:
     """Return the dimensions, or reductions, that pieces cut, with the least and the greatest extent
     of a piece."""
     names, found = _dimensions(jobs[0].kind, len(shape)), []
@@ -286,7 +286,7 @@ def _dimensions(kind: str, rank: int) -> list[str]:
     return [*leading, *between, *("rows", "columns")[2 - min(2, rank) :]]
 
 
-def _with_stacks(operators: Sequence[CutOperator], readers: dict[str, list[PlannedJob]]) -> Cuts:
+def _join_stacks(operators: Sequence[CutOperator], readers: dict[str, list[PlannedJob]]) -> Cuts:
     """Join operators into stacks: one reads a band of the other before the other's last band has
     begun."""
     home = {job.name: number for number, operator in enumerate(operators) for job in operator.jobs}

@@ -111,9 +111,11 @@ def figures(plan: PlanRecord) -> list[Figure]:
     metrics, objective = plan.metrics, plan.objective
 
     def cost(name: str, of: Cost | Objective, shown: Callable[[float], str]) -> Figure:
+        """Return a figure with its lower bound."""
         return bounded(name, of.value, of.lower_bound, shown)
 
     def rate(name: str, of: Rate, shown: Callable[[float], str]) -> Figure:
+        """Return a figure with its upper bound."""
         return bounded(name, of.value, of.upper_bound, shown, upper=True)
 
     rows = [cost("Makespan", metrics.makespan, format_seconds)]

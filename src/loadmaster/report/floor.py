@@ -24,19 +24,20 @@ def floor_table(arenas: Sequence[Json]) -> list[Part]:
 
 
 def _notes(arena: Json) -> Iterable[str]:
+    """Yield the remarks on an arena: a peak other than stated, violations, and why it cannot be
+    smaller."""
     stated = arena["theirs_stated"]
     recomputed = arena["theirs"]
     reason = arena.get("reason")
     if stated is not None and stated != recomputed:
         yield (
-            f"the dump states {_figure(stated)} bytes; its own addresses take"
-            f" {_figure(recomputed)}."
+            f"the dump states {_cell(stated)} bytes; its own addresses take {_cell(recomputed)}."
         )
     for each in arena["violations"]:
         yield f"{each['rule']}: {each['message']}"
     if reason is not None:
-        needed = _figure(reason["required"])
-        available = _figure(reason["available"])
+        needed = _cell(reason["required"])
+        available = _cell(reason["available"])
         yield f"{reason['kind']}: {needed} bytes required, {available} available."
 
 
@@ -55,8 +56,10 @@ def transients_table(packs: Sequence[Json]) -> Table:
 
 
 def _table(heads: Mapping[str, str], found: Iterable[Json]) -> Table:
-    return Table([{head: _figure(each[key]) for head, key in heads.items()} for each in found])
+    """Return a table of records, one column for each key of ``heads``."""
+    return Table([{head: _cell(each[key]) for head, key in heads.items()} for each in found])
 
 
-def _figure(value: str | int | None) -> str:
+def _cell(value: str | int | None) -> str:
+    """Format a cell; "-" for None."""
     return "-" if value is None else value if isinstance(value, str) else f"{value:,}"

@@ -67,6 +67,7 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     inside = [f"Inside control flow, counted and not planned: {names}"] if names else []
 
     def sections() -> list[Section]:
+        """Return the report's sections."""
         points = _points(graph, machine)
         known = [point for point in points if point.work and point.bytes]
         roofline = [_roofline(known, machine, rate_unit([graph.precision]))] if known else []
@@ -82,6 +83,7 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
         ]
 
     def rows() -> Iterable[Json]:
+        """Yield the operators as JSON."""
         for op in graph.ops:
             yield {
                 "name": op.name,
@@ -241,6 +243,7 @@ def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Sca
 
 
 def _kinds(graph: Graph) -> Table:
+    """Return the table of operators by kind, with counts, work and bytes."""
     total = sum(map(work_of, graph.ops)) or 1
     return Table(
         [
@@ -415,15 +418,16 @@ class Alive:
     @property
     def peak(self) -> PeakJson | None:
         """Return the peak at the first operator that reaches it; None without activations."""
-        return self._during(largest(self.steps)) if self.steps else None
+        return self._peak_of_step(largest(self.steps)) if self.steps else None
 
-    def _during(self, step: tuple[float, float, float]) -> PeakJson:
+    def _peak_of_step(self, step: tuple[float, float, float]) -> PeakJson:
+        """Return the bytes, the operator and the activations alive of a step, largest first."""
         operator, _, size = step
         alive = [name for name, (first, last) in self.spans.items() if first <= operator <= last]
         alive.sort(key=lambda name: (-self.graph.tensors[name].bytes, name))
         return PeakJson(int(size), self.graph.ops[int(operator)].name, alive)
 
-    def _of(self, found: PeakJson) -> str:
+    def _describe(self, found: PeakJson) -> str:
         """Describe a peak: its operator, and its largest activations."""
         each = [
             f"{name} {format_bytes(self.graph.tensors[name].bytes)}" for name in found.activations
@@ -434,7 +438,7 @@ class Alive:
     def at_peak(self) -> str:
         """Return a description of the peak with its largest activations."""
         peak = self.peak
-        return f"{format_bytes(peak.bytes)} at once, {self._of(peak)}" if peak else ""
+        return f"{format_bytes(peak.bytes)} at once, {self._describe(peak)}" if peak else ""
 
     def chart(self) -> Curve:
         """Return the curve of bytes alive over the operators."""
@@ -444,4 +448,5 @@ class Alive:
         return Curve("", "activations", shapes, SIZES, remark=remark, axis=axis)
 
     def _tip(self, step: tuple[float, float, float]) -> Facts:
-        return {"operator": self._of(self._during(step))}
+        """Return the tooltip of a step."""
+        return {"operator": self._describe(self._peak_of_step(step))}

@@ -90,6 +90,7 @@ def mapping_page(
     axis = Axis(first.makespan, first.makespan, groups=networks)
 
     def sections() -> list[Section]:
+        """Return the report's sections."""
         unit = rate_unit(pool.precisions if pool else ())
         # For a front, terminals show the table of all mappings.
         both, everywhere = (DRAWN, DRAWN) if several else (BOTH, ALL)
@@ -133,6 +134,7 @@ def _figures(mapping: JobMapping, unit: str) -> list[Figure]:
     unit_of = {"energy": "J", "edp": "J s"}.get(mapping.objective)
 
     def shown(value: float) -> str:
+        """Format a value of the objective."""
         return format_seconds(value) if unit_of is None else f"{value:.4g} {unit_of}"
 
     cycles = "" if mapping.cycles is None else f"{mapping.cycles:,} cycles"
@@ -156,6 +158,7 @@ def _schedule(mapping: JobMapping, pool: JobPool | None, axis: Axis) -> Timeline
         colours = list(map(axis.groups.index, pool.network))
 
     def tip(job: int, core: int, seconds: float) -> Facts:
+        """Return the tooltip of a job."""
         facts = {
             "name": mapping.jobs[job],
             "core": mapping.cores[core],
@@ -211,6 +214,7 @@ def _front(front: Sequence[JobMapping], unit: str) -> list[Part]:
 
 
 def _cores(mapping: JobMapping) -> Table:
+    """Return the table of cores, with the share of time each is busy and its first jobs."""
     whole = mapping.makespan or 1.0
     rows = []
     for core, name in enumerate(mapping.cores):
@@ -225,6 +229,7 @@ def _cores(mapping: JobMapping) -> Table:
 
 
 def _totals(mapping: JobMapping) -> Table:
+    """Return the table of how the mapping was found: jobs, costs, bound and samples."""
     groups = int(mapping.group.max(initial=0)) + 1
     jobs = f"{len(mapping.jobs)} on {len(mapping.cores)} cores"
     rows = search_rows(mapping, mapping.seconds) | {

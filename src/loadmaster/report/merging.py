@@ -32,15 +32,15 @@ def neighbours(shapes: Sequence[Shape], limit: int, lane: Lane = lane_of) -> lis
     high = max(shape.end for shape in shapes) - min(shape.start for shape in shapes)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        if len(_firsts(shapes, lanes, middle)) <= limit:
+        if len(_group_starts(shapes, lanes, middle)) <= limit:
             high = middle
         else:
             low = middle
-    firsts = _firsts(shapes, lanes, high)
+    firsts = _group_starts(shapes, lanes, high)
     return [shapes[first:last] for first, last in pairwise([*firsts, len(shapes)])]
 
 
-def _firsts(shapes: Sequence[Shape], lanes: Sequence[float], longest: float) -> list[int]:
+def _group_starts(shapes: Sequence[Shape], lanes: Sequence[float], longest: float) -> list[int]:
     """Return the index of the first shape of each group, if merged groups last at most ``longest``.
     O(shapes)."""
     firsts, current, start, end = list[int](), -1.0, 0.0, 0.0

@@ -54,6 +54,7 @@ def table(answer: object) -> Any:
 
 
 def _page(answer: object) -> Page:
+    """Return the page of an answer, by its class."""
     kinds = (kind.__name__ for kind in type(answer).__mro__)
     module, function = next(_BUILDERS[kind] for kind in kinds if kind in _BUILDERS)
     made: Page = getattr(import_module(f"loadmaster.report.{module}"), function)(answer)
@@ -61,14 +62,17 @@ def _page(answer: object) -> Page:
 
 
 def _headline(page: Page) -> str:
+    """Return title and headline as one printable line."""
     return printable(f"{page.title}: {page.headline}")
 
 
 def _parts(page: Page) -> list[Part]:
+    """Return all parts of the sections for notebooks."""
     return [part for section in page.on(NOTEBOOK) for part in section.parts]
 
 
 def _html(part: Part) -> str:
+    """Return a part of a report as HTML; empty for parts that notebooks leave out."""
     match part:
         case Chart():
             return draw(part)

@@ -93,6 +93,7 @@ def packing_page(
     count = count if problem is None else len(problem)
 
     def sections() -> list[Section]:
+        """Return the report's sections."""
         rows = search_rows(answer, answer.seconds)
         rows |= {"Buffers": f"{count}", "Proof": proof or NOTHING}
         maps, fullest = list[MemoryMap](), []
@@ -109,6 +110,7 @@ def packing_page(
         ]
 
     def rows() -> Iterable[Json]:
+        """Yield the addresses of the buffers as JSON."""
         for at, offset in enumerate([] if answer.offsets is None else answer.offsets.tolist()):
             memory = {} if memories is None else {"memory": memories[at]}
             yield {"buffer": at, **memory, "offset": offset}
@@ -192,6 +194,7 @@ def regions(problem: Problem, offsets: Ints, members: Ints) -> list[Shape]:
     columns = (parts.lower[drawn], parts.upper[drawn], low, high, owners)
 
     def tip(buffer: int) -> Facts:
+        """Return the tooltip of a buffer."""
         return {"name": problem.name(buffer)}
 
     return [

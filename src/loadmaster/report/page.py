@@ -41,11 +41,12 @@ def render(page: Page) -> str:
     on, plots = canvas(page.axis), list[Model]()
 
     def placed(part: Part) -> Part:
+        """Draw a chart, and return its place on the page; other parts stay."""
         if not isinstance(part, Chart):
             return part
         plot, remark = draw(part, on)
         plots.append(plot)
-        return Drawn(_element(len(plots) - 1), _name(plot), remark)
+        return Drawn(_element_id(len(plots) - 1), _name(plot), remark)
 
     sections = [
         replace(section, parts=list(map(placed, section.parts))) for section in page.on(PAGE)
@@ -53,7 +54,7 @@ def render(page: Page) -> str:
     packed = {}
     if plots:
         data = json.dumps(_charts_json(plots), separators=(",", ":"))
-        packed = {"bokeh": _library(), "data": _packed(data)}
+        packed = {"bokeh": _library(), "data": _compress(data)}
     return _template().render(page=page, sections=sections, packed=packed)
 
 
@@ -75,13 +76,14 @@ def _template() -> Template:
         clipped=clipped,
         colour=colour,
         legend_name=legend_name,
-        script=_file("page.js"),
-        style=_file("page.css"),
+        script=_read_file("page.js"),
+        style=_read_file("page.css"),
     )
-    return environment.from_string(_file("page.html"))
+    return environment.from_string(_read_file("page.html"))
 
 
-def _file(name: str) -> str:
+def _read_file(name: str) -> str:
+    """Return the text of a file of this package."""
     return files("loadmaster.report").joinpath(name).read_text("utf-8")
 
 
@@ -90,10 +92,10 @@ def _library() -> str:
     """Return Bokeh's script, compressed. It is read from its file, because importing Bokeh takes
     longer than rendering a page."""
     script = Path(str(distribution("bokeh").locate_file("bokeh/server/static/js/bokeh.min.js")))
-    return _packed(script.read_text("utf-8") + '\nBokeh.set_log_level("error");')
+    return _compress(script.read_text("utf-8") + '\nBokeh.set_log_level("error");')
 
 
-def _packed(text: str) -> str:
+def _compress(text: str) -> str:
     """Compress a text to about a third, into characters that need no escaping; the page's script
     decompresses it."""
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
@@ -105,7 +107,8 @@ def _name(plot: Model) -> str:
     return f"Chart: {plot['title']['text'] or ' over '.join(filter(None, labels))}"
 
 
-def _element(index: int) -> str:
+def _element_id(index: int) -> str:
+    """Return the id of a chart's HTML element."""
     return f"chart{index}"
 
 
@@ -113,7 +116,7 @@ def _charts_json(plots: Sequence[Model]) -> dict[str, Any]:
     """Return the charts as JSON for Bokeh's script."""
     numbers: dict[int, str] = {}
     models = [_json(plot, numbers) for plot in plots]
-    roots = {numbers[id(plot)]: _element(i) for i, plot in enumerate(plots)}
+    roots = {numbers[id(plot)]: _element_id(i) for i, plot in enumerate(plots)}
     item = {"docid": "plan", "roots": roots, "root_ids": list(roots)}
     document = {"version": version("bokeh"), "title": "", "roots": models}
     return {"docs": {"plan": document}, "items": [item]}

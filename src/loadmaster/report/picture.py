@@ -27,15 +27,15 @@ def draw(chart: Chart) -> str:
     """Return the SVG of a chart: lanes, a memory map or a curve."""
     match chart:
         case Timeline():
-            return _lanes(chart)
+            return _draw_lanes(chart)
         case MemoryMap():
-            return _regions(chart)
+            return _draw_map(chart)
         case Curve():
-            return _amounts(chart)
+            return _draw_curve(chart)
     raise TypeError(chart)
 
 
-def _lanes(chart: Timeline) -> str:
+def _draw_lanes(chart: Timeline) -> str:
     """Draw lanes; merged neighbours have the colour of the longest."""
     names = chart.lanes[:_LANES]
     # Heights count from below.
@@ -50,7 +50,7 @@ def _lanes(chart: Timeline) -> str:
     return _picture(neighbours(shapes, _JOBS), len(names), _LANE * len(names), texts, below)
 
 
-def _amounts(chart: Curve) -> str:
+def _draw_curve(chart: Curve) -> str:
     """Draw a curve, with the largest amount of merged steps, and a dashed line at the limit."""
     levels = [chart.limit[0]] if chart.limit else []
     top = max([0.0, *levels, *(shape.high for shape in chart.shapes)])
@@ -58,7 +58,7 @@ def _amounts(chart: Curve) -> str:
     return _picture(neighbours(chart.shapes, _STEPS), top, 60, texts, levels=levels)
 
 
-def _regions(chart: MemoryMap) -> str:
+def _draw_map(chart: MemoryMap) -> str:
     """Draw a memory map, with the shortest-lived regions merged with their neighbours, and dashed
     lines at peak, lower bound and capacity."""
     levels = [size for size in chart.levels.values() if size <= chart.top]

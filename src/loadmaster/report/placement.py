@@ -84,6 +84,7 @@ def placement_page(
     sequence, costs = plan.sequence, plan.sequence.costs
 
     def sections() -> list[Section]:
+        """Return the report's sections."""
         figures = Figures(_figures(plan), weakest(costs).capitalize())
         why = [
             part
@@ -97,7 +98,7 @@ def placement_page(
             Section("Fast memory over time", [Legend(), _memory_map(plan)], DRAWN, _HINT),
             Section("", [_prices(plan), _copies(plan)]),
             Section("Simpler strategies, same kernels and limit", [_rivals(plan)], BOTH),
-            Section("Moves", [_movers(plan), nothing], BOTH),
+            Section("Moves", [_most_moved(plan), nothing], BOTH),
             Section("How it was found", [totals(plan)], BOTH),
             Section("Why tensors are where they are", why, BOTH),
             Section("", [_sizing(plan, shown)], BOTH),
@@ -105,6 +106,8 @@ def placement_page(
         ]
 
     def rows() -> Iterable[Json]:
+        """Yield the stays of every tensor as JSON; one without addresses for tensors never in fast
+        memory."""
         for tensor in plan.as_json()["tensors"]:
             named = {key: tensor[key] for key in ("name", "kind", "bytes")}
             for stay in tensor["fast"] or [{"start": None, "end": None, "offset": None}]:
@@ -123,6 +126,7 @@ def placement_page(
 
 
 def _figures(plan: MemoryPlan) -> list[Figure]:
+    """Return the main figures: time, slowdown over all fast, fast memory in use and bytes moved."""
     moves = plan.placement.moves
     fast = plan.all_fast_seconds
     slow = plan.all_slow_seconds
@@ -168,11 +172,11 @@ def _rivals(plan: MemoryPlan) -> Table:
     rows = []
     for rival in (own, *plan.rivals):
         moved = NOTHING if rival.makespan is None else format_bytes(rival.moved_bytes)
-        rows.append((rival.name, *_relative(plan, rival.makespan), moved))
+        rows.append((rival.name, *_time_and_slowdown(plan, rival.makespan), moved))
     return table(("strategy", ">time", ">of all fast", ">moved"), rows)
 
 
-def _relative(plan: MemoryPlan, seconds: float | None) -> tuple[str, str]:
+def _time_and_slowdown(plan: MemoryPlan, seconds: float | None) -> tuple[str, str]:
     """Format a time, and its ratio to the time with all tensors in fast memory; None: does not
     fit."""
     if seconds is None:
@@ -181,7 +185,7 @@ def _relative(plan: MemoryPlan, seconds: float | None) -> tuple[str, str]:
     return format_seconds(seconds), f"{seconds / fast if fast > 0 else 1.0:.3f} x"
 
 
-def _movers(plan: MemoryPlan) -> Table:
+def _most_moved(plan: MemoryPlan) -> Table:
     """Make a table of the tensors with the most copied bytes, pieces of a tensor in sum."""
     division, sizes = plan.division, plan.sequence.sizes
     whole = (plan.sequence if division is None else division.whole).tensors
@@ -214,16 +218,17 @@ def _timed_moves(plan: MemoryPlan) -> Iterator[tuple[Move, float, float]]:
     return zip(plan.placement.moves, *times, strict=True)
 
 
-def _starts(plan: MemoryPlan) -> list[float]:
+def _kernel_starts(plan: MemoryPlan) -> list[float]:
     """Return the starts of kernels, and the end of the last."""
     return [*plan.timeline.kernel_start.tolist(), plan.seconds]
 
 
 def _memory_map(plan: MemoryPlan) -> MemoryMap:
     """Make the map of the fast memory, with a colour for each kind of tensor."""
-    at, tensors = _starts(plan), plan.sequence.tensors
+    at, tensors = _kernel_starts(plan), plan.sequence.tensors
 
     def tip(stay: Stay) -> Facts:
+        """Return the tooltip of a stay."""
         kernels = f"{stay.start} to {stay.end - 1}"
         return _tip(tensors[stay.tensor]) | {"kernels": kernels}
 
@@ -242,13 +247,14 @@ def _memory_map(plan: MemoryPlan) -> MemoryMap:
 
 
 def _tip(tensor: StoredTensor) -> Facts:
+    """Return the tooltip of a tensor."""
     return {"name": tensor.name, "kind": tensor.kind.value, "bytes": format_bytes(tensor.bytes)}
 
 
 def _prices(plan: MemoryPlan) -> Curve:
     """Make the curve of prices: seconds saved by another GiB of fast memory, per second of each
     kernel."""
-    at, prices = _starts(plan), (plan.prices * 2**30).tolist()
+    at, prices = _kernel_starts(plan), (plan.prices * 2**30).tolist()
     shapes = [
         Shape(at[k], at[k + 1], 0, price, partial(dict, kernel=plan.sequence.kernels[k].name))
         for k, price in enumerate(prices)
@@ -276,7 +282,7 @@ def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[Part]:
     rows, marks, fast = [], [], plan.all_fast_seconds
     for point in curve:
         size, least = format_bytes(point["capacity"]), NOTHING
-        time, slowdown = _relative(plan, point["makespan"])
+        time, slowdown = _time_and_slowdown(plan, point["makespan"])
         if point["makespan"] is not None:
             least = format_seconds(point["lower_bound"])
             bound = point["lower_bound"] / fast if fast > 0 else 1.0

@@ -102,12 +102,15 @@ def plan_page(
 
 
 def _warning(plan: PlanRecord) -> Line:
+    """Return the warning of operators whose work is unknown; empty if there are none."""
     return Line(uncounted(kind for n in plan.networks for kind in n.unknown), "strong")
 
 
 def _sections(
     plan: PlanRecord, changes: Sequence[Change], spent: tuple[float, float] | None
 ) -> list[Section]:
+    """Return the report's sections. ``spent`` holds the wall-clock and processor seconds of
+    planning, if known."""
     axis = plan_charts.time_axis(plan)
     memories = plan.target.memories
     cuts = cuts_of(plan)
@@ -194,15 +197,17 @@ def _networks(plan: PlanRecord) -> Table:
 
 def _memories(plan: PlanRecord) -> Table:
     """Make a table of the peak of each shared memory against its bound and its capacity."""
-    return _uses(plan, [(m.name, figures.link_text(m), m.capacity) for m in plan.target.memories])
+    return _use_table(
+        plan, [(m.name, figures.link_text(m), m.capacity) for m in plan.target.memories]
+    )
 
 
 def _buffers(plan: PlanRecord) -> Table:
     """Make a table of the peak use of each private buffer."""
-    return _uses(plan, [(c.name, "private", c.buffer) for c in plan.target.cores if c.buffer])
+    return _use_table(plan, [(c.name, "private", c.buffer) for c in plan.target.cores if c.buffer])
 
 
-def _uses(plan: PlanRecord, held: Iterable[tuple[str, str, int]]) -> Table:
+def _use_table(plan: PlanRecord, held: Iterable[tuple[str, str, int]]) -> Table:
     """Make a table of memories by name, link and capacity."""
     rows = []
     for name, link, capacity in held:

@@ -74,6 +74,7 @@ def schedule(plan: PlanRecord, axis: Axis) -> Timeline:
 
 
 def _copy_tip(move: PlannedTransfer) -> Facts:
+    """Return the tooltip of a copy."""
     return {
         "name": move.tensor,
         "copy": f"{move.source} to {move.destination}",
@@ -83,6 +84,7 @@ def _copy_tip(move: PlannedTransfer) -> Facts:
 
 
 def _job_tip(job: PlannedJob) -> Facts:
+    """Return the tooltip of a job."""
     length = job.end - job.start
     computing, stalled = job.compute, max(0.0, length - job.compute)
     return {
@@ -131,6 +133,7 @@ def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:
     tensors = {tensor.name: tensor for tensor in plan.tensors}
 
     def tip(name: str) -> Facts:
+        """Return the tooltip of a tensor."""
         tensor = tensors[name]
         return {
             "name": tensor.name,
@@ -159,6 +162,7 @@ def stack_chart(stack: Stack, axis: Axis) -> Timeline:
     are drawn on separate lines."""
 
     def tip(band: Band) -> Facts:
+        """Return the tooltip of a band."""
         return {
             "name": band.tensor.name,
             "piece": piece(band.job),

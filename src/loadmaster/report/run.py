@@ -65,10 +65,12 @@ def _equality(result: Json) -> str:
 
 
 def _seconds(value: float | None) -> str:
+    """Format seconds, or nothing for None."""
     return NOTHING if value is None else format_seconds(value)
 
 
 def _bytes(value: int | None) -> str:
+    """Format bytes, or nothing for None."""
     return NOTHING if value is None else format_bytes(value)
 
 
@@ -110,6 +112,7 @@ def _kernel_chart(rows: Sequence[Json]) -> Scatter:
 
 
 def _kernels(kernels: Sequence[Json]) -> Table:
+    """Return the table of kernels, the longest first, predicted and measured."""
     rows = [
         {
             "Kernel": row["kernel"],

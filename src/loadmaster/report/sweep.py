@@ -89,7 +89,7 @@ def sweep_page(sweep: Sweep) -> Page:
     costs = figures_rest_on(sweep.costs)
     sections = [
         Section("", [Line(name)], (TERMINAL,)),
-        Section("", [Figures(_chosen(sweep)), Line(costs, "strong"), notes]),
+        Section("", [Figures(_highlights(sweep)), Line(costs, "strong"), notes]),
         Section("Time over area", [_front_chart(sweep)], hint=_FRONT_HINT),
         Section("Energy over time", [_scatter(sweep, "makespan", "energy")]),
         Section("Points", [points(sweep)], BOTH),
@@ -101,7 +101,7 @@ def sweep_page(sweep: Sweep) -> Page:
     return Page(name, "What other machines would be worth", lambda: sections)
 
 
-def _chosen(sweep: Sweep) -> list[Figure]:
+def _highlights(sweep: Sweep) -> list[Figure]:
     """Return figures of the smallest sufficient point, and of the ends of the range."""
     planned = [point for point in sweep.points if point.planned]
     if not planned:

@@ -36,7 +36,7 @@ def printed(shown: Page | Iterable[Part]) -> Group:
     found: list[RenderableType] = []
     text_before = True
     for part in filter(None, shown):
-        made = _shown(part)
+        made = _renderables(part)
         text = isinstance(part, Line | Notes)
         if made and found and not (text and text_before):
             found.append(Text())
@@ -45,7 +45,8 @@ def printed(shown: Page | Iterable[Part]) -> Group:
     return Group(*found)
 
 
-def _shown(part: Part) -> list[RenderableType]:
+def _renderables(part: Part) -> list[RenderableType]:
+    """Return a part of a report as rich renderables; empty for parts that terminals leave out."""
     match part:
         case Line(text, style):
             return [_text(text, "bold" if style == "strong" else "")]
@@ -63,6 +64,7 @@ def _shown(part: Part) -> list[RenderableType]:
 
 
 def _text(text: str, style: str = "") -> Text:
+    """Return a printable text of rich."""
     return Text(printable_text(text), style=style)
 
 

@@ -26,7 +26,7 @@ Slice = tuple[float, float, str, dict[str, Any]]
 def render_trace(plan: PlanRecord) -> bytes:
     """Return the contents of a ``.json.gz`` file; equal plans give equal bytes."""
     numbers = count(1)
-    events = [_named("process", 0, printable(figures.title(plan)))]
+    events = [_name_event("process", 0, printable(figures.title(plan)))]
     for core in plan.target.cores:
         jobs = (job for job in plan.jobs if job.core == core.name)
         slices = [(j.start, j.end, family(j), _job_facts(j)) for j in jobs]
@@ -46,12 +46,13 @@ def render_trace(plan: PlanRecord) -> bytes:
     return gzip.compress(json.dumps({"traceEvents": events}).encode(), 6, mtime=0)
 
 
-def _named(what: str, track: int, name: str) -> Event:
+def _name_event(what: str, track: int, name: str) -> Event:
     """Return the event that names the process or a track (a thread in the format)."""
     return _event("M", f"{what}_name", 0, track, args={"name": name})
 
 
 def _event(kind: str, name: str, nanoseconds: int, track: int = 0, **more: Any) -> Event:
+    """Return an event of the trace format; its time is in microseconds."""
     return {"ph": kind, "name": name, "pid": 1, "tid": track, "ts": nanoseconds / 1e3, **more}
 
 
@@ -63,7 +64,7 @@ def _slices(name: str, slices: Iterable[Slice], numbers: Iterator[int]) -> Itera
     lines, count_of = first_free_lines(spans)
     tracks = [next(numbers) for _ in range(count_of.get(0, 1))]
     for line, track in enumerate(tracks):
-        yield _named("thread", track, f"{name} ({line + 1})" if line else name)
+        yield _name_event("thread", track, f"{name} ({line + 1})" if line else name)
         yield _event("M", "thread_sort_index", 0, track, args={"sort_index": track})
     for (_, _, title, details), (_, start, end), line in zip(ordered, spans, lines, strict=True):
         yield _event("X", title, start, tracks[line], dur=(end - start) / 1e3, args=details)
@@ -76,10 +77,12 @@ def _counter(name: str, unit: str, steps: Steps) -> Iterator[Event]:
 
 
 def _nanoseconds(seconds: float) -> int:
+    """Return seconds as whole nanoseconds."""
     return round(seconds * 1e9)
 
 
 def _job_facts(job: PlannedJob) -> dict[str, Any]:
+    """Return the details of a job in the trace."""
     # Viewers colour slices by name, which all pieces of an operator share, so set colours here.
     return {
         "network": job.network,
@@ -96,6 +99,7 @@ def _job_facts(job: PlannedJob) -> dict[str, Any]:
 
 
 def _copy_facts(move: PlannedTransfer) -> dict[str, Any]:
+    """Return the details of a copy in the trace."""
     return {
         "tensor": move.tensor,
         "from": move.source,

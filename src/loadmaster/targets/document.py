@@ -59,6 +59,7 @@ def _known(record: object) -> dict[str, Any]:
 
 
 def _memory(memory: Memory) -> dict[str, Any]:
+    """Return a memory's table, with one bandwidth if both are equal."""
     shown = _known(memory)
     del shown["name"]
     if memory.read_bandwidth == memory.write_bandwidth:
@@ -84,6 +85,7 @@ def _cores(cores: Sequence[Core]) -> Iterator[dict[str, Any]]:
 
 
 def _core(core: Core, count: int) -> dict[str, Any]:
+    """Return a core's table, with fields as target files have them."""
     shown = {"name": core.name, "count": count, **_known(core)}
     if core.style is Style.ROOFLINE:
         shown["peak"] = 2 * shown.pop("clock")

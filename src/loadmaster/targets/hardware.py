@@ -255,6 +255,8 @@ def excess_of(smaller: Target, target: Target) -> Iterator[str]:
 
 
 def _core_excess(one: Core, other: Core) -> Iterator[str]:
+    """Yield the fields in which a core is better than another, or differs where neither value is
+    better."""
     for name in ("style", "rows", "columns", "flexible", "local_buffer", "winograd", "accumulator"):
         if getattr(one, name) != getattr(other, name):
             yield name
@@ -273,6 +275,8 @@ def _core_excess(one: Core, other: Core) -> Iterator[str]:
 
 
 def _memory_excess(one: Memory, other: Memory) -> Iterator[str]:
+    """Yield the fields in which a memory is better than another, or differs where neither is
+    better."""
     for name in ("alignment", "in_place"):
         if getattr(one, name) != getattr(other, name):
             yield name

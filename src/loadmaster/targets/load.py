@@ -115,6 +115,7 @@ def target_document(source: str | Path) -> dict[str, Any]:
 
 
 def _text(source: str | Path) -> str:
+    """Return the text of a bundled target or of a .toml file."""
     path = Path(source)
     if path.suffix != ".toml":
         return bundled_text(str(source))

@@ -32,6 +32,8 @@ def apply_override(document: dict[str, Any], override: str, label: str) -> None:
 
 
 def _descend(place: Any, key: str, where: str, parent: str) -> Any:
+    """Return the table or list entry ``key`` of a table; entries go by name or number. Raise
+    TargetError with the known keys."""
     if isinstance(place, dict) and key in place:
         return place[key]
     if isinstance(place, list):

@@ -28,7 +28,10 @@ BITS = {"int8": 8, "fp16": 16, "fp32": 32}
 
 
 def _unit(parse: Callable[[Any], Any]) -> BeforeValidator:
+    """Return a validator that parses a quantity with its unit."""
+
     def read(value: Any) -> Any:
+        """Parse a quantity; errors become pydantic's."""
         try:
             return parse(value)
         except UnitError as error:
@@ -51,10 +54,14 @@ _Rate = Annotated[float, Field(gt=0, le=2**20, allow_inf_nan=False)]
 
 
 class _Table(BaseModel):
+    """A table without further keys."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class _MemoryTable(_Table):
+    """A memory's table in a target file."""
+
     role: Literal["main", "fast"]
     capacity: _Bytes
     bandwidth: _Bandwidth | None = None
@@ -67,7 +74,8 @@ class _MemoryTable(_Table):
     page: Annotated[_Bytes, Field(lt=2**40)] = 0
 
     @model_validator(mode="after")
-    def _one_way_to_say_bandwidth(self) -> _MemoryTable:
+    def _check_bandwidths(self) -> _MemoryTable:
+        """Check that either one bandwidth is given or one for each direction."""
         both = self.read_bandwidth is not None and self.write_bandwidth is not None
         neither = self.read_bandwidth is None and self.write_bandwidth is None
         if not (both if self.bandwidth is None else neither):
@@ -75,6 +83,7 @@ class _MemoryTable(_Table):
         return self
 
     def memory(self, name: str) -> Memory:
+        """Return the memory under its name."""
         read = self.read_bandwidth or self.bandwidth
         write = self.write_bandwidth or self.bandwidth
         assert read is not None
@@ -93,6 +102,8 @@ class _MemoryTable(_Table):
 
 
 class _EnergyTable(_Table):
+    """The table of a core's energies, in joules."""
+
     mac_int8: _Joules | None = None
     mac_fp16: _Joules | None = None
     mac_fp32: _Joules | None = None
@@ -105,6 +116,8 @@ class _EnergyTable(_Table):
 
 
 class _CoreTable(_Table):
+    """A [[cores]] table of a target file: ``count`` equal cores."""
+
     name: _Name
     style: Style
     count: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
@@ -134,6 +147,7 @@ class _CoreTable(_Table):
 
     @model_validator(mode="after")
     def _style_has_its_fields(self) -> _CoreTable:
+        """Check that the fields of the core's style are given and no others."""
         if self.style is Style.ROOFLINE:
             if self.peak is None or self.clock is not None:
                 raise ValueError("a roofline core takes peak (FLOP/s) and no clock")
@@ -156,6 +170,7 @@ class _CoreTable(_Table):
         return self
 
     def cores(self) -> list[Core]:
+        """Return the cores of the table, numbered if there are several."""
         # A roofline core does peak / 2 multiply-accumulates a second: one a "cycle" of a clock that
         # fast.
         clock = self.clock if self.clock is not None else (self.peak or 0.0) / 2
@@ -188,6 +203,8 @@ class _CoreTable(_Table):
 
 
 class _CopyTable(_Table):
+    """The [copy] table of a target file, in bytes per second."""
+
     to_fast: _Bandwidth
     to_main: _Bandwidth
     asynchronous_to_fast: _Bandwidth | None = None
@@ -195,6 +212,7 @@ class _CopyTable(_Table):
     shared: Annotated[bool, Field(strict=True)] = False
 
     def engine(self) -> CopyEngine:
+        """Return the copy engine; asynchronous bandwidths default to the blocking ones."""
         return CopyEngine(
             (self.to_main, self.to_fast),
             (
@@ -221,12 +239,15 @@ class _CalibrationTable(_Table):
     kept: list[str] = []
 
     def provenance(self) -> Provenance:
+        """Return the source of calibrated figures."""
         return Provenance(
             Label.CALIBRATED, f"{self.measured}, {self.rows} rows, sha256 {self.sha256[:12]}"
         )
 
 
 class _TargetFile(_Table):
+    """A target file."""
+
     name: Annotated[str, Field(min_length=1, max_length=80)]
     description: Annotated[str, Field(max_length=400)] = ""
     cores: Annotated[list[_CoreTable], Field(min_length=1, max_length=64)]
@@ -294,6 +315,8 @@ def _fields_beside(keys: list[str]) -> tuple[str, ...]:
 
 
 def _assemble(file: _TargetFile, label: str) -> Target:
+    """Return the target of a checked file; raise TargetError with everything that does not fit
+    together."""
     cores = tuple(core for table in file.cores for core in table.cores())
     # A fast memory of no bytes is a machine without one; `--set scratchpad.capacity=8MiB` gives it
     # one.

@@ -20,36 +20,41 @@ def target_text(document: Mapping[str, Any]) -> str:
     plain = [
         (key, value)
         for key, value in document.items()
-        if not _is_table(value) and not _is_tables(value)
+        if not _is_table(value) and not _is_array_of_tables(value)
     ]
     parts = ["".join(f"{_key(key)} = {_value(value)}\n" for key, value in plain)]
     for key, value in document.items():
         if _is_table(value):
             parts.append(f"[{_key(key)}]\n{_body(value)}")
-        elif _is_tables(value):
+        elif _is_array_of_tables(value):
             parts += [f"[[{_key(key)}]]\n{_body(table)}" for table in value]
     return "\n".join(parts)
 
 
 def _is_table(value: Any) -> bool:
+    """Whether a value is a table."""
     return isinstance(value, Mapping)
 
 
-def _is_tables(value: Any) -> bool:
+def _is_array_of_tables(value: Any) -> bool:
+    """Whether a value is an array of tables."""
     return (
         isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
     )
 
 
 def _body(table: Mapping[str, Any]) -> str:
+    """Return the lines of a table's keys."""
     return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items())
 
 
 def _key(key: str) -> str:
+    """Return a key, quoted if necessary."""
     return key if _BARE.fullmatch(key) else _text(key)
 
 
 def _value(value: Any) -> str:
+    """Return a value in TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
@@ -61,6 +66,7 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
+    """Return a TOML string."""
     # JSON's escapes are TOML's, but for characters beyond 16 bits, which need none, and DEL, which
     # does.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

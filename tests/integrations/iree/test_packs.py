@@ -6,7 +6,7 @@ import pytest
 
 from loadmaster.core.errors import AllocationError, MissingPackageError, ModelError, OutputError
 from loadmaster.integrations.iree import export
-from loadmaster.integrations.iree.export import PlannedPack, _rewritten, export_program
+from loadmaster.integrations.iree.export import PlannedPack, _with_addresses, export_program
 from loadmaster.integrations.iree.packs import Slice, find_packs
 
 TEXT = """module {
@@ -49,7 +49,7 @@ def test_results_become_constants_in_their_own_function_only():
         PlannedPack("one", 2, 192, 128, 128, "optimal"),
         PlannedPack("initializer", 1, 64, 64, 64, "optimal"),
     ]
-    text = list(_rewritten(MODULE, [(plans[0], np.array([0, 64])), (plans[1], np.array([0]))]))
+    text = list(_with_addresses(MODULE, [(plans[0], np.array([0, 64])), (plans[1], np.array([0]))]))
     assert not [line for line in text if "stream.resource.pack" in line]
     assert (
         "    use %4[%packed_0_1 for %c100], %4[%packed_0_2 for %c64], %13#1, %packed_0_12" in text

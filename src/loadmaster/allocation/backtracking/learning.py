@@ -108,11 +108,11 @@ def fit(samples: BacktrackSamples, seed: int = 0, trees: int = 60, depth: int = 
         n_estimators=trees, max_depth=depth, learning_rate=0.1, subsample=0.7, random_state=seed
     )
     model.fit(samples.features, samples.regret)
-    return _joined([(estimator.tree_, model.learning_rate) for (estimator,) in model.estimators_])
+    return _join([(estimator.tree_, model.learning_rate) for (estimator,) in model.estimators_])
 
 
-def _joined(fitted: list[tuple[Any, float]]) -> Trees:
-    """One forest of scikit-learn's trees, each with the weight of its leaves."""
+def _join(fitted: list[tuple[Any, float]]) -> Trees:
+    """Return scikit-learn's trees as one forest, each with the weight of its leaves."""
     root, nodes = [], 0
     parts: list[tuple[Ints, Ints, Ints, Floats, Floats]] = []
     for tree, weight in fitted:
@@ -146,13 +146,19 @@ def generated(count: int, seed: int) -> Iterator[Problem]:
         random = np.random.default_rng((seed, number))
         size = int(random.integers(60, 201))
         lower, upper, bytes_ = (
-            _layers(size, random) if number % 3 == 2 else _cut(size, random, 0.1 * (number % 3))
+            _random_layers(size, random)
+            if number % 3 == 2
+            else _cut_rectangle(size, random, 0.1 * (number % 3))
         )
         ones = np.ones(len(lower), dtype=np.int64)
         yield Problem(lower, upper, bytes_, ones, FREE * ones, FREE * ones)
 
 
-def _cut(count: int, random: np.random.Generator, jitter: float) -> tuple[Ints, Ints, Ints]:
+def _cut_rectangle(
+    count: int, random: np.random.Generator, jitter: float
+) -> tuple[Ints, Ints, Ints]:
+    """Return the bounds and sizes of ``count`` buffers: one rectangle cut at random, every lower
+    bound then raised by up to ``jitter`` of the lifetime."""
     pieces = [(0, 1 << 16, 0, 1 << 10)]
     while len(pieces) < count:
         at = max(
@@ -179,7 +185,9 @@ def _cut(count: int, random: np.random.Generator, jitter: float) -> tuple[Ints, 
     )
 
 
-def _layers(count: int, random: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+def _random_layers(count: int, random: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+    """Return the bounds and sizes of ``count`` buffers: most lifetimes short, twelve distinct
+    sizes."""
     span = count // 2
     lower = random.integers(0, span, count)
     length = np.where(
@@ -197,7 +205,7 @@ def _layers(count: int, random: np.random.Generator) -> tuple[Ints, Ints, Ints]:
 def at_limits(
     problems: Iterable[Problem], limits: Iterable[float] = (1.0, 1.03)
 ) -> Iterator[tuple[Problem, int]]:
-    """Each at its load bound and a little above it."""
+    """Yield each problem at its load bound and a little above it."""
     chosen = tuple(limits)
     for problem in problems:
         for limit in chosen:
@@ -205,7 +213,7 @@ def at_limits(
 
 
 def bundled() -> Trees:
-    """The model that comes with Loadmaster."""
+    """Return the model that comes with Loadmaster."""
     return read_trees(BUNDLED)
 
 

@@ -126,6 +126,8 @@ def allocate_banks(
 
 @dataclass(frozen=True)
 class _Settings:
+    """Options of the packings of single memories."""
+
     strategy: str
     seed: int
     threads: int
@@ -237,6 +239,7 @@ class _Task:
 
     @property
     def _done(self) -> bool:
+        """Whether the answer is proven or the time is over."""
         if self.infeasible or (self.cost is not None and self.lower >= self.cost):
             return True
         if self.settings.deadline.passed():
@@ -297,7 +300,9 @@ class _Task:
         return len(self.relaxation.cuts) > cuts
 
     def _prove(self, program: Program, ceiling: int, nodes: int) -> Ints | None:
-        proof = prove(program, self.relaxation, ceiling, nodes, _common(self.costs))
+        """Raise the lower bound by branch and bound; return a cheaper choice of memories if one was
+        found."""
+        proof = prove(program, self.relaxation, ceiling, nodes, _cost_unit(self.costs))
         self._count("nodes", proof.nodes)
         self._raise(proof.bound)
         return proof.better
@@ -326,11 +331,13 @@ class _Task:
         return True
 
     def _spill(self, start: Ints) -> None:
+        """Search for a packing by moving buffers from one memory to another."""
         found = spill(self.problem, self.banks, self.relaxation, start, self._pack)
         if found is not None:
             self._keep(*found)
 
     def _keep(self, chosen: Ints, offsets: Ints) -> None:
+        """Keep a packing if it is the cheapest so far."""
         cost = self.relaxation.total(chosen)
         if self.cost is None or cost < self.cost:
             self.chosen, self.offsets, self.cost = chosen, offsets, cost
@@ -345,6 +352,7 @@ class _Task:
         return self._packed[key].offsets
 
     def _allocate(self, bank: int, members: Ints) -> Allocation:
+        """Allocate the buffers ``members`` in one memory, with a share of the effort."""
         settings = self.settings
         part = in_bank(self.problem, members, self.banks[bank])
         divisor = _BUDGET_DIVISOR + len(members) // 8
@@ -362,6 +370,8 @@ class _Task:
         return answer
 
     def _learn(self, bank: int, members: Ints, answer: Allocation) -> None:
+        """Turn a proof that buffers do not fit in one memory into a cut: not all of them may be in
+        it. The whole problem is infeasible if none of them has another memory."""
         if not isinstance(answer.certificate, Infeasibility):
             return
         core = set(answer.certificate.buffers)
@@ -374,17 +384,18 @@ class _Task:
             self.infeasible, self.reason = True, answer.certificate
 
     def _count(self, name: str, more: int = 1) -> None:
+        """Add to a counter."""
         self.counters[name] = self.counters.get(name, 0) + more
 
 
 def _cheapest(costs: Ints) -> Ints:
-    """The memory that each buffer prefers."""
+    """Return the memory that each buffer prefers."""
     last = np.iinfo(np.int64).max
     return np.asarray(np.where(costs == FORBIDDEN, last, costs).argmin(axis=1))
 
 
-def _common(costs: Ints) -> int:
-    """The greatest common divisor of all costs."""
+def _cost_unit(costs: Ints) -> int:
+    """Return the greatest common divisor of all costs."""
     return max(1, int(np.gcd.reduce(costs[costs != FORBIDDEN])))
 
 
@@ -421,7 +432,7 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
     lower = cost - task.cost + min(task.lower, task.cost)
     status = "optimal" if lower == cost else "feasible"
     packings = {
-        name: _packing(problem, offsets, np.flatnonzero(home == at), task, at)
+        name: _pack_memory(problem, offsets, np.flatnonzero(home == at), task, at)
         for at, name in enumerate(names)
     }
     return replace(
@@ -436,8 +447,10 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
     )
 
 
-def _packing(problem: Problem, offsets: Ints, members: Ints, task: _Task, bank: int) -> Allocation:
-    """The packing of one memory."""
+def _pack_memory(
+    problem: Problem, offsets: Ints, members: Ints, task: _Task, bank: int
+) -> Allocation:
+    """Return the packing of one memory."""
     assert task.chosen is not None
     mine = offsets[members]
     solid = problem.solid[members]

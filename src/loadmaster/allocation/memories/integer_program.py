@@ -53,9 +53,10 @@ class Program:
                 self._column[relaxation.owner[parts], at],
                 relaxation.bytes[parts, at] / room,
             )
-        self._add(relaxation.cuts)
+        self._add_cuts(relaxation.cuts)
 
-    def _add(self, cuts: list[Cut]) -> None:
+    def _add_cuts(self, cuts: list[Cut]) -> None:
+        """Add a row for each cut: at most ``most`` of its buffers in its memory."""
         for cut in cuts:
             row = self._program.rows(-np.inf, float(cut.most))
             self._program.entries(row, self._column[cut.members, cut.bank], 1.0)
@@ -84,7 +85,7 @@ class Program:
             if not cuts:
                 return
             self._relaxation.cuts.extend(cuts)
-            self._add(cuts)
+            self._add_cuts(cuts)
 
     def integer(self) -> Ints | None:
         """Solve the integer program; return its assignment, which has to be checked, or None."""
@@ -94,6 +95,7 @@ class Program:
         return self._matrix(solved).argmax(axis=1) if len(solved.values) else None
 
     def _matrix(self, solved: Solved) -> Floats:
+        """Return the values by buffer and memory, -1 where a buffer may not be."""
         solution = np.full(self._column.shape, -1.0)
         solution[self._pairs] = np.resize(solved.values, len(self._pairs[0]))
         return solution

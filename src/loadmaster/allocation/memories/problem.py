@@ -190,7 +190,7 @@ def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints
         or more.
     """
     if given is None:
-        cost = _preferred(
+        cost = _preference_costs(
             problem, problem.allowed, {bank.name: at for at, bank in enumerate(banks)}
         )
     else:
@@ -215,8 +215,10 @@ def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints
     return cost
 
 
-def _preferred(problem: Problem, allowed: AllowedMemories | None, index: dict[str, int]) -> Ints:
-    """Costs by preference."""
+def _preference_costs(
+    problem: Problem, allowed: AllowedMemories | None, index: dict[str, int]
+) -> Ints:
+    """Return the costs of memories in order of preference."""
     if allowed is None:
         allowed = AllowedMemories.anywhere(len(problem))
     rows = []

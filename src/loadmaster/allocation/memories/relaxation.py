@@ -115,6 +115,8 @@ class Relaxation:
         return list(found.values())
 
     def _cover(self, bank: int, parts: Ints, shares: Floats) -> Cut | None:
+        """Return a lifted cover inequality that the shares violate, for parts alive at once in a
+        memory; None if none is found."""
         room, bytes_, missing = (
             self.room[bank] or 0,
             self.bytes[parts, bank],
@@ -201,6 +203,7 @@ class Relaxation:
 
 
 def _whole(prices: Floats) -> NDArray[np.object_]:
+    """Return prices as whole numbers of fixed scale."""
     return np.array(
         [round(price * _SCALE) for price in np.maximum(prices, 0.0).tolist()], dtype=object
     )
@@ -212,10 +215,12 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
     bytes_ = np.repeat((high - low)[:, None], len(banks), axis=1)
     room: list[int | None] = []
     for at, bank in enumerate(banks):
-        step = _step(problem, bank, cost[:, at] != FORBIDDEN)
+        step = _offset_unit(problem, bank, cost[:, at] != FORBIDDEN)
         bytes_[:, at] = -(-bytes_[:, at] // step) * step
         room.append(
-            None if bank.capacity is None else -(-(bank.capacity - _taken(bank)) // step) * step
+            None
+            if bank.capacity is None
+            else -(-(bank.capacity - _reserved_bytes(bank)) // step) * step
         )
     if len(problem.in_place):
         one, other, _ = problem.in_place.T
@@ -245,14 +250,14 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
     return Relaxation(cost, len(kept), owner, first, last, bytes_, tuple(room))
 
 
-def _step(problem: Problem, bank: Bank, allowed: Mask) -> int:
-    """The greatest common divisor of all offsets in a memory, to which sizes are padded."""
+def _offset_unit(problem: Problem, bank: Bank, allowed: Mask) -> int:
+    """Return the greatest common divisor of all offsets in a memory, to which sizes are padded."""
     if bank.reserved or "windows" in problem.features or not allowed.any():
         return 1
     return int(np.gcd.reduce(np.lcm(problem.alignment[allowed], bank.alignment)))
 
 
-def _taken(bank: Bank) -> int:
-    """Bytes below the capacity that are reserved."""
+def _reserved_bytes(bank: Bank) -> int:
+    """Return the reserved bytes below the capacity."""
     room = bank.capacity or 0
     return sum(min(high, room) - min(low, room) for low, high in joined(bank.reserved))

@@ -54,7 +54,7 @@ def broken_bank_rules(
                 what = f"is at {offsets[buffer]}, not a multiple of {bank.alignment} ({bank.name})"
                 yield "alignment", f"buffer {problem.name(buffer)!r} {what}"
         for rule, message in broken_rules(
-            _alone(problem, inside, bank), np.where(inside, offsets, 0), bank.capacity
+            _only_members(problem, inside, bank), np.where(inside, offsets, 0), bank.capacity
         ):
             yield rule, f"{message} (in {bank.name})"
 
@@ -62,7 +62,7 @@ def broken_bank_rules(
 def _allowed_memories(
     problem: Problem, memory: Sequence[str], names: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Every buffer is in a memory that exists and that it may live in."""
+    """Yield buffers in a memory that does not exist or that they must not be in."""
     for buffer, name in enumerate(memory):
         if name not in names:
             yield "memory", f"buffer {problem.name(buffer)!r} is in {name!r}, which does not exist"
@@ -78,10 +78,10 @@ def _allowed_memories(
                 )
 
 
-def _alone(
+def _only_members(
     problem: Problem, inside: np.ndarray[tuple[int], np.dtype[np.bool_]], bank: Bank
 ) -> Problem:
-    """The problem with nothing left of what lives elsewhere."""
+    """Return the problem with only the buffers of one memory; the others have no bytes."""
     return replace(
         problem,
         size=np.where(inside, problem.size, 0),

@@ -44,8 +44,8 @@ def run(search: Search) -> None:
 
 
 def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
-    """Offsets as multiples of the alignment; parts as rectangles that must not overlap, or pair by
-    pair where some may."""
+    """Return the model: offsets are multiples of the alignment; parts are rectangles that must not
+    overlap, or are compared pair by pair if some may."""
     problem, model = search.problem, library.CpModel()
     ceiling = search.capacity if search.capacity is not None else (search.peak or 0) - 1
     if ceiling >= _ADDRESS_LIMIT:
@@ -65,7 +65,7 @@ def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
             offsets.append(
                 align * model.new_int_var(0, max(0, (ceiling - size) // align), f"{buffer}")
             )
-    (_apart if len(problem.in_place) else _rectangles)(model, search, offsets)
+    (_separate_pairs if len(problem.in_place) else _rectangles)(model, search, offsets)
     peak = model.new_int_var(min(search.bound, ceiling), ceiling, "peak")
     for offset, size in zip(offsets, problem.size.tolist(), strict=True):
         model.add(offset + size <= peak)
@@ -75,6 +75,8 @@ def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
 
 
 def _rectangles(model: Any, search: Search, offsets: list[Any]) -> None:
+    """Add the buffers' parts as rectangles that must not overlap, and the capacity as a cumulative
+    constraint."""
     times, addresses, bytes_ = [], [], []
     for owner, lower, upper, low, high in zip(
         *(column.tolist() for column in search.problem.parts), strict=True
@@ -88,8 +90,9 @@ def _rectangles(model: Any, search: Search, offsets: list[Any]) -> None:
     )
 
 
-def _apart(model: Any, search: Search, offsets: list[Any]) -> None:
-    """Every pair alive at once: one below the other, or, if it may share, both at one address."""
+def _separate_pairs(model: Any, search: Search, offsets: list[Any]) -> None:
+    """Add for every pair alive at once that one is below the other, or both at one address if they
+    may share it."""
     problem, parts = search.problem, search.problem.parts
     sharing: dict[tuple[int, int], list[int]] = {}
     for one, other, shift in problem.in_place.tolist():

@@ -111,7 +111,7 @@ def allocate_command(
     if memory and room is not None:
         raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
     options = {"strategy": strategy, "threads": threads, **search.arguments()}
-    folder, name = _place(out)
+    folder, name = _folder_and_name(out)
     if planner is not None:
         if memory:
             raise AllocationError(
@@ -159,7 +159,7 @@ def allocate_command(
         raise typer.Exit(1)
 
 
-def _place(out: Path | None) -> tuple[Path | None, str]:
+def _folder_and_name(out: Path | None) -> tuple[Path | None, str]:
     """Return the output folder (None without one), and the name of the buffer file in it."""
     if out is None or out.suffix.lower() != ".csv":
         return out, "packed.csv"
@@ -167,6 +167,8 @@ def _place(out: Path | None) -> tuple[Path | None, str]:
 
 
 def _problem(path: Path) -> Problem:
+    """Return the buffers of a CSV file or of a .tflite model; raise AllocationError for other
+    networks."""
     if path.suffix.lower() == ".tflite":
         from loadmaster.integrations.tflite.export import tflite_problem
 

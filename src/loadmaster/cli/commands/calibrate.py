@@ -43,11 +43,11 @@ def calibrate_command(
     ] = None,
     output: Output,
 ) -> None:
-    """Fit a target's figures to measured times of layers, and say how well.
+    """Fit a target's figures to measured times of layers, and show the errors that remain.
 
     Effective bandwidths, the overhead of a job, and the efficiency of every kind of operator are
-    fitted. What the measurements cannot tell stays as it is, and is named. Errors are shown before
-    and after, and for layers that the fit had not seen.
+    fitted. Figures that the measurements do not determine are kept, and are named. Errors are
+    shown before and after the fit, and for layers that the fit did not use.
 
     Example: `loadmaster calibrate my-npu.toml layers.csv --out my-npu-calibrated.toml`
     """

@@ -34,10 +34,10 @@ def inspect_command(
     ] = None,
     output: PageOutput,
 ) -> None:
-    """Show what was read of a network.
+    """Show the contents of a network.
 
-    Operators by kind, multiply-accumulates, bytes of weights and activations, and what was not
-    understood.
+    Operators by kind, multiply-accumulates, bytes of weights and activations, and unknown
+    operators.
 
     Example: `loadmaster inspect onnx:resnet50 --batch 8`
 

@@ -136,11 +136,11 @@ def map_command(
 ) -> None:
     """Map jobs of many networks onto cores that share one bandwidth.
 
-    Which core runs each job, and in which order. Jobs depend on nothing and load and store all
-    their operands, as in M3E, unless --dependencies is given.
+    The answer is the core of each job and the order of jobs on each core. Jobs are independent,
+    and load and store all their operands, as in M3E, unless --dependencies is given.
 
-    With --cut, operators that are long beside all others are divided into pieces, and the bound
-    holds however they are divided.
+    With --cut, operators that are much longer than all others are divided into pieces, and the
+    bound holds for every division.
 
     Example: `loadmaster map onnx:resnet50 onnx:squeezenet --target m3e-s2 --bandwidth "16 GB/s"
     --precision int8`
@@ -225,6 +225,7 @@ def _priorities(texts: list[str] | None) -> dict[str, float]:
     form = "NAME=X with a number of at least 0, such as resnet50=2"
 
     def number(text: str) -> float:
+        """Return a weight; raise MappingError unless it is a finite number of at least 0."""
         try:
             if 0 <= float(text) < float("inf"):
                 return float(text)
@@ -251,6 +252,7 @@ def _bandwidth(machine: Target | None, given: str | None) -> float:
 def _map_free(
     pool: JobPool, rate: float, objectives: list[str], options: dict[str, Any]
 ) -> tuple[JobMapping, ...]:
+    """Map independent jobs: one mapping for one objective, a Pareto front for two."""
     from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 
     if len(objectives) > 2:
@@ -270,6 +272,7 @@ def _map_divided(
     read: dict[str, Any],
     options: dict[str, Any],
 ) -> tuple[tuple[JobMapping, ...], JobPool]:
+    """Cut operators and map their pieces; return the mapping and its pool of jobs."""
     from loadmaster.cost.divided_jobs import divide_jobs
     from loadmaster.mapping.divided_jobs import map_divided_jobs
 
@@ -288,6 +291,8 @@ def _map_waiting(
     *,
     dependencies: bool,
 ) -> tuple[JobMapping, ...]:
+    """Map jobs with due times, release times or, with ``dependencies``, jobs that wait for
+    others."""
     from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
 
     if len(objectives) > 1:

@@ -114,8 +114,8 @@ def place_command(
     """Decide which memory each tensor is in and when it moves, within a limit on the fast memory.
 
     The limit holds to the byte, addresses included. The answer is checked by code that shares
-    nothing with the engines, and shown beside what simpler strategies do with the same kernels.
-    Times are estimates, unless they were measured with `loadmaster profile`.
+    nothing with the engines, and compared with simpler strategies for the same kernels. Times are
+    estimates, unless they were measured with `loadmaster profile`.
 
     Example: `loadmaster place onnx:resnet50 --target optane-server --batch 64 --fast 50% --mode
     sync --out placed`
@@ -186,6 +186,8 @@ def _tensor(sequence: KernelSequence, name: str) -> str:
 
 
 def _curve(sequence: KernelSequence, options: dict[str, Any]) -> Iterator[CurvePoint]:
+    """Yield the slowdown at each limit of fast memory, from none to all, or why there is no
+    plan."""
     from loadmaster.placement.answer import CurvePoint, MemoryPlan
     from loadmaster.placement.sizing import slowdown_curve
 

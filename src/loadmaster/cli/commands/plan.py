@@ -115,14 +115,14 @@ def plan_command(
 
     Networks are planned together. The plan is checked by code that shares nothing with the planner,
     and plan.json, report.html and trace.json.gz are written. Ctrl-C ends the search and keeps the
-    best plan so far; a second Ctrl-C gives up.
+    best plan so far; a second Ctrl-C exits without a plan.
 
-    Deadlines come before the objective: exit code 3 says that the plan holds, but some mini-batch
-    misses its deadline.
+    Deadlines come before the objective: exit code 3 means that the plan is valid, but some
+    mini-batch misses its deadline.
 
     With --sweep, networks are planned on every machine of a range, and sweep.json and sweep.html
-    are written; --fps, --makespan and --energy say which points are good enough. Finished points
-    are in sweep.sqlite: the same command goes on after Ctrl-C.
+    are written; --fps, --makespan and --energy are the limits that a point must keep. Finished
+    points are in sweep.sqlite: after Ctrl-C, the same command continues.
 
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --precision int8 --set
     dram.bandwidth="8 GB/s" --out plan`

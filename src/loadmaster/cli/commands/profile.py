@@ -91,7 +91,7 @@ def profile_command(
     Each kernel runs alone, with its largest operands in memory or in mapped files, in every
     combination. Times are kept as they are measured, in the file that LOADMASTER_CACHE names or in
     the user's folder for caches; equal kernels are measured once. After Ctrl-C or a time limit, the
-    same command goes on.
+    same command continues.
 
     Example: `loadmaster profile torch:networks:resnet50 --training --batch 8 --slow /mnt/pmem`
     """
@@ -165,6 +165,7 @@ def _write(
 
 
 def _print(done: Profile, place: Path, threads: int) -> None:
+    """Print how many measurements were made, found and left, and which failed."""
     say(
         f"{done.measured} measurements made with {threads} threads, {done.reused} there before,"
         f" {done.left} left; kept in {place}"

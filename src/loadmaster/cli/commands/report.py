@@ -37,11 +37,11 @@ def report_command(
     *,
     output: PageOutput,
 ) -> None:
-    """Draw the page of a plan, or set two side by side: figures, schedules, links and memories over
-    one time axis.
+    """Draw the page of a plan, or of two plans side by side: figures, schedules, links and memories
+    over one time axis.
 
-    Plans may be of other machines, networks or options; what one has and the other has not is left
-    empty.
+    The plans may have different machines, networks or options; figures that only one has are left
+    empty for the other.
 
     Example: `loadmaster report small --out page`, or `loadmaster report small/plan.json
     large/plan.json --out compared`

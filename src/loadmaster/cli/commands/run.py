@@ -89,10 +89,11 @@ def run_command(
     """Run steps of a PyTorch module under a budget of fast memory, and measure whether plan and
     budget hold.
 
-    The same graphs run unmoved, too: results must be equal bit for bit, or close where kernels run
-    in blocks (their operands do not fit). Exit code 1 if they are not, or if the budget was
-    exceeded. Ctrl-C once the plan has been checked prints what is known by then. With --compare,
-    expect some hundred times as long as one step; how long is said once the first steps have run.
+    The same graphs run without moves, too: results must be equal bit for bit, or close if kernels
+    run in blocks because their operands do not fit. Exit code 1 if they are not, or if the budget
+    was exceeded. After the plan has been checked, Ctrl-C prints the results so far. With --compare
+    the command takes some hundred times as long as one step; the estimated time is printed after
+    the first steps.
 
     Example: `loadmaster run torch:benchmarks.networks.resnet:resnet50 --training --batch 8 --fast
     50% --compare`

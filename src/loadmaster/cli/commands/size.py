@@ -58,12 +58,12 @@ def size_command(
 ) -> None:
     """Find the least scratchpad, bandwidth or other figure with which networks run fast enough.
 
-    Answers with proofs at both ends: a plan, checked and written, for the least value that
-    suffices; and a lower bound, under the same costs, for the largest value with which no plan can.
-    Values between them are named: there, no plan was found, and none is excluded. Ctrl-C prints
-    what is known by then.
+    Both ends are proven: by a checked and written plan for the least value that suffices, and by a
+    lower bound, under the same costs, for the largest value that is impossible. Values between
+    them, for which no plan was found and none is excluded, are named. Ctrl-C prints the results so
+    far.
 
-    Exit code 1 says that no value of the range was found to suffice.
+    Exit code 1 means that no value of the range was found to suffice.
 
     Example: `loadmaster size onnx:squeezenet onnx:resnet50 --target edge-npu --precision int8
     --vary scratchpad=256KiB:8MiB --fps 500`

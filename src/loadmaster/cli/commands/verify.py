@@ -84,7 +84,7 @@ def verify_command(
     reading: Reading,
     output: Output,
 ) -> None:
-    """Check a plan file, or the offsets of buffers; exit code 1 if it does not hold.
+    """Check a plan file, or the offsets of buffers; exit code 1 if they are invalid.
 
     The checks share no code with the planner or the allocator. With --against, the networks are
     read again with the options that were given to `plan`, and every job is costed again: the plan
@@ -92,8 +92,8 @@ def verify_command(
     be proven. With --target too, it must be for that machine.
 
     With --run, jobs and copies are run by ONNX operators on memories of the planned size, every
-    tensor at its planned address, in several orders that the plan allows; outputs must be those of
-    the networks run in one go. Inputs, and weights that a file lacks, are random.
+    tensor at its planned address, in several orders that the plan allows; outputs must equal those
+    of the whole networks. Inputs, and weights that a file lacks, are random.
 
     Example: `loadmaster verify plan/plan.json`, or `loadmaster verify --buffers packed.csv
     --capacity 1MiB`
@@ -130,10 +130,10 @@ def verify_command(
     if plan:
         what, (counts, violations) = (
             "plan",
-            _check_plan(source, _listed(against), reading, target, overrides or []),
+            _check_plan(source, _models(against), reading, target, overrides or []),
         )
         if run and not violations:
-            execution = _run_plan(source, _listed(run), reading, orders, seed)
+            execution = _run_plan(source, _models(run), reading, orders, seed)
             violations = execution.violations
     else:
         what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
@@ -155,11 +155,13 @@ def verify_command(
         raise typer.Exit(1)
 
 
-def _listed(texts: list[str] | None) -> list[str]:
+def _models(texts: list[str] | None) -> list[str]:
+    """Return the models of all options, which separate them by commas."""
     return [model for text in texts or () for model in text.split(",")]
 
 
 def _run_plan(file: Path, models: list[str], reading: Reading, orders: int, seed: int) -> Execution:
+    """Run a plan's jobs with ONNX operators, and compare them with the whole networks."""
     from loadmaster.integrations.execute.run import run_plan
     from loadmaster.planning.plan import Plan
 
@@ -175,6 +177,8 @@ def _check_plan(
     target: str | None,
     overrides: list[str],
 ) -> tuple[str, tuple[Violation, ...]]:
+    """Verify a plan, against networks if some are given. Return what was checked and the
+    violations."""
     from loadmaster.planning.plan import Plan
     from loadmaster.planning.verify.plan import verify
     from loadmaster.planning.verify_against import verify_against
@@ -195,6 +199,8 @@ def _check_plan(
 def _check_packing(
     file: Path, capacity: str | None, memory: list[str] | None
 ) -> tuple[str, tuple[Violation, ...]]:
+    """Verify addresses of buffers, in several memories if ``memory`` names them. Return what was
+    checked and the violations."""
     from loadmaster.allocation.buffers_csv import read_bank_solution, read_solution
     from loadmaster.allocation.memories.verify import verify_banks
     from loadmaster.allocation.verify import verify_buffers

@@ -32,26 +32,30 @@ def least_delivered(n: NestTable, core: Core) -> Floats:
     match core.style:
         case Style.WEIGHT_STATIONARY:
             inputs = unfolded * np.maximum(1.0, n.k / rows)
-            passes = np.ceil(np.ceil(n.c / columns) * n.taps / _kept(core, n.element_bytes))
+            passes = np.ceil(
+                np.ceil(n.c / columns) * n.taps / _items_per_element(core, n.element_bytes)
+            )
         case Style.OUTPUT_STATIONARY:
-            sums = rows * _kept(core, core.accumulator)
+            sums = rows * _items_per_element(core, core.accumulator)
             weights = n.weights * np.maximum(1.0, n.positions / sums)
             inputs = unfolded * np.maximum(1.0, n.k / columns)
         case Style.ROW_STATIONARY:
             weights = n.weights * n.batch * np.maximum(1.0, n.y / columns)
-            inputs = n.inputs * np.maximum(1.0, n.k / _filters(n, rows))
-            passes = np.ceil(n.c / _kept(core, 2 * n.s * n.element_bytes)) * np.ceil(n.r / rows)
+            inputs = n.inputs * np.maximum(1.0, n.k / _stacked_filters(n, rows))
+            passes = np.ceil(n.c / _items_per_element(core, 2 * n.s * n.element_bytes)) * np.ceil(
+                n.r / rows
+            )
     results = n.outputs * (n.element_bytes + 2 * core.accumulator * (passes - 1))
     return np.asarray(((weights + inputs) * n.element_bytes + results) * n.repeats)
 
 
-def _kept(core: Core, item: Floats | int) -> Floats:
-    """Items of so many bytes that an element holds."""
+def _items_per_element(core: Core, item: Floats | int) -> Floats:
+    """Return how many items of so many bytes an element's local buffer holds."""
     return np.maximum(1.0, np.floor(core.local_buffer / np.asarray(item, dtype=np.float64)))
 
 
-def _filters(n: NestTable, rows: float) -> Floats:
-    """Output channels whose filter rows stand below each other in the array."""
+def _stacked_filters(n: NestTable, rows: float) -> Floats:
+    """Return how many output channels have their filter rows one below another in the array."""
     return np.maximum(1.0, np.floor(rows / np.minimum(n.r, rows)))
 
 
@@ -86,8 +90,8 @@ def divisible_costs(
 def _tables(
     jobs: Sequence[Job], target: Target, sums: Mask | None
 ) -> tuple[NestTable, Mask, Floats, list[Core], Ints]:
-    """Loop nests, which of them are summed freely, elements of jobs, and kinds of core with the
-    positions of cores among them."""
+    """Return the loop nests, which of them may be summed in parts, elements of jobs, and kinds of
+    core with the positions of cores among them."""
     nests = nest_table(jobs)
     free = np.zeros(len(nests.k), dtype=np.bool_)
     rows = nests.row_of[:0] if sums is None else nests.row_of[sums]
@@ -145,7 +149,7 @@ def last_turns(
 
 
 def _fill(core: Core) -> int:
-    """Cycles in which an array is filled and drained."""
+    """Return the cycles in which an array is filled and drained."""
     return 0 if _is_shapeless(core) else core.rows + core.columns - 2
 
 
@@ -155,8 +159,8 @@ def _is_shapeless(core: Core) -> bool:
 
 
 def _cycles(n: NestTable, core: Core, free: Mask) -> Floats:
-    """Cycles of every nest once, in pieces that suit the core best, without filling and draining
-    its array."""
+    """Return the cycles of every nest once, in pieces that suit the core best, without filling and
+    draining its array."""
     rows, columns = core.rows, core.columns
     if _is_shapeless(core):
         steps = n.macs / (rows * columns * n.repeats)
@@ -171,15 +175,15 @@ def _cycles(n: NestTable, core: Core, free: Mask) -> Floats:
         filled = np.maximum(n.groups * n.k / columns, 1.0) * np.maximum(n.positions / rows, 1.0)
         steps = filled * n.c * n.taps
     else:
-        channels = np.maximum(n.groups * n.k / _filters(n, rows), 1.0)
+        channels = np.maximum(n.groups * n.k / _stacked_filters(n, rows), 1.0)
         filled = np.maximum(n.y / columns, 1.0) * channels
         steps = n.batch * n.x * n.s * n.c * filled * np.ceil(n.r / rows)
     return np.asarray(steps / np.array([core.macs_per_cycle[int(bits)] for bits in n.bits]))
 
 
 def _turns(n: NestTable, core: Core) -> Floats:
-    """How often an extent of every nest fills the array, of several extents that for which the last
-    turn matters most; 0 for none."""
+    """Return how often an extent of every nest fills the array. Of several extents it is the one
+    for which the last turn matters most; 0 for none."""
     # Channels of several groups stand side by side, so that the last of one does not wait for the
     # next.
     channels = np.where(n.groups == 1, n.k, 0.0)
@@ -190,7 +194,7 @@ def _turns(n: NestTable, core: Core) -> Floats:
         {
             Style.WEIGHT_STATIONARY: [channels / rows],
             Style.OUTPUT_STATIONARY: [channels / columns, n.positions / rows],
-            Style.ROW_STATIONARY: [n.y / columns, channels / _filters(n, rows)],
+            Style.ROW_STATIONARY: [n.y / columns, channels / _stacked_filters(n, rows)],
         }[core.style]
     )
     lost = np.where(turns > 1, np.ceil(turns) / np.maximum(turns, 1.0), 1.0)

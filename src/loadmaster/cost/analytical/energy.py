@@ -83,6 +83,7 @@ class EnergyModel:
         )
 
     def _per_byte(self, buffer: Floats, used: Mask) -> Floats:
+        """Return femtojoules for each byte of every operand row, by the memories that it uses."""
         rates = zip(used, self.rates.memories, strict=False)
         return np.asarray(sum(rows * (buffer + rate) for rows, rate in rates))
 
@@ -178,10 +179,12 @@ def energy_rates(target: Target) -> EnergyRates:
 
 
 def _main_energy(main: Memory) -> float:
+    """Return joules for each byte of main memory."""
     return dram_energy() if main.energy is None else main.energy
 
 
 def _femtojoules(joules: float) -> int:
+    """Return joules as whole femtojoules."""
     return round(joules * FEMTOJOULES)
 
 
@@ -214,6 +217,7 @@ def area(of: Core | Target) -> float:
 
 
 def _core_area(core: Core) -> float:
+    """Return a core's area in square millimetres: arithmetic and memory cells."""
     elements = core.rows * core.columns
     arithmetic = elements * sum(
         _MAC_AREA[bits] * rate for bits, rate in core.macs_per_cycle.items()

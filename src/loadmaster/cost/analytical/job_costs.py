@@ -122,6 +122,7 @@ def job_costs(workload: Workload, target: Target) -> Costs:
 
 
 def _costs(workload: Workload, target: Target, expected: Sequence[str]) -> list[Costs]:
+    """Return the costs of all jobs on all cores, one record for each expected tiling."""
     rows = OperandRows(workload.jobs)
     nests, amounts = nest_table(workload.jobs), Amounts(workload.jobs)
     cores, position = kinds_of(target)
@@ -161,6 +162,7 @@ def _on_core(
     target: Target,
     expected: Sequence[str],
 ) -> list[KindCosts]:
+    """Return the costs of all jobs on one core, one record for each tiling of ``tilings_for``."""
     chunk = _stream_chunks(len(jobs), rows, core) if core.buffer else np.zeros_like(rows.bytes)
     room = _room_for_nests(jobs, rows, nests, chunk, core)
     found = []
@@ -249,6 +251,8 @@ def _room_for_nests(
 def _check_fit(
     jobs: Sequence[Job], nests: NestTable, tilings: Tilings, room: Floats, core: Core
 ) -> None:
+    """Raise TargetError if the smallest tile of a job exceeds the free part of the private
+    buffer."""
     misfit = np.flatnonzero(tilings.buffer > room)
     if misfit.size:
         job = jobs[int(np.argmax((nests.row_of == misfit[0]).any(axis=1)))]

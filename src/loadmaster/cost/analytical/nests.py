@@ -49,6 +49,7 @@ def shapes_of(core: Core) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=32)
 def _factors(elements: int) -> tuple[Floats, Floats]:
+    """Return all pairs of factors of a number of elements: rows and columns."""
     small = np.arange(1, isqrt(elements) + 1)
     small = small[elements % small == 0]
     rows = np.unique(np.concatenate([small, elements // small]))

@@ -99,6 +99,8 @@ def calibrate(
 
 
 def _machine(document: dict[str, Any], target: Target) -> Machine:
+    """Return the target with the cores of each [[cores]] table and the names of the bandwidth
+    fields."""
     cores, first = {}, 0
     for table in document["cores"]:
         cores[table["name"]] = target.cores[first]
@@ -137,8 +139,10 @@ class _Run:
         self._least = np.array([*slowest, *(TINY for _ in links), *(0.0 for _ in overheads)])
 
     def answer(self) -> Calibration:
+        """Fit the target's figures to the measured rows, and return the calibrated file with every
+        figure before and after and the errors by kind."""
         found = fit(self._design, self._given, self._least, self._all)
-        settled = self._settled(found, self._all)
+        settled = self._settle(found, self._all)
         kinds = tuple(self._errors(settled))
         copies = self._observed.copies
         figures = [*self._figures(found, settled), *_copies(self._machine.target.copy, copies)]
@@ -161,14 +165,18 @@ class _Run:
             kinds=kinds,
             skipped=self._observed.skipped,
         )
-        return replace(answer, text=target_text(_calibrated(self._document, self._machine, answer)))
+        return replace(
+            answer, text=target_text(_calibrated_document(self._document, self._machine, answer))
+        )
 
-    def _settled(self, found: Floats, rows: Mask) -> Floats:
-        """Kernels are those of a step, of which a plan predicts the sum; layers are any, and one
-        that is an exception counts little."""
+    def _settle(self, found: Floats, rows: Mask) -> Floats:
+        """Return the parameters to use: for kernels of one step, balanced so that the sum is right;
+        for single layers, those of the fit, in which outliers count little."""
         return balanced(self._design, found, rows) if self._step else found
 
     def _errors(self, found: Floats) -> Iterator[KindErrors]:
+        """Yield the errors of all rows, then of each kind in order of total time: before the fit,
+        after it, and on rows held out."""
         design, held_out = self._design, self._held_out()
         before = design.predicted(self._given)
         after = design.predicted(found)
@@ -187,7 +195,8 @@ class _Run:
             )
 
     def _held_out(self) -> Floats | None:
-        """Seconds of every row by a fit to the other folds; None if all work is equal."""
+        """Return the seconds of every row as predicted by a fit to the other folds; None if all
+        work is equal."""
         groups = int(self._design.group.max()) + 1
         folds = min(_FOLDS, groups)
         if folds < 2:
@@ -195,12 +204,12 @@ class _Run:
         seconds = np.zeros(len(self._design.seconds))
         for number in range(folds):
             mine = self._design.group % folds == number
-            found = self._settled(fit(self._design, self._given, self._least, ~mine), ~mine)
+            found = self._settle(fit(self._design, self._given, self._least, ~mine), ~mine)
             seconds[mine] = self._design.predicted(found)[mine]
         return seconds
 
     def _figures(self, found: Floats, settled: Floats) -> Iterator[Figure]:
-        """Figures as settled; what measurements say of them is what they say of the fit."""
+        """Yield the settled figures; their standing is that of the fit's figures."""
         design, cores = self._design, self._machine.cores
         for number, (core, kind) in enumerate(design.rates):
             if design.part(number).any():
@@ -217,8 +226,8 @@ class _Run:
             yield self._figure(found, number, name, given, given / float(found[number]))
 
     def _figure(self, found: Floats, number: int, name: str, before: float, after: float) -> Figure:
-        """A figure as the fit has it; measurements speak for it if making it better would make
-        errors larger, and making it worse, too."""
+        """Return a figure of the fit. It counts as fitted if both a better and a worse value make
+        errors larger."""
         design, value = self._design, float(found[number])
         step = value / 2
         if number >= design.first_overhead:
@@ -234,12 +243,12 @@ class _Run:
         )
         limited = 1 - design.predicted(better) / design.predicted(found) > _LIMITS / 2
         layers = len(np.unique(design.group[limited]))
-        settled = before if standing is Standing.KEPT else _rounded(after)
+        settled = before if standing is Standing.KEPT else _round(after)
         return Figure(name, before, settled, standing, layers)
 
 
 def _stated(machine: Machine) -> dict[str, float]:
-    """Bandwidths and overheads as the target states them, by their fields."""
+    """Return bandwidths and overheads as the target states them, by their fields."""
     target = machine.target
     found: dict[str, float] = {}
     for memory in target.memories:
@@ -255,35 +264,37 @@ def _stated(machine: Machine) -> dict[str, float]:
 
 
 def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
+    """Return the mean and median relative error of the predicted times, and that of their total."""
     count, seconds = design.count[rows], design.seconds[rows]
     apart = np.repeat(np.abs(np.log(predicted[rows] / seconds)), count)
     total = float(count @ predicted[rows]) / float(count @ seconds) - 1
     return Errors(
-        _rounded(float(np.expm1(apart.mean()))),
-        _rounded(float(np.expm1(np.median(apart)))),
-        _rounded(total),
+        _round(float(np.expm1(apart.mean()))),
+        _round(float(np.expm1(np.median(apart)))),
+        _round(total),
     )
 
 
 def _copies(engine: CopyEngine | None, copies: Sequence[CopyTime]) -> Iterator[Figure]:
-    """Bandwidths of copies: all bytes over all seconds, since small ones are slower for each byte
-    and a plan predicts the sum."""
+    """Yield the bandwidths of copies, all bytes over all seconds: small copies are slower per
+    byte, and plans predict sums."""
     if engine is None:
         return
     for name in dict.fromkeys(each.field for each in copies):
         these = [each for each in copies if each.field == name]
         rate = sum(each.bytes for each in these) / sum(each.seconds for each in these)
-        yield Figure(
-            f"copy.{name}", engine.fields[name], _rounded(rate), Standing.FITTED, len(these)
-        )
+        yield Figure(f"copy.{name}", engine.fields[name], _round(rate), Standing.FITTED, len(these))
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
+    """Round to a few significant digits."""
     return float(f"{value:.{_DIGITS}g}")
 
 
-def _calibrated(document: dict[str, Any], machine: Machine, answer: Calibration) -> dict[str, Any]:
-    """The document with calibrated figures and what they rest on."""
+def _calibrated_document(
+    document: dict[str, Any], machine: Machine, answer: Calibration
+) -> dict[str, Any]:
+    """Return the target's document with calibrated figures and their source."""
     made = copy.deepcopy(document)
     changed = {
         figure.field: figure.after
@@ -337,5 +348,5 @@ def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> N
         table.pop("winograd", None)
     if shares:
         table["efficiency"] = {
-            kind: min(1.0, _rounded(share / most)) for kind, share in sorted(shares.items())
+            kind: min(1.0, _round(share / most)) for kind, share in sorted(shares.items())
         }

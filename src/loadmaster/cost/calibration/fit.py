@@ -63,8 +63,8 @@ def balanced(design: Design, found: Floats, rows: Mask) -> Floats:
 
 
 def _rate_of_total(design: Design, found: Floats, mine: Mask, number: int) -> float:
-    """The least factor of a rate, from the fit's on, with which its rows take their measured time,
-    by bisection."""
+    """Return the least factor of a rate, from 1 on, with which its rows take their measured time in
+    sum, by bisection."""
     count = design.count[mine]
     seconds = design.seconds[mine]
     arithmetic = design.arithmetic[mine]
@@ -111,6 +111,7 @@ def loss_of(design: Design, found: Floats, rows: Mask | slice = slice(None)) -> 
 
 
 def _huber(error: Floats) -> Floats:
+    """Return Huber's loss of errors."""
     size = np.abs(error)
     return np.asarray(np.where(size <= _HUBER, 0.5 * size**2, _HUBER * (size - 0.5 * _HUBER)))
 
@@ -118,8 +119,8 @@ def _huber(error: Floats) -> Floats:
 def _from_measurements(
     design: Design, given: Floats, least: Floats, used: Mask, free: Ints
 ) -> Floats:
-    """A start that knows nothing of the target: each kind at the rate of its median row, each link
-    at that of its quickest rows, and no overheads."""
+    """Return a start that ignores the target: each kind at the rate of its median row, each link at
+    that of its fastest rows, and no overheads."""
     result = given.copy()
     for number in free.tolist():
         part = design.part(number)
@@ -134,9 +135,9 @@ def _from_measurements(
     return result
 
 
-def _strayed(values: Floats, given: Floats, overhead: Mask | bool) -> Floats:
-    """How far values are from what was given: squares of the logarithm of their ratio; for
-    overheads, which may be nothing, 0 or 1."""
+def _distance_from_given(values: Floats, given: Floats, overhead: Mask | bool) -> Floats:
+    """Return the distance of values from the given ones: the squared logarithm of their ratio; for
+    overheads, which may be 0, whether they differ."""
     factor = np.maximum(values, TINY) / np.maximum(given, TINY)
     return np.where(overhead, values != given, np.log(factor) ** 2)
 
@@ -153,6 +154,8 @@ class _Descent:
         self._values = start.copy()
 
     def run(self) -> tuple[float, Floats]:
+        """Improve one figure after another until a sweep changes the score too little; return the
+        score and the figures."""
         before = np.inf
         for _ in range(_SWEEPS):
             for number in self._free:
@@ -164,8 +167,9 @@ class _Descent:
         return self._score(), self._values
 
     def _score(self) -> float:
+        """Return the loss of the fit and the penalty for leaving the given figures."""
         overhead = np.arange(self._design.parameters) >= self._design.first_overhead
-        moved = float(_strayed(self._values, self._given, overhead).sum())
+        moved = float(_distance_from_given(self._values, self._given, overhead).sum())
         return loss_of(self._design, self._values, self._used) + _STAY * moved
 
     def _improve(self, number: int) -> None:
@@ -187,7 +191,7 @@ class _Descent:
         for _ in range(3):
             times = np.maximum(np.maximum(other, base + part * tried[:, None]), TINY)
             cost = _huber(np.log(times / seconds)) @ weight
-            cost = cost + _STAY * _strayed(tried, self._given[number], overhead)
+            cost = cost + _STAY * _distance_from_given(tried, self._given[number], overhead)
             best = int(np.argmin(cost))
             low = tried[max(0, best - 1)]
             high = tried[min(len(tried) - 1, best + 1)]
@@ -196,6 +200,8 @@ class _Descent:
             tried = tried[tried >= least]
 
     def _line(self, number: int) -> tuple[Ints, Floats, Floats, Floats]:
+        """Return how times depend on one figure: the rows that it matters to and, for each, the
+        seconds of the other resources, those of its own resource without it, and the slope."""
         design = self._design
         busy = design.busy(self._values)
         moving = design.moving(self._values)

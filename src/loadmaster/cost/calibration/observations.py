@@ -105,7 +105,7 @@ class Design:
         return self.first_overhead + len(self.overheads)
 
     def part(self, number: int) -> Floats:
-        """What one parameter is multiplied by in every row."""
+        """Return the factor of one parameter in every row."""
         if number < len(self.rates):
             return np.where(self.rate_of == number, self.arithmetic, 0.0)
         if number < self.first_overhead:

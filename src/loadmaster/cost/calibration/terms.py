@@ -93,6 +93,8 @@ def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str
 
 
 def _copy(kernel: TimedKernel, source: str) -> CopyTime:
+    """Return the time of a measured copy with its field and its bytes; raise JobError if the field
+    is not a copy bandwidth."""
     field = kernel.kernel.removeprefix("copy.")
     if field not in COPY_FIELDS:
         raise JobError(f"{source}: {kernel.kernel!r} is no copy: {instead(field, COPY_FIELDS)}")
@@ -120,7 +122,7 @@ def layers_observed(
         layers = [row.layer for row in timed if row.layer is not None]
         work = job_list_of(layers, Path(source).name.removesuffix(".csv"), source)
         found = [(number, row.core, row.seconds, row.place) for number, row in enumerate(timed)]
-        return _observed(machine, work, found)
+        return _terms_of(machine, work, found)
     if network is None:
         raise JobError(f"{source}: holds operators by name: say of which network, with --network")
     work = lower([network], replace(machine.target, memories=machine.target.memories[:1]))
@@ -135,18 +137,18 @@ def layers_observed(
         key = owner[row.operator], row.core
         seconds, place = sums.get(key, (0.0, row.place))
         sums[key] = seconds + row.seconds, place
-    return _observed(
+    return _terms_of(
         machine, work, [(number, core, *value) for (number, core), value in sums.items()]
     )
 
 
-def _observed(
+def _terms_of(
     machine: Machine, work: Workload, timed: Sequence[tuple[int, str, float, str]]
 ) -> Observations:
-    """Terms of (job, core, seconds, place) as the cost model has them."""
+    """Return the terms of measurements (job, core, seconds, place), as the cost model has them."""
     bare, names = machine.bare, list(machine.cores)
     costs = job_costs(work, bare)
-    slowly = job_costs(work, _slowed(bare, work))
+    slowly = job_costs(work, _slow_arithmetic(bare, work))
     # The kind of core that each table describes, by its first core.
     kinds = costs.position[[machine.target.cores.index(core) for core in machine.cores.values()]]
     rows, operands = [], costs.operands
@@ -168,14 +170,14 @@ def _observed(
     return Observations(tuple(rows))
 
 
-def _slowed(bare: Target, work: Workload) -> Target:
-    """The target with all arithmetic of the jobs a million times slower."""
+def _slow_arithmetic(bare: Target, work: Workload) -> Target:
+    """Return the target with all arithmetic of the jobs a million times slower."""
     efficiency = {kind_of(job.kind, job.nests): _SLOWLY for job in work.jobs}
     return replace(bare, cores=tuple(replace(core, efficiency=efficiency) for core in bare.cores))
 
 
 def _core(machine: Machine, name: str, place: str) -> int:
-    """The number of the table of cores that a row names: the only one if it names none."""
+    """Return the number of the table of cores that a row names; the only one if it names none."""
     names = list(machine.cores)
     if not name and len(names) == 1:
         return 0

@@ -34,6 +34,8 @@ def algorithms(
 
 
 def _winograd(kernel: KernelWork, core: Core, fast: Memory) -> Algorithm | None:
+    """Return Winograd's F(4x4, 3x3) algorithm for a kernel, with its time and workspace; None
+    unless it is a 3 x 3 convolution with stride 1 and dilation 1."""
     nest = kernel.nests[0]
     positions = nest.groups * nest.batch * nest.y * nest.x
     plain = (nest.r, nest.s, nest.stride, nest.dilation, nest.repeats) == (3, 3, (1, 1), (1, 1), 1)

@@ -104,6 +104,8 @@ def cost_kernels(work: SequenceWork, target: Target) -> KernelSequence:
 
 
 def _machine(target: Target) -> tuple[Core, Memory]:
+    """Return the core and the fast memory of a target; raise PlacementError unless it has one of
+    each."""
     if len(target.cores) > 1:
         names = ", ".join(core.name for core in target.cores)
         raise PlacementError(
@@ -127,8 +129,8 @@ def copy_link(target: Target) -> CopyLink:
 
 
 def _uses(graph: Graph, ops: list[Op]) -> list[_Uses]:
-    """Storages that each operator reads and writes, with the bytes of each; reads of what nothing
-    has written yet are left out."""
+    """Return the storages that each operator reads and writes, with the bytes of each. Reads before
+    the first write are left out."""
     there = {
         name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION
     }
@@ -151,7 +153,8 @@ def _uses(graph: Graph, ops: list[Op]) -> list[_Uses]:
 
 
 def _by_storage(graph: Graph, accesses: Iterable[Access]) -> dict[str, int]:
-    """Bytes touched of every storage: views of different parts add up, to the whole at most."""
+    """Return the bytes touched of every storage: views of different parts add up, to the whole at
+    most."""
     total: dict[str, int] = {}
     for access in accesses:
         tensor = graph.tensors[access.tensor]
@@ -162,8 +165,8 @@ def _by_storage(graph: Graph, accesses: Iterable[Access]) -> dict[str, int]:
 
 
 def _kinds(graph: Graph, uses: list[_Uses], number: Mapping[str, int]) -> Iterator[StoredTensor]:
-    """The tensors with their kinds; a weight that is overwritten before it is read is an output,
-    as its old bytes do not matter."""
+    """Return the tensors with their kinds. A weight that is overwritten before it is read is an
+    output, as its old bytes do not matter."""
     first = {name: own[name] for own in reversed(uses) for name in own}
     outputs = {graph.tensors[name].storage for name in graph.outputs}
     plain = {TensorKind.WEIGHT: StoredKind.WEIGHT, TensorKind.ACTIVATION: StoredKind.INTERMEDIATE}
@@ -178,9 +181,12 @@ def _kinds(graph: Graph, uses: list[_Uses], number: Mapping[str, int]) -> Iterat
 
 
 def _work(graph: Graph, op: Op, own: _Uses, number: Mapping[str, int]) -> KernelWork:
+    """Return an operator's work as a kernel; ``own`` holds the bytes it reads and writes of each
+    tensor."""
     roles = _roles(graph, op)
 
     def amount(name: str, moved: int | None, write: bool) -> Amount | None:
+        """Return the bytes of an access with its role in a loop nest; None without an access."""
         if not moved:
             return None if moved is None else Amount(0)
         return Amount(moved, *roles.get((name, write), ()))
@@ -202,8 +208,8 @@ def _work(graph: Graph, op: Op, own: _Uses, number: Mapping[str, int]) -> Kernel
 
 
 def _roles(graph: Graph, op: Op) -> dict[tuple[str, bool], tuple[Role, int]]:
-    """What storages are to the loop nests, by whether they are written; the first nest that has
-    them counts."""
+    """Return the role of storages in the loop nests, by storage and whether it is written, from the
+    first nest that has it."""
     roles: dict[tuple[str, bool], tuple[Role, int]] = {}
     for i, nest in enumerate(op.nests):
         for role, name in (
@@ -217,10 +223,11 @@ def _roles(graph: Graph, op: Op) -> dict[tuple[str, bool], tuple[Role, int]]:
 
 
 def _workload(work: SequenceWork) -> Workload:
-    """One job for each kernel, unfused, of the operands that it moves bytes of: what the cost model
-    of jobs takes."""
+    """Return the kernels as unfused jobs with the operands that move bytes, for the cost model of
+    jobs."""
 
     def moved(amounts: Iterable[tuple[int, Amount | None]]) -> tuple[JobOperand, ...]:
+        """Return the operands that move bytes."""
         return tuple(
             JobOperand(str(t), amount.bytes, amount.role, amount.nest)
             for t, amount in amounts
@@ -245,6 +252,8 @@ def _workload(work: SequenceWork) -> Workload:
 def _kernels(
     work: SequenceWork, costs: Costs, core: Core, fast: Memory, main: Memory
 ) -> Iterable[Kernel]:
+    """Yield the kernels with the seconds of their operands in either memory and their
+    algorithms."""
     (kind,) = costs.kinds
     # Rows of the table are the operands that move bytes, reads before writes, kernel by kernel.
     moved = iter(kind.moved.tolist())

@@ -41,7 +41,7 @@ def measured_tables(
             f"{graph.source}: no kernel was measured here with {threads} threads: run loadmaster"
             f" profile {graph.source}"
         )
-    return _labelled(sequence, kernels, f"this machine, {processor()}, {threads} threads", count)
+    return _label(sequence, kernels, f"this machine, {processor()}, {threads} threads", count)
 
 
 def tabled(sequence: KernelSequence, table: Mapping[str, Times], source: str) -> KernelSequence:
@@ -70,13 +70,14 @@ def tabled(sequence: KernelSequence, table: Mapping[str, Times], source: str) ->
         _timed(sequence, kernel, table[kernel.name]) if kernel.name in table else kernel
         for kernel in sequence.kernels
     ]
-    return _labelled(sequence, done, source, len(table))
+    return _label(sequence, done, source, len(table))
 
 
-def _labelled(
+def _label(
     sequence: KernelSequence, kernels: list[Kernel], source: str, count: int
 ) -> KernelSequence:
-    """The sequence with ``count`` measured kernels; the others keep what their costs come from."""
+    """Return the sequence with ``count`` kernels marked as measured; the others keep the source of
+    their costs."""
     left = len(kernels) - count
     rest = [replace(costs, count=left) for costs in sequence.costs[:1] if left]
     return replace(

@@ -186,6 +186,7 @@ def measure(case: Case, slow: Sequence[int], folder: Path, repeats: int) -> floa
         made: list[Any] = []
 
         def tensor(spec: Any) -> Any:
+            """Return an operand, in a mapped file if the combination says so."""
             made.append(room.tensor(*spec, in_file=next(owners) in slow))
             return made[-1]
 
@@ -209,6 +210,7 @@ def _writing(
     given = {tensor.data_ptr() for tensor in made}
 
     def results() -> list[Any]:
+        """Run the operator and return its new tensors."""
         return [each for each in _flat(run(*args, **kwargs)) if each.data_ptr() not in given]
 
     targets = [
@@ -222,6 +224,7 @@ def _writing(
         return lambda: direct(*args, **kwargs, out=targets[0])
 
     def copying() -> None:
+        """Run the operator and copy its results to their places."""
         for each, target in zip(results(), targets, strict=True):
             if target is not None:
                 target.copy_(each)
@@ -230,6 +233,7 @@ def _writing(
 
 
 def _flat(value: Any) -> Iterator[Any]:
+    """Yield all tensors in nested results."""
     if isinstance(value, tuple | list):
         for item in value:
             yield from _flat(item)
@@ -238,6 +242,7 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def _operator(name: str) -> Any:
+    """Return an ATen operator by name."""
     import torch
 
     namespace, packet, overload = name.split(".")
@@ -245,8 +250,8 @@ def _operator(name: str) -> Any:
 
 
 def _out_variant(run: Any) -> Any:
-    """The overload that writes its one result into an argument ``out``, if there is one with the
-    same other arguments."""
+    """Return the overload that writes its only result into an argument ``out`` and has the same
+    other arguments; None without one."""
     packet = run.overloadpacket
     wanted = [(each.name, str(each.type)) for each in run._schema.arguments]
     for overload in packet.overloads():
@@ -260,7 +265,7 @@ def _out_variant(run: Any) -> Any:
 
 
 def _decode(value: Any, tensor: Callable[[Any], Any]) -> Any:
-    """Arguments from their JSON, in the order in which they were written."""
+    """Return arguments from their JSON, in the order in which they were written."""
     import torch
 
     if isinstance(value, list):
@@ -299,14 +304,15 @@ class _Room:
         last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         count = 0 if 0 in shape else 1 + last
         flat = (
-            self._in_file(count * kind.itemsize).view(kind)
+            self._map_file(count * kind.itemsize).view(kind)
             if in_file and count
             else torch.empty(count, dtype=kind)
         )
         flat.fill_(_FILL if kind.is_floating_point else 0)
         return flat.as_strided(tuple(shape), tuple(strides))
 
-    def _in_file(self, size: int) -> Any:
+    def _map_file(self, size: int) -> Any:
+        """Return ``size`` bytes of slow memory as a tensor over a new mapped file."""
         import torch
 
         descriptor, _ = tempfile.mkstemp(dir=self._folder)
@@ -317,8 +323,8 @@ class _Room:
         return torch.frombuffer(mapped, dtype=torch.uint8)
 
     def timed(self, call: Callable[[], Any]) -> float:
-        """Seconds of one call that finds none of the files' pages in memory, and leaves none
-        unwritten."""
+        """Return the seconds of one call that begins without the files' pages in memory, and ends
+        with all of them written."""
         for descriptor, mapped in self._maps:
             mapped.flush()
             mapped.madvise(mmap.MADV_DONTNEED)

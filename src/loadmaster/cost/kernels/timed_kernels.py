@@ -27,6 +27,8 @@ def timed_kernels(graph: Graph, times: KernelTimes, threads: int) -> Iterator[Ti
 
 
 def _amounts(work: SequenceWork, kernel: KernelWork, slow: frozenset[str]) -> Amounts:
+    """Return a kernel's work and its bytes by memory, with the tensors of ``slow`` in the slow
+    one."""
     moved = dict.fromkeys(("fast_read", "fast_written", "slow_read", "slow_written"), 0)
     for use in kernel.operands:
         where = "slow" if work.tensors[use.tensor].name in slow else "fast"

@@ -53,7 +53,10 @@ def work_to_text(work: SequenceWork) -> str:
 
 
 def _kernel_record(kernel: KernelWork) -> dict[str, Any]:
+    """Return a kernel's work as JSON; nests without fields that have the default."""
+
     def amount(given: Amount | None) -> list[Any] | None:
+        """Return the bytes of an access as JSON; None without an access."""
         return None if given is None else [given.bytes, str(given.role), given.nest]
 
     nests = [
@@ -95,7 +98,10 @@ def work_from_object(data: dict[str, Any], name: str) -> SequenceWork:
 
 
 def _kernel(record: Any) -> KernelWork:
+    """Return the kernel's work of a checked record."""
+
     def amount(given: tuple[int, Role, int] | None) -> Amount | None:
+        """Return the bytes of an access from its record; None without an access."""
         if given is None:
             return None
         size, role, nest = given
@@ -124,6 +130,8 @@ def _model() -> Any:
     amount = tuple[whole, Role, position]
 
     class Record(BaseModel):
+        """An object of the file without further keys."""
+
         model_config = ConfigDict(extra="forbid")
 
     pairs = ("stride", "dilation")
@@ -134,6 +142,8 @@ def _model() -> Any:
     nest: Any = create_model("NestRecord", __base__=Record, **extents)
 
     class KernelRecord(Record):
+        """A kernel's work in the file."""
+
         name: text
         kind: text
         elements: whole
@@ -143,6 +153,8 @@ def _model() -> Any:
         operands: list[tuple[whole, amount | None, amount | None]]
 
     class WorkRecord(Record):
+        """The file: a sequence's tensors and the work of its kernels."""
+
         format: text
         version: whole
         name: text

@@ -80,6 +80,8 @@ class _Layers:
 
     @classmethod
     def of(cls, nests: NestTable) -> _Layers:
+        """Return MAESTRO's layers of loop nests; depthwise convolutions have their channels in
+        ``c``."""
         depthwise = (nests.groups > 1) & (nests.c == 1)
         c = np.where(depthwise, nests.groups * nests.k, nests.c)
         runs = np.where(depthwise, 1, nests.groups) * nests.batch * nests.repeats

@@ -47,6 +47,7 @@ class Measured(CostModel):
         )
 
         def ordered(values: Floats, absent: float) -> Floats:
+            """Return a column of the table in the order of jobs and cores."""
             return np.pad(values, ((0, 0), (0, 1)), constant_values=absent)[rows][:, columns]
 
         given = self.table.flops[rows]
@@ -60,6 +61,8 @@ class Measured(CostModel):
         )
 
     def _rows(self, names: tuple[str, ...]) -> Ints:
+        """Return the row of the table for each job; raise JobError for rows without a job and jobs
+        without a row."""
         index = {name: i for i, name in enumerate(self.table.jobs)}
         known = set(names)
         for name in index:

@@ -103,6 +103,7 @@ def write_timed(rows: Iterable[TimedKernel], path: Path) -> Path:
 
 
 def _kernel(row: Row) -> TimedKernel:
+    """Return the measured kernel of a row."""
     counts = (row.whole(name, 0, WHOLE_LIMIT) for name in AMOUNTS[1:])
     amounts = Amounts(row.text("kind"), *counts)
     return TimedKernel(
@@ -111,6 +112,7 @@ def _kernel(row: Row) -> TimedKernel:
 
 
 def _layer(row: Row, shape: Row | None) -> TimedLayer:
+    """Return the measured layer of a row."""
     operator = "" if shape is not None else row.text("op")
     return TimedLayer(
         operator, shape, row.cells.get("core", ""), row.number("seconds", positive=True), row.place

@@ -112,7 +112,7 @@ def arena_of(
     try:
         problem = problem_of(
             columns,
-            aliases=_sharing(buffers) if shared else (),
+            aliases=_shared_groups(buffers) if shared else (),
             in_place=np.array(in_place).reshape(-1, 2).astype(int),
         )
     except AllocationError as error:
@@ -130,7 +130,7 @@ def arena_of(
     return Arena(name, problem, np.array(addresses, dtype=np.int64), taken, stated)
 
 
-def _sharing(buffers: Sequence[Placed]) -> tuple[tuple[int, ...], ...]:
+def _shared_groups(buffers: Sequence[Placed]) -> tuple[tuple[int, ...], ...]:
     """Return groups of buffers at one address, each alive at the same time as one before it.
 
     A carried buffer and all buffers of its size at its address are one group, even across instants
@@ -144,7 +144,7 @@ def _sharing(buffers: Sequence[Placed]) -> tuple[tuple[int, ...], ...]:
     for members in at.values():
         carried = {buffers[number].size for number in members if buffers[number].carried}
         here: list[list[int]] = []
-        for group in _alive_together(buffers, members):
+        for group in _connected_groups(buffers, members):
             sizes = carried.intersection(buffers[number].size for number in group)
             related = [
                 other for other in here if sizes.intersection(buffers[n].size for n in other)
@@ -155,7 +155,7 @@ def _sharing(buffers: Sequence[Placed]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in groups if len(group) > 1)
 
 
-def _alive_together(buffers: Sequence[Placed], members: list[int]) -> list[list[int]]:
+def _connected_groups(buffers: Sequence[Placed], members: list[int]) -> list[list[int]]:
     """Divide ``members`` into groups, each of which is connected in time."""
     groups: list[list[int]] = []
     end = -1

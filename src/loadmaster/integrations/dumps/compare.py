@@ -17,6 +17,9 @@ from loadmaster.integrations.dumps.arena import Arena
 
 @dataclass(frozen=True)
 class _Theirs:
+    """Figures of another planner in its arena: stated, recomputed from its addresses, and
+    checked."""
+
     name: str
     """Name of the arena."""
     verdict: str

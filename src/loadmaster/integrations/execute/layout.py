@@ -44,6 +44,7 @@ class Layout:
                 self._used[each.memory] = max(self._used[each.memory], each.offset + each.bytes)
 
     def _width(self, tensor: PlannedTensor) -> int:
+        """Return the bytes in which an array is run for each planned byte of a tensor."""
         value = self._models[tensor.network].values[tensor.storage]
         bits = 8 * element_type(value).itemsize
         size = ELEMENT_BITS[value.stored]

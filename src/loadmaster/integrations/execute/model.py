@@ -116,11 +116,11 @@ class SourceModel:
             each.name for each in graph.output
         }
         written = [name for each in self.network.operators for name in each.writes if name in made]
-        graph.output.extend(self._typed(written))
+        graph.output.extend(self._value_infos(written))
         # The planned sizes replace those of the file.
         del graph.value_info[:]
         for each in (*graph.input, *graph.output):
-            each.CopyFrom(*self._typed([each.name]))
+            each.CopyFrom(*self._value_infos([each.name]))
         try:
             results = evaluator(model)(inputs)
         except Exception as error:
@@ -157,6 +157,8 @@ class SourceModel:
     def _evaluator(
         self, node: Node, names: Sequence[str], given: Iterable[str], made: Sequence[str]
     ) -> Evaluator:
+        """Return an evaluator that runs one node alone; raise ModelError for random operators and
+        control flow."""
         label = describe(node.kind, node.name)
         if node.kind in RANDOM:
             raise ModelError(f"{self.source}: {label} is random: take it out of the model")
@@ -166,7 +168,9 @@ class SourceModel:
         outputs = [value.name if value else f"/{n}" for n, value in enumerate(node.outputs)]
         try:
             own = helper.make_node(node.kind, names, outputs, domain=node.domain, **node.attrs)
-            graph = helper.make_graph([own], "node", self._typed(given), self._typed(made))
+            graph = helper.make_graph(
+                [own], "node", self._value_infos(given), self._value_infos(made)
+            )
             versions = self.proto.opset_import
             version = self.proto.ir_version
             model = helper.make_model(graph, opset_imports=versions, ir_version=version)
@@ -175,6 +179,7 @@ class SourceModel:
             raise self._error(label, error) from error
 
     def _error(self, label: str, error: Exception) -> ModelError:
+        """Return the error for a node that cannot be run, with the cure."""
         text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         cure = (
             "install onnxruntime, which has more operators"
@@ -183,7 +188,8 @@ class SourceModel:
         )
         return ModelError(f"{self.source}: {runtime()} cannot run {label} ({text}): {cure}")
 
-    def _typed(self, names: Iterable[str]) -> list[onnx.ValueInfoProto]:
+    def _value_infos(self, names: Iterable[str]) -> list[onnx.ValueInfoProto]:
+        """Return typed values without shapes for a graph."""
         return [
             helper.make_tensor_value_info(name, DTYPE_NUMBERS[self.values[name].dtype], None)
             for name in names

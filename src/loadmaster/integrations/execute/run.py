@@ -142,6 +142,9 @@ def run_plan(
 
 
 class _Executor:
+    """Runs a plan's jobs and copies in byte arrays that stand for the machine's memories, and
+    compares the results with those of the whole models."""
+
     def __init__(
         self, plan: PlanRecord, models: Sequence[SourceModel], generator: np.random.Generator
     ) -> None:

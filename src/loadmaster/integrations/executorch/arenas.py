@@ -52,22 +52,22 @@ class Arenas:
         for arena in arenas:
             members = [request for request in requests if arena_of(request) == arena]
             pairs = in_place_pairs(graph_module, members) if self._in_place else []
-            answer = self._packed(members, held, arena, alignment, pairs)
+            answer = self._pack(members, held, arena, alignment, pairs)
             result.bufsizes[arena] = (answer.peak or 0) + (extra_padding if members else 0)
             offsets = [] if answer.offsets is None else answer.offsets.tolist()
             place(result, members, offsets, arena)
             move_held(held, offsets[len(members) :], arena)
-            LOG.info("arena %d: %s", arena, _told(answer, len(members)))
+            LOG.info("arena %d: %s", arena, _result_text(answer, len(members)))
             proven &= answer.status == "optimal"
         if self._in_place:
             share_storage(result, graph_module, requests)
         elif not (proven or held):  # greedy has every subgraph begin at address 0
-            return _better(
+            return _smaller(
                 result, greedy(alignment, tensors, graph_module, graph_signature, extra_padding)
             )
         return result
 
-    def _packed(
+    def _pack(
         self,
         members: list[Request],
         held: list[Held],
@@ -75,6 +75,7 @@ class Arenas:
         alignment: int,
         pairs: list[tuple[int, int]],
     ) -> Allocation:
+        """Return addresses for the tensors of one arena; raise CapacityError if none are found."""
         buffers = [*buffers_of(members), *held_in(held, arena)]
         answer = allocate(buffers, alignment=alignment, time_limit=self._time_limit, in_place=pairs)
         if answer.offsets is None:
@@ -137,7 +138,8 @@ def share_storage(
                 other.inplace_base = one
 
 
-def _better(one: MemoryAlgoResult, other: MemoryAlgoResult) -> MemoryAlgoResult:
+def _smaller(one: MemoryAlgoResult, other: MemoryAlgoResult) -> MemoryAlgoResult:
+    """Return the result with fewer bytes; the first if equal or if they have different arenas."""
     return (
         other
         if sum(other.bufsizes) < sum(one.bufsizes) and len(one.bufsizes) == len(other.bufsizes)
@@ -145,7 +147,8 @@ def _better(one: MemoryAlgoResult, other: MemoryAlgoResult) -> MemoryAlgoResult:
     )
 
 
-def _told(answer: Allocation, tensors: int) -> str:
+def _result_text(answer: Allocation, tensors: int) -> str:
+    """Describe a packing: its bytes, its tensors, and how close it is proven to be."""
     proof = (
         "proven to be the least"
         if answer.status == "optimal"

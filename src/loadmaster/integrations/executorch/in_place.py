@@ -32,7 +32,7 @@ def in_place_pairs(
             if (
                 source is not results[0]
                 and source.lifetime[1] == index
-                and _alike(source, results[0])
+                and _have_same_form(source, results[0])
             ):
                 pairs.append((operand, own[id(results[0])]))
     return pairs
@@ -52,6 +52,7 @@ def _is_element_wise(node: torch.fx.Node) -> bool:
 
 
 def _operands(node: torch.fx.Node, own: Mapping[int, int]) -> Iterator[int]:
+    """Yield the indices of the requests that a node reads whole."""
     for operand in node.args:
         if isinstance(operand, torch.fx.Node):
             specs = get_node_tensor_specs(operand)
@@ -59,7 +60,9 @@ def _operands(node: torch.fx.Node, own: Mapping[int, int]) -> Iterator[int]:
                 yield own[id(specs[0])]
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _have_same_form(one: Any, other: Any) -> bool:
+    """Whether two tensors have the same type, shape and order of dimensions, and the first is no
+    constant."""
     return bool(
         one.dtype == other.dtype
         and tuple(one.shape) == tuple(other.shape)

@@ -104,7 +104,7 @@ class Banks:
         buffers = [
             replace(
                 buffer,
-                memory=self._pinned(request, names),
+                memory=self._required_bank(request, names),
                 accesses=max(1, sum(uses[id(tensor)] for tensor, _ in request.tensors)),
             )
             for buffer, request in zip(buffers_of(requests), requests, strict=True)
@@ -138,10 +138,12 @@ class Banks:
             result.bufsizes[arena] = max(ends, default=0) + (extra_padding if tensors else 0)
         if self._in_place:
             share_storage(result, graph_module, requests)
-        self._tell(answer, requests, uses, held)
+        self._log(answer, requests, uses, held)
         return result
 
-    def _pinned(self, request: Request, names: dict[int, str]) -> str | None:
+    def _required_bank(self, request: Request, names: dict[int, str]) -> str | None:
+        """Return the bank whose arena an earlier pass has chosen for a tensor; None if none was
+        chosen. Raise AllocationError if it is none of the banks."""
         chosen = {tensor.mem_id for tensor, _ in request.tensors} - {None}
         if chosen - names.keys():
             raise AllocationError(
@@ -151,6 +153,7 @@ class Banks:
         return names[chosen.pop()] if chosen else None
 
     def _refusal(self, answer: BankAllocation, requests: list[Request]) -> str:
+        """Return the error message for tensors that do not fit into the banks."""
         proof = (
             "no packing exists, which is proven"
             if answer.status == "infeasible"
@@ -162,9 +165,10 @@ class Banks:
             f" {proof}. {answer.reason or ''}".strip()
         )
 
-    def _tell(
+    def _log(
         self, answer: BankAllocation, requests: list[Request], uses: Counter[int], held: list[Held]
     ) -> None:
+        """Log the traffic outside the fastest bank, the cost and its proof."""
         moved, slow = 0, 0
         for request, memory in zip(requests, answer.memory or (), strict=False):
             traffic = request.size * max(1, sum(uses[id(tensor)] for tensor, _ in request.tensors))

@@ -155,6 +155,7 @@ def held_by_subgraphs(graph_module: torch.fx.GraphModule) -> list[Held]:
 def _subgraphs(
     graph_module: torch.fx.GraphModule, node: torch.fx.Node
 ) -> Iterator[torch.fx.GraphModule]:
+    """Yield the subgraphs that a node runs."""
     for operand in node.args if node.op == "call_function" else ():
         if isinstance(operand, torch.fx.Node) and operand.op == "get_attr":
             found = getattr(graph_module, str(operand.target), None)

@@ -213,8 +213,10 @@ def export_program(source: Path, out: Path, flags: Sequence[str] = ()) -> Export
 
 
 def _export(source: Path, work: Path, out: Path, target: Sequence[str]) -> tuple[PlannedPack, ...]:
-    module = _imported(source, work, out.with_suffix(_WEIGHTS))
-    text, plans = _planned(module, work, target)
+    """Import, plan and compile a model with IREE's tools in the folder ``work``; return the planned
+    packs."""
+    module = _import_model(source, work, out.with_suffix(_WEIGHTS))
+    text, plans = _plan_module(module, work, target)
     (work / "planned.mlir").write_text(text, encoding="utf-8", errors="surrogateescape")
     run_tool(
         "iree-opt", [work / "planned.mlir", *_PIPELINES, "-o", work / "stream.mlir"], work / "log"
@@ -227,7 +229,7 @@ def _export(source: Path, work: Path, out: Path, target: Sequence[str]) -> tuple
     return plans
 
 
-def _imported(source: Path, work: Path, weights: Path) -> Path:
+def _import_model(source: Path, work: Path, weights: Path) -> Path:
     """Return the path of the model as MLIR; large weights are written to the file ``weights``."""
     if source.suffix == ".mlir":
         return source
@@ -259,7 +261,7 @@ def _upgrade(source: Path) -> list[str]:
     return ["--opset-version", str(_OPSET)] if version < _OPSET else []
 
 
-def _planned(
+def _plan_module(
     module: Path, work: Path, target: Sequence[str]
 ) -> tuple[str, tuple[PlannedPack, ...]]:
     """Return the module before the packing pass, with packing operations replaced by planned
@@ -275,17 +277,17 @@ def _planned(
     run_tool("iree-compile", [module, *target, *printed, *stop], work / "printed")
     lines = (work / "printed").read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     dumps = list(find_dumps(lines))
-    first = _first_of_program(lines, dumps)
+    first = _program_dump(lines, dumps)
     if first is None:
         raise AllocationError(
             "IREE has no transient memory to pack: compile it with iree-compile alone"
         )
-    answers = [_answer(each) for each in placed_packs(dumps[first:], _TEXT)]
+    answers = [_pack(each) for each in placed_packs(dumps[first:], _TEXT)]
     body = [lines[number] for number in dumps[first].lines]
-    return "\n".join(_rewritten(body, answers)), tuple(plan for plan, _ in answers)
+    return "\n".join(_with_addresses(body, answers)), tuple(plan for plan, _ in answers)
 
 
-def _first_of_program(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None:
+def _program_dump(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None:
     """Return the index of the dump of the whole program before packing; None if there is none.
     Dumps of programs that IREE compiles to fold constants precede it."""
     program = _names(lines, dumps[-1]) if dumps else frozenset()
@@ -308,7 +310,7 @@ Answer = tuple[PlannedPack, Ints]
 """The plan of a resource, and the address of each slice."""
 
 
-def _answer(placed: PlacedPack) -> Answer:
+def _pack(placed: PlacedPack) -> Answer:
     """Pack one resource; IREE's own addresses are kept unless a smaller packing is found."""
     pack = placed.pack
     if placed.total is None or placed.offsets is None:
@@ -338,6 +340,7 @@ def _answer(placed: PlacedPack) -> Answer:
 
 
 def _problem(placed: PlacedPack, alignment: int) -> Problem:
+    """Return a pack's slices as a problem, sizes rounded up to the alignment."""
     slices = placed.pack.slices
     return problem_of(
         {
@@ -350,12 +353,13 @@ def _problem(placed: PlacedPack, alignment: int) -> Problem:
 
 
 def _require_valid(problem: Problem, offsets: Ints, total: int, what: str) -> None:
+    """Raise AllocationError if addresses violate the problem or exceed ``total`` bytes."""
     violations = verify_buffers(problem, offsets, total)
     if violations:
         raise AllocationError(f"{what} does not hold ({violations[0].message}): please report it")
 
 
-def _rewritten(lines: Sequence[str], answers: Sequence[Answer]) -> Iterator[str]:
+def _with_addresses(lines: Sequence[str], answers: Sequence[Answer]) -> Iterator[str]:
     """Yield the lines of a module with constants in place of the results of its packing operations;
     ``answers`` has one entry for each operation."""
     packs = find_packs(lines, _TEXT)
@@ -387,4 +391,5 @@ def _rewritten(lines: Sequence[str], answers: Sequence[Answer]) -> Iterator[str]
 
 
 def _constant(at: int, result: int | str) -> str:
+    """Return the name of the constant for a result of packing operation ``at``."""
     return f"%packed_{at}_{result}"

@@ -93,6 +93,8 @@ def find_packs(lines: Sequence[str], source: str, first_line: int = 1) -> list[P
 
 
 def _end_of(lines: Sequence[str], begin: int, spot: str) -> int:
+    """Return the number of the line that ends the packing operation begun on line ``begin``; raise
+    AllocationError if there is none."""
     for number in range(begin + 1, len(lines)):
         if _END.match(lines[number]):
             return number
@@ -104,6 +106,7 @@ def _end_of(lines: Sequence[str], begin: int, spot: str) -> int:
 
 
 def _slice(line: str, spot: str, function: str, constants: dict[str, int]) -> Slice:
+    """Return the slice that a line describes, with its size rounded up to IREE's alignment."""
     match = _SLICE.match(line)
     assert match is not None
     first, last = int(match[1]), int(match[2])

@@ -69,12 +69,13 @@ def placed_packs(dumps: Sequence[Dump], source: str) -> Iterator[PlacedPack]:
                 if packs and after and index < len(after.functions)
                 else {}
             )
-            yield from (_placed(pack, placed) for pack in packs)
+            yield from (_placed_pack(pack, placed) for pack in packs)
             if packs and dump.kind == "util.initializer":
                 break  # Those after it are printed again when it is their turn.
 
 
-def _placed(pack: Pack, addresses: dict[str, int]) -> PlacedPack:
+def _placed_pack(pack: Pack, addresses: dict[str, int]) -> PlacedPack:
+    """Return a packing operation with the addresses that IREE gave its slices."""
     offsets = [
         addresses.get(f"{pack.result}#{number}") for number in range(1, len(pack.slices) + 1)
     ]
@@ -91,7 +92,7 @@ def find_dumps(lines: Sequence[str]) -> Iterator[Dump]:
     ]
     for start, stop in pairwise(starts):
         if head := _DUMP.match(lines[start]):
-            kind, name = (head[2], head[3] or "") if head[2] else _first(lines[start + 1 : stop])
+            kind, name = (head[2], head[3] or "") if head[2] else _header(lines[start + 1 : stop])
             yield Dump(
                 head[1] == "Before",
                 kind,
@@ -101,7 +102,7 @@ def find_dumps(lines: Sequence[str]) -> Iterator[Dump]:
             )
 
 
-def _first(lines: Sequence[str]) -> tuple[str, str]:
+def _header(lines: Sequence[str]) -> tuple[str, str]:
     """Return kind and name of the first function, the only one if no module is printed."""
     head = next((match for line in lines if (match := FUNCTION.match(line))), None)
     return (head[1], (head[2] or "").strip('@"')) if head else ("", "")

@@ -154,12 +154,12 @@ def arena_buffers(arena: Arena, alignment: int = UNIT) -> list[Buffer]:
         owner, step = arena.owners[position], alignment if position < len(tensors) else UNIT
         first, last = owner.span
         buffers.append(Buffer(owner.name, first + 1, last + 2, owner.bytes, step))
-    buffers += _fixed([tensor for tensor in tensors if tensor.offset is not None])
+    buffers += _cover_of([tensor for tensor in tensors if tensor.offset is not None])
     names = unique_names(buffer.id for buffer in buffers)
     return [replace(buffer, id=name) for buffer, name in zip(buffers, names, strict=True)]
 
 
-def _fixed(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
+def _cover_of(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
     """Return pinned buffers without overlaps that cover the tensors with addresses, because
     overlaps in the file are intended. O(tensors^2) array comparisons."""
     low = np.array([tensor.offset for tensor in tensors], dtype=np.int64)
@@ -181,13 +181,13 @@ def _fixed(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
         for begin, end in pairwise(ends):
             there = [tensors[one] for one in sorted(group) if low[one] <= begin < high[one]]
             if there:
-                spans = _merged([(each.span[0] + 1, each.span[1] + 2) for each in there])
+                spans = _union([(each.span[0] + 1, each.span[1] + 2) for each in there])
                 name = "+".join(each.name for each in there)
                 buffers.append(Buffer.during(name, spans, end - begin, offset=begin))
     return buffers
 
 
-def _merged(spans: Sequence[Span]) -> list[Span]:
+def _union(spans: Sequence[Span]) -> list[Span]:
     """Return the union of half-open spans, in order."""
     merged: list[Span] = []
     for first, last in sorted(spans):

@@ -262,6 +262,8 @@ def _contents(model: TfliteModel) -> list[object]:
 
 
 def _scratch(model: TfliteModel, found: Lifetimes, source: str | None) -> Scratch:
+    """Return the scratch buffers from the source that the option names; unknown if it is ``none``,
+    or by default without an interpreter."""
     if source == NONE or (source is None and not is_installed()):
         return UNKNOWN
     if source in (None, PROBE):

@@ -92,6 +92,8 @@ def write_before(old: bytes, root: NewTable, identifier: bytes) -> bytes:
 
 
 class _Writer:
+    """Writes the parts of a FlatBuffer one after another."""
+
     def __init__(self, identifier: bytes) -> None:
         self.data = bytearray(4) + identifier
         self.outward: list[tuple[int, int]] = []
@@ -154,6 +156,7 @@ class _Writer:
         return position
 
     def _refer(self, at: int, item: Existing | Part) -> None:
+        """Point from position ``at`` to an item, which is written now if it is new."""
         if isinstance(item, Existing):
             self.outward.append((at, item.position))
         else:

@@ -35,12 +35,13 @@ def kernels_in_place(text: str) -> frozenset[str]:
             known = (*LIBRARIES, *(operator.lower() for operator in OPERATORS))
             raise ModelError(
                 f"--in-place {text!r}: there is no library and no operator {name!r}:"
-                f" {_near(name, known)}"
+                f" {_suggestion(name, known)}"
             )
     return frozenset(names)
 
 
-def _near(name: str, known: tuple[str, ...]) -> str:
+def _suggestion(name: str, known: tuple[str, ...]) -> str:
+    """Return what to write instead of an unknown name."""
     close = instead(name, known)
     return (
         close

@@ -78,7 +78,7 @@ def measure_each(
         *jobs, shared = map(str, paths)
         while len(answers) < len(jobs):
             rest = jobs[len(answers) :]
-            found, reason = _asked(old=shared, fronts=rest, arena=head + _ROOM, least=least)
+            found, reason = _ask(old=shared, fronts=rest, arena=head + _ROOM, least=least)
             answers += [each.get("error") or Measured(**each) for each in found]
             if len(found) < len(rest):
                 answers.append(reason)
@@ -93,11 +93,11 @@ def differing(old: bytes, new: bytes, head: int, seeds: Sequence[int] = (1, 2, 3
         for path, data in zip(paths, (old, new), strict=True):
             path.write_bytes(data)
         compared = [str(path) for path in paths]
-        found, reason = _asked(compare=compared, seeds=list(seeds), arena=head + _ROOM)
+        found, reason = _ask(compare=compared, seeds=list(seeds), arena=head + _ROOM)
     return found[-1]["differs"] if found else f"TFLM's interpreter cannot run it: {reason}"
 
 
-def _asked(**request: object) -> tuple[list[dict[str, Any]], str]:
+def _ask(**request: object) -> tuple[list[dict[str, Any]], str]:
     """Send a request to an interpreter process, and return its answers, and the reason if it ended
     early."""
     done = subprocess.run(

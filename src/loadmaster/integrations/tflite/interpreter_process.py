@@ -31,15 +31,17 @@ def main() -> None:
     request = json.load(sys.stdin)
     if "compare" in request:
         old, new = (Path(path).read_bytes() for path in request["compare"])
-        print(json.dumps({"differs": _differing(old, new, request["seeds"], request["arena"])}))
+        print(
+            json.dumps({"differs": _first_difference(old, new, request["seeds"], request["arena"])})
+        )
         return
     old = Path(request["old"]).read_bytes()
     for front in request["fronts"]:
         data = Path(front).read_bytes() + old
-        print(json.dumps(_measured(data, request["arena"], request["least"])), flush=True)
+        print(json.dumps(_measure(data, request["arena"], request["least"])), flush=True)
 
 
-def _differing(old: bytes, new: bytes, seeds: list[int], arena: int) -> str | None:
+def _first_difference(old: bytes, new: bytes, seeds: list[int], arena: int) -> str | None:
     """Return the first output of any inference that differs between two models in any bit; None if
     none does."""
     from loadmaster.workloads.frontends.tflite.model import parse_model
@@ -50,7 +52,7 @@ def _differing(old: bytes, new: bytes, seeds: list[int], arena: int) -> str | No
         rng = np.random.default_rng(seed)
         for index, tensor in enumerate(network.inputs):
             entry = network.tensors[tensor]
-            value = _random(rng, entry.shape, np.dtype(entry.dtype))
+            value = _random_input(rng, entry.shape, np.dtype(entry.dtype))
             for interpreter in each:
                 interpreter.set_input(value, index)
         for interpreter in each:
@@ -63,6 +65,7 @@ def _differing(old: bytes, new: bytes, seeds: list[int], arena: int) -> str | No
 
 
 def _interpreter(data: bytes, arena: int) -> Any:
+    """Return TFLM's interpreter in the first arena that is large enough, of up to three sizes."""
     from tflite_micro.python.tflite_micro import runtime
 
     for size in (arena, arena * _LARGER):
@@ -73,7 +76,8 @@ def _interpreter(data: bytes, arena: int) -> Any:
     return runtime.Interpreter.from_bytes(data, arena_size=arena * _LARGER**2)
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def _random_input(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return random values of a shape and type: small integers, or normally distributed numbers."""
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu":
@@ -82,18 +86,20 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[An
     return rng.normal(0, 1.5, shape).astype(dtype)
 
 
-def _measured(data: bytes, arena: int, least: bool) -> dict[str, Any]:
+def _measure(data: bytes, arena: int, least: bool) -> dict[str, Any]:
+    """Return the head and the tail of TFLM's arena in bytes, with ``least`` the smallest arena too;
+    or the error."""
     for size in (arena, arena * _LARGER, arena * _LARGER**2):
-        found, log = _allocated(data, size)
+        found, log = _try_arena(data, size)
         if found:
             return found | (
-                {"least": _least(data, found["head"] + found["tail"], size)} if least else {}
+                {"least": _least_arena(data, found["head"] + found["tail"], size)} if least else {}
             )
     lines = [" ".join(line.split()) for line in log.splitlines() if line.strip()]
     return {"error": "; ".join(lines[:3]) or "no reason given"}
 
 
-def _allocated(data: bytes, arena: int) -> tuple[dict[str, int], str]:
+def _try_arena(data: bytes, arena: int) -> tuple[dict[str, int], str]:
     """Load a model in an arena, and return its head and tail (empty if that fails) and the
     interpreter's output."""
     from tflite_micro.python.tflite_micro import runtime
@@ -120,11 +126,11 @@ def _fits(data: bytes, arena: int) -> bool:
     kernels crash without memory."""
     child = os.fork()
     if child == 0:
-        os._exit(0 if _allocated(data, arena)[0] else 1)
+        os._exit(0 if _try_arena(data, arena)[0] else 1)
     return os.waitpid(child, 0)[1] == 0
 
 
-def _least(data: bytes, low: int, high: int) -> int:
+def _least_arena(data: bytes, low: int, high: int) -> int:
     """Return the smallest arena in bytes, at least ``low`` and at most ``high``. Allocation itself
     may need more than the memory that remains in use."""
     few, many = -(-low // _UNIT), -(-high // _UNIT)

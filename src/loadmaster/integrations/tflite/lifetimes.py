@@ -179,6 +179,8 @@ def arena_bytes(tensor: TensorEntry) -> int:
 
 
 class _Walk:
+    """Walks a model as TFLM does, with its scopes, and records every tensor's lifetime."""
+
     def __init__(self, model: TfliteModel) -> None:
         self.lives = [[_Life() for _ in subgraph.tensors] for subgraph in model.subgraphs]
         self.visits: list[Visit] = []
@@ -233,4 +235,5 @@ class _Walk:
         life.span, life.marked = (first, self._scope), False
 
     def _use(self, life: _Life) -> None:
+        """Extend a lifetime to the current scope."""
         life.span = (NEVER if life.span is None else life.span[0], self._scope)

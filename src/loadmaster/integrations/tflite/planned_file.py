@@ -136,6 +136,7 @@ def planned_offsets(model: TfliteModel) -> tuple[int, ...]:
 
 
 def _require_known_parts(root: Table) -> None:
+    """Raise ModelError for weights outside of the file and for unknown fields."""
     outside = root.count(8) if root.at(8) else 0
     if outside or any(table.number(1, "Q") > 1 for table in root.tables(_BUFFERS)):
         raise ModelError(

@@ -84,6 +84,7 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
 
 
 def _all_at_0(found: Lifetimes) -> list[int]:
+    """Return a plan with all planned tensors at address 0."""
     planned = {tensor.number for tensor in found.tensors}
     return [0 if number in planned else ONLINE for number in range(len(found.entries))]
 
@@ -101,7 +102,7 @@ def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
         operator = model.subgraphs[number].operators[index]
         if not operator.bodies:
             name = f"operator {index} of subgraph {number} ({operator.kind})"
-            front, head = _alone(model, model.subgraphs[number], operator, buffers)
+            front, head = _model_of_one(model, model.subgraphs[number], operator, buffers)
             made.append(Trial(name, front, head, span))
     return made
 
@@ -118,7 +119,7 @@ def scratch_of(tried: Sequence[Trial], answers: Sequence[Measured]) -> Scratch:
     )
 
 
-def _alone(
+def _model_of_one(
     model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry, all_buffers: Sequence[int]
 ) -> tuple[bytes, int]:
     """Return the tables of a model with one operator, to put before the file that they point into,

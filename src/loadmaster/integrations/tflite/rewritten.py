@@ -61,7 +61,7 @@ class _Value:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _OriginalResult:
     """A result of the original network: its symbol, its rows, the rows of its window's operand, and
     the padding above them."""
 
@@ -98,6 +98,7 @@ def check_rewritten(old: bytes, new: bytes) -> int:
 
 
 def _fault(where: str, what: str) -> AllocationError:
+    """Return the error for a fault of an operator."""
     return AllocationError(f"the check of the rewritten file found a fault: {where} {what}")
 
 
@@ -105,7 +106,7 @@ class _Symbols:
     """Symbols of the original network's results, by operator and operands."""
 
     def __init__(self) -> None:
-        self.made: dict[object, list[_Made]] = {}
+        self.made: dict[object, list[_OriginalResult]] = {}
         self.types: dict[int, object] = {}
         self.rows: list[int] = []
         self.content: list[bytes | None] = []
@@ -124,7 +125,7 @@ class _Symbols:
         for each in made:
             if (each.rows, each.pad, each.source_rows) == (rows, pad, source_rows):
                 return each.symbol
-        made.append(_Made(len(self.rows), rows, pad, source_rows))
+        made.append(_OriginalResult(len(self.rows), rows, pad, source_rows))
         self.rows.append(rows)
         self.content.append(content)
         return made[-1].symbol
@@ -144,11 +145,11 @@ class _Run:
         if not is_old:
             self._place()
         for position, tensor in enumerate(main.inputs):
-            value = self._named(main.tensors[tensor], "input", position)
+            value = self._named_value(main.tensors[tensor], "input", position)
             self._write(0, tensor, value, "the input")
         for position, entry in enumerate(main.tensors):
             if entry.is_variable:
-                self.values[0, position] = self._named(entry, "variable", position)
+                self.values[0, position] = self._named_value(entry, "variable", position)
         self._subgraph(0)
 
     def outputs(self) -> list[_Value]:
@@ -164,6 +165,7 @@ class _Run:
     # --- Results of operators.
 
     def _subgraph(self, number: int) -> None:
+        """Run the operators of a subgraph on symbols."""
         subgraph = self.model.subgraphs[number]
         for index, operator in enumerate(subgraph.operators):
             where = f"operator {index} of subgraph {number} ({operator.kind})"
@@ -174,7 +176,7 @@ class _Run:
             if operator.kind == "IF" and not self.is_old:
                 self._branch(number, operator, operands, where)
                 continue
-            made = self._made(subgraph, operator, operands, where)
+            made = self._results(subgraph, operator, operands, where)
             read = [(number, tensor) for tensor in operator.inputs]
             for tensor, value in zip(operator.outputs, made, strict=True):
                 self._write(number, tensor, value, where, read)
@@ -200,16 +202,18 @@ class _Run:
             value = self._read(body, inner, where)
             self._write(number, tensor, value, where, [(body, inner)])
 
-    def _made(
+    def _results(
         self,
         subgraph: SubgraphEntry,
         operator: OperatorEntry,
         operands: list[_Value | None],
         where: str,
     ) -> list[_Value]:
+        """Return an operator's results as symbols, equal for equal operators on equal operands;
+        state and custom operators count as different each time."""
         kind = operator.kind
         results = [subgraph.tensors[tensor] for tensor in operator.outputs]
-        if kind in _WINDOWS or self._pads(operator, operands):
+        if kind in _WINDOWS or self._padding_of(operator, operands):
             shapes = [subgraph.tensors[operator.inputs[0]].shape, results[0].shape]
             if all(len(shape) == 4 and shape[0] == 1 for shape in shapes):
                 return [self._window(subgraph, operator, operands, where)]
@@ -233,7 +237,7 @@ class _Run:
         rows = [_rows(entry) for entry in results]
         if self.is_old:
             return [
-                self._whole(self.symbols.symbol((key, place), each))
+                self._all_rows(self.symbols.symbol((key, place), each))
                 for place, each in enumerate(rows)
             ]
         found = [
@@ -243,7 +247,7 @@ class _Run:
         ]
         if len(found) < len(results):
             self._require_whole(given[1:] if kind == "SLICE" else (), where)
-            moved = self._moved(operator, results[0], given)
+            moved = self._moved_rows(operator, results[0], given)
             if moved is None:
                 raise _fault(where, "computes what nothing in the old file does")
             return [moved]
@@ -256,9 +260,10 @@ class _Run:
             right = np.logical_and.reduce([value.right for value in rowed])
             return [_Value(found[0], rowed[0].start, right)]
         self._require_whole(given, where)
-        return [self._whole(symbol) for symbol in found]
+        return [self._all_rows(symbol) for symbol in found]
 
     def _require_whole(self, values: Sequence[_Value | None], where: str) -> None:
+        """Raise the fault if a value lacks rows or has rows that are not valid."""
         for value in values:
             if value is not None and (
                 value.start
@@ -267,7 +272,7 @@ class _Run:
             ):
                 raise _fault(where, "needs rows that are missing or wrong")
 
-    def _moved(
+    def _moved_rows(
         self, operator: OperatorEntry, result: TensorEntry, given: list[_Value]
     ) -> _Value | None:
         """Return the result of a SLICE or CONCATENATION of rows; None for other operators."""
@@ -312,7 +317,7 @@ class _Run:
         if source is None:
             raise _fault(where, "has no operand")
         self._require_whole(others, where)
-        pads = self._pads(operator, operands)
+        pads = self._padding_of(operator, operands)
         options = () if pads else self._window_options(operator, where)
         (stride, spread, taps, pad), (*_, left) = self._geometry(
             subgraph, operator, pads, options, where
@@ -333,9 +338,9 @@ class _Run:
                 symbols.folded[symbol] = (source.symbol, pad, left, height)
             if operator.kind.endswith("CONV_2D") and source.symbol in symbols.folded:
                 inner, above, before, height = symbols.folded[source.symbol]
-                made = _Made(symbol, rows, pad + above, height)
+                made = _OriginalResult(symbol, rows, pad + above, height)
                 symbols.made.setdefault((*key, inner, left + before), []).append(made)
-            return self._whole(symbol)
+            return self._all_rows(symbol)
         rows = len(source.right)
         best: _Value | None = None
         known = symbols.made.get((*key, source.symbol, left), ())
@@ -420,6 +425,8 @@ class _Run:
         self.memory = np.full((2, self.end // _UNIT), _NOTHING, dtype=np.int64)
 
     def _plan(self) -> Sequence[int]:
+        """Return the planned address of every tensor, as the metadata state them; empty without a
+        plan."""
         root = self.model.root
         buffers = list(root.tables(4))
         for note in root.tables(6):
@@ -429,12 +436,14 @@ class _Run:
         return ()
 
     def _read(self, number: int, tensor: int, where: str) -> _Value:
+        """Return the value of a tensor that an operator reads. Report a fault if the tensor was
+        overwritten; a SLICE gets it with the overwritten rows marked as wrong."""
         entry = self.model.subgraphs[number].tensors[tensor]
         if entry.constant:
             at, length = entry.content
             content = bytes(self.data[at : at + length])
             key = ("constant", content, entry.shape, self._type(entry))
-            return self._whole(self.symbols.symbol(key, _rows(entry), content))
+            return self._all_rows(self.symbols.symbol(key, _rows(entry), content))
         value = self.values.get((number, tensor))
         if value is None:
             raise _fault(where, f"reads tensor {entry.name!r} before it is made")
@@ -496,19 +505,22 @@ class _Run:
 
     # --- Comparisons.
 
-    def _whole(self, symbol: int) -> _Value:
+    def _all_rows(self, symbol: int) -> _Value:
+        """Return the value of all rows of a symbol, all valid."""
         return _Value(symbol, 0, np.ones(self.symbols.rows[symbol], dtype=np.bool_))
 
-    def _named(self, entry: TensorEntry, *key: object) -> _Value:
+    def _named_value(self, entry: TensorEntry, *key: object) -> _Value:
         """Return the value of an input, variable or constant, named by ``key``."""
-        return self._whole(self.symbols.symbol(key, _rows(entry)))
+        return self._all_rows(self.symbols.symbol(key, _rows(entry)))
 
     def _integers(self, value: _Value | None) -> tuple[int, ...]:
         """Return the 32-bit integers of a constant; none for other values."""
         content = None if value is None else self.symbols.content[value.symbol]
         return () if content is None else struct.unpack(f"<{len(content) // 4}i", content)
 
-    def _pads(self, operator: OperatorEntry, operands: list[_Value | None]) -> tuple[int, ...]:
+    def _padding_of(
+        self, operator: OperatorEntry, operands: list[_Value | None]
+    ) -> tuple[int, ...]:
         """Return the padding of rows and columns, if there is no other."""
         pads = self._integers(operands[1]) if operator.kind in ("PAD", "PADV2") else ()
         return pads if len(pads) == 8 and not any((*pads[:2], *pads[6:])) else ()
@@ -522,6 +534,7 @@ class _Run:
         return (table.number(3, "B"), table.number(11, "B"), *distances)
 
     def _table(self, operator: OperatorEntry) -> Table:
+        """Return an operator's table."""
         return Table(self.model.root.file, operator.position)
 
     def _type(self, entry: TensorEntry) -> tuple[object, ...]:
@@ -534,6 +547,7 @@ class _Run:
         return (entry.dtype, *values, scales.number(6) if len(values[0]) > 4 else 0)
 
     def _width(self, entry: TensorEntry) -> int:
+        """Return the bytes of an element."""
         return _WIDTHS.get(entry.dtype) or np.dtype(entry.dtype).itemsize
 
 

@@ -86,6 +86,7 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
 
 
 def _peaks(model: TfliteModel, found: Lifetimes, problem: Problem) -> Iterator[OperatorPeak]:
+    """Yield the largest peaks with their operators and the tensors alive."""
     # Instant 0 is TFLM's scope -1.
     names = {0: "tensors that nothing uses", 1: "the inputs"}
     for visit in found.visits:
@@ -101,6 +102,7 @@ def _peaks(model: TfliteModel, found: Lifetimes, problem: Problem) -> Iterator[O
 def _remedies(
     model: TfliteModel, arena: Arena, alignment: int, front: Front | None
 ) -> Iterator[Remedy]:
+    """Yield ways to a smaller head, each with its option and the head in bytes."""
     pairs = in_place_pairs(model, arena.found, kernels_in_place("reference"))
     head = plan_arena(arena, arena_problem(arena, alignment, pairs)).head
     yield Remedy("kernels in place", "--in-place reference", head)

@@ -90,6 +90,7 @@ def summary(compiled: Callable[..., Any]) -> StepSummary:
 
 
 def _model(context: Any, options: Mapping[str, Any]) -> Model:
+    """Return the runtime of a compiled module, made on the first call."""
     with _LOCK:
         model = _MODELS.get(context)
         if model is None:
@@ -159,6 +160,7 @@ def unplanned(graph: torch.fx.GraphModule, _: Any = None) -> Callable[[list[Any]
     use."""
 
     def run(arguments: list[Any]) -> Any:
+        """Run the graph without a plan."""
         return torch.fx.Interpreter(graph).boxed_run(arguments)
 
     run._boxed_call = True  # type: ignore[attr-defined]
@@ -186,13 +188,14 @@ def loadmaster(
         return partial(_refuse, error)
 
     def partition(joint: torch.fx.GraphModule, inputs: Any, **more: Any) -> Any:
+        """Divide a training graph into forward and backward, and name their runs."""
         plan.kept = more["num_fwd_outputs"]
         first, second = default_partition(joint, inputs, **more)
         name_runs(first, second, plan.kept)
         return first, second
 
-    forward = partial(_boxed, plan, plan.forward, 0)
-    backward = partial(_boxed, plan, plan.backward, 1)
+    forward = partial(_planned_call, plan, plan.forward, 0)
+    backward = partial(_planned_call, plan, plan.backward, 1)
     return compiled_by(forward, backward, partition)(graph, inputs)
 
 
@@ -204,6 +207,7 @@ def compiled_by(
     from torch._dynamo.backends.common import aot_autograd
 
     def compiled(graph: torch.fx.GraphModule, inputs: Any, **_: Any) -> Callable[..., Any]:
+        """Compile a graph with AOTAutograd; the backward pass is compiled with the forward pass."""
         with torch._functorch.config.patch(force_non_lazy_backward_lowering=True, **settings):
             return cast(
                 Callable[..., Any],
@@ -220,20 +224,24 @@ def compiled_by(
 
 
 def _refuse(error: LoadmasterError, *_: Any) -> NoReturn:
+    """Raise the error."""
     raise error.with_traceback(None)
 
 
-def _boxed(
+def _planned_call(
     plan: CompiledGraph,
     run: Callable[[Sequence[Any]], list[Any]],
     number: int,
     part: torch.fx.GraphModule,
     _: Any,
 ) -> Callable[[list[Any]], Any]:
+    """Return a function that runs part ``number`` of a graph as planned, or unplanned once planning
+    has failed. It empties the list of its arguments."""
     plan.parts.insert(number, part)
     plain = unplanned(part)
 
     def call(arguments: list[Any]) -> Any:
+        """Run the part as planned; fall back to the unplanned part if it cannot be planned."""
         if plan.planned:
             given = list(arguments)
             try:

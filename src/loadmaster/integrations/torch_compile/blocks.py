@@ -88,6 +88,7 @@ class BlockCall:
         arguments, keywords = stand_ins(call, captured, lambda view: SlowTensor(view, file, 0))
 
         def run() -> Any:
+            """Run all blocks, and count the bytes of the file."""
             file.read_bytes = file.written_bytes = 0
             return self.run(whole, *arguments, **keywords)
 
@@ -162,6 +163,8 @@ class Slices:
         number = itertools.count()
 
         def operand(leaf: Any) -> Any:
+            """Return the block of an operand, in fast memory; an empty stand-in if the call does
+            not read it."""
             if not _is_tensor(leaf):
                 return leaf
             i = next(number)
@@ -177,6 +180,7 @@ class Slices:
 
 
 def _is_tensor(leaf: Any) -> bool:
+    """Whether an operand is a tensor in either memory."""
     return isinstance(leaf, torch.Tensor | SlowTensor)
 
 
@@ -310,6 +314,8 @@ def _in_blocks(call: Call, streamed: frozenset[int], room: int, link: CopyLink) 
 
 
 def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
+    """Return how to run a call in blocks that fit into ``room`` bytes, with the fewest bytes moved;
+    None if it cannot be."""
     if isinstance(call.target, Update):
         # All operands must have the same shape and layout.
         parameter, forms = call.arguments[0], {view[2:4] for view in call.arguments}

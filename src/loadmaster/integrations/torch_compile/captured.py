@@ -303,6 +303,7 @@ class _Reader:
         self._alive: list[Any] = []
 
     def return_to_caller(self, values: Sequence[Any]) -> None:
+        """Mark storages of results as the caller's."""
         for value in values:
             if isinstance(value, View) and self.storages[value.storage].owner is Owner.PLAN:
                 self.storages[value.storage].owner = Owner.RETURNED
@@ -343,6 +344,8 @@ class _Reader:
         return Part(first, len(self.calls), tuple(slots), returned)
 
     def _placeholder(self, node: torch.fx.Node, given: Any) -> Any:
+        """Return an input of the graph as a number, a constant or a view; raise NotPlannable for
+        other types."""
         meta = node.meta.get("val")
         shape = meta if given is None else given
         if isinstance(meta, torch.SymInt) or isinstance(given, int):
@@ -365,6 +368,7 @@ class _Reader:
         return self._given(node, shape)
 
     def _constant(self, node: torch.fx.Node, value: Any) -> Any:
+        """Return the view of a constant tensor; raise NotPlannable for other constants."""
         if not isinstance(value, torch.Tensor):
             raise NotPlannable(f"constant {node.target} of type {type(value).__name__}")
         view = self._given(node, value)
@@ -379,6 +383,8 @@ class _Reader:
         return self._view(fake, node.name, Owner.CALLER)
 
     def _view(self, fake: torch.Tensor, name: str, owner: Owner) -> View:
+        """Return a tensor as a view of its storage, which is added if new; raise NotPlannable
+        unless it is plain, strided and on the graph's device."""
         if fake.layout is not torch.strided or fake.is_conj() or fake.is_neg() or fake.is_quantized:
             raise NotPlannable(f"{name}, which is not a plain strided tensor")
         if fake.device.type not in ("cpu", "cuda") or (
@@ -399,6 +405,8 @@ class _Reader:
     def _call(
         self, node: torch.fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
+        """Run a node on fake tensors and record the call, unless it only returns views or numbers.
+        Return its results."""
         target: Any = node.target
         if target is operator.getitem:
             return arguments[0][arguments[1]]
@@ -430,6 +438,7 @@ class _Reader:
         return results if several else results[0]
 
     def _result(self, value: Any, name: str) -> Any:
+        """Return a call's result as a view or number; raise NotPlannable for nested lists."""
         if isinstance(value, torch.Tensor):
             return self._view(value, name, Owner.PLAN)
         if isinstance(value, list | tuple):
@@ -437,6 +446,7 @@ class _Reader:
         return self._number(value)
 
     def _note(self, symbolic: Any, value: int) -> None:
+        """Note the value of a symbolic size."""
         if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_Symbol:
             self._symbols[symbolic.node.expr] = int(value)
 

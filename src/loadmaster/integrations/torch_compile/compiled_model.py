@@ -276,6 +276,7 @@ def step_peak(graphs: Sequence[StepObservations]) -> int:
 
 
 def _is_plain(value: Any) -> bool:
+    """Whether a value is a plain strided tensor."""
     return type(value) is torch.Tensor and value.layout is torch.strided
 
 
@@ -325,6 +326,7 @@ class Model:
             return self._memory
 
     def _make_memory(self, device: torch.device) -> DeviceMemory:
+        """Return the memories of a device."""
         if device.type == "cuda":
             from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory
 
@@ -461,10 +463,12 @@ class Model:
 
     @property
     def _arenas(self) -> list[FastArena]:
+        """The fast memory of all plans."""
         return [plan._program.arena for plan in self.plans]
 
     @property
     def _arena_bytes(self) -> int:
+        """Bytes of the fast memory of all plans."""
         return sum(arena.bytes for arena in self._arenas)
 
     @property
@@ -691,6 +695,7 @@ class PlannedGraph:
                 self._make_plan(given)
 
     def _capture(self, given: Sequence[Any]) -> None:
+        """Capture the graph, find its persistent tensors, and profile its kernels for planning."""
         model, known = self.model, self.model.persistent
         captured = capture(self.graphs, given, self.kept)
         traced = Traced(**vars(captured))
@@ -791,6 +796,7 @@ class PlannedGraph:
         return self.traced.movable.intersection(self.persistent_tensors) | self.traced.gradients
 
     def _make_plan(self, given: Sequence[Any]) -> None:
+        """Plan the graph within its budget and build its program; replaces the plan before."""
         self._find_persistent(given)
         before, budgeted = self.program, self.budget is not None
         if budgeted:
@@ -916,6 +922,7 @@ class PlannedGraph:
 
     @property
     def _program(self) -> Program:
+        """The program of the current plan."""
         assert self.program is not None
         return self.program
 
@@ -1153,6 +1160,7 @@ class PlannedGraph:
             one.changed()
 
     def _finish(self, session: Session) -> None:
+        """End a run, and note its times."""
         session.drain()
         session.end()
         self.history.note(session.times)

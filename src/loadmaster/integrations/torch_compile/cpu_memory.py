@@ -89,6 +89,8 @@ class DirectFile:
     def _transfer(
         self, call: Callable[..., int], memory: memoryview, offset: int, what: str
     ) -> None:
+        """Read or write a block of the file with ``call``, in pieces; raise SlowMemoryError on
+        failure."""
         done = 0
         while done < len(memory):
             try:
@@ -103,6 +105,7 @@ class DirectFile:
                 break
 
     def _end_of_file(self, what: str) -> None:
+        """Raise SlowMemoryError for a file that ended early."""
         raise SlowMemoryError(f"{self.name}: the file ended early: {what}")
 
     def close(self) -> None:
@@ -156,6 +159,8 @@ class SlowFile(DirectFile):
             return offset
 
     def _extend(self, size: int) -> None:
+        """Grow the file to ``size`` bytes; raise SlowMemoryError if the disk or the limit does not
+        allow it."""
         more = size - self.bytes
         try:
             if self.limit is not None and size > self.limit:
@@ -209,6 +214,7 @@ class WeightFile(DirectFile):
 
 @cache
 def _open_weights(path: str, device: int, inode: int) -> WeightFile | None:
+    """Return a file of weights; None if it cannot be read directly."""
     try:
         file = WeightFile(path)
         file.read(memoryview(mmap.mmap(-1, PAGE)), 0)
@@ -461,6 +467,7 @@ def _install_or_reason() -> str:
     standard.restype = ctypes.c_void_p
 
     def asked() -> bool:
+        """Install the allocator, and return whether it works."""
         _native.install_allocator(set_allocator, standard())
         return _allocator_works()
 

@@ -79,6 +79,8 @@ class CudaMemory:
         return sum(block.bytes for block in (*self._used.values(), *self._spare))
 
     def _measure_link(self) -> CopyLink:
+        """Measure copies between pinned host memory and the GPU in both directions, in bytes per
+        second."""
         block = Pinned(_PROBE if self.limit is None else min(_PROBE, self.limit))
         host, there = block.memory, torch.empty(block.bytes, dtype=torch.uint8, device=self.device)
         rates = []
@@ -125,6 +127,7 @@ class CudaMemory:
         self._spare.append(self._used.pop(slot))
 
     def _give_spare_back(self) -> None:
+        """Free the spare blocks of pinned memory."""
         if self._spare:
             torch.cuda.synchronize(self.device)  # the host has not waited for copies
         while self._spare:

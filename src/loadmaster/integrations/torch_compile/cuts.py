@@ -59,10 +59,12 @@ class Cut:
         number = itertools.count()
 
         def operand(leaf: Any) -> Any:
+            """Return the piece of an operand."""
             dim = self.operands[next(number)] if is_view(leaf) else WHOLE
             return narrowed(leaf, dim, 0, length) if dim >= 0 else leaf
 
         def result(view: Any, dim: int) -> Any:
+            """Return the piece of a result, without gaps."""
             part = narrowed(view, dim, 0, length) if view and dim >= 0 else view
             return part and part._replace(stride=compact(part))
 
@@ -113,6 +115,7 @@ def _other_than(argument: int) -> _Rule:
     (position)."""
 
     def cuts(call: Call) -> Iterator[Cut]:
+        """Yield cuts along each dimension but the one an argument names."""
         tensors = list(views(call.arguments))
         rank = len(tensors[0].size)
         dim = call.arguments[argument] if argument < len(call.arguments) else 0
@@ -184,6 +187,7 @@ def _filled(sizes: int) -> _Rule:
     argument at position ``sizes``; of tensors only the type is used."""
 
     def cuts(call: Call) -> Iterator[Cut]:
+        """Yield cuts along each dimension that an operator fills."""
         tensors = len(list(views(call.arguments)))
         for dim in range(len(call.arguments[sizes])):
             yield Cut(

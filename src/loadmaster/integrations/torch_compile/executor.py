@@ -182,6 +182,7 @@ class Program:
         return next(offset for start, end, offset in self._stays[tensor] if start <= k < end)
 
     def _tensor(self, view: View, k: int) -> torch.Tensor:
+        """Return a view at its planned address during call ``k``."""
         storage = self.captured.storages[view.storage]
         if storage.bytes == 0:
             return view.empty(self.captured.device)
@@ -191,10 +192,14 @@ class Program:
         return self._tensors[key]
 
     def _launch(self, k: int, call: Call) -> Launch:
-        def bound(leaf: Any) -> Any:
+        """Return call ``k`` ready to launch: its operands at their addresses, the addresses of its
+        allocations and its results."""
+
+        def bind(leaf: Any) -> Any:
+            """Return the tensor at an operand's planned address; other operands stay."""
             return self._tensor(leaf, k) if self._planned(leaf) else leaf
 
-        arguments, keywords = tree_map(bound, (call.arguments, call.keywords), is_leaf=is_view)
+        arguments, keywords = tree_map(bind, (call.arguments, call.keywords), is_leaf=is_view)
         profile = self.captured.profiles[k]
         script, first = (
             None if made is None else self.memory.script(self._grants(k, call, made))
@@ -212,6 +217,8 @@ class Program:
         )
 
     def _results(self, k: int, call: Call) -> Iterator[Result]:
+        """Yield the results of a call that are tensors of their own, with their planned address
+        where they have one."""
         for i, view in enumerate(call.results):
             if not isinstance(view, View) or view.storage in self.captured.streamed:
                 continue
@@ -227,6 +234,8 @@ class Program:
     def _grants(
         self, k: int, call: Call, allocations: tuple[Allocated, ...]
     ) -> list[tuple[int, int]]:
+        """Return bytes and address of every allocation that call ``k`` makes; UNPLANNED for those
+        that the plan leaves out."""
         grants = []
         for allocation in allocations:
             offset = UNPLANNED
@@ -245,6 +254,7 @@ class Program:
         return self.slow_bytes - count
 
     def _copies(self) -> list[Copy]:
+        """Return the plan's copies with addresses in the fast memory and slots in the slow one."""
         slots: dict[int, int] = {}
         copies = []
         for move in self.placed.placement.moves:
@@ -262,6 +272,8 @@ class Program:
         return copies
 
     def _steps(self) -> list[Step]:
+        """Return what happens before each call: copies that block, start or are waited for, and a
+        lower ceiling of the fast memory."""
         steps = [Step() for _ in range(len(self.captured.calls) + 1)]
         for i, move in enumerate(self.placed.placement.moves):
             if move.start == move.end:
@@ -334,6 +346,7 @@ class Session:
         return SlowTensor(view, place.file, place.slot + place.shift)
 
     def _reserve(self, bytes: int) -> int:
+        """Reserve slow memory, which is released at the end."""
         slot = self.memory.reserve(bytes)
         self._held.append((slot, bytes))
         return slot
@@ -392,6 +405,7 @@ class Session:
             del self.pending[i]
 
     def _start_copy(self, i: int) -> Wait:
+        """Start a copy; return the function that waits for it."""
         copy, persistent = self.program.copies[i], self.program.persistent.get(i)
         if persistent is None:
             copy = copy._replace(slot=copy.slot + self.slot)
@@ -437,6 +451,7 @@ class Session:
         self.memory.release(*self._held.pop())
 
     def _copy_kept(self, slot: int, to_fast: bool) -> None:
+        """Copy the kept tensors to or from the slow memory."""
         try:
             for offset, bytes in self.program.kept:
                 self.memory.copy(self.program.arena, Copy(to_fast, offset, slot, bytes))()
@@ -461,6 +476,7 @@ class Session:
 
 
 def _drain(pending: dict[int, Wait]) -> None:
+    """Wait for all copies; their errors are dropped."""
     for wait in pending.values():
         with suppress(LoadmasterError):
             wait()
@@ -468,6 +484,7 @@ def _drain(pending: dict[int, Wait]) -> None:
 
 
 def _release(memory: DeviceMemory, held: list[tuple[int, int]], pending: dict[int, Wait]) -> None:
+    """Wait for all copies, then release the slow memory."""
     _drain(pending)
     while held:
         memory.release(*held.pop())

@@ -106,9 +106,11 @@ class CallProfiles:
             ]
 
     def _of(self, call: Call, captured: Captured) -> CallProfile:
+        """Return the profile of a call; equal calls are profiled once."""
         numbers: dict[int, int] = {}
 
         def anonymous(leaf: Any) -> Any:
+            """Return an operand with its storage numbered by first use."""
             if not isinstance(leaf, View):
                 return leaf
             number = numbers.setdefault(leaf.storage, len(numbers))
@@ -124,6 +126,7 @@ class CallProfiles:
 
 
 def _profile(call: Call, captured: Captured) -> CallProfile:
+    """Measure seconds and allocations of a call on operands of the same form."""
     arguments, keywords = stand_ins(call, captured)
     if captured.device.type == "cuda":
         return _profile_on_gpu(call, arguments, keywords, captured.device)
@@ -142,6 +145,8 @@ def stand_ins(call: Call, captured: Captured, slow: Callable[[View], Any] = id) 
     storages: dict[int, torch.UntypedStorage] = {}
 
     def real(leaf: Any) -> Any:
+        """Return a stand-in for an operand, of the same form and memory; operands that share a
+        storage still do."""
         if not isinstance(leaf, View):
             return leaf
         if leaf.storage in captured.streamed:
@@ -199,6 +204,7 @@ def profiled_update(update: Any, run: Callable[[], Any], results: Sequence[Any])
     one."""
 
     def again() -> None:
+        """Prepare the update to run again."""
         update.begun = False
 
     again()

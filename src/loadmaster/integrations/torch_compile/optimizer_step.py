@@ -85,6 +85,7 @@ def _with_closure(optimizer: torch.optim.Optimizer, arguments: Any, keywords: An
         return None
 
     def then_forget() -> Any:
+        """Return the closure's loss, and forget spent gradients."""
         loss = closure()
         _forget_spent(optimizer)
         return loss
@@ -93,6 +94,7 @@ def _with_closure(optimizer: torch.optim.Optimizer, arguments: Any, keywords: An
 
 
 def _forget_spent(optimizer: torch.optim.Optimizer) -> None:
+    """Forget spent gradients of the optimizer's parameters."""
     forget(p for group in optimizer.param_groups for p in group["params"])
 
 
@@ -172,6 +174,7 @@ def _reason_unplanned(
 
 
 def _is_plain(value: Any) -> bool:
+    """Whether a value is a large strided tensor with a storage of its own."""
     return (
         type(value) in (torch.Tensor, torch.nn.Parameter)
         and value.layout is torch.strided
@@ -230,15 +233,16 @@ class _PassingTensor(SlowTensor):
     def read(self) -> torch.Tensor:
         """Read the block into the arena, and return it."""
         if not self.fresh:
-            self._pass(self.file.read)
+            self._transfer(self.file.read)
         count = self.shape[0] * self.dtype.itemsize
         return self.arena.tensor(self.view._replace(offset=0), self.at, count)
 
     def write(self, values: torch.Tensor) -> None:
         """Write the block from the arena; ``values`` are already there."""
-        self._pass(self.file.write)
+        self._transfer(self.file.write)
 
-    def _pass(self, by: Callable[[memoryview, int], None]) -> None:
+    def _transfer(self, by: Callable[[memoryview, int], None]) -> None:
+        """Read or write the tensor's part of the file."""
         size = self.dtype.itemsize
         with self.arena.part(self.at, self.shape[0] * size) as memory:
             by(memory, self.start + self.view.offset * size)

@@ -310,6 +310,7 @@ def _release_place(known: dict[int, PersistentTensor], key: int) -> None:
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Return a storage as a tensor of bytes."""
     return torch.empty(0, dtype=torch.uint8).set_(storage)
 
 
@@ -320,6 +321,7 @@ def swap_memory(one: torch.UntypedStorage, other: torch.UntypedStorage) -> None:
 
 
 def _pointer(storage: torch.UntypedStorage) -> Any:
+    """Return the bytes of a storage's data pointer."""
     return (ctypes.c_char * _POINTER_BYTES).from_address(storage._cdata + _DATA_POINTER)
 
 
@@ -329,6 +331,7 @@ def can_offload() -> bool:
     tested in a forked process."""
 
     def swaps() -> bool:
+        """Try on two small tensors whether the memory of storages can be swapped."""
         one, other = torch.full((64,), 1.0), torch.full((64,), 2.0)
         storages = one.untyped_storage(), other.untyped_storage()
         addresses = [storage.data_ptr() for storage in storages]

@@ -506,6 +506,7 @@ class Search:
         return found
 
     def _place_moving(self, moving: frozenset[int], budget: int, rounds: int) -> Placed | int:
+        """Place and pack with the storages that may move."""
         return _place_and_pack(self.make(moving), budget, self.mode, rounds)
 
     def _with_room_to_prefetch(self, best: Placed, budget: int) -> Placed:
@@ -596,6 +597,7 @@ def _seconds_of_reads(problem: Problem, moving: frozenset[int]) -> float:
 
 
 def _place_all_fast(problem: Problem) -> Placed:
+    """Pack all tensors in the fast memory, without a limit."""
     unmoved = _pack(problem, all_fast(problem.sequence), None)[0]
     assert unmoved is not None
     return unmoved
@@ -640,9 +642,11 @@ def _place_and_pack(problem: Problem, budget: int, mode: Mode, rounds: int) -> P
     tops: dict[tuple[Stay, ...], Ints] = {}
 
     def place(limits: Ints) -> TensorPlacement:
+        """Return a placement within limits."""
         return place_for_runtime(sequence, limits, mode)
 
     def pack(placement: TensorPlacement, number: int) -> Placed | Ints:
+        """Return the packed placement, or, by kernel, the bytes by which it exceeds its ceiling."""
         nonlocal failed
         if placement.stays not in tops:
             placed, tops[placement.stays] = _pack(problem, placement, ceilings)

@@ -94,6 +94,7 @@ class SlowTensor:
         return result
 
     def _read_part(self, buffer: _Buffer, part: View) -> torch.Tensor:
+        """Read a view's pages into a buffer, and return the view."""
         first, count = self._pages(part)
         self.file.read(buffer.raw[:count], first)
         return buffer.tensor(part, self.start - first)
@@ -187,6 +188,7 @@ def _flat_bytes(values: torch.Tensor) -> torch.Tensor:
 
 
 def _is_dense(view: View, gaps: bool) -> bool:
+    """Whether a view covers its span, with ``gaps`` most of it."""
     return _last(view) < math.prod(view.size) * (_DENSE_RATIO if gaps else 1)
 
 

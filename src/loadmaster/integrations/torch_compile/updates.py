@@ -282,10 +282,12 @@ def _take_over(own: torch.Tensor, made: torch.Tensor) -> None:
 
 
 def _clone(value: Any) -> Any:
+    """Return a copy of a tensor; other values stay."""
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _is_movable(value: Any) -> bool:
+    """Whether a value is a tensor with dimensions."""
     return isinstance(value, torch.Tensor) and value.dim() > 0
 
 
@@ -458,12 +460,14 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
 
 
 def _has_hooks(parameter: torch.Tensor) -> bool:
+    """Whether a parameter has hooks on its gradient."""
     return bool(parameter._backward_hooks) or bool(
         getattr(parameter, "_post_accumulate_grad_hooks", None)
     )
 
 
 def _state_key(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Any:
+    """Return a key, equal for parameters with equal optimizer state."""
     group = {
         name: repr(value)
         for name, value in group_of(optimizer, parameter).items()
@@ -473,6 +477,7 @@ def _state_key(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Any
 
 
 def _form_of(parameter: torch.Tensor) -> Any:
+    """Return shape, stride and type of a parameter."""
     return parameter.shape, parameter.stride(), parameter.dtype
 
 

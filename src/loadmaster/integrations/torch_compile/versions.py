@@ -67,29 +67,32 @@ def in_place(captured: Traced) -> Traced:
     place: dict[int, int] = {}
 
     def moved(leaf: Any) -> Any:
+        """Return an operand with the number of its new storage."""
         if not isinstance(leaf, View):
             return leaf
         return leaf._replace(storage=place.get(leaf.storage, leaf.storage))
 
-    def renamed(values: Any) -> Any:
+    def rename(values: Any) -> Any:
+        """Return operands with the numbers of their new storages."""
         return tree_map(moved, values, is_leaf=is_view)
 
-    def renamed_call(call: Call) -> Call:
-        arguments, keywords, results = renamed((call.arguments, call.keywords, call.results))
+    def rename_call(call: Call) -> Call:
+        """Return a call with the numbers of the new storages."""
+        arguments, keywords, results = rename((call.arguments, call.keywords, call.results))
         used = call.reads, call.writes
         reads, writes = (tuple(dict.fromkeys(place.get(s, s) for s in some)) for some in used)
         return Call(call.name, call.target, arguments, keywords, results, reads, writes)
 
     calls = []
-    for k, call in enumerate(map(renamed_call, captured.calls)):
+    for k, call in enumerate(map(rename_call, captured.calls)):
         operand = next((s for s in _reusable_operands(captured, call) if last[s] <= k), None)
         if operand is not None:
             result = call.results[0].storage
             place[result], last[operand] = operand, last.get(result, k)
-            call = replace(renamed_call(call), in_place=True)
+            call = replace(rename_call(call), in_place=True)
         calls.append(call)
     parts = tuple(
-        replace(part, returned=renamed(part.returned), given=renamed(part.given))
+        replace(part, returned=rename(part.returned), given=rename(part.given))
         for part in captured.parts
     )
     return replace(captured, calls=calls, parts=parts)

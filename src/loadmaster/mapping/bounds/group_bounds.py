@@ -206,10 +206,11 @@ class _Program:
     def choices(self, fixed: tuple[int, ...], job: int) -> list[int]:
         """Cores to branch on for one more job; of equal cores without fixed jobs only one."""
         used = sorted(set(fixed))
-        fresh = [int(members[0]) for members in self._fresh(fixed)]
+        fresh = [int(members[0]) for members in self._free_jobs(fixed)]
         return [core for core in used + fresh if self.group.allowed[job, core]]
 
-    def _fresh(self, fixed: tuple[int, ...]) -> list[Ints]:
+    def _free_jobs(self, fixed: tuple[int, ...]) -> list[Ints]:
+        """Return the jobs of each kind that are not fixed."""
         left = [np.setdiff1d(members, fixed) for members in self.kinds] if fixed else self.kinds
         return [members for members in left if len(members)]
 
@@ -220,7 +221,7 @@ class _Program:
         Each assignment of jobs to cores is a cut. Returns the best bound and the cost of every job
         on every core behind it.
         """
-        classes = [np.array([core]) for core in sorted(set(fixed))] + self._fresh(fixed)
+        classes = [np.array([core]) for core in sorted(set(fixed))] + self._free_jobs(fixed)
         columns = np.array([members[0] for members in classes])
         size = np.array([len(members) for members in classes], dtype=np.float64)
         own = self.own[:, columns]

@@ -59,12 +59,16 @@ def _environment(search: Search, gymnasium: Any) -> Any:
     width = features.shape[1] + group.cores
 
     class Environment(gymnasium.Env):  # type: ignore[misc]
+        """The group as an environment: a step gives the next job a core and a priority; the reward
+        comes with the last job."""
+
         observation_space = gymnasium.spaces.Box(0.0, np.inf, (width,), np.float32)
         action_space = gymnasium.spaces.MultiDiscrete([group.cores, _LEVELS])
 
         def reset(
             self, *, seed: int | None = None, options: dict[str, Any] | None = None
         ) -> tuple[Any, dict[str, Any]]:
+            """Begin a new mapping."""
             super().reset(seed=seed)
             self.core = np.zeros(group.jobs, dtype=np.int32)
             self.priority = np.zeros(group.jobs, dtype=np.uint32)
@@ -73,6 +77,7 @@ def _environment(search: Search, gymnasium: Any) -> Any:
             return self._observe(), {}
 
         def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            """Give the next job a core and a priority."""
             self.core[self.job], level = int(action[0]), int(action[1])
             self.priority[self.job] = level * (2**32 // _LEVELS)
             self.load[self.core[self.job]] += features[self.job, self.core[self.job]]
@@ -81,11 +86,14 @@ def _environment(search: Search, gymnasium: Any) -> Any:
             return self._observe(), self._reward() if last else 0.0, last, False, {}
 
         def _observe(self) -> Any:
+            """Return the features of the next job and the load of each core."""
             return np.concatenate([features[min(self.job, group.jobs - 1)], self.load]).astype(
                 np.float32
             )
 
         def _reward(self) -> float:
+            """Return the negative score of the mapping relative to the bound; stop if the search is
+            over."""
             score = float(search.scores(self.core[None, :], self.priority[None, :])[0])
             if search.done:
                 raise _Stop

@@ -96,6 +96,7 @@ def weighted(arrays: SequenceArrays, prices: Prices) -> SequenceArrays:
     time = prices.time
 
     def scaled(seconds: Floats, kernels: Ints) -> Floats:
+        """Return times with the weight of their kernels, rounded down; infinite ones stay."""
         weight = time[kernels]
         finite = np.where(np.isfinite(seconds), seconds, 0.0)
         less = np.where(weight < 1, np.nextafter(finite * weight, 0.0), finite)

@@ -166,7 +166,7 @@ def place_by_program(
         if sequence.page:
             most = int(limits.max()) // _GRAINS if link else WHOLE_LIMIT
             division, arrays, prices, shares = _divided(sequence, arrays, prices, shares, most)
-        guess = _rounded(shares)
+        guess = _round(shares)
     search = replace(
         search,
         sequence=division.sequence if division else sequence,
@@ -179,7 +179,8 @@ def place_by_program(
     return search.run(guess, bound * (1 + gap), Deadline.within(0.0) if ended else deadline)
 
 
-def _rounded(shares: Shares) -> TensorPaths:
+def _round(shares: Shares) -> TensorPaths:
+    """Return the paths of a solution: shares above one half are in the fast memory."""
     return TensorPaths(*(np.asarray(part > 0.5, dtype=np.uint8) for part in shares))
 
 
@@ -255,7 +256,7 @@ class PathSearch:
         program = PlacementProgram(arrays, self.moves)
         solved = program.model.solve(deadline, program.integers, 0.0, _NODES)
         if len(solved.values):
-            agreed = _rounded(program.shares(solved))
+            agreed = _round(program.shares(solved))
             if self._fit(agreed):
                 return agreed
         raise refusal
@@ -372,7 +373,7 @@ def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -
     if over.max(initial=0) > 0:
         k = int(over.argmax())
         there = tensor[(start <= k) & (k < end)]
-        raise CapacityError(_complaint(sequence, arrays, there, int(workspace[k]), k))
+        raise CapacityError(_kernel_too_large(sequence, arrays, there, int(workspace[k]), k))
     return paths
 
 
@@ -388,6 +389,7 @@ class _Measured(NamedTuple):
 
 
 def _measured_kernels(arrays: SequenceArrays) -> Iterator[_Measured]:
+    """Yield the kernels with measured tables."""
     for k in np.flatnonzero(np.diff(arrays.first_entry)).tolist():
         uses = arrays.use[arrays.first_operand[k] : arrays.first_operand[k + 1]]
         workspace = arrays.workspace[arrays.first_algorithm[k] : arrays.first_algorithm[k + 1]]
@@ -436,9 +438,11 @@ def disagreement(sequence: KernelSequence, arrays: SequenceArrays, paths: Tensor
     )
 
 
-def _complaint(
+def _kernel_too_large(
     sequence: KernelSequence, arrays: SequenceArrays, tensors: Ints, workspace: int, k: int
 ) -> str:
+    """Return the error message for kernel ``k``, whose tensors and workspace exceed its limit, with
+    the largest tensors."""
     there = sorted(tensors.tolist(), key=lambda t: (-int(arrays.size[t]), t))
     largest = ", ".join(
         f"{sequence.tensors[t].name!r} ({int(arrays.size[t])} bytes)" for t in there[:_NAMED]

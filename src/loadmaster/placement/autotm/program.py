@@ -120,12 +120,12 @@ class PlacementProgram:
         around = self.is_first & cyclic
         self.before[around] = arrays.first[arrays.tensor[around] + 1] - 1
         self.tail = np.full(arrays.tensor_count, _NONE)
-        self._moving(around) if moves else self._placed_once()
+        self._add_moves(around) if moves else self._placed_once()
         self._fast = (self.arrives, self.dirty, self.clean)
         must = ~np.isfinite(arrays.slow) & ~self._measured[arrays.kernel]
         self._sum(self._fast, low=np.where(must, 1.0, -np.inf), high=1.0)
         self._memory()
-        self._kernels()
+        self._add_kernels()
         if link is not None:
             self._queue(link)
             self._pool(link)
@@ -144,7 +144,10 @@ class PlacementProgram:
 
     # --- paths
 
-    def _moving(self, around: Mask) -> None:
+    def _add_moves(self, around: Mask) -> None:
+        """Add the variables of tensors that may move: at each use a tensor is in the slow memory,
+        arrives, or stays dirty or clean. ``around`` marks first uses of tensors that are kept from
+        step to step."""
         arrays, model, outputs, last = self.arrays, self.model, self._outputs, self._last
         reads, writes = arrays.reads > 0, arrays.writes > 0
         supplied = self.is_first & (arrays.live_range[arrays.tensor] == LiveRange.INPUT)
@@ -164,10 +167,10 @@ class PlacementProgram:
         self.arrives = model.columns(
             np.where(reads, charged * arrays.to_fast[arrays.tensor], 0.0) + paid
         )
-        self.dirty = _scattered(
+        self.dirty = _spread(
             dirty, model.columns((pays - np.where(supplied, 0.0, copy_out))[dirty])
         )
-        self.clean = _scattered(clean, model.columns(paid[clean]))
+        self.clean = _spread(clean, model.columns(paid[clean]))
         self.tail[outputs] = model.columns(-charged * arrays.to_slow[outputs])
         self._sum((self.dirty[stays],), self._dirty_after(self.before[stays]))
         self._sum((self.tail[outputs],), self._dirty_after(last))
@@ -205,9 +208,9 @@ class PlacementProgram:
         )
         self._changes()
         chosen = several[self._owner]
-        self.algorithm = _scattered(chosen, model.columns(np.zeros(int(chosen.sum()))))
+        self.algorithm = _spread(chosen, model.columns(np.zeros(int(chosen.sum()))))
         self.room, one = (
-            _scattered(several, rows)
+            _spread(several, rows)
             for rows in (
                 self._sum((self.occupied[several],), high=arrays.limit[several] / self._byte),
                 model.rows(np.ones(int(several.sum())), 1.0),
@@ -240,7 +243,9 @@ class PlacementProgram:
 
     # --- kernels
 
-    def _kernels(self) -> None:
+    def _add_kernels(self) -> None:
+        """Add the time of every kernel: by a table of the places of its operands where it is
+        measured or its arithmetic hides operands' times, else by its lower bounds."""
         arrays = self.arrays
         self.time = np.full(arrays.kernel_count, _NONE)
         self.least_rows = np.full((arrays.kernel_count, 3), _NONE)
@@ -327,7 +332,7 @@ class PlacementProgram:
             least_seconds(self.arrays),
         )
         seconds = least[computed] / self.second
-        self.time = _scattered(computed, model.columns(np.ones(len(seconds)), seconds, np.inf))
+        self.time = _spread(computed, model.columns(np.ones(len(seconds)), seconds, np.inf))
         kernels = np.flatnonzero(computed)
         self._parts.append((kernels, self.time[kernels], np.full(len(kernels), self.second)))
         several = computed & (np.diff(arrays.first_algorithm) > 1)
@@ -505,7 +510,8 @@ class PlacementProgram:
         return whole
 
 
-def _scattered(mask: Mask, columns: Ints) -> Ints:
+def _spread(mask: Mask, columns: Ints) -> Ints:
+    """Return columns at the places of a mask, _NONE elsewhere."""
     spread = np.full(len(mask), _NONE)
     spread[mask] = columns
     return spread
@@ -540,10 +546,12 @@ def broken_intervals(
         + blocked[last]
         - blocked[np.minimum(starts, len(blocking)), None]
     )
-    return _distinct(missing, ends, most)
+    return _worst_intervals(missing, ends, most)
 
 
-def _distinct(missing: Floats, ends: Ints, most: int) -> list[tuple[int, int]]:
+def _worst_intervals(missing: Floats, ends: Ints, most: int) -> list[tuple[int, int]]:
+    """Return at most ``most`` intervals of kernels, first and last, with the largest entries of
+    ``missing``, any two of them apart."""
     flat = missing.reshape(-1)
     worst = np.argpartition(-flat, min(_LOOKED_AT, len(flat) - 1))[:_LOOKED_AT]
     worst = worst[flat[worst] > _LEAST_MISSING]

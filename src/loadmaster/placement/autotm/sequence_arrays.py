@@ -228,4 +228,5 @@ def placed_paths(arrays: SequenceArrays, fast: Mask) -> TensorPaths:
 
 
 def _offsets(lengths: list[int]) -> Ints:
+    """Return the first index of each of several consecutive lists, and the end."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)

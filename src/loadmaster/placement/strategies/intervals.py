@@ -55,6 +55,8 @@ def _by_benefit(sequence: KernelSequence) -> list[int]:
     spans = sequence.lifetimes
 
     def density(t: int) -> float:
+        """Return the seconds that a tensor saves in fast memory, per byte and kernel of its
+        lifetime."""
         copied = sequence.tensors[t].bytes * (1 / sequence.link.to_fast + 1 / sequence.link.to_slow)
         saved = math.fsum(
             o.slow_seconds - o.fast_seconds if math.isfinite(o.slow_seconds) else copied
@@ -185,9 +187,11 @@ class _Assigner:
         return forced
 
     def _fits(self, start: int, end: int) -> bool:
+        """Whether there is room for the tensor during some kernels."""
         return start >= end or self.size <= int(self.room[start:end].min())
 
     def _take(self, stay: Stay) -> None:
+        """Add a stay and take its room."""
         self.room[stay.start : stay.end] -= self.size
         self.stays.append(stay)
 

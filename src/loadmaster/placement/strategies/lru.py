@@ -78,10 +78,12 @@ class _Step:
         return inside & carried
 
     def _hold(self, t: int, since: int) -> None:
+        """Begin a stay of a tensor."""
         self.held[t] = since
         self.used += self.sizes[t]
 
     def _release(self, t: int, at: int) -> None:
+        """End a stay of a tensor."""
         since = self.held.pop(t)
         self.used -= self.sizes[t]
         if at > since:
@@ -125,6 +127,7 @@ class _Step:
             self._evict(oldest, k)
 
     def _evict(self, t: int, k: int) -> None:
+        """Remove a tensor from the fast memory, with a copy to the slow memory if that has none."""
         if k == 0:
             # It was put in only just now: let it begin in the slow memory.
             self.carried.discard(t)

@@ -126,6 +126,8 @@ def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:
     the link's."""
 
     def best(reading: bool) -> float:
+        """Return the highest bandwidth, in bytes per second, at which an operand is only read or
+        only written in the slow memory."""
         return max(
             (
                 sequence.tensors[o.tensor].bytes / o.slow_seconds

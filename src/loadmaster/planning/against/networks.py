@@ -16,13 +16,13 @@ from loadmaster.workloads.job import NetworkInfo
 
 
 def machine(plan: PlanRecord, target: Target) -> Iterator[str]:
-    """The plan is for this machine: one line for every field that differs."""
+    """Yield a line for every field in which the plan's machine differs from the given one."""
     yield from _differences("the plan's target", plan.target, target)
 
 
 def networks(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
-    """The plan has these networks in this order, with their sources, precisions, batches, inputs,
-    outputs and remarks."""
+    """Yield the differences between the plan's networks and the models: order, sources, precisions,
+    batches, inputs, outputs and remarks."""
     names = [network.name for network in plan.networks]
     given = [model.name for model in models]
     if names != given:
@@ -33,8 +33,8 @@ def networks(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
 
 
 def operators(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
-    """Every network has the model's operators, with their data flow; those in pieces with their
-    shapes and windows."""
+    """Yield the networks' operators that differ from the model's in data flow or, for those in
+    pieces, in shapes and windows."""
     for network, model in zip(plan.networks, models, strict=True):
         label = f"network {quoted(network.name)}"
         listed = Counter(operator.name for operator in network.operators)
@@ -63,8 +63,8 @@ def operators(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
 
 
 def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
-    """Tensors are storages of the model, of its kind and shape, and the parts of one own its bytes
-    together."""
+    """Yield tensors that differ from the model's storages in kind or shape, or whose parts do not
+    have all bytes together."""
     by_name = {model.name: model for model in models}
     sizes = Counter[tuple[str, str, int]]()
     for tensor in plan.tensors:
@@ -102,6 +102,8 @@ def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
 
 
 def _network(network: NetworkInfo, model: Model) -> Iterator[str]:
+    """Yield the differences between a network of the plan and the model as read: source, precision,
+    batch, work, inputs and outputs."""
     graph = model.graph
     if not _same_source(network.source, graph.source):
         yield f"the plan was made from {quoted(network.source)}, not from {quoted(graph.source)}"
@@ -135,6 +137,8 @@ def _same_source(stated: str, given: str) -> bool:
 
 
 def _differences(what: str, stated: Any, due: Any) -> Iterator[str]:
+    """Yield the fields in which the plan's machine differs from the given one, in nested records
+    too."""
     for field in fields(due):
         one, other = getattr(stated, field.name), getattr(due, field.name)
         if one == other or field.name == "description":
@@ -151,5 +155,6 @@ def _differences(what: str, stated: Any, due: Any) -> Iterator[str]:
 
 
 def _list(names: Sequence[str]) -> str:
+    """Format the first names of a list."""
     shown = ", ".join(quoted(name) for name in names[:4])
     return f"[{shown}{', ...' if len(names) > 4 else ''}]"

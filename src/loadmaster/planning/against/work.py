@@ -54,8 +54,8 @@ class Work:
         return self._groups[key]
 
     def fusions(self) -> Iterator[str]:
-        """Operators that run as one job are one, and elementwise ones that follow it place by
-        place."""
+        """Yield jobs whose operators cannot run as one: only element-wise operators on results of
+        the same size may follow."""
         for (network, names), job in {
             (job.network, job.operators): job for job in self.plan.jobs
         }.items():
@@ -64,14 +64,16 @@ class Work:
                 yield f"network {quoted(network)}: nothing can be fused into {quoted(names[0])}"
             made: set[str] = set()
             for op in group.ops:
-                if op is not group.main and not self._follows(group, op, made):
+                if op is not group.main and not self._is_fusable(group, op, made):
                     yield (
                         f"network {quoted(network)}: {quoted(op.name)} cannot run as one job with"
                         f" {quoted(names[0])}"
                     )
                 made |= {group.model.storage(access.tensor) for access in op.writes}
 
-    def _follows(self, group: Group, op: Op, made: set[str]) -> bool:
+    def _is_fusable(self, group: Group, op: Op, made: set[str]) -> bool:
+        """Whether an operator may be fused into a group: it is element-wise, reads results of the
+        group (``made``), and these have as many elements as its own result."""
         inside = [
             access.tensor for access in op.reads if group.model.storage(access.tensor) in made
         ]
@@ -83,8 +85,8 @@ class Work:
         )
 
     def cuts(self) -> Iterator[str]:
-        """Operators are cut along dimensions that can be cut, and whole groups of a grouped
-        operator stay together."""
+        """Yield operators that are cut along dimensions that cannot be cut, or inside a group of a
+        grouped operator."""
         for job in self.plan.jobs:
             if job.tiles == 1:
                 continue
@@ -114,8 +116,8 @@ class Work:
                         )
 
     def boxes(self) -> Iterator[str]:
-        """Pieces read just what their part of the result needs. O(reads + operands of operators x
-        pieces)."""
+        """Yield pieces that do not read just what their part of the result needs. O(reads +
+        operands of operators x pieces)."""
         for tensor in self.plan.tensors:
             if (
                 tensor.ranges
@@ -156,8 +158,7 @@ class Work:
             )
 
     def amounts(self) -> Iterator[str]:
-        """Jobs do the model's multiply-accumulates and scalar operations at its width, and pieces
-        their share of them."""
+        """Yield jobs whose work differs from the model's, or whose pieces do not do their share."""
         for job in self.plan.jobs:
             group, label = self.group(job), f"job {quoted(job.name)}"
             if (job.kind, job.bits) != (group.main.kind, group.main.bits):
@@ -234,6 +235,7 @@ class Work:
         return Workload(self.plan.networks, tuple(jobs), tensors), order
 
     def _place(self, job: PlannedJob) -> tuple[int, int, int, int]:
+        """Return the place of a job in the workload's order."""
         return (
             self._rank[job.network],
             job.mini_batch,
@@ -250,6 +252,8 @@ class Work:
         return (volume(job.ranges), math.prod(group.shape)) if job.ranges else (1, 1)
 
     def _nests(self, job: PlannedJob) -> tuple[LoopNest, ...]:
+        """Return the loop nests of a job, cut to its piece of the result and its part of the
+        reduction."""
         group = self.group(job)
         nests = tuple(self._placed(job, group, nest) for nest in group.main.nests)
         if not job.ranges:
@@ -274,6 +278,8 @@ class Work:
     def _writes(
         self, job: PlannedJob, group: Group, nests: Sequence[LoopNest]
     ) -> Iterator[Operand]:
+        """Yield the job's results as operands, with the nest that writes each; results that no nest
+        writes and partial sums cross once."""
         for name in dict.fromkeys(operand.tensor for operand in job.writes):
             tensor = self._tensors[name]
             own = (
@@ -285,6 +291,8 @@ class Work:
             yield Operand(name, tensor.bytes, Role.OUTPUT if nest >= 0 else Role.ONCE, nest)
 
     def _reads(self, job: PlannedJob, group: Group, nests: Sequence[LoopNest]) -> Iterator[Operand]:
+        """Yield the job's reads as operands, once for each nest and role in which it uses them, and
+        the partial sums that it adds to."""
         for storage, touched in group.reads.items():
             shares = self._shares(job, group, storage, touched)
             names = {storage, *group.operands_with(storage)}

@@ -198,6 +198,7 @@ def _seconds(
 
 
 def _is_weight_above(network: DivisibleNetwork, storage: str, size: float) -> bool:
+    """Whether a storage is a weight of more than ``size`` bytes."""
     tensor = network.graph.tensors[storage]
     return tensor.kind is TensorKind.WEIGHT and tensor.bytes > size
 

@@ -83,7 +83,7 @@ def candidates(
     small = _in_small_pieces(networks, target, late) if copied else ()
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
     for candidate in itertools.chain(
-        small, _offers(networks, target, mini_batches, late, effort), _halves(networks)
+        small, _tilings(networks, target, mini_batches, late, effort), _halves(networks)
     ):
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
@@ -194,13 +194,15 @@ def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
                 )
 
 
-def _offers(
+def _tilings(
     networks: Sequence[DivisibleNetwork],
     target: Target,
     mini_batches: int,
     late: Callable[[], bool],
     effort: Effort,
 ) -> Iterator[Candidate]:
+    """Yield tilings to try: operators cut across cores, if there are several, and stacks of
+    bands."""
     others: Sequence[Sequence[Grid]] = []
     if len(target.cores) > 1:
         choosable = [

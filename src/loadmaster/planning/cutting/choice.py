@@ -290,4 +290,5 @@ def alive_between(graph: Graph, fused: Sequence[FusedOp]) -> Ints:
 
 
 def _until(counts: Sequence[int]) -> Ints:
+    """Return the sums of all counts before each, and of all."""
     return np.cumsum([0, *counts], dtype=np.int64)

@@ -201,6 +201,7 @@ class _Fitting:
         return max(self._accumulator, -(-self._fused[number].main.bits // 8))
 
     def _bytes(self, storage: str, elements: int) -> int:
+        """Return the bytes of some elements of a storage, rounded up."""
         tensor = self._graph.tensors[storage]
         return -(-tensor.bytes * elements // max(1, math.prod(tensor.shape)))
 
@@ -253,6 +254,7 @@ class _Fitting:
         )
 
     def _count(self, number: int, axis: int) -> int:
+        """Return the number of parts of an operator along an axis."""
         return self._parts[number].get(axis, 1)
 
     def _open(self, number: int) -> list[int]:
@@ -279,6 +281,7 @@ class _Fitting:
         return done
 
     def _halve(self, number: int, axis: int) -> bool:
+        """Double the parts of an operator along an axis; return whether that gives more pieces."""
         form, before = self._forms[number], self.cuts[number].tiles
         assert form is not None
         self._parts[number][axis] = 2 * self._count(number, axis)

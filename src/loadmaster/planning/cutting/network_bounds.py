@@ -157,6 +157,8 @@ def network_bounds(
     def bound_of(
         jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target
     ) -> MakespanBound:
+        """Return the greater of the resource bound and the longest chain of operators, whatever the
+        cuts."""
         needs = turns.split(divisible_needs(tensors, table, target), jobs)
         bound = divisible_bound(needs, target.main.name)
         every = turns.split(divisible_needs(tensors, table, target, every_read=True), jobs)
@@ -301,11 +303,13 @@ class _Chains:
 
 
 def _fitting(tensor: TensorInstance, room: int) -> TensorInstance:
+    """Return a tensor with at most ``room`` bytes if it is an activation, for the bound."""
     fits = tensor.bytes <= room or tensor.kind != "activation" or tensor.is_output
     return tensor if fits else replace(tensor, bytes=room)
 
 
 def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Group]:
+    """Return each fused operator's form and the least shares of its operands."""
     sums = divides_sums(target)
     return [
         _Group(divisible(single, group, sums=sums), least_shares(single, group)) for group in fused

@@ -28,6 +28,7 @@ def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
     names: dict[str, str] = {}
 
     def alias(name: str) -> str:
+        """Return a short name for a tensor, equal for equal names."""
         return names.setdefault(name, str(len(names)))
 
     nests = tuple(
@@ -110,6 +111,8 @@ def piece_workload(graph: Graph, pieces: Sequence[Pieces]) -> Workload:
 
 
 def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
+    """Yield the job of every piece of an operator, as it is costed: its box, its reads and its
+    writes."""
     group, form = pieces.group, pieces.form
     total = math.prod(form.shape)
     needed: dict[Uses, list[int]] = {}
@@ -237,6 +240,7 @@ def operator_options(network: DivisibleNetwork, target: Target) -> list[list[Opt
 
 
 def _plain(graph: Graph, plain: Sequence[Grid], target: Target) -> list[list[Option]]:
+    """Return the uncut option of every operator, with its costs."""
     costs = PieceCosts.of(job_table(lower([graph], target, cuts=[Cuts(plain)]), target), target)
     until = np.cumsum([0, *(cut.tiles for cut in plain)]).tolist()
     return [

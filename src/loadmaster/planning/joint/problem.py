@@ -297,6 +297,8 @@ class JointProblem:
         )
 
     def _placement(self, run: _native.JointEvaluation) -> Placement:
+        """Return the placement of an evaluation: copies, and the time of every tensor in each
+        memory."""
         tensors = self.workload.tensors
         writer = self._main_writers(run).tolist()
         users, streams = self._users(run)

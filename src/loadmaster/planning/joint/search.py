@@ -216,18 +216,22 @@ def moves(problem: JointProblem, chains: Sequence[Chain]) -> list[Move]:
 
 
 def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
+    """Return a tuple with one value replaced."""
     return (*values[:at], value, *values[at + 1 :])
 
 
 def _with_number(state: State, name: str, value: Any) -> State:
+    """Return a state with another number of the policy."""
     return replace(state, policy=replace(state.policy, **{name: value}))
 
 
 def _with_blocks(state: State, n: int, blocks: tuple[Block, ...]) -> State:
+    """Return a state with other blocks of a network."""
     return replace(state, blocks=_with(state.blocks, n, blocks))
 
 
 def _with_network(state: State, n: int, later: float = 0.0, slower: float = 1.0) -> State:
+    """Return a state in which a network begins later or runs slower."""
     return replace(
         state,
         begin=_with(state.begin, n, state.begin[n] + later),
@@ -238,6 +242,8 @@ def _with_network(state: State, n: int, later: float = 0.0, slower: float = 1.0)
 def _other_blocks(
     blocks: tuple[Block, ...], mini_batches: int, generator: np.random.Generator
 ) -> tuple[Block, ...]:
+    """Return random other blocks: one split, two joined, a boundary moved, or another group of
+    mini-batches."""
     at = int(generator.integers(len(blocks)))
     first, block = blocks[at - 1].end if at else 0, blocks[at]
     kind = int(generator.integers(4))

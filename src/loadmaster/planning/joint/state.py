@@ -70,6 +70,8 @@ def chains(workload: Workload) -> list[Chain]:
 
 
 def _chain(workload: Workload, index: dict[str, int], jobs: Ints) -> Chain:
+    """Return the chain of a network's jobs, with the bytes of each step: weights last used there,
+    live activations, and activations that pass it."""
     steps = jobs.shape[1]
     weights, live, passed = (np.zeros(steps + 1, dtype=np.int64) for _ in range(3))
     last_use: dict[int, int] = {}

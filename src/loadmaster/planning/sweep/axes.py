@@ -141,6 +141,8 @@ def parse_axis(text: str, option: str = "--vary", *, doubling: bool = False) -> 
 
 
 def _values(name: str, part: str, where: str, doubling: bool) -> Iterator[Quantity | str]:
+    """Yield the values of one part of an axis: a word, a number, or a range ``low:high:step``,
+    which always ends with ``high``. Raise TargetError for a malformed range."""
     low, colon, rest = part.partition(":")
     if name == NETWORKS or not (part[:1].isdigit() or part[:1] in "+-.") or not part:
         if not part:
@@ -194,6 +196,7 @@ def machine(target: Target, settings: Sequence[tuple[str, Quantity | str]]) -> T
 
 
 def _overrides(target: Target, name: str, value: Quantity | str) -> list[str]:
+    """Return the ``--set`` overrides that set a field of the target to a value."""
     text = (
         value if isinstance(value, str) else f"{value.exact}{' ' if value.unit else ''}{value.unit}"
     )

@@ -107,6 +107,7 @@ class Limits:
         return ", ".join(self._words()) or "no limits"
 
     def _words(self) -> Iterator[str]:
+        """Yield each limit in words."""
         if self.makespan is not None:
             yield f"at most {format_seconds(self.makespan)}"
         if self.fps is not None:

@@ -365,6 +365,7 @@ class _Search:
         tried = sum(trial.verdict is not Verdict.IMPOSSIBLE for trial in self.trials.values())
 
         def report(stage: str, _: float) -> None:
+            """Report the stage of a trial, and the share of trials made."""
             self.progress(f"{self.axis} {value}: {stage}", tried / self.most)
 
         options = {**self.options, **self._goal(), "progress": report}
@@ -391,7 +392,9 @@ class _Search:
 
     @property
     def _mini_batches(self) -> int:
+        """The number of mini-batches of every network."""
         return int(self.options.get("mini_batches", 1))
 
     def _machine(self, n: int) -> Target:
+        """Return the target with value ``n`` of the axis."""
         return machine(self.target, [(self.axis, self.values[n])])

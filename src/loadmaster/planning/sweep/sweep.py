@@ -142,6 +142,7 @@ def sweep(
     report = progress or no_progress
 
     def keep(key: str, point: DesignPoint) -> None:
+        """Keep a point in memory and in the store, and report progress."""
         found[key] = point
         if store is not None:
             store.put(key, point)
@@ -198,7 +199,9 @@ def _points(
         at = {axis.name: plain(value) for axis, value in zip(axes, values, strict=True)}
         workload = at.get(BATCH, 0), at.get(NETWORKS, "")
         if workload not in chosen:
-            chosen[workload] = _subset(_batched(graphs, load, int(workload[0])), str(workload[1]))
+            chosen[workload] = _subset(
+                _load_batch(graphs, load, int(workload[0])), str(workload[1])
+            )
         fields = [
             (axis.name, value) for axis, value in zip(axes, values, strict=True) if axis.is_machine
         ]
@@ -209,7 +212,9 @@ def _points(
     return points
 
 
-def _batched(graphs: Sequence[Graph], load: Loader | None, batch: int) -> Sequence[Graph]:
+def _load_batch(graphs: Sequence[Graph], load: Loader | None, batch: int) -> Sequence[Graph]:
+    """Return the networks with another batch, read again; 0 leaves them as they are. Raise
+    PlanError if they cannot be read again."""
     if not batch:
         return graphs
     if load is None:
@@ -236,6 +241,7 @@ def _subset(graphs: Sequence[Graph], names: str) -> tuple[Graph, ...]:
 
 
 def _changes_area(axis: Axis, target: Target) -> bool:
+    """Whether the values of an axis give machines of different area."""
     return (
         axis.is_machine
         and len({area(machine(target, [(axis.name, value)])) for value in axis.values}) > 1

@@ -81,6 +81,7 @@ def _interrupted() -> bool:
 
 
 def _note_interrupt(number: int, frame: FrameType | None) -> None:
+    """Note a Ctrl-C and raise it."""
     _INTERRUPTS.append(number)
     signal.default_int_handler(number, frame)
 

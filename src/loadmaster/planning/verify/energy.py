@@ -67,6 +67,7 @@ def energy(facts: Facts) -> Iterator[str]:
 
 
 def _joules(value: float) -> str:
+    """Format joules exactly."""
     return f"{value:.17g} J"
 
 
@@ -80,6 +81,8 @@ def _of_mac(core: Core, width: int) -> float:
 
 
 def _of(memory: Memory, main: Memory) -> float:
+    """Return joules for each byte of a memory, by the verifier's own figures if the target states
+    none."""
     if memory.energy is not None:
         return memory.energy
     return _DRAM if memory is main else _sram(memory.capacity)

@@ -130,6 +130,7 @@ def releases(facts: Facts) -> Iterator[str]:
 
 
 def _batch_of(facts: Facts, copy: PlannedTransfer) -> Key:
+    """Return network and mini-batch of a copy."""
     tensor = facts.tensors[copy.tensor]
     return tensor.network, tensor.mini_batch
 
@@ -216,6 +217,7 @@ def objective(facts: Facts) -> Iterator[str]:
 
 
 def _label(key: Key) -> str:
+    """Name a mini-batch."""
     return f"mini-batch {key[1]} of network {quoted(key[0])}"
 
 

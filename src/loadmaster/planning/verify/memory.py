@@ -181,6 +181,7 @@ def in_place(facts: Facts) -> Iterator[str]:
 
 
 def _label(allocation: PlannedAllocation) -> str:
+    """Name an allocation."""
     return (
         f"the allocation of {quoted(allocation.tensor)} in {allocation.memory} over"
         f" {span(allocation.start, allocation.end)}"

@@ -40,6 +40,8 @@ def ranges(facts: Facts) -> Iterator[str]:
 
 
 def _tensor_ranges(facts: Facts) -> Iterator[str]:
+    """Yield tensors whose ranges are not within their shape, or whose partial sums do not begin at
+    0."""
     for tensor in facts.plan.tensors:
         outer = whole(tensor.shape)
         if not is_part(tensor.ranges, outer) if tensor.ranges else min(tensor.shape, default=0) < 0:
@@ -53,6 +55,8 @@ def _tensor_ranges(facts: Facts) -> Iterator[str]:
 
 
 def _job_ranges(job: PlannedJob, operators: dict[tuple[str, str], OperatorInfo]) -> Iterator[str]:
+    """Yield the faults of a job's piece: missing, without known operators, outside the result or
+    outside the reduction."""
     label = f"job {quoted(job.name)}"
     known = [operators.get((job.network, name)) for name in job.operators]
     shapes = [operator.shape for operator in known if operator is not None]
@@ -75,6 +79,7 @@ def _job_ranges(job: PlannedJob, operators: dict[tuple[str, str], OperatorInfo])
 
 
 def _operand_ranges(facts: Facts, job: PlannedJob) -> Iterator[str]:
+    """Yield reads outside the box that the tensor holds, and writes of less than a tensor."""
     for operand in job.reads:
         tensor = facts.tensors[operand.tensor]
         if operand.ranges and not is_part(operand.ranges, held(tensor)):
@@ -88,6 +93,7 @@ def _operand_ranges(facts: Facts, job: PlannedJob) -> Iterator[str]:
 
 
 def _outside(what: str, shape: tuple[int, ...]) -> str:
+    """Return the message for ranges outside of a shape."""
     return f"{what}: its ranges do not lie inside the shape {'x'.join(map(str, shape))!s:.100}"
 
 

@@ -74,6 +74,7 @@ def numbers(facts: Facts) -> Iterator[str]:
 
 
 def _outside(what: str, value: float, limit: float) -> str:
+    """Return the message for a number out of range."""
     return f"{what} is {value!s:.40}, outside [0, {limit:.2g})"
 
 
@@ -341,6 +342,7 @@ def _label(record: Any) -> str:
 
 
 def _unknown(record: Any, what: str, name: str) -> str:
+    """Return the message for a name that the plan does not have."""
     return f"{_label(record)} names the {what} {quoted(name)}, which the plan does not have"
 
 

@@ -91,10 +91,13 @@ def is_source(value: object) -> bool:
 
 
 def _frontends() -> list[Frontend]:
+    """Return all frontends."""
     return [FRONTENDS.find(name) for name in FRONTENDS.names]
 
 
 def _frontend_of(source: str) -> Frontend:
+    """Return the frontend that a source names by its scheme or its suffix; without either the usual
+    one."""
     scheme, colon, _ = source.partition(":")
     if colon and scheme in FRONTENDS.names:
         return FRONTENDS.find(scheme)

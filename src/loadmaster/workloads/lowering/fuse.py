@@ -30,6 +30,7 @@ def once_per_graph(function: Callable[[Graph], Result]) -> Callable[[Graph], Res
 
     @wraps(function)
     def remembered(graph: Graph) -> Result:
+        """Return the result for a graph, kept on the graph; a resulting graph is its own result."""
         found = remembered_by(graph, name, lambda: function(graph))
         return remembered_by(found, name, lambda: found) if isinstance(found, Graph) else found
 
@@ -107,6 +108,7 @@ def _host(graph: Graph, op: Op, groups: list[FusedOp], group_of: dict[str, int])
 
 
 def _elements(graph: Graph, tensor: str) -> int:
+    """Return the number of elements of a tensor."""
     return math.prod(graph.tensors[tensor].shape)
 
 
@@ -153,6 +155,7 @@ def _on_storage(graph: Graph, nest: LoopNest, inside: set[str], group: FusedOp) 
     output is the group's result."""
 
     def storage(name: str) -> str:
+        """Return the storage of a tensor; empty for unknown ones."""
         return graph.tensors[name].storage if name in graph.tensors else ""
 
     output = storage(nest.output)

@@ -113,6 +113,7 @@ class Grid:
 
     @cached_property
     def _until(self) -> tuple[int, ...]:
+        """Elements of all pieces before each, and of all."""
         return (0, *itertools.accumulate(volume(box) for box in self.boxes))
 
     def amount_of_tile(self, amount: int, tile: int) -> int:
@@ -241,6 +242,7 @@ def divisible(graph: Graph, group: FusedOp, *, sums: bool = False) -> Divisible 
 
 
 def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
+    """Return how a group can be cut, as `divisible` describes, without the cache."""
     main = group.main
     if (
         not main.axes

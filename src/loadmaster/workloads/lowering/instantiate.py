@@ -146,6 +146,8 @@ class _Builder:
         self.tensors: dict[str, TensorInstance] = {}
 
     def add_network(self, graph: Graph, name: str, mini_batches: int) -> None:
+        """Add all jobs and tensors of a network with ``mini_batches`` mini-batches to the workload.
+        Raise PlanError if nothing in it takes work."""
         graph = without_updates(graph)
         fused = fuse(graph)
         if not fused:
@@ -208,7 +210,11 @@ class _Builder:
 
 
 def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
+    """Return an operator's name and the storages it reads and writes, with its result's shape if it
+    is cut."""
+
     def storages(accesses: tuple[Access, ...]) -> tuple[str, ...]:
+        """Return the storages of accesses that move bytes, each once."""
         return tuple(
             dict.fromkeys(
                 graph.tensors[access.tensor].storage for access in accesses if access.bytes
@@ -243,6 +249,8 @@ class _MiniBatch:
             self._jobs.append(self._job(group, tile, reads, writes))
 
     def _operand(self, read: Read) -> Operand:
+        """Return the operand of a job for a read, and add its tensor to the workload if it is a
+        weight or input that no job has read yet."""
         pieces = self._pieces
         tensor = self._pieces.graph.tensors[read.storage]
         part = pieces.parts_of(read.storage)[read.part]
@@ -256,12 +264,14 @@ class _MiniBatch:
     def _add_part(
         self, name: str, storage: str, part: Part, kind: TensorKind, producer: int = -1
     ) -> None:
+        """Add a part of a storage to the workload as a tensor of the first mini-batch."""
         is_output = storage in self._pieces.outputs
         shape = self._pieces.graph.tensors[storage].shape
         own = (name, self._network, storage, 0, part.bytes, str(kind), is_output, producer)
         self._tensors[name] = TensorInstance(*own, shape, part.box if part.label else ())
 
     def _sums_name(self, number: int, tile: int) -> str:
+        """Return the name of the partial sums of a piece."""
         label = label_of(tile, self._pieces.cuts[number].tiles)
         return f"{self._prefix}/{self._pieces.fused[number].main.writes[0].tensor} sums{label}"
 
@@ -302,6 +312,8 @@ class _MiniBatch:
         return operands
 
     def _job(self, number: int, tile: int, reads: list[Operand], writes: list[Operand]) -> Job:
+        """Return the job that runs piece ``tile`` of fused operator ``number`` in the first mini-
+        batch."""
         group, cut = self._pieces.fused[number], self._pieces.cuts[number]
         producers = {self._tensors[operand.tensor].producer for operand in reads}
         return Job(

@@ -92,6 +92,7 @@ class Pieces:
         self._reads: dict[int, list[list[Read]]] = {}
 
     def _cut_results(self) -> None:
+        """Divide the result of every fused operator into one part for each of its pieces."""
         for group, cut in zip(self.fused, self.cuts, strict=True):
             for storage in (access.tensor for access in group.writes):
                 size = self.graph.tensors[storage].bytes
@@ -117,6 +118,8 @@ class Pieces:
                     self._cut_given(number, access.tensor)
 
     def _cut_given(self, number: int, storage: str) -> None:
+        """Divide a weight or input into the boxes that the pieces of operator ``number`` need, if
+        these are disjoint, cover all of it and hold whole bytes; else leave it whole."""
         tensor = self.graph.tensors[storage]
         needed = self._needed(number, storage)
         if self.cuts[number].sums:
@@ -166,10 +169,11 @@ class Pieces:
     def reads(self, group: int, tile: int) -> list[Read]:
         """The reads of a piece."""
         if group not in self._reads:
-            self._reads[group] = self._read(group)
+            self._reads[group] = self._reads_of_pieces(group)
         return self._reads[group][tile]
 
-    def _read(self, number: int) -> list[list[Read]]:
+    def _reads_of_pieces(self, number: int) -> list[list[Read]]:
+        """Return the reads of every piece of fused operator ``number``."""
         group, tiles = self.fused[number], self.cuts[number].tiles
         result: list[list[Read]] = [[] for _ in range(tiles)]
         for access in group.reads:

@@ -238,6 +238,7 @@ class _Rewriting:
         )
 
     def _is_of(self, read: Access, storage: str) -> bool:
+        """Whether a read is of a storage."""
         return self.tensors[read.tensor].storage == storage
 
     def _seen(self, read: Access, result: str) -> tuple[Window, ...]:

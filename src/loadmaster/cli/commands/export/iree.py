@@ -38,8 +38,8 @@ def iree_command(
     """Compile a model with IREE (3.13), with the transient memory of the program packed by
     Loadmaster.
 
-    Static shapes only. A program is written if its plan has passed the checker, and is never larger
-    than IREE's own.
+    Only static shapes are supported. A program is written only if its plan passes the checker; its
+    transient memory is never larger than with IREE's own plan.
 
     Example: `loadmaster export iree model.onnx --out planned.vmfb -- --iree-hal-target-device=local
     --iree-hal-local-target-device-backends=llvm-cpu`

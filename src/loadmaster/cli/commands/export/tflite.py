@@ -95,13 +95,12 @@ def tflite_command(
 ) -> None:
     """Plan the tensor arena of TensorFlow Lite for Microcontrollers.
 
-    The model is written with addresses for its tensors (`OfflineMemoryAllocation`) and is otherwise
-    what it was. TFLM takes them as they are; nothing else changes on the target but the size of the
-    arena.
+    The model is written with addresses for its tensors (`OfflineMemoryAllocation`), otherwise
+    unchanged. TFLM uses these addresses; on the target only the size of the arena changes.
 
     With --arena or --extra-macs parts of the network run in bands of rows, by standard operators:
-    feature maps never exist as a whole, and results are the same to the last bit, which is checked
-    by running both files.
+    feature maps never exist as a whole, and results are equal bit for bit, which is checked by
+    running both files.
 
     Example: `loadmaster export tflite model.tflite --out planned.tflite`, or with `--in-place
     reference --scratch probe`

@@ -49,6 +49,7 @@ READER = read
 
 
 def _arena(path: Path, title: str, placed: PlacedPack) -> Arena:
+    """Return a packing operation as an arena."""
     offsets = placed.offsets or [None] * len(placed.pack.slices)
     buffers = [
         Placed(f"slice {number}", each.first, each.last, each.size, offset)

@@ -103,6 +103,7 @@ def _runs(path: Path) -> list[list[_Node]]:
 
 
 def _node(spot: str, name: str, args: object) -> _Node:
+    """Return a kernel of the profile with the bytes it allocates and the bytes in use before it."""
     if not isinstance(args, dict) or "mem_bytes_requested_in_use" not in args:
         raise AllocationError(
             f"{spot}: kernel {name!r} has no memory in it: profile with ONNX Runtime 1.31 or later"
@@ -121,6 +122,7 @@ def _node(spot: str, name: str, args: object) -> _Node:
 
 
 def _whole(spot: str, args: Mapping[str, Any], key: str) -> int:
+    """Return an integer of the profile; raise AllocationError for anything else."""
     text = str(args.get(key))
     if not re.fullmatch(r"-?\d{1,19}", text) or abs(int(text)) >= WHOLE_LIMIT:
         raise AllocationError(f"{spot}: {key} is {text[:40]}: the profile is damaged")
@@ -154,6 +156,7 @@ def _sizes(spot: str, outputs: object) -> tuple[int, ...]:
 
 
 def _graph(path: Path) -> Any:
+    """Return the graph of the optimised model beside the profile, without its external data."""
     onnx = package("onnx", "reading ONNX Runtime's dumps")
     if not path.is_file():
         raise AllocationError(
@@ -171,7 +174,7 @@ def _graph(path: Path) -> Any:
 def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
     """Return the arena of one run; the first result of a kernel is in place of an operand if the
     profile shows it."""
-    nodes = _matched(path, run, graph)
+    nodes = _nodes_of_run(path, run, graph)
     outside = {value.name for value in graph.output}
     source: dict[str, str] = {}
     for ran, node in nodes:
@@ -193,7 +196,7 @@ def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
     return arena_of(path, "block", buffers, _ALIGNMENT, stated=block, in_place=pairs)
 
 
-def _matched(path: Path, run: Sequence[_Node], graph: Any) -> list[tuple[_Node, Any]]:
+def _nodes_of_run(path: Path, run: Sequence[_Node], graph: Any) -> list[tuple[_Node, Any]]:
     """Return kernels with their nodes in the model."""
     by_name = {node.name: node for node in graph.node}
     found = []

@@ -64,7 +64,7 @@ def read(path: Path) -> list[Arena]:
         If the file cannot be read, is no snapshot, has no trace, or a malformed event; the message
         names the event.
     """
-    snapshot = _unpickled(path)
+    snapshot = _unpickle(path)
     traces = snapshot.get("device_traces") if isinstance(snapshot, dict) else None
     if not isinstance(traces, list) or not all(isinstance(trace, list) for trace in traces):
         raise AllocationError(
@@ -100,7 +100,8 @@ def read(path: Path) -> list[Arena]:
 READER = read
 
 
-def _unpickled(path: Path) -> Any:
+def _unpickle(path: Path) -> Any:
+    """Return the plain values of a snapshot's pickle; raise AllocationError for anything else."""
     try:
         return _PlainUnpickler(io.BytesIO(read_bytes(path))).load()
     except AllocationError:
@@ -187,6 +188,7 @@ def _blocks(
 
 
 def _records(path: Path, values: object, spot: str) -> list[dict[str, Any]]:
+    """Return a list of mappings of the snapshot; raise AllocationError if it is none."""
     if not isinstance(values, list):
         raise AllocationError(f"{path}: {spot} is no list: the snapshot is damaged")
     for number, value in enumerate(values):
@@ -198,6 +200,7 @@ def _records(path: Path, values: object, spot: str) -> list[dict[str, Any]]:
 
 
 def _number(path: Path, spot: str, record: Mapping[str, Any], key: str) -> int:
+    """Return a whole number of a record, at least 0; raise AllocationError for anything else."""
     value = as_whole(record.get(key))
     if value is None or not 0 <= value < WHOLE_LIMIT:
         raise AllocationError(

@@ -55,7 +55,7 @@ def read(path: Path) -> list[Arena]:
             )
             memory = None
         elif memory is not None and line.strip() and not line.startswith(_HEADING):
-            tensor = _placed(line, spot)
+            tensor = _placed_tensor(line, spot)
             key = (tensor.first, tensor.last, tensor.offset or 0)
             if key not in rows or rows[key].size < tensor.size:
                 rows[key] = tensor if key not in rows else rows[key]._replace(size=tensor.size)
@@ -74,7 +74,8 @@ def read(path: Path) -> list[Arena]:
 READER = read
 
 
-def _placed(line: str, spot: str) -> Placed:
+def _placed_tensor(line: str, spot: str) -> Placed:
+    """Return the tensor of a row of Vela's output, with its lifetime and addresses."""
     row = _ROW.match(line)
     if row is None:
         raise AllocationError(

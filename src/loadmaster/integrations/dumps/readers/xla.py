@@ -35,15 +35,15 @@ def read(path: Path) -> list[Arena]:
         message names file and line.
     """
     allocations = _allocations(path)
-    lives = _lives(path)
+    lives = _live_ranges(path)
     arenas = []
     for title, stated, values in allocations:
         buffers = []
         for spot, name, size, offset, carried in values:
             if name not in lives:
                 raise AllocationError(
-                    f"{spot}: value {name!r} has no line in {_beside(path).name}: give two files of"
-                    " one module"
+                    f"{spot}: value {name!r} has no line in {_live_range_path(path).name}: give two"
+                    " files of one module"
                 )
             buffers.append(Placed(name, *lives[name], size, offset, carried))
         arenas.append(arena_of(path, title, buffers, _ALIGNMENT, stated=stated, shared=True))
@@ -95,9 +95,9 @@ def _allocations(path: Path) -> list[tuple[str, int, list[Value]]]:
     return found
 
 
-def _lives(path: Path) -> dict[str, tuple[int, int]]:
+def _live_ranges(path: Path) -> dict[str, tuple[int, int]]:
     """Return the first and last instant of each value."""
-    beside = _beside(path)
+    beside = _live_range_path(path)
     found: dict[str, tuple[int, int]] = {}
     inside = False
     for number, line in numbered(read_text(beside)):
@@ -121,7 +121,9 @@ def _lives(path: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _beside(path: Path) -> Path:
+def _live_range_path(path: Path) -> Path:
+    """Return the path of the live ranges beside a buffer assignment; raise AllocationError for
+    another name."""
     if not path.name.endswith(_ASSIGNMENT):
         raise AllocationError(
             f"{path}: is not called *{_ASSIGNMENT}: give that file of XLA's, with *{_LIVE_RANGE}"

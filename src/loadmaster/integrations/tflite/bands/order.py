@@ -47,6 +47,8 @@ def least_order(subgraph: SubgraphEntry) -> Order | None:
 
 
 class _Search:
+    """Finds the order of operators with the least peak. Sets of operators are bit masks."""
+
     def __init__(self, subgraph: SubgraphEntry) -> None:
         operators = subgraph.operators
         size = [arena_bytes(t) for t in subgraph.tensors]
@@ -80,8 +82,8 @@ class _Search:
         start: _State = (max(self.least, self.start), self.start, 0, ())
         own = start
         for number in range(self.count):
-            own = self._after(own, number)
-        waiting, seen = [self._closed(start)], set[int]()
+            own = self._state_after(own, number)
+        waiting, seen = [self._run_free_operators(start)], set[int]()
         while waiting:
             if self.steps > _MOST_STEPS:
                 waiting = [min(waiting, key=lambda state: (-state[2].bit_count(), state))]
@@ -89,22 +91,24 @@ class _Search:
             if load >= own[0]:
                 return None
             if done == all_done:
-                return Order(_unrolled(path), load)
+                return Order(_flatten(path), load)
             if done in seen:
                 continue
             seen.add(done)
             for number in range(self.count):
                 if self._is_ready(number, done):
-                    state = self._closed(self._after((load, alive, done, path), number))
+                    state = self._run_free_operators(
+                        self._state_after((load, alive, done, path), number)
+                    )
                     if state[2] not in seen:
                         heappush(waiting, state)
         return None
 
-    def _closed(self, state: _State) -> _State:
+    def _run_free_operators(self, state: _State) -> _State:
         """Return the state after running all operators that can be run at once."""
         number = 0
         while number < self.count:
-            after = self._after(state, number) if self._is_ready(number, state[2]) else None
+            after = self._state_after(state, number) if self._is_ready(number, state[2]) else None
             if after is not None and after[0] == state[0] and after[1] <= state[1]:
                 state, number = after, 0
             else:
@@ -112,9 +116,11 @@ class _Search:
         return state
 
     def _is_ready(self, number: int, done: int) -> bool:
+        """Whether an operator has not run and all producers of its operands have."""
         return not done >> number & 1 and not self.needs[number] & ~done
 
-    def _after(self, state: _State, number: int) -> _State:
+    def _state_after(self, state: _State, number: int) -> _State:
+        """Return the state after operator ``number``: peak, bytes alive, operators done, path."""
         self.steps += 1
         load, alive, done, path = state
         op = self.operators[number]
@@ -125,7 +131,8 @@ class _Search:
         return max(load, alive), alive - freed, done, (number, path)
 
 
-def _unrolled(path: tuple[Any, ...]) -> tuple[int, ...]:
+def _flatten(path: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return nested pairs (last, all before it) as a tuple in order."""
     found = []
     while path:
         number, path = path

@@ -146,14 +146,16 @@ class Chain:
             source, (result,) = pad.inputs[0], pad.outputs
             readers = [n for n, op in enumerate(operators) if result in op.inputs]
             if (
-                self._scales(source) == self._scales(result)
+                self._type_and_scale(source) == self._type_and_scale(result)
                 and result not in self.subgraph.outputs
-                and all(self._folds(pad, padding, number) for number in readers)
+                and all(self._can_fold(pad, padding, number) for number in readers)
             ):
                 found |= dict.fromkeys(readers, source)
         return found
 
-    def _folds(self, pad: OperatorEntry, padding: Sequence[RowRule], number: int) -> bool:
+    def _can_fold(self, pad: OperatorEntry, padding: Sequence[RowRule], number: int) -> bool:
+        """Whether a PAD can be left out: convolution ``number`` with padding SAME pads its rows and
+        columns equally."""
         conv, windows = self.subgraph.operators[number], self.windows[number]
         if windows is None or not conv.kind.endswith("V_2D") or conv.inputs[0] != pad.outputs[0]:
             return False
@@ -165,7 +167,7 @@ class Chain:
                 return False
         return True
 
-    def _scales(self, tensor: int) -> list[object]:
+    def _type_and_scale(self, tensor: int) -> list[object]:
         """Return the type and quantisation of a tensor."""
         entry = self.subgraph.tensors[tensor]
         table = Table(self.file, entry.position).table(4)
@@ -184,6 +186,8 @@ class Chain:
                     yield region
 
     def _region(self, first: int, last: int) -> Region | None:
+        """Return the operators ``first`` to ``last`` - 1 as a region; None unless they have one
+        source, one result that later operators read, and only images of one batch between."""
         operators = self.subgraph.operators[first:last]
         made: dict[int, int] = {}
         sources: set[int] = set()
@@ -289,14 +293,14 @@ class Chain:
         are none.
         """
         count = len(asked[0].tops)
-        needs = [self._needed(first, last, source, asked, band) for band in range(count)]
+        needs = [self._needed_rows(first, last, source, asked, band) for band in range(count)]
         fewest = max(high - low for low, high in needs)
         for height in range(fewest, min(most, fewest + _SLACK) + 1):
             placed = list[dict[int, Slice]]()
             for band, (low, high) in enumerate(needs):
                 latest = min(low, self.rows(source) - height)
                 for start in range(latest, max(0, high - height) - 1, -1):
-                    made = self._made(first, last, source, start, height)
+                    made = self._result_slices(first, last, source, start, height)
                     if made is not None and all(each.are_in(made, band) for each in asked):
                         placed.append(made)
                         break
@@ -308,13 +312,14 @@ class Chain:
                 return starts, height, placed[-1], tuple(cut for cut in cuts if cut is not None)
         return None
 
-    def _needed(
+    def _needed_rows(
         self, first: int, last: int, source: int, asked: Sequence[Rows], band: int
     ) -> tuple[int, int]:
         """Return the rows [low, high) of the source that a band needs, clipped to the tensor."""
         need: dict[int, tuple[int, int]] = {}
 
         def add(tensor: int, low: int, high: int) -> None:
+            """Extend the needed rows of a tensor."""
             known = need.get(tensor, (low, high))
             need[tensor] = min(low, known[0]), max(high, known[1])
 
@@ -322,13 +327,13 @@ class Chain:
             add(each.tensor, each.tops[band], each.tops[band] + each.rows)
         for number in reversed(range(first, last)):
             operator = self.subgraph.operators[number]
-            for tensor in self._maps(operator) if operator.outputs[0] in need else ():
+            for tensor in self._feature_maps(operator) if operator.outputs[0] in need else ():
                 rows = self.rows(tensor)
                 low, high = self._rule(number).needs(*need[operator.outputs[0]], rows)
                 add(tensor, max(low, 0), min(high, rows))
         return need[source]
 
-    def _made(
+    def _result_slices(
         self, first: int, last: int, source: int, start: int, height: int
     ) -> dict[int, Slice] | None:
         """Return the slices of all results for ``height`` rows of the source from ``start`` on;
@@ -337,7 +342,7 @@ class Chain:
         for number in range(first, last):
             operator = self.subgraph.operators[number]
             rule = self._rule(number)
-            parts = [rule.applied(found[t], self.rows(t)) for t in self._maps(operator)]
+            parts = [rule.applied(found[t], self.rows(t)) for t in self._feature_maps(operator)]
             known = [part for part in parts if part is not None]
             if len(known) < len(parts) or len({(p.start, p.height) for p in known}) != 1:
                 return None
@@ -348,11 +353,12 @@ class Chain:
         return found
 
     def _rule(self, number: int) -> RowRule:
+        """Return the row rule of an operator of a region."""
         rule = self.rules[number]
         assert rule is not None
         return rule
 
-    def _maps(self, operator: OperatorEntry) -> list[int]:
+    def _feature_maps(self, operator: OperatorEntry) -> list[int]:
         """Return the feature maps that an operator reads."""
         return list(dict.fromkeys(t for t in operator.inputs if not self.is_given(t)))
 

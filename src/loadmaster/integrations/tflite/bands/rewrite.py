@@ -76,6 +76,7 @@ class _Lists:
     operators: list[NewTable | Existing] = field(default_factory=list)
 
     def tensor(self, table: NewTable | Existing) -> int:
+        """Add a tensor and return its number."""
         self.tensors.append(table)
         return len(self.tensors) - 1
 
@@ -96,6 +97,9 @@ def in_order(model: TfliteModel, order: Sequence[int], folds: Mapping[int, int])
 
 
 class _Rewriter:
+    """Writes a model again with other operators; tables that stay are referred to in the old
+    file."""
+
     def __init__(self, model: TfliteModel) -> None:
         self.model, self.root = model, model.root
         self.file: Flatbuffer = model.root.file
@@ -111,6 +115,8 @@ class _Rewriter:
         self.constants: dict[bytes, int] = {}
 
     def run(self, chosen: Sequence[Bands], outputs: Sequence[int]) -> tuple[bytes, list[Written]]:
+        """Return the file with the chosen regions in bands, and the new tensors and operators of
+        each."""
         network = self._network(
             {
                 t
@@ -122,10 +128,10 @@ class _Rewriter:
         )
         at, written = 0, []
         for bands in chosen:
-            self._copy(network, at, bands.region.first)
-            written.append(self._banded(network, bands))
+            self._keep_operators(network, at, bands.region.first)
+            written.append(self._add_bands(network, bands))
             at = bands.region.last
-        self._copy(network, at, len(self.main.operators))
+        self._keep_operators(network, at, len(self.main.operators))
         return self._file(network, outputs), written
 
     def ordered(self, order: Sequence[int], folds: Mapping[int, int]) -> bytes:
@@ -162,6 +168,7 @@ class _Rewriter:
         return network
 
     def _file(self, network: _Lists, outputs: Sequence[int]) -> bytes:
+        """Return the file with the lists of the new main subgraph."""
         first, *others = self.root.tables(_SUBGRAPHS)
         fields: dict[int, Field] = {
             _TENSORS: Tables(network.tensors),
@@ -181,22 +188,27 @@ class _Rewriter:
         }
         return write_before(self.file.data, NewTable(root), IDENTIFIER)
 
-    def _banded(self, network: _Lists, bands: Bands) -> Written:
+    def _add_bands(self, network: _Lists, bands: Bands) -> Written:
+        """Add the operators of a region in bands: for each band slices of the source and an IF that
+        runs the region's subgraph, then concatenations of the bands, at most MOST_JOINED at
+        once."""
         region = bands.region
         number = len(self.model.subgraphs) + len(self.added)
         self.added.append(self._subgraph(bands))
         true = network.tensor(self._constant("band", b"\1", "bool", ()))
         slices, parts, calls = [], [], []
         for band, start in enumerate(bands.starts):
-            begin = network.tensor(self._begin(start))
+            begin = network.tensor(self._begin_at(start))
             calls.append(len(network.operators))
             like = (region.source, bands.height, f"rows {band}")
-            slices.append(self._slice(network, region.source, begin, *like))
-            parts.append(network.tensor(self._like(region.result, bands.rows, f"band {band}")))
+            slices.append(self._add_slice(network, region.source, begin, *like))
+            parts.append(
+                network.tensor(self._tensor_like(region.result, bands.rows, f"band {band}"))
+            )
             operands = [true, slices[-1]]
             for cut in bands.cuts:
                 if cut.moves:
-                    operands.append(network.tensor(self._begin(cut.begins[band])))
+                    operands.append(network.tensor(self._begin_at(cut.begins[band])))
             options: dict[int, Field] = {0: Number("i", number), 1: Number("i", number)}
             network.operators.append(
                 self._operator("IF", operands, [parts[-1]], (_IF_OPTIONS, options))
@@ -206,8 +218,8 @@ class _Rewriter:
         if bands.again:
             rows = bands.rows - bands.again
             first = bands.tops[-1] + bands.again
-            begin = network.tensor(self._begin(bands.again))
-            rest = self._slice(network, parts[-1], begin, region.result, rows, "rest")
+            begin = network.tensor(self._begin_at(bands.again))
+            rest = self._add_slice(network, parts[-1], begin, region.result, rows, "rest")
             joins.append((rest, first))
             level[-1] = (rest, first, rows)
         while len(level) > MOST_JOINED:
@@ -215,26 +227,27 @@ class _Rewriter:
             for at in range(0, len(level), MOST_JOINED):
                 group = level[at : at + MOST_JOINED]
                 rows = sum(each[2] for each in group)
-                made = network.tensor(self._like(region.result, rows, f"bands {at}"))
-                self._join(network, [each[0] for each in group], made)
+                made = network.tensor(self._tensor_like(region.result, rows, f"bands {at}"))
+                self._add_concatenation(network, [each[0] for each in group], made)
                 joins.append((made, group[0][1]))
                 joined.append((made, group[0][1], rows))
             level = joined
-        self._join(network, [each[0] for each in level], region.result)
+        self._add_concatenation(network, [each[0] for each in level], region.result)
         return Written(bands, number, tuple(slices), tuple(parts), tuple(joins), tuple(calls))
 
-    def _slice(
+    def _add_slice(
         self, lists: _Lists, operand: int, begin: int, tensor: int, rows: int, what: str
     ) -> int:
         """Add a SLICE of ``rows`` rows of an operand, itself rows of ``tensor`` of the network;
         return the result."""
         shape = self.main.tensors[tensor].shape
         size = lists.tensor(self._vector((1, rows, *shape[2:])))
-        made = lists.tensor(self._like(tensor, rows, what))
+        made = lists.tensor(self._tensor_like(tensor, rows, what))
         lists.operators.append(self._operator("SLICE", [operand, begin, size], [made]))
         return made
 
-    def _join(self, network: _Lists, operands: Sequence[int], result: int) -> None:
+    def _add_concatenation(self, network: _Lists, operands: Sequence[int], result: int) -> None:
+        """Add a CONCATENATION of rows, axis 1."""
         options: dict[int, Field] = {0: Number("i", 1)}
         network.operators.append(
             self._operator("CONCATENATION", operands, [result], (_CONCATENATION_OPTIONS, options))
@@ -244,25 +257,25 @@ class _Rewriter:
         """Return the subgraph of one band. Operand 0 is the band's slice; the others are the first
         rows of cuts that differ between bands."""
         region, own = bands.region, _Lists()
-        place = {region.source: own.tensor(self._like(region.source, bands.height, "rows"))}
+        place = {region.source: own.tensor(self._tensor_like(region.source, bands.height, "rows"))}
         inputs = [place[region.source]]
         cuts: dict[Cut, int] = {}
         for cut in bands.cuts:
-            begin = _tensor("begin", "int32", [4]) if cut.moves else self._begin(cut.begins[0])
+            begin = _tensor("begin", "int32", [4]) if cut.moves else self._begin_at(cut.begins[0])
             cuts[cut] = own.tensor(begin)
             if cut.moves:
                 inputs.append(cuts[cut])
         operators = self.main.operators[region.first : region.last]
         for number, op in enumerate(operators, region.first):
-            self._cut(own, number, place, cuts)
+            self._add_cuts(own, number, place, cuts)
             for tensor in op.inputs:
                 if tensor >= 0 and tensor not in place:
                     place[tensor] = own.tensor(Existing(self.main.tensors[tensor].position))
             (made,) = op.outputs
-            place[made] = own.tensor(self._like(made, bands.heights[made]))
+            place[made] = own.tensor(self._tensor_like(made, bands.heights[made]))
             operands = [place.get(t, -1) for t in op.inputs]
             own.operators.append(copied_operator(self.file, op, operands, [place[made]]))
-        self._cut(own, region.last, place, cuts)
+        self._add_cuts(own, region.last, place, cuts)
         return NewTable(
             {
                 _TENSORS: Tables(own.tensors),
@@ -273,17 +286,18 @@ class _Rewriter:
             }
         )
 
-    def _cut(
+    def _add_cuts(
         self, own: _Lists, number: int, place: dict[int, int], cuts: Mapping[Cut, int]
     ) -> None:
         """Add the cuts before operator ``number``."""
         for cut, begin in cuts.items():
             if cut.before == number:
                 operand = place[cut.tensor]
-                made = self._slice(own, operand, begin, cut.tensor, cut.rows, "kept")
+                made = self._add_slice(own, operand, begin, cut.tensor, cut.rows, "kept")
                 place[cut.tensor] = made
 
-    def _copy(self, network: _Lists, first: int, last: int) -> None:
+    def _keep_operators(self, network: _Lists, first: int, last: int) -> None:
+        """Add the operators ``first`` to ``last`` - 1 of the old file unchanged."""
         for op in self.main.operators[first:last]:
             network.operators.append(Existing(op.position))
 
@@ -294,6 +308,8 @@ class _Rewriter:
         outputs: Sequence[int],
         options: tuple[int, dict[int, Field]] | None = None,
     ) -> NewTable:
+        """Return a new operator; ``options`` holds the number and the fields of its options
+        table."""
         fields: dict[int, Field] = {
             0: Number("I", self._code(kind)),
             1: Numbers("i", inputs),
@@ -304,6 +320,7 @@ class _Rewriter:
         return NewTable(fields)
 
     def _code(self, kind: str) -> int:
+        """Return the number of an operator's code, which is added on the first call."""
         if kind not in self.kinds:
             number = OPERATORS.index(kind)
             old = Number("b", min(number, 127))
@@ -311,7 +328,7 @@ class _Rewriter:
             self.kinds[kind] = len(self.codes) - 1
         return self.kinds[kind]
 
-    def _like(self, tensor: int, rows: int, what: str = "") -> NewTable:
+    def _tensor_like(self, tensor: int, rows: int, what: str = "") -> NewTable:
         """Return a new tensor with the type and quantisation of ``tensor`` and another number of
         rows."""
         known = self.main.tensors[tensor]
@@ -324,15 +341,18 @@ class _Rewriter:
         }
         return NewTable(fields | kept(table, (4,)))
 
-    def _begin(self, row: int) -> NewTable:
+    def _begin_at(self, row: int) -> NewTable:
+        """Return the constant with which a SLICE begins at a row."""
         return self._vector((0, row, 0, 0))
 
     def _vector(self, values: Sequence[int]) -> NewTable:
+        """Return a constant vector of 32-bit integers."""
         return self._constant(
             "sizes", struct.pack(f"<{len(values)}i", *values), "int32", (len(values),)
         )
 
     def _constant(self, name: str, content: bytes, dtype: str, shape: Sequence[int]) -> NewTable:
+        """Return a constant tensor; equal contents share a buffer."""
         if content not in self.constants:
             self.buffers.append(NewTable({0: Content(content)}))
             self.constants[content] = len(self.buffers) - 1
@@ -341,4 +361,5 @@ class _Rewriter:
 
 
 def _tensor(name: str, dtype: str, shape: Sequence[int]) -> NewTable:
+    """Return a new tensor without data."""
     return NewTable({0: Numbers("i", shape), 1: Number("b", TYPES.index(dtype)), 3: Text(name)})

@@ -103,7 +103,7 @@ def rules_of(
     if kind in _BY_ELEMENT.split():
         return RowRule(), RowRule()
     if kind in ("PAD", "PADV2"):
-        return _padding(subgraph.tensors[operator.inputs[1]], data)
+        return _rules_of_pad(subgraph.tensors[operator.inputs[1]], data)
     if kind not in _WINDOWS or options is None:
         return None
     stride, dilation = _WINDOWS[kind]
@@ -120,7 +120,7 @@ def rules_of(
     return rules[0], rules[1]
 
 
-def _padding(paddings: TensorEntry, data: bytes) -> tuple[RowRule, RowRule] | None:
+def _rules_of_pad(paddings: TensorEntry, data: bytes) -> tuple[RowRule, RowRule] | None:
     """Return the rules of PAD for rows and columns; None if it pads other dimensions."""
     at, length = paddings.content
     if paddings.dtype not in ("int32", "int64") or length == 0:

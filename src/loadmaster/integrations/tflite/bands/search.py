@@ -96,10 +96,10 @@ class BandSearch:
         self.edges: list[list[_Edge]] = [
             [_Edge((), at + 1, load, 0.0)] for at, load in enumerate(self.load)
         ]
-        total = max(1, self._total(self.work))
+        total = max(1, self._sum_over_rows(self.work))
         for region in chain.regions():
-            for bands in self._divided(region):
-                work = self._extra(bands, self.work) / total + _BAND_COST * bands.count
+            for bands in self._bands_of(region):
+                work = self._repeated_work(bands, self.work) / total + _BAND_COST * bands.count
                 edge = _Edge((bands,), region.last, self._peak(bands), work)
                 self.edges[region.first].append(edge)
 
@@ -112,9 +112,11 @@ class BandSearch:
             target = found.load - 1
             found = self._path(target)
 
-    def _divided(self, region: Region) -> Iterator[Bands]:
+    def _bands_of(self, region: Region) -> Iterator[Bands]:
+        """Yield a region in bands, for each number of bands whose parts begin at aligned
+        addresses."""
         chain = self.chain
-        row = self._row(region.result)
+        row = self._row_bytes(region.result)
         total = chain.rows(region.result)
         for count in counts(total):
             rows = -(-total // count)
@@ -122,15 +124,16 @@ class BandSearch:
                 continue
             yield from chain.bands(region, count)
 
-    def _row(self, tensor: int) -> int:
+    def _row_bytes(self, tensor: int) -> int:
+        """Return the bytes of a row of a feature map."""
         return row_bytes(self.chain.subgraph.tensors[tensor])
 
-    def _total(self, of_row: Sequence[int]) -> int:
+    def _sum_over_rows(self, of_row: Sequence[int]) -> int:
         """Return the sum over operators of ``of_row`` times the rows of the result."""
         each = zip(of_row, self.chain.subgraph.operators, strict=True)
         return sum(row * self.chain.rows(op.outputs[0]) for row, op in each if row)
 
-    def _extra(self, bands: Bands, of_row: Sequence[int]) -> int:
+    def _repeated_work(self, bands: Bands, of_row: Sequence[int]) -> int:
         """Return the sum over a region's operators of ``of_row`` times the repeated rows."""
         extra = 0
         for number in range(bands.region.first, bands.region.last):
@@ -147,12 +150,12 @@ class BandSearch:
         ]
         more = 0
         for bands in chosen:
-            copied = bands.height * self._elements(bands.region.source)
-            copied += sum(cut.rows * self._elements(cut.tensor) for cut in bands.cuts)
-            more += self._extra(bands, each) + _COPIED * bands.count * copied
-        return 1 + more / max(1, self._total(each))
+            copied = bands.height * self._row_elements(bands.region.source)
+            copied += sum(cut.rows * self._row_elements(cut.tensor) for cut in bands.cuts)
+            more += self._repeated_work(bands, each) + _COPIED * bands.count * copied
+        return 1 + more / max(1, self._sum_over_rows(each))
 
-    def _elements(self, tensor: int) -> int:
+    def _row_elements(self, tensor: int) -> int:
         """Return the number of elements of a row of a feature map."""
         entry = self.chain.subgraph.tensors[tensor]
         return entry.count // entry.shape[1]
@@ -168,8 +171,8 @@ class BandSearch:
             for t, first in self.born.items()
             if t not in own and first <= region.first <= chain.last_use.get(t, -1)
         )
-        source, result = self._row(region.source), self._row(region.result)
-        inner, slice_ = self._inner(bands), rounded(bands.height * source)
+        source, result = self._row_bytes(region.source), self._row_bytes(region.result)
+        inner, slice_ = self._inner_peak(bands), rounded(bands.height * source)
         whole = self.size[region.source]
         stays = chain.last_use.get(region.source, 0) >= region.last
         before = [whole if stays else whole - start * source for start in bands.starts]
@@ -185,24 +188,24 @@ class BandSearch:
             most = max(most, before[band] + ready + slice_, after[band] + max(clear + inner, made))
         return across + most
 
-    def _inner(self, bands: Bands) -> int:
+    def _inner_peak(self, bands: Bands) -> int:
         """Return the peak in bytes of a subgraph's own tensors in one band."""
         region = bands.region
         operators = self.chain.subgraph.operators[region.first : region.last]
-        row = {t: self._row(t) for t in bands.heights}
+        row = {t: self._row_bytes(t) for t in bands.heights}
         last = {t: n for n, op in enumerate(operators, region.first) for t in op.inputs}
         last[region.result] = region.last
         alive = {region.source: rounded(bands.height * row[region.source])}
         loads = [0]
         for number, op in enumerate(operators, region.first):
-            loads += self._cut(bands, number, alive, row)
+            loads += self._apply_cuts(bands, number, alive, row)
             (made,) = op.outputs
             alive[made] = rounded(bands.heights[made] * row[made])
             loads.append(sum(alive.values()))
             alive = {t: each for t, each in alive.items() if last.get(t, -1) > number}
-        return max([*loads, *self._cut(bands, region.last, alive, row)])
+        return max([*loads, *self._apply_cuts(bands, region.last, alive, row)])
 
-    def _cut(
+    def _apply_cuts(
         self, bands: Bands, number: int, alive: dict[int, int], row: Mapping[int, int]
     ) -> Iterator[int]:
         """Apply the cuts before an operator to ``alive``, and yield the bytes alive during each."""
@@ -213,6 +216,8 @@ class BandSearch:
                 alive[cut.tensor] = kept
 
     def _path(self, target: int) -> Choice | None:
+        """Return the choice of bands with the least work whose peak is at most ``target`` bytes, as
+        a shortest path; None if there is none."""
         best: list[_Path | None] = [_Path(1.0, 0, ()), *(None for _ in self.load)]
         for at, edges in enumerate(self.edges):
             here = best[at]

@@ -181,7 +181,7 @@ def shrink_model(
                 if whole.measured().least <= found.least:
                     choice, found = front.choices[0], whole.measured()
         else:
-            choice, found = _within(front, arena, before)
+            choice, found = _least_work_within(front, arena, before)
         if check_rewritten(old, found.data) > found.plan.head:
             raise AllocationError("the file takes more than was planned: please report it")
         if before is not None:
@@ -190,7 +190,9 @@ def shrink_model(
     return replace(found, name=Path(source).stem)
 
 
-def _within(front: Front, arena: int, before: Measured | None) -> tuple[Choice, ExportedModel]:
+def _least_work_within(
+    front: Front, arena: int, before: Measured | None
+) -> tuple[Choice, ExportedModel]:
     """Return the choice with the least work that fits into an arena, and its plan. Raises
     `TooLarge`."""
     reached: list[int] = []

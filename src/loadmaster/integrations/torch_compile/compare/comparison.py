@@ -145,6 +145,7 @@ class Variant:
 
 
 def _median(values: Sequence[float]) -> float | None:
+    """Return the median; None without values."""
     return statistics.median(values) if values else None
 
 
@@ -221,7 +222,8 @@ class Workload:
             out = variant.call(**given) if isinstance(given, dict) else variant.call(*given)
             if self.training:
                 loss = sum(
-                    leaf.float().square().mean() if leaf.dim() else leaf for leaf in _floating(out)
+                    leaf.float().square().mean() if leaf.dim() else leaf
+                    for leaf in _floating_tensors(out)
                 )
                 torch.as_tensor(loss).backward()
                 if variant.optimizer is not None:
@@ -241,13 +243,14 @@ class Workload:
         out = [
             leaf.detach().clone()
             for _ in range(2 if updated else 1)
-            for leaf in _floating(self.step(variant))
+            for leaf in _floating_tensors(self.step(variant))
         ]
         left = (p if updated else p.grad for p in self.module.parameters())
         return out + [tensor.detach().clone() for tensor in left if tensor is not None]
 
 
-def _floating(out: Any) -> list[torch.Tensor]:
+def _floating_tensors(out: Any) -> list[torch.Tensor]:
+    """Return the floating-point tensors of a result."""
     return [
         leaf
         for leaf in tree_leaves(out)
@@ -327,6 +330,7 @@ def compare(
 
 
 def _planned_variant(work: Workload, options: dict[str, Any]) -> Variant:
+    """Return the variant of a step that Loadmaster plans."""
     optimizer = optimizer_of(work.optimizer, work.module)
     call = compiled(work.module, backend.loadmaster, options | {"optimizer": optimizer})
     model = model_of(call)
@@ -335,6 +339,8 @@ def _planned_variant(work: Workload, options: dict[str, Any]) -> Variant:
 
 
 def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Variant]:
+    """Yield the techniques to compare training with: activations saved to the slow memory,
+    checkpoints, and PyTorch's activation memory budget."""
     parameters = {
         p.untyped_storage().data_ptr() for p in [*work.module.parameters(), *work.module.buffers()]
     }
@@ -356,6 +362,8 @@ def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Varian
 
 
 def _inference_rivals(work: Workload) -> Iterator[Variant]:
+    """Yield the techniques to compare inference with: an exported graph and Inductor's memory
+    planning."""
     yield Variant("torch.export", rivals.exported(work.module))
     yield Variant(
         "inductor",
@@ -466,6 +474,8 @@ class Turns:
         plan without a budget, ``planned[0]``, it is that plan."""
 
         def plan(rival: Variant) -> None:
+            """Set the planned variant with the same peak as the rival, made anew if the first needs
+            more."""
             peak = rival.measured_peak
             if not peak:
                 return
@@ -529,6 +539,7 @@ class Turns:
         variant.measured_peak = self.work.resident(variant) + peak.bytes
 
     def _release_all(self) -> None:
+        """Free the memory that idle variants keep."""
         self.work.forget()
         for variant in self.variants:
             if variant.model is not None:
@@ -584,6 +595,8 @@ class Turns:
 
 
 def _summary(work: Workload, ours: Variant, unmoved: Variant) -> dict[str, Any]:
+    """Return the comparison's figures as JSON: peaks in bytes, times in seconds, and rows of
+    kernels."""
     assert ours.model is not None
     plans = ours.model.last_step_graphs
     costs = (costs for plan in plans for costs in plan.problem.sequence.costs)

@@ -235,6 +235,7 @@ def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> n
 
 
 def _answer(**row: Any) -> None:
+    """Print a row of JSON on the original standard output."""
     print(json.dumps(row), file=sys.__stdout__, flush=True)
 
 
@@ -438,14 +439,15 @@ def _limit(way: Way, budget: int, cleanup: contextlib.ExitStack) -> None:
     group = _GROUPS / f"loadmaster-{way.process.pid}"
     try:
         group.mkdir()
-        cleanup.callback(_leave, group)
+        cleanup.callback(_remove_group, group)
         (group / "cgroup.procs").write_text(str(way.process.pid))
         (group / "memory.limit_in_bytes").write_text(str(max(budget - there, 0) + _LIBRARY_BYTES))
     except OSError as error:
         way.failed = f"no control group with a limit can be made here ({error.strerror})"
 
 
-def _leave(group: Path) -> None:
+def _remove_group(group: Path) -> None:
+    """Remove a control group once its process has ended."""
     for _ in range(50):
         try:
             group.rmdir()

@@ -34,6 +34,7 @@ class SavedToFile:
         return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
 
     def _pack(self, tensor: torch.Tensor) -> Any:
+        """Move a saved tensor to the file, unless it is small or kept."""
         if tensor.nbytes < _SMALLEST or self.kept(tensor):
             return tensor
         dense = tensor.detach().contiguous()
@@ -42,6 +43,7 @@ class SavedToFile:
         return slow, tensor.stride()
 
     def _unpack(self, packed: Any) -> torch.Tensor:
+        """Return a saved tensor, read back from the slow memory if it was moved there."""
         if isinstance(packed, torch.Tensor):
             return packed
         slow, stride = packed
@@ -65,6 +67,7 @@ def blocks_of(module: nn.Module) -> list[nn.Module]:
         return []
 
     def inside(m: nn.Module) -> Iterator[nn.Module]:
+        """Yield the outermost modules of the repeated class."""
         for child in m.children():
             yield from [child] if type(child) is repeated[0] else inside(child)
 
@@ -105,6 +108,7 @@ def exported(module: nn.Module) -> Callable[..., Any]:
     runs: list[torch.fx.Interpreter] = []
 
     def run(*given: Any, **named: Any) -> Any:
+        """Run the exported graph, which the first call exports."""
         if not runs:
             graph = torch.export.export(module, given, named).module()
             runs.append(torch.fx.Interpreter(graph, garbage_collect_values=True))

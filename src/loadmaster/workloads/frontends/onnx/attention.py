@@ -62,9 +62,10 @@ class Heads:
 HeadsRule = Callable[[Node], Heads]
 
 
-def _attention(node: Node) -> Heads:
-    """Operands (batch, heads, steps, width), or (batch, steps, heads * width) with the heads in
-    attributes; earlier steps in 4 and 5."""
+def _attention_heads(node: Node) -> Heads:
+    """Return the sizes of Attention, whose operands are (batch, heads, steps, width), or (batch,
+    steps, heads * width) with the numbers of heads in attributes. Operands 4 and 5 hold earlier
+    steps."""
     past = node.optional(4)
     sizes = [
         _split_heads(node, index, name)
@@ -76,6 +77,7 @@ def _attention(node: Node) -> Heads:
 
 
 def _split_heads(node: Node, index: int, attribute: str) -> tuple[int, int, int, int]:
+    """Return batch, heads, steps and width of an operand of three or four dimensions."""
     shape = node.shape(index)
     if len(shape) == 4:
         return shape[0], shape[1], shape[2], shape[3]
@@ -84,9 +86,11 @@ def _split_heads(node: Node, index: int, attribute: str) -> tuple[int, int, int,
 
 
 def _work(of: HeadsRule) -> WorkRule:
-    """Attention over operands 0, 1 and 2; packed operands leave the later ones out."""
+    """Return a rule for the work of attention over operands 0, 1 and 2; packed operands have no
+    separate keys or values."""
 
     def work(node: Node) -> Work:
+        """Return the work of an attention; keys default to the query, values to the keys."""
         heads, query = of(node), node.label(0)
         key = node.label(1) or query
         value = node.label(2) or key
@@ -96,9 +100,12 @@ def _work(of: HeadsRule) -> WorkRule:
 
 
 def _shapes(of: HeadsRule, dtype: int = 0) -> ShapeRule:
-    """Result, keys and values of all steps, with the type of an operand."""
+    """Return a rule for the shapes of the result, and of the keys and values of all steps, with the
+    type of operand ``dtype``."""
 
     def shapes(node: Node) -> list[Result]:
+        """Return types and shapes of the result and of the keys and values with those of the
+        past."""
         heads, kind = of(node), node.operand(dtype).dtype
         steps = heads.batch, heads.kv_heads, heads.keys
         result = heads.batch, heads.queries, heads.heads * heads.value_width
@@ -109,16 +116,16 @@ def _shapes(of: HeadsRule, dtype: int = 0) -> ShapeRule:
     return shapes
 
 
-def _divided(node: Node) -> Division:
-    """Heads and queries: a band of queries passes through scores, softmax and the weighted sum
-    (FlashAttention, arXiv 2205.14135).
+def _division(node: Node) -> Division:
+    """Return how attention divides: by heads and queries. A band of queries passes through scores,
+    softmax and the weighted sum (FlashAttention, arXiv 2205.14135).
 
     Query heads that share a key head stay together.
     """
     rank = len(node.result.shape)
     if min(len(node.shape(index)) for index in range(3)) < 3:
         return WHOLE
-    sizes = _attention(node)
+    sizes = _attention_heads(node)
     step, rest = divmod(sizes.heads, sizes.kv_heads)
     if rest:
         return WHOLE
@@ -148,11 +155,11 @@ def _divided(node: Node) -> Division:
 
 
 def _linear_attention(node: Node) -> Work:
-    """A recurrence over the steps: what the state holds for the key is looked up, the state is
-    updated, and the query reads it.
+    """Return the work of a recurrence over the steps: the state is read at the key, updated, and
+    read by the query.
 
-    The look-up belongs to the delta rules, the decay of the whole state to the gated ones. Chunks
-    of several steps do more at once.
+    Only delta rules read the state at the key; only gated rules decay the whole state.
+    Implementations in chunks of several steps do more operations.
     """
     batch, steps, _ = node.shape(0)
     queries, states = node.attrs["q_num_heads"], node.attrs["kv_num_heads"]
@@ -178,9 +185,9 @@ def _linear_attention(node: Node) -> Work:
     return product(*([lookup] if "delta" in how else []), update, reading, elements=decay + delta)
 
 
-def _projected(node: Node, past: int) -> Heads:
-    """Attention over operand 0 after its projections to queries, keys and values, by one matrix;
-    earlier steps are in operand ``past``."""
+def _packed_heads(node: Node, past: int) -> Heads:
+    """Return the sizes of attention over operand 0, which one matrix projects to queries, keys and
+    values; operand ``past`` holds earlier steps."""
     batch, steps, _ = node.shape(0)
     count, earlier = node.attrs["num_heads"], node.optional(past)
     sizes = node.attrs.get("qkv_hidden_sizes") or [node.shape(1)[1] // 3] * 3
@@ -189,8 +196,10 @@ def _projected(node: Node, past: int) -> Heads:
 
 
 def _projected_work(node: Node, past: int) -> Work:
+    """Return the work of the projection of query, keys and values, and of the attention after
+    it."""
     batch, steps, inner = node.shape(0)
-    heads = _projected(node, past)
+    heads = _packed_heads(node, past)
     projection = LoopNest(
         k=node.shape(1)[1], c=inner, y=batch * steps, input=node.label(0), weight=node.label(1)
     )
@@ -199,14 +208,14 @@ def _projected_work(node: Node, past: int) -> Work:
 
 
 def _projected_shapes(node: Node, dtype: int, past: int) -> list[Result]:
-    """The result, and all keys and values together."""
-    result, _, (kind, steps) = _shapes(partial(_projected, past=past), dtype)(node)
+    """Return the shapes of the result, and of all keys and values in one tensor."""
+    result, _, (kind, steps) = _shapes(partial(_packed_heads, past=past), dtype)(node)
     return [result, (kind, (2, *steps))]
 
 
-def _multi_head(node: Node) -> Heads:
-    """Separate operands, or packed ones with five dimensions; keys and values may be laid out by
-    head, and earlier steps are in operand 6."""
+def _multi_head_sizes(node: Node) -> Heads:
+    """Return the sizes of MultiHeadAttention, with separate operands or packed ones of five
+    dimensions. Keys and values may be laid out by head, and operand 6 holds earlier steps."""
     query, count = node.shape(0), node.attrs["num_heads"]
     key, value, earlier = (node.optional(index) for index in (1, 2, 6))
     width = query[4] if len(query) == 5 else query[2] // count
@@ -218,8 +227,9 @@ def _multi_head(node: Node) -> Heads:
     return Heads(query[0], count, count, query[1], keys, width, value_width)
 
 
-def _grouped(node: Node) -> Heads:
-    """Several query heads share a key head; earlier steps are in operand 3."""
+def _grouped_query_sizes(node: Node) -> Heads:
+    """Return the sizes of GroupQueryAttention, in which several query heads share a key head;
+    operand 3 holds earlier steps."""
     batch, steps, width = node.shape(0)
     heads, kv_heads = node.attrs["num_heads"], node.attrs["kv_num_heads"]
     past = node.optional(3)
@@ -228,9 +238,9 @@ def _grouped(node: Node) -> Heads:
     return Heads(batch, heads, kv_heads, steps, keys, head, head)
 
 
-rule("Attention", _work(_attention), _divided)
+rule("Attention", _work(_attention_heads), _division)
 # Operators of its bodies are counted as those of other bodies are.
-rule("FlexAttention", _work(_attention), domain="ai.onnx.preview")
+rule("FlexAttention", _work(_attention_heads), domain="ai.onnx.preview")
 rule("LinearAttention", _linear_attention)
 for _kind, _dtype, _past in (("Attention", 0, 4), ("QAttention", 2, 8)):
     rule(
@@ -240,7 +250,7 @@ for _kind, _dtype, _past in (("Attention", 0, 4), ("QAttention", 2, 8)):
         domain=MICROSOFT,
     )
 for _kind, _heads, _planning in (
-    ("MultiHeadAttention", _multi_head, ()),
-    ("GroupQueryAttention", _grouped, (5, 6)),
+    ("MultiHeadAttention", _multi_head_sizes, ()),
+    ("GroupQueryAttention", _grouped_query_sizes, (5, 6)),
 ):
     rule(_kind, _work(_heads), shapes=_shapes(_heads), planning=_planning, domain=MICROSOFT)

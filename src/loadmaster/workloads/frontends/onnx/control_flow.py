@@ -52,7 +52,7 @@ def expanded(
     expansion, runs = _Expander(name, free, opset), 1
     operands = [values.get(operand) for operand in proto.input]
     if proto.op_type == "If":
-        condition = _known(operands[0] if operands else None)
+        condition = _constant_number(operands[0] if operands else None)
         if condition is None or not {"then_branch", "else_branch"} <= bodies.keys():
             return None
         branch = bodies["then_branch" if condition else "else_branch"]
@@ -77,13 +77,16 @@ def expanded(
     return Expansion(expansion.nodes, runs, 2 if proto.op_type == "Loop" else 0)
 
 
-def _known(value: Value | None) -> int | None:
-    """The number that a constant of one element holds; None if not known."""
+def _constant_number(value: Value | None) -> int | None:
+    """Return the number that a constant of one element holds; None if unknown."""
     numbers = value.integers() if value is not None else None
     return numbers[0] if numbers and len(numbers) == 1 else None
 
 
 class _Expander:
+    """Adds the operators of unrolled bodies to ``nodes``, under names that are unused in the
+    network."""
+
     def __init__(self, name: str, free: Callable[[str], str], opset: int) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.opset = opset
@@ -119,7 +122,7 @@ class _Expander:
         for node in graph.node:
             if node.op_type == "Constant" and not node.domain:
                 names[node.output[0]] = self.tensor(node.output[0])
-                self._copy(node, names, "")
+                self._add_copy(node, names, "")
         return names
 
     def run(self, graph: onnx.GraphProto, names: Names, label: str) -> list[str]:
@@ -129,28 +132,30 @@ class _Expander:
             if node.op_type == "Constant" and not node.domain:
                 continue
             names |= {made: self.tensor(label + made) for made in node.output if made}
-            self._copy(node, names, label)
+            self._add_copy(node, names, label)
         return [names.get(output.name, output.name) for output in graph.output]
 
-    def _copy(self, node: onnx.NodeProto, names: Names, label: str) -> None:
-        copy = _renamed(node, names)
+    def _add_copy(self, node: onnx.NodeProto, names: Names, label: str) -> None:
+        """Add a copy of a body's operator with new tensor names."""
+        copy = _rename(node, names)
         own = node.name or f"{node.op_type}_{len(self.nodes)}"
         copy.name = f"{self._name}/{label}{own}"
         self.nodes.append(copy)
 
     def stacked(self, parts: list[str], axis: int, label: str) -> str:
         """Stack the results of all runs along a new axis."""
-        rows = [self._unsqueezed(part, axis) for part in parts]
+        rows = [self._add_axis(part, axis) for part in parts]
         return self.add("Concat", rows, self.tensor(label), axis=axis)
 
-    def _unsqueezed(self, part: str, axis: int) -> str:
+    def _add_axis(self, part: str, axis: int) -> str:
+        """Add an axis of size 1 to a tensor, and return the name of the result."""
         if self.opset < _AXES_ARE_OPERANDS:
             return self.add("Unsqueeze", [part], self.tensor(f"{part}/row"), axes=[axis])
         axes = self.constant("axes", np.array([axis]))
         return self.add("Unsqueeze", [part, axes], self.tensor(f"{part}/row"))
 
 
-def _renamed(node: onnx.NodeProto, names: Names) -> onnx.NodeProto:
+def _rename(node: onnx.NodeProto, names: Names) -> onnx.NodeProto:
     """Copy a node with renamed tensors, also those that its bodies capture."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
@@ -159,7 +164,7 @@ def _renamed(node: onnx.NodeProto, names: Names) -> onnx.NodeProto:
     for graph in subgraphs(copy):
         own = defined(graph)
         outer = {item: name for item, name in names.items() if item not in own}
-        nodes = [_renamed(inner, outer) for inner in graph.node]
+        nodes = [_rename(inner, outer) for inner in graph.node]
         del graph.node[:]
         graph.node.extend(nodes)
         for output in graph.output:
@@ -173,14 +178,14 @@ def _loop(
     operands: list[Value | None],
     expansion: _Expander,
 ) -> tuple[list[str], int] | None:
-    """Runs of a body as often as a number says, where no condition ends them early: the results,
-    and how many runs each of those added stands for."""
-    count = _known(operands[0] if operands else None)
+    """Add the runs of a Loop with a known count and no condition that ends it early. Return its
+    results, and how many runs each added run stands for; None if it cannot be expanded."""
+    count = _constant_number(operands[0] if operands else None)
     if (
         len(operands) < 2
         or count is None
         or count < 1
-        or (operands[1] is not None and not _known(operands[1]))
+        or (operands[1] is not None and not _constant_number(operands[1]))
         or (proto.input[1] and operands[1] is None)
         or not _goes_on(body)
     ):
@@ -191,10 +196,11 @@ def _loop(
     if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         return None
 
-    def given(turn: int, carried: list[str]) -> list[str]:
+    def inputs_of(turn: int, carried: list[str]) -> list[str]:
+        """Return the operands of a run: its number, the condition, and the states."""
         return [expansion.constant(f"{turn}/number", np.array(turn)), goes_on, *carried]
 
-    carried, rows, runs = _turns(body, count, carried, shared, given, expansion, 1)
+    carried, rows, runs = _turns(body, count, carried, shared, inputs_of, expansion, 1)
     stacked = [expansion.stacked(parts, 0, f"rows {index}") for index, parts in enumerate(rows)]
     return carried + stacked, runs
 
@@ -204,20 +210,20 @@ def _turns(
     count: int,
     carried: list[str],
     shared: Names,
-    given: Callable[[int, list[str]], list[str]],
+    inputs_of: Callable[[int, list[str]], list[str]],
     expansion: _Expander,
     skipped: int = 0,
 ) -> tuple[list[str], list[list[str]], int]:
-    """Add ``count`` runs of a body, or the first alone if they are too many: what the last hands
-    on, the other results of each, and how many runs each of those added stands for.
+    """Add ``count`` runs of a body, or the first alone if they are too many. Return the states
+    after the last run, the other results of each run, and how many runs each added run stands for.
 
-    ``given`` makes the operands of a run from what the one before handed on; of its results the
-    first ``skipped`` are for nobody.
+    ``inputs_of`` returns the operands of a run from its number and the states after the run before.
+    The first ``skipped`` results of a run are ignored.
     """
     turns = count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
     formal, rows = [item.name for item in body.input], []
     for turn in range(turns):
-        names = shared | dict(zip(formal, given(turn, carried), strict=True))
+        names = shared | dict(zip(formal, inputs_of(turn, carried), strict=True))
         made = expansion.run(body, names, f"{turn}/")[skipped:]
         carried, more = made[: len(carried)], made[len(carried) :]
         rows.append(more)
@@ -249,8 +255,8 @@ def _scan(
     operands: list[Value | None],
     expansion: _Expander,
 ) -> tuple[list[str], int] | None:
-    """A run of a body for each element along an axis of the operands that are scanned; returns as
-    :func:`_loop` does."""
+    """Add the runs of a Scan, one for each element along the scanned axes. Returns as :func:`_loop`
+    does."""
     attributes = {
         attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute
     }
@@ -279,7 +285,9 @@ def _scan(
     backwards = attributes.get("scan_input_directions") or [0] * scanned
     shared = expansion.constants(body)
 
-    def given(turn: int, carried: list[str]) -> list[str]:
+    def inputs_of(turn: int, carried: list[str]) -> list[str]:
+        """Return the names of the operands of a run: the states, then its slice of each scanned
+        input."""
         parts = []
         for index, axis in enumerate(axes):
             at = count - 1 - turn if backwards[index] else turn
@@ -289,7 +297,7 @@ def _scan(
             parts.append(expansion.add("Gather", [source, number], part, axis=axis))
         return [*carried, *parts]
 
-    carried, rows, runs = _turns(body, count, carried, shared, given, expansion)
+    carried, rows, runs = _turns(body, count, carried, shared, inputs_of, expansion)
     ends = attributes.get("scan_output_axes") or [0] * results
     turned = attributes.get("scan_output_directions") or [0] * results
     stacked = [

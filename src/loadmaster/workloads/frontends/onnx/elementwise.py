@@ -49,7 +49,8 @@ def by_element(node: Node) -> Division:
     )
 
 
-def _counted(steps: int, node: Node) -> Work:
+def _steps_per_element(steps: int, node: Node) -> Work:
+    """Return element-wise work of ``steps`` operations for each element of the result."""
     return Work(OpClass.ELEMENTWISE, elements=steps * node.result.count)
 
 
@@ -82,7 +83,7 @@ def _inference(node: Node, _: Value) -> bool:
     return training is None or (training.data is not None and not training.data.any())
 
 
-def _scaled(node: Node) -> Division:
+def _quantised_division(node: Node) -> Division:
     """Division of (de)quantisation: scales and zero points are per tensor, per element of an axis,
     or per block along it."""
     shape = node.result.shape
@@ -101,6 +102,7 @@ def _scaled(node: Node) -> Division:
 
 
 def _per_channel(node: Node) -> Division:
+    """Return how an operator with one parameter for each channel divides."""
     rank = len(node.result.shape)
     channels = {i: (Window(1),) for i in range(1, len(node.inputs))}
     return Division(tuple(range(rank)), {0: identity(rank)} | channels)
@@ -131,8 +133,8 @@ rule("Dropout", elementwise, by_element, view=_inference)
 rule("Clip", elementwise, by_element, planning=(1, 2))
 # The width is that of the values, not of the condition.
 rule("Where", partial(elementwise, data=1), by_element)
-rule("QuantizeLinear", elementwise, _scaled)
-rule("DequantizeLinear", elementwise, _scaled, view=always)
+rule("QuantizeLinear", elementwise, _quantised_division)
+rule("DequantizeLinear", elementwise, _quantised_division, view=always)
 rule("BatchNormalization", elementwise, _per_channel)
 # An element needs others than the matching one.
 rule("SwiGLU", elementwise)
@@ -145,13 +147,13 @@ rule(
 )
 rule(
     "RandomNormal RandomUniform RandomNormalLike RandomUniformLike",
-    lambda node: replace(_counted(1, node), touched={0: 0}),
+    lambda node: replace(_steps_per_element(1, node), touched={0: 0}),
 )
 # Angle, cosine, factor and sum for each of a window's cosines.
-rule("HannWindow HammingWindow", partial(_counted, 4), by_element, planning=(0,))
-rule("BlackmanWindow", partial(_counted, 8), by_element, planning=(0,))
+rule("HannWindow HammingWindow", partial(_steps_per_element, 4), by_element, planning=(0,))
+rule("BlackmanWindow", partial(_steps_per_element, 8), by_element, planning=(0,))
 # Two slopes, the smaller of them, and its positive part.
-rule("MelWeightMatrix", partial(_counted, 4), planning=(0, 1, 2, 3, 4))
+rule("MelWeightMatrix", partial(_steps_per_element, 4), planning=(0, 1, 2, 3, 4))
 rule("Momentum Adagrad Adam", _update, domain="ai.onnx.preview.training")
 
 variant("BiasGelu FastGelu QuickGelu QLinearLeakyRelu QLinearSigmoid", like="Sigmoid")
@@ -188,6 +190,7 @@ def _selection(node: Node) -> Work:
 
 
 def _same_shape(node: Node, source: Value) -> bool:
+    """Whether an operand has the shape of the result."""
     return source.shape == node.result.shape
 
 
@@ -196,7 +199,8 @@ def _everywhere(node: Node, windows: Windows) -> Division:
     return Division(tuple(range(len(node.result.shape))), {0: windows})
 
 
-def _transposed(node: Node) -> Division:
+def _transpose_division(node: Node) -> Division:
+    """Return how a Transpose divides: each dimension reads the one it comes from."""
     order, _ = node.permutation(node.shape(0))
     return divided({0: tuple(Window(order.index(axis)) for axis in range(len(order)))}, copies=True)
 
@@ -207,7 +211,9 @@ def _keeps_order(node: Node, source: Value) -> bool:
     return source.constant or not node.permutation(source.shape)[1]
 
 
-def _concatenated(node: Node) -> Division:
+def _concat_division(node: Node) -> Division:
+    """Return how a Concat divides: each input is read at its offset along the axis. It is a pure
+    copy unless an input occurs twice."""
     rank = len(node.result.shape)
     axis = node.attrs.get("axis", 1) % rank
     operands: dict[int, Windows] = {}
@@ -221,7 +227,7 @@ def _concatenated(node: Node) -> Division:
     return divided(operands, copies=len(set(node.inputs)) == len(node.inputs))
 
 
-def _repeated(node: Node) -> Division:
+def _tile_division(node: Node) -> Division:
     """Division of Tile: repeated dimensions are needed as a whole, because positions wrap
     around."""
     data, result = node.shape(0), node.result.shape
@@ -232,7 +238,7 @@ def _repeated(node: Node) -> Division:
     return _everywhere(node, tuple(Window(axis) if a == b else ALL for axis, (a, b) in sizes))
 
 
-def _padded(node: Node) -> Division:
+def _pad_division(node: Node) -> Division:
     """Division of Pad: modes other than constant repeat elements, so padded dimensions are needed
     as a whole."""
     data, rank = node.shape(0), len(node.result.shape)
@@ -247,13 +253,14 @@ def _padded(node: Node) -> Division:
     return divided({0: tuple(Window(axis, low=pad, high=pad) for axis, pad in enumerate(pads))})
 
 
-def _unpadded(node: Node, source: Value) -> bool:
+def _pads_nothing(node: Node, source: Value) -> bool:
+    """Whether a Pad adds nothing, so that it is a view; unknown paddings count as padding."""
     return _same_shape(node, source) and not any(
         node.integers("pads", 1) or node.integers("paddings") or [1]
     )
 
 
-def _sliced(node: Node) -> Division:
+def _slice_division(node: Node) -> Division:
     """Division of Slice: a piece needs the range from its first to its last element; with negative
     steps, the whole dimension."""
     rank, data = len(node.result.shape), node.shape(0)
@@ -270,13 +277,13 @@ def _sliced(node: Node) -> Division:
     return _everywhere(node, tuple(windows))
 
 
-def _forward(node: Node, source: Value) -> bool:
+def _is_whole_slice(node: Node, source: Value) -> bool:
     """Whether a Slice is a view: it keeps all elements in order."""
     steps = node.integers("steps", 4) if node.optional(4) else []
     return _same_shape(node, source) and steps is not None and all(step > 0 for step in steps)
 
 
-def _gathered(node: Node) -> Division:
+def _gather_division(node: Node) -> Division:
     """Division of Gather with one constant index or consecutive ones; other indices are only known
     at run time."""
     indices, data = node.operand(1), node.shape(0)
@@ -296,22 +303,26 @@ def _gathered(node: Node) -> Division:
 
 
 def _depth_to_space(node: Node) -> Division:
+    """Return how DepthToSpace divides: a block of the result reads one row and column of its
+    operand."""
     block = node.attrs["blocksize"]
     return divided({0: (Window(0), ALL, Window(2, 1, block), Window(3, 1, block))})
 
 
 def _space_to_depth(node: Node) -> Division:
+    """Return how SpaceToDepth divides: a row or column of the result reads a block of its
+    operand."""
     block = node.attrs["blocksize"]
     blocks = (Window(axis, block, 1, 0, block - 1) for axis in (2, 3))
     return divided({0: (Window(0), ALL, *blocks)})
 
 
-rule("Transpose", movement, _transposed, view=_keeps_order)
-rule("Concat", movement, _concatenated, view=only_operand)
+rule("Transpose", movement, _transpose_division, view=_keeps_order)
+rule("Concat", movement, _concat_division, view=only_operand)
 rule("Reshape Flatten Squeeze Unsqueeze", movement, view=always, planning=(1,))
-rule("Expand Tile", movement, _repeated, view=_same_shape, planning=(1,))
+rule("Expand Tile", movement, _tile_division, view=_same_shape, planning=(1,))
 rule("Trilu", movement, lambda node: _everywhere(node, identity(len(node.result.shape))))
-rule("Pad", movement, _padded, view=_unpadded, planning=(1, 2, 3))
+rule("Pad", movement, _pad_division, view=_pads_nothing, planning=(1, 2, 3))
 rule("DepthToSpace", movement, _depth_to_space)
 rule("SpaceToDepth", movement, _space_to_depth)
 rule(
@@ -325,14 +336,14 @@ rule("OneHot Range", movement, planning=(1,))
 rule("CenterCropPad", movement, planning=(1, 2, 3))
 rule("ConstantOfShape EyeLike", movement, planning=(0,))
 
-rule("Slice", _selection, _sliced, view=_forward, planning=(1, 2, 3, 4))
-rule("Gather", _selection, _gathered)
+rule("Slice", _selection, _slice_division, view=_is_whole_slice, planning=(1, 2, 3, 4))
+rule("Gather", _selection, _gather_division)
 rule("GatherElements GatherND", _selection)
 rule("Split", _selection, view=_same_shape, planning=(1,))
 
 
 def _into_blocks(node: Node) -> list[Result]:
-    """Shape of a result in blocked layout: channels are padded to whole blocks."""
+    """Return type and shape of a result in blocked layout: channels are padded to whole blocks."""
     batch, *rest = node.shape(0)
     channels = rest.pop(-1 if node.attrs.get("channels_last") else 0)
     padded = -(-channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
@@ -340,13 +351,15 @@ def _into_blocks(node: Node) -> list[Result]:
 
 
 def _out_of_blocks(node: Node) -> list[Result]:
-    """Shape of a result from blocked layout: an attribute states the number of channels."""
+    """Return type and shape of a result that leaves blocked layout: an attribute states the number
+    of channels."""
     batch, _, *shape = node.shape(0)
     shape.insert(len(shape) if node.attrs.get("channels_last") else 0, node.attrs["channels"])
     return [(node.operand(0).dtype, (batch, *shape))]
 
 
-def _enlarged(node: Node) -> list[Result]:
+def _scaled_shape(node: Node) -> list[Result]:
+    """Return type and shape of the result of an Upsample with ``scales``."""
     sizes = zip(node.shape(0), node.attrs["scales"], strict=True)
     return [(node.operand(0).dtype, tuple(size * scale for size, scale in sizes))]
 
@@ -361,7 +374,7 @@ rule(
 )
 rule("ReorderInput", movement, shapes=_into_blocks, domain=NCHWC)
 rule("ReorderOutput", movement, shapes=_out_of_blocks, domain=NCHWC)
-rule("Upsample", movement, shapes=_enlarged, domain=NCHWC)
+rule("Upsample", movement, shapes=_scaled_shape, domain=NCHWC)
 
 _Number = Fraction | int
 _HALF = Fraction(1, 2)
@@ -387,12 +400,13 @@ def _resize(node: Node) -> Division:
         windows.append(
             Window(axis)
             if before == after and scale == 1
-            else _nearby(axis, before, after, position, neighbours)
+            else _window_of_neighbours(axis, before, after, position, neighbours)
         )
     return divided({0: tuple(windows)})
 
 
 def _attribute(node: Node, name: str, default: str, before_opset_11: str) -> str:
+    """Return a text attribute of Resize, or the default of its opset."""
     modern = node.kind == "Resize" and (node.opset == 0 or node.opset >= 11)
     value: str = node.attrs.get(name, default if modern else before_opset_11)
     return value
@@ -458,7 +472,7 @@ def _neighbours(node: Node) -> tuple[_Number, _Number, bool] | None:
     return (shift, shift, up) if mode == "nearest" else None
 
 
-def _nearby(
+def _window_of_neighbours(
     axis: int,
     before: int,
     after: int,

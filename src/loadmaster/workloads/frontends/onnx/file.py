@@ -40,7 +40,7 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     if not model.functions:
         return model
     calls = {(each.domain, each.name): _calls(each.node) for each in model.functions}
-    total = _expanded(calls, _calls(model.graph.node))
+    total = _expanded_size(calls, _calls(model.graph.node))
     if total > LARGEST_EXPANSION:
         raise ModelError(
             f"its functions expand to {total} operators, more than {LARGEST_EXPANSION}: inline or"
@@ -50,11 +50,12 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _calls(nodes: Iterable[onnx.NodeProto]) -> list[Key]:
+    """Return domain and kind of all nodes, those of subgraphs too."""
     return [(node.domain, node.op_type) for node in nested_nodes(nodes)]
 
 
-def _expanded(calls: dict[Key, list[Key]], top: list[Key]) -> int:
-    """Number of nodes after inlining: each function's size from the sizes of those it calls."""
+def _expanded_size(calls: dict[Key, list[Key]], top: list[Key]) -> int:
+    """Return the number of nodes after inlining all functions."""
     try:
         order = list(
             graphlib.TopologicalSorter(
@@ -99,7 +100,7 @@ def load_model(source: onnx.ModelProto, options: Options) -> Graph:
     with labelled(label):
         model = onnx.ModelProto()
         model.CopyFrom(source)
-        network = _walked(model, options)[0]
+        network = _walk_model(model, options)[0]
         return graph_of(network, options.name or source.graph.name or "network", label)
 
 
@@ -111,10 +112,11 @@ def walk_onnx(source: str, options: Options) -> tuple[WalkedNetwork, onnx.ModelP
     """
     label = _one_line(source)
     with labelled(label):
-        return _walked(parse_model(read_bytes(label)), options)
+        return _walk_model(parse_model(read_bytes(label)), options)
 
 
-def _walked(given: onnx.ModelProto, options: Options) -> tuple[WalkedNetwork, onnx.ModelProto]:
+def _walk_model(given: onnx.ModelProto, options: Options) -> tuple[WalkedNetwork, onnx.ModelProto]:
+    """Return a network's steps, and the model with its functions inlined."""
     require_precision(options.precision)
     model = inline_functions(given)
     return walk_network(model, options), model
@@ -137,7 +139,7 @@ def read_bytes(source: str) -> bytes:
         with path.open("rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            return _limited(_unzipped(file) if zipped else file)
+            return _read_limited(_unzip(file) if zipped else file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ModelError(
             f"is not a complete gzip file ({error}): copy or compress it again"
@@ -146,8 +148,9 @@ def read_bytes(source: str) -> bytes:
         raise ModelError(f"cannot be read ({why_unreadable(path, error)}): {_EXAMPLE}") from None
 
 
-def _unzipped(file: BinaryIO) -> BinaryIO:
-    """The contents of a gzipped file; refused early if they are a great deal larger than it."""
+def _unzip(file: BinaryIO) -> BinaryIO:
+    """Return the contents of a gzipped file; raise ModelError early if they are far larger than the
+    file."""
     content = gzip.GzipFile(fileobj=file)
     begin = len(content.read(_FIRST_BYTES))
     if begin == _FIRST_BYTES > _LARGEST_RATIO * file.tell():
@@ -159,7 +162,8 @@ def _unzipped(file: BinaryIO) -> BinaryIO:
     return cast(BinaryIO, content)
 
 
-def _limited(file: BinaryIO) -> bytes:
+def _read_limited(file: BinaryIO) -> bytes:
+    """Read a file; raise ModelError if it is larger than 2 GiB."""
     data = file.read(LARGEST_FILE)
     if len(data) == LARGEST_FILE:
         raise ModelError(
@@ -200,4 +204,5 @@ def parse_model(data: bytes) -> onnx.ModelProto:
 
 
 def _one_line(text: str) -> str:
+    """Return a text with all white space as single spaces."""
     return " ".join(text.split())

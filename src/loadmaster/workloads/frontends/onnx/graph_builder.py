@@ -154,7 +154,7 @@ def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
     ops = []
     for step, found, accesses in seen:
         with _naming(step):
-            ops.append(_operator(step, found, accesses, used))
+            ops.append(_op_of(step, found, accesses, used))
     return tuple(ops)
 
 
@@ -163,7 +163,9 @@ def _naming(step: Step) -> AbstractContextManager[None]:
     return labelled(describe(step.kind or step.node.kind, step.node.name))
 
 
-def _operator(step: Step, found: Division, reads: tuple[Access, ...], used: set[str]) -> Op:
+def _op_of(step: Step, found: Division, reads: tuple[Access, ...], used: set[str]) -> Op:
+    """Return the graph's operator for a step; ``used`` names the tensors that are read or
+    delivered."""
     work = step.work
     written = [value for value in step.node.outputs if value and value.count]
     if work.op_class is OpClass.SHAPE:

@@ -37,13 +37,13 @@ def rule_of(domain: str, kind: str) -> Rule:
 
 
 def work_of(node: Node) -> Work:
-    """What a node does."""
+    """Return the work of a node."""
     return rule_of(node.domain, node.kind).work(_channels_first(node))
 
 
 def division_of(node: Node, op_class: OpClass) -> Division:
-    """How a node divides that does this kind of work; :data:`WHOLE` if that is not known, or if it
-    has several results."""
+    """Return how a node with this kind of work divides; :data:`WHOLE` if unknown or if it has
+    several results."""
     found = rule_of(node.domain, node.kind).division
     results = [value for value in node.outputs if value is not None]
     if (
@@ -80,12 +80,12 @@ def has_channels_last(node: Node) -> bool:
 
 
 def moved_channels(value: Value) -> Value:
-    """A value whose last dimension becomes dimension 1."""
+    """Return a value with its last dimension as dimension 1."""
     return replace(value, shape=(value.shape[0], value.shape[-1], *value.shape[1:-1]))
 
 
 def _channels_first(node: Node) -> Node:
-    """The node as if its first operand and its results had their channels in dimension 1."""
+    """Return a node with the channels of its first operand and of its results in dimension 1."""
     if not has_channels_last(node):
         return node
     outputs = tuple(value and moved_channels(value) for value in node.outputs)

@@ -81,7 +81,7 @@ def execution_order(graph: onnx.GraphProto) -> list[int]:
     sources = _definitions(graph)
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     sorter = TopologicalSorter(
-        {index: _makers_needed(node, makers, sources) for index, node in enumerate(graph.node)}
+        {index: _needed_producers(node, makers, sources) for index, node in enumerate(graph.node)}
     )
     _check_outputs(graph, makers, sources)
     try:
@@ -115,7 +115,9 @@ def _definitions(graph: onnx.GraphProto) -> set[str]:
     return set(inputs) | set(initialisers)
 
 
-def _makers_needed(node: onnx.NodeProto, makers: dict[str, int], sources: set[str]) -> set[int]:
+def _needed_producers(node: onnx.NodeProto, makers: dict[str, int], sources: set[str]) -> set[int]:
+    """Return the numbers of the nodes that must run before a node: the producers of the tensors it
+    reads. Raise ModelError for a tensor that has neither a producer nor is an input or weight."""
     needed = set()
     for name in dependencies(node):
         if name in makers:
@@ -131,6 +133,7 @@ def _makers_needed(node: onnx.NodeProto, makers: dict[str, int], sources: set[st
 
 
 def _check_outputs(graph: onnx.GraphProto, makers: dict[str, int], sources: set[str]) -> None:
+    """Raise ModelError for an output that nothing produces."""
     for output in graph.output:
         if output.name not in makers and output.name not in sources:
             raise ModelError(
@@ -140,7 +143,7 @@ def _check_outputs(graph: onnx.GraphProto, makers: dict[str, int], sources: set[
 
 
 def _circle(graph: onnx.GraphProto, members: Sequence[int]) -> str:
-    """Message that names the operators on one circle."""
+    """Return a message that names the operators of one cycle."""
     names = [
         graph.node[member].name or f"{graph.node[member].op_type}_{member}" for member in members
     ]

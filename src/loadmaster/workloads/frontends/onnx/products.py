@@ -36,8 +36,8 @@ Term = tuple[str, ...]
 
 
 def _factors(node: Node, b: int = 1) -> tuple[dict[int, Term], Term]:
-    """Labels of a matrix product by numpy's rules: of its factors, operands 0 and ``b`` as
-    attributes transpose them, and of its result."""
+    """Return the labels of a matrix product by numpy's rules: of its factors, operands 0 and ``b``
+    with their transposing attributes, and of its result."""
     terms: dict[int, Term] = {}
     for index, letter, both in ((0, "A", ("row", "inner")), (b, "B", ("inner", "column"))):
         rank = len(node.shape(index))
@@ -51,12 +51,13 @@ def _factors(node: Node, b: int = 1) -> tuple[dict[int, Term], Term]:
 
 
 def _dots(count: int) -> Term:
-    """Labels of the dimensions before those that are named, counted from the right."""
+    """Return the labels of the dimensions of an ellipsis, counted from the right."""
     return tuple(f".{axis}" for axis in range(count - 1, -1, -1))
 
 
 def _extents(node: Node, terms: Mapping[int, Term]) -> dict[str, int]:
-    """Extent of each label; a dimension of size 1 is broadcast, unless it is a matrix's."""
+    """Return the extent of each label. A dimension of size 1 is broadcast, unless it is one of the
+    matrix's own."""
     extents: dict[str, int] = {}
     for index, term in terms.items():
         for label, size in zip(term, node.shape(index), strict=True):
@@ -70,29 +71,30 @@ def _extents(node: Node, terms: Mapping[int, Term]) -> dict[str, int]:
     return extents
 
 
-def _used(node: Node, index: int, term: Term) -> set[str]:
+def _varying_labels(node: Node, index: int, term: Term) -> set[str]:
     """Return the labels that an operand varies over; a dimension of size 1 is broadcast."""
     return {label for label, size in zip(term, node.shape(index), strict=True) if size != 1}
 
 
 def _nests(node: Node, terms: Mapping[int, Term], target: Term) -> list[LoopNest]:
-    """Products pairwise from left to right; labels of one operand alone are summed before they
-    enter a product.
+    """Return the loop nests of pairwise products from left to right. Labels of one operand alone
+    are summed before they enter a product.
 
-    Shared labels that later operands or the result have are groups, and others are summed over.
-    Leading dimensions that the right factor lacks are more rows of the same product (``y``) if it
-    lacks them all, and otherwise runs over the same weight (``batch``).
+    Shared labels that later operands or the result have are groups; other shared labels are summed
+    over. Leading dimensions that the right factor lacks are further rows of the same product
+    (``y``) if it lacks them all, otherwise runs over the same weight (``batch``).
     """
     extents, nests, (first, *others) = _extents(node, terms), [], terms
-    left, name = _used(node, first, terms[first]), node.label(first)
+    left, name = _varying_labels(node, first, terms[first]), node.label(first)
     for place, index in enumerate(others, 1):
-        right = _used(node, index, terms[index])
+        right = _varying_labels(node, index, terms[index])
         later = set(target).union(*(terms[each] for each in others[place:]))
         groups = {label for label in right & later if label in left or label[0] == "."}
         rows = (left - groups) & later
         runs = {label for label in rows if label[0] == "." and groups}
 
         def extent(labels: Set[str]) -> int:
+            """Return the product of the extents of labels."""
             return math.prod(extents[label] for label in labels)
 
         nests.append(
@@ -117,14 +119,15 @@ def matrix_nest(node: Node, b: int = 1) -> LoopNest:
 
 
 def _matmul(node: Node, b: int = 1, data: int = 0) -> Work:
+    """Return the work of a matrix product with weight ``b``."""
     return product(matrix_nest(node, b), data=data)
 
 
-def _contracted(
+def _product_division(
     node: Node, terms: Mapping[int, Term], target: Term, inner: Window = ALL
 ) -> Division:
-    """Every label of the result belongs to a loop of the one product that it is; ``inner`` is the
-    window of the others."""
+    """Return how one product divides: along every dimension of the result. ``inner`` is the window
+    of the summed dimensions."""
     if len(target) != len(node.result.shape):
         return WHOLE
     extents = _extents(node, terms)
@@ -140,7 +143,7 @@ def _contracted(
             for label, size in sizes
         )
     first, last = min(terms), max(terms)
-    left, right = (_used(node, index, terms[index]) for index in (first, last))
+    left, right = (_varying_labels(node, index, terms[index]) for index in (first, last))
     groups = {label for label in right & {*target} if label in left or label[0] == "."}
     rows = "batch" if groups else "y"
     loops = {label: "y" if label in terms[first] else "channels" for label in target}
@@ -149,22 +152,23 @@ def _contracted(
     return divided(operands, tuple(loops[label] for label in target))
 
 
-def _divided(node: Node, b: int = 1, inner: Window = ALL, bias: int = 0) -> Division:
-    """Rows and columns, and every dimension before them.
+def _division(node: Node, b: int = 1, inner: Window = ALL, bias: int = 0) -> Division:
+    """Return how a matrix product divides: by rows, columns and all dimensions before them.
 
-    ``inner`` is the window of the dimension that both operands share: nothing but its products may
-    be in the sum for it to be in parts.
+    ``inner`` is the window of the dimension that both operands share. It can be cut only if the
+    operator does nothing but sum the products.
     """
-    found = _contracted(node, *_factors(node, b), inner)
+    found = _product_division(node, *_factors(node, b), inner)
     if bias and node.optional(bias):
         found.operands[bias] = aligned(node.shape(bias), node.result.shape)
     return found
 
 
 def _product_shape(dtype: Callable[[Node], str], b: int = 1) -> ShapeRule:
-    """Shape of a matrix product by numpy's rules."""
+    """Return a rule for the type and shape of a matrix product by numpy's rules."""
 
     def shapes(node: Node) -> list[Result]:
+        """Return type and shape of the product."""
         terms, target = _factors(node, b)
         extents = _extents(node, terms)
         return [(dtype(node), tuple(extents[label] for label in target))]
@@ -173,18 +177,19 @@ def _product_shape(dtype: Callable[[Node], str], b: int = 1) -> ShapeRule:
 
 
 def _type_of(index: int) -> Callable[[Node], str]:
+    """Return a function that returns the type of operand ``index``."""
     return lambda node: node.operand(index).dtype
 
 
-rule("MatMul", _matmul, partial(_divided, inner=SUMMED))
-rule("MatMulInteger", _matmul, _divided)
-rule("QLinearMatMul", partial(_matmul, b=3), partial(_divided, b=3))
-rule("Gemm", _matmul, partial(_divided, inner=SUMMED, bias=2))
+rule("MatMul", _matmul, partial(_division, inner=SUMMED))
+rule("MatMulInteger", _matmul, _division)
+rule("QLinearMatMul", partial(_matmul, b=3), partial(_division, b=3))
+rule("Gemm", _matmul, partial(_division, inner=SUMMED, bias=2))
 # An activation follows the sum, which therefore cannot be in parts.
-variant("FusedGemm", like="Gemm", division=partial(_divided, bias=2))
-rule("FusedMatMul", _matmul, _divided, shapes=_product_shape(_type_of(0)), domain=MICROSOFT)
+variant("FusedGemm", like="Gemm", division=partial(_division, bias=2))
+rule("FusedMatMul", _matmul, _division, shapes=_product_shape(_type_of(0)), domain=MICROSOFT)
 rule(
-    "MatMulIntegerToFloat", _matmul, _divided, shapes=_product_shape(_type_of(2)), domain=MICROSOFT
+    "MatMulIntegerToFloat", _matmul, _division, shapes=_product_shape(_type_of(2)), domain=MICROSOFT
 )
 # Eight bits if the result has a zero point, else the scales' type.
 rule(
@@ -196,29 +201,30 @@ rule(
 
 
 def _dynamic_matmul(node: Node) -> Work:
-    """The floating operand is quantised at run time, and the weight's width is that of the
-    arithmetic."""
+    """Return the work of a product whose floating operand is quantised at run time, at the width of
+    the weight."""
     return replace(_matmul(node, data=1), elements=node.operand(0).count)
 
 
 rule(
     "DynamicQuantizeMatMul",
     _dynamic_matmul,
-    _divided,
+    _division,
     like="MatMul",
     domain=MICROSOFT,
 )
 
 
 def _packed_matmul(node: Node) -> Work:
-    """The weight is packed, so that only the attributes tell its logical shape."""
+    """Return the work of a product with a packed weight, whose logical shape is in attributes."""
     inner = node.attrs["K"]
     rows = node.operand(0).count // inner
     return product(named(node, LoopNest(node.attrs["N"], inner, rows)))
 
 
-def _packed_divided(node: Node) -> Division:
-    """Weights, scales and zero points are packed column by column."""
+def _packed_division(node: Node) -> Division:
+    """Return how a product with a packed weight divides: weights, scales and zero points are packed
+    column by column."""
     rank, columns = len(node.result.shape), node.attrs["N"]
     operands: dict[int, Windows] = {0: (*identity(rank - 1), ALL)}
     for index in (1, 2, 3, 5):
@@ -230,6 +236,7 @@ def _packed_divided(node: Node) -> Division:
 
 
 def _packed_shape(node: Node) -> list[Result]:
+    """Return type and shape of a product with a packed weight of N columns."""
     first = node.operand(0)
     return [(first.dtype, (*first.shape[:-1], node.attrs["N"]))]
 
@@ -237,15 +244,15 @@ def _packed_shape(node: Node) -> list[Result]:
 rule(
     "MatMulNBits",
     _packed_matmul,
-    _packed_divided,
+    _packed_division,
     shapes=_packed_shape,
     domain=MICROSOFT,
 )
 
 
 def _equation(node: Node) -> tuple[dict[int, Term], Term]:
-    """Return the labels of each operand and of the result; those that an ellipsis stands for begin
-    with a dot."""
+    """Return the labels of each operand and of the result; labels of an ellipsis begin with a
+    dot."""
     equation = node.attrs["equation"]
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
@@ -264,6 +271,8 @@ def _equation(node: Node) -> tuple[dict[int, Term], Term]:
 
 
 def _labels(text: str, rank: int) -> Term:
+    """Return the dimension labels of one Einsum term, with the ellipsis spelled out for ``rank``
+    dimensions."""
     before, dots, after = text.partition("...")
     missing = rank - len(before) - len(after) if dots else 0
     if missing < 0 or (not dots and len(text) != rank):
@@ -275,6 +284,8 @@ def _labels(text: str, rank: int) -> Term:
 
 
 def _einsum(node: Node) -> Work:
+    """Return the work of an Einsum: products of its terms, a reduction, or a movement of
+    elements."""
     terms, target = _equation(node)
     if len(terms) > 1:
         return product(*_nests(node, terms, target))
@@ -283,13 +294,14 @@ def _einsum(node: Node) -> Work:
     return Work(OpClass.MOVEMENT)
 
 
-def _einsum_divided(node: Node) -> Division:
+def _einsum_division(node: Node) -> Division:
+    """Return how an Einsum divides; it does not with three terms or repeated labels."""
     terms, target = _equation(node)
     unclear = len(terms) > 2 or any(len(set(term)) != len(term) for term in terms.values())
-    return WHOLE if unclear else _contracted(node, terms, target)
+    return WHOLE if unclear else _product_division(node, terms, target)
 
 
-rule("Einsum", _einsum, _einsum_divided)
+rule("Einsum", _einsum, _einsum_division)
 
 
 def cell(
@@ -318,7 +330,8 @@ def cell(
 
 
 def _cell(node: Node, layout: int, hidden: int, gates: int, elements: int = 0) -> Work:
-    """Operands (steps, batch, width), or the batch first in layout 1."""
+    """Return the work of a recurrent cell over (steps, batch, width); in layout 1 the batch comes
+    first."""
     (first, second, width), directions = node.shape(0), node.shape(1)[0]
     steps, batch = (second, first) if layout else (first, second)
     names = (*(node.label(index) for index in range(3)), node.result.name)
@@ -326,12 +339,13 @@ def _cell(node: Node, layout: int, hidden: int, gates: int, elements: int = 0) -
 
 
 def _recurrent(node: Node) -> Work:
-    """Weights are (directions, gates * hidden, width)."""
+    """Return the work of RNN, GRU or LSTM, whose weights are (directions, gates * hidden,
+    width)."""
     return _cell(node, node.attrs.get("layout", 0), node.shape(2)[2], node.shape(1)[1])
 
 
 def _dynamic_cell(node: Node) -> Work:
-    """The input is quantised at run time, and so is the state at every step."""
+    """Return the work of an LSTM whose input and state are quantised at run time, at every step."""
     directions, hidden, gates = node.shape(2)
     steps, batch, _ = node.shape(0)
     quantised = node.operand(0).count + directions * hidden * steps * batch
@@ -339,8 +353,8 @@ def _dynamic_cell(node: Node) -> Work:
 
 
 def _dynamic_shapes(node: Node) -> list[Result]:
-    """Weights are (directions, width, gates * hidden): the other way round than in the standard
-    operator."""
+    """Return the shapes of an LSTM whose weights are (directions, width, gates * hidden), unlike
+    the standard operator's."""
     steps, batch, _ = node.shape(0)
     directions, hidden, _ = node.shape(2)
     dtype, state = node.operand(0).dtype, (directions, batch, hidden)
@@ -351,14 +365,14 @@ rule("LSTM GRU RNN", _recurrent)
 rule("DynamicQuantizeLSTM", _dynamic_cell, shapes=_dynamic_shapes, domain=MICROSOFT)
 
 
-def _folded(sizes: Sequence[int]) -> tuple[int, int]:
+def _fold_to_plane(sizes: Sequence[int]) -> tuple[int, int]:
     """Fold any number of spatial dimensions to rows and columns: depth folds into the rows, one
     dimension is a single row."""
     return math.prod(sizes[:-1]), sizes[-1]
 
 
 def _pair(values: list[int] | None) -> tuple[int, int]:
-    """Stride or dilation of the two innermost dimensions."""
+    """Return stride or dilation of the two innermost dimensions."""
     pair = (1, 1, *(values or ()))[-2:]
     return pair[0], pair[1]
 
@@ -381,7 +395,7 @@ def convolution_nest(node: Node, weight: int = 1, transposed: bool = False) -> L
         )
     far, near = filters[0] // groups, filters[1]
     positions = data if transposed else node.result.shape
-    (y, x), (r, s) = _folded(positions[2:]), _folded(filters[2:])
+    (y, x), (r, s) = _fold_to_plane(positions[2:]), _fold_to_plane(filters[2:])
     nest = LoopNest(
         k=near if transposed else far,
         c=far if transposed else near,
@@ -398,18 +412,19 @@ def convolution_nest(node: Node, weight: int = 1, transposed: bool = False) -> L
 
 
 def _convolution(node: Node, weight: int = 1, transposed: bool = False) -> Work:
+    """Return the work of a convolution."""
     return product(convolution_nest(node, weight, transposed))
 
 
 def _numbers(node: Node, name: str, default: int, rank: int) -> list[int]:
-    """One number for each spatial dimension."""
+    """Return an attribute with one number for each spatial dimension."""
     return node.integers(name) or [default] * rank
 
 
 def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
-    """Windows of the spatial dimensions; none where they cannot be told.
+    """Return the windows of the spatial dimensions; none if they are unknown.
 
-    A range of the result of a transposed convolution needs the input positions of which some tap
+    A range of the result of a transposed convolution needs the input positions from which some tap
     reaches it. ``small`` are the positions of the window, and ``large`` the elements that it passes
     over.
     """
@@ -451,17 +466,18 @@ def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
     return tuple(windows)
 
 
-def _window_divided(
+def _convolution_division(
     node: Node,
     weight: int = 1,
     bias: int = 2,
     channels: Window = ALL,
     transposed: bool = False,
 ) -> Division:
-    """``channels`` is the window of the input channels of one that is not grouped.
+    """Return how a convolution divides. ``channels`` is the window of the input channels of one
+    that is not grouped.
 
-    The loops of a transposed one run over input pixels: a row of the result meets those whose taps
-    reach it, and as large a share of the work as it is.
+    The loops of a transposed convolution run over input pixels. A row of the result needs the
+    pixels whose taps reach it, and its share of the work is its share of the result.
     """
     filters, data, result = node.shape(weight), node.shape(0), node.result.shape
     groups, rank = node.attrs.get("group", 1), len(filters) - 2
@@ -488,16 +504,17 @@ def _window_divided(
 
 
 def _with_sum(node: Node) -> Division:
-    """An activation follows the sum, which therefore cannot be in parts; an operand may be added
-    before it."""
-    found = _window_divided(node)
+    """Return how a convolution with an added operand divides. Its reduction cannot be split,
+    because an activation follows the sum."""
+    found = _convolution_division(node)
     if found.operands and node.optional(3):
         found.operands[3] = aligned(node.shape(3), node.result.shape)
     return found
 
 
 def _causal(node: Node) -> Work:
-    """Each channel by itself, over the current and the earlier steps."""
+    """Return the work of a causal convolution: each channel by itself, over the current and earlier
+    steps."""
     shape, (channels, *_, taps) = node.shape(0), node.shape(1)
     nest = LoopNest(
         k=1, c=1, x=math.prod(shape[1:]) // channels, s=taps, groups=channels, batch=shape[0]
@@ -506,28 +523,32 @@ def _causal(node: Node) -> Work:
 
 
 def _pool(node: Node) -> Work:
+    """Return the work of a pool: one operation for each element of each window."""
     window = math.prod(node.integers("kernel_shape") or [1])
     return Work(OpClass.REDUCTION, elements=node.result.count * window)
 
 
-def _pooled(node: Node) -> Division:
+def _pool_division(node: Node) -> Division:
+    """Return how a pool divides: by windows in rows and columns."""
     spatial = _spatial(node, tuple(node.integers("kernel_shape") or ()))
     others = identity(len(node.result.shape) - len(spatial))
     return divided({0: (*others, *spatial)}) if spatial else WHOLE
 
 
-rule("Conv", _convolution, partial(_window_divided, channels=SUMMED))
+rule("Conv", _convolution, partial(_convolution_division, channels=SUMMED))
 # The zero point of weights may be one for each channel, as a bias is.
-rule("ConvInteger", _convolution, partial(_window_divided, bias=3))
-rule("QLinearConv", partial(_convolution, weight=3), partial(_window_divided, weight=3, bias=8))
+rule("ConvInteger", _convolution, partial(_convolution_division, bias=3))
+rule(
+    "QLinearConv", partial(_convolution, weight=3), partial(_convolution_division, weight=3, bias=8)
+)
 rule("DeformConv", _convolution)
 rule(
     "ConvTranspose",
     partial(_convolution, transposed=True),
-    partial(_window_divided, transposed=True),
+    partial(_convolution_division, transposed=True),
 )
 rule("CausalConvWithState", _causal)
-rule("AveragePool MaxPool LpPool", _pool, _pooled)
+rule("AveragePool MaxPool LpPool", _pool, _pool_division)
 
 variant("NhwcConv", like="Conv")
 variant("NhwcFusedConv", like="Conv")

@@ -28,7 +28,7 @@ from loadmaster.workloads.window import ALL, Window, identity
 
 
 def _per_element(steps: int) -> WorkRule:
-    """Count operations for each element of the first operand."""
+    """Return a rule that counts ``steps`` operations for each element of the first operand."""
     return lambda node: Work(OpClass.REDUCTION, elements=steps * node.operand(0).count)
 
 
@@ -37,8 +37,8 @@ _softmax = _per_element(SOFTMAX_STEPS)
 _normalisation = _per_element(NORMALISATION_STEPS)
 
 
-def _reduced(node: Node, given: Iterable[int]) -> Division:
-    """How a reduction over some axes divides, or over all if there are none."""
+def _by_axes(node: Node, given: Iterable[int]) -> Division:
+    """Return how a reduction over the given axes divides; without axes it is over all."""
     rank = len(node.shape(0))
     axes = {axis % rank for axis in given} or set(range(rank))
     kept = [axis for axis in range(rank) if axis not in axes]
@@ -50,42 +50,47 @@ def _reduced(node: Node, given: Iterable[int]) -> Division:
 
 
 def _over_axes(node: Node) -> Division:
+    """Return how a reduction over axes divides; it does not if the axes are unknown."""
     axes = node.integers("axes", 1)
-    return WHOLE if axes is None and node.optional(1) is not None else _reduced(node, axes or ())
+    return WHOLE if axes is None and node.optional(1) is not None else _by_axes(node, axes or ())
 
 
 def _over_planes(node: Node) -> Division:
+    """Return how a normalisation over rows and columns divides: by images and channels."""
     return along(node, range(2, len(node.result.shape)))
 
 
 def _by_channel(node: Node) -> Division:
-    """Spatial dimensions together; other operands have a number for each channel."""
+    """Return how a normalisation over spatial dimensions divides; other operands have one number
+    per channel."""
     found = _over_planes(node)
     found.operands.update((i, (Window(1),)) for i in range(1, len(node.inputs)))
     return found
 
 
 def _softmax_axes(node: Node) -> Division:
-    """Along one axis from opset 13 on; before, over all dimensions from the axis on together."""
+    """Return how a softmax divides: not along its axis; before opset 13, not from its axis on."""
     rank = len(node.result.shape)
     modern = node.opset == 0 or node.opset >= 13
     axis = node.attrs.get("axis", -1 if modern else 1) % rank
     return along(node, [axis] if modern else range(axis, rank))
 
 
-def _running(node: Node) -> Division:
+def _cumulative(node: Node) -> Division:
+    """Return how a cumulative sum divides: not along its axis, or not at all if that is unknown."""
     axis = node.integers("axis", 1)
     return along(node, axis) if axis else WHOLE
 
 
 def _by_moments(node: Node) -> Division:
+    """Return how a normalisation by mean and variance divides: not along the normalised axes."""
     rank = len(node.result.shape)
     return along(node, node.integers("axes") or [axis for axis in (0, 2, 3) if axis < rank])
 
 
 def _by_group(node: Node) -> Division:
-    """A group of channels is normalised together; scale and bias have a number for each channel, or
-    before opset 21 for each group."""
+    """Return how a group normalisation divides: groups of channels stay whole. Scale and bias have
+    one number per channel, before opset 21 one per group."""
     shape, groups = node.result.shape, node.attrs["num_groups"]
     if shape[1] % groups:
         return WHOLE
@@ -98,11 +103,14 @@ def _by_group(node: Node) -> Division:
 
 
 def _by_layer(node: Node) -> Division:
+    """Return how a normalisation over the last dimensions divides."""
     rank = len(node.result.shape)
     return along(node, range(node.attrs.get("axis", -1) % rank, rank))
 
 
 def _with_sum(node: Node) -> Division:
+    """Return how a normalisation of a sum divides, which reads its second operand like the
+    first."""
     found = along(node, [-1])
     if node.shape(1) == node.result.shape:
         found.operands[1] = found.operands[0]
@@ -110,14 +118,16 @@ def _with_sum(node: Node) -> Division:
 
 
 def _skip_shapes(node: Node) -> list[Result]:
-    """Result, two statistics that inference leaves empty, and the residual sum."""
+    """Return the shapes of the result, of two statistics that inference leaves empty, and of the
+    residual sum."""
     first = node.operand(0)
     statistics = (first.dtype, (*first.shape[:-1], 1))
     return [(first.dtype, first.shape), statistics, statistics, (first.dtype, first.shape)]
 
 
 def _local_response(node: Node) -> Work:
-    """A sum of squares over ``size`` channels at every element."""
+    """Return the work of local response normalisation: a sum of squares over ``size`` channels for
+    each element."""
     return Work(
         OpClass.REDUCTION,
         elements=node.operand(0).count * (node.attrs["size"] + NORMALISATION_STEPS),
@@ -125,19 +135,21 @@ def _local_response(node: Node) -> Work:
 
 
 def _near_channels(node: Node) -> Division:
+    """Return how local response normalisation divides: a channel reads the ``size`` channels around
+    it."""
     first, _, *rest = identity(len(node.result.shape))
     size = node.attrs["size"]
     return divided({0: (first, Window(1, 1, 1, -((size - 1) // 2), size // 2), *rest)})
 
 
 def _region_pool(node: Node) -> Work:
-    """Four neighbours for each sample of each output."""
+    """Return the work of RoiAlign: four neighbours for each sample of each output."""
     samples = max(1, node.attrs.get("sampling_ratio", 1)) ** 2
     return Work(OpClass.REDUCTION, elements=4 * samples * node.result.count)
 
 
-def _summed_embeddings(node: Node) -> Work:
-    """Rows of three tables (word, position, segment), summed and normalised."""
+def _embedding_work(node: Node) -> Work:
+    """Return the work of summing and normalising rows of three tables (word, position, segment)."""
     rows: dict[int | str, int] = {
         index: part_of(node.operand(index), node.result.count)
         for index in (2, 3, 4)
@@ -148,7 +160,7 @@ def _summed_embeddings(node: Node) -> Work:
 
 
 def _mean_shape(node: Node) -> list[Result]:
-    """Axes are an attribute; without it all are reduced."""
+    """Return type and shape of a mean over the axes of an attribute; without it, over all axes."""
     shape = node.shape(0)
     axes = {axis % len(shape) for axis in node.attrs.get("axes") or range(len(shape))}
     one = (1,) if node.attrs.get("keepdims", 1) else ()
@@ -157,8 +169,8 @@ def _mean_shape(node: Node) -> list[Result]:
 
 
 def _embedding_shapes(node: Node) -> list[Result]:
-    """The sum of embeddings, where each sentence ends, and the sum before it is normalised; in the
-    type of the tables, or of the scales of quantised ones."""
+    """Return the shapes of the normalised sum of embeddings, of the ends of sentences, and of the
+    sum before normalisation, in the type of the tables or of the scales of quantised tables."""
     quantised = node.kind.startswith("Q")
     total = (node.operand(8 if quantised else 2).dtype, (*node.shape(0), node.shape(2)[-1]))
     ends = ("int32", node.shape(0)[:1])
@@ -170,8 +182,8 @@ AXIS_IS_OPERAND = 20
 
 
 def _transform(node: Node) -> Work:
-    """Along one dimension; complex numbers are a last dimension of 2, in the operand or, of a
-    one-sided inverse, in neither."""
+    """Return the work of a Fourier transform along one dimension. The last dimension is 2
+    for complex numbers, 1 for real ones."""
     source, result = node.shape(0), node.result.shape
     given = node.integers("axis") if node.opset < AXIS_IS_OPERAND else node.integers("axis", 2)
     axis = (given or [1 if node.opset < AXIS_IS_OPERAND else -2])[0] % len(source)
@@ -185,7 +197,7 @@ def _transform(node: Node) -> Work:
 
 
 def _short_time_transform(node: Node) -> Work:
-    """A transform of each frame, after its product with the window."""
+    """Return the work of a Fourier transform of each frame, after its product with the window."""
     batch, frames, bins = node.result.shape[:3]
     real = node.shape(0)[-1] == 1 or len(node.shape(0)) == 2
     window = node.optional(2)
@@ -198,13 +210,14 @@ def _short_time_transform(node: Node) -> Work:
 
 
 def _by_pairs(node: Node) -> Work:
-    """As elementwise, but an element needs its partner too: it cannot run on each as it is made."""
+    """Return the work of rotary embedding. It counts as a reduction, because an element needs its
+    partner and cannot be fused into the producer."""
     return Work(OpClass.REDUCTION, elements=elementwise(node).elements)
 
 
-def _rotated(node: Node) -> Division:
-    """Pairs of a head's elements are turned together, so that heads stay whole. Angles are looked
-    up where positions are given."""
+def _rotary_division(node: Node) -> Division:
+    """Return how rotary embedding divides: heads stay whole, because pairs of their elements are
+    rotated together. Angles are looked up if positions are given."""
     rank, width = len(node.result.shape), node.shape(0)[-1]
     heads, last = node.attrs.get("num_heads", 0), ALL
     if node.domain == MICROSOFT or node.optional(3) is not None:
@@ -235,9 +248,9 @@ rule(
     _over_axes,
     planning=(1,),
 )
-rule("ArgMax ArgMin", _reduction, lambda node: _reduced(node, [node.attrs.get("axis", 0)]))
+rule("ArgMax ArgMin", _reduction, lambda node: _by_axes(node, [node.attrs.get("axis", 0)]))
 rule("GlobalAveragePool GlobalMaxPool GlobalLpPool", _reduction, _over_planes)
-rule("CumSum CumProd", _reduction, _running, planning=(1,))
+rule("CumSum CumProd", _reduction, _cumulative, planning=(1,))
 rule("TopK", _reduction, planning=(1,))
 rule(
     "Det DynamicQuantizeLinear NegativeLogLikelihoodLoss NonMaxSuppression Unique",
@@ -247,7 +260,7 @@ rule("DFT", _transform, planning=(1, 2))
 rule("STFT", _short_time_transform, planning=(1, 3))
 rule("MaxRoiPool RoiAlign", _region_pool)
 rule("Multinomial", _by_pairs)
-rule("RotaryEmbedding", _by_pairs, _rotated)
+rule("RotaryEmbedding", _by_pairs, _rotary_division)
 
 variant("SimplifiedLayerNormalization", like="RMSNormalization", domain="")
 rule(
@@ -257,13 +270,13 @@ rule(
     shapes=_skip_shapes,
     domain=MICROSOFT,
 )
-rule("RotaryEmbedding", _by_pairs, _rotated, like="Identity", domain=MICROSOFT)
+rule("RotaryEmbedding", _by_pairs, _rotary_division, like="Identity", domain=MICROSOFT)
 rule("GroupNorm", _normalisation, like="Identity", domain=MICROSOFT)
 rule("QLinearSoftmax", _softmax, like="Identity", domain=MICROSOFT)
 rule("QLinearReduceMean", _reduction, shapes=_mean_shape, domain=MICROSOFT)
 rule(
     "EmbedLayerNormalization QEmbedLayerNormalization",
-    _summed_embeddings,
+    _embedding_work,
     shapes=_embedding_shapes,
     domain=MICROSOFT,
 )

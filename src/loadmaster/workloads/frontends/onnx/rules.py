@@ -385,8 +385,8 @@ def divided(
 
 @lru_cache(maxsize=1024)
 def aligned(operand: Shape, result: Shape) -> Windows:
-    """Windows of an operand that is broadcast to the result by numpy's rules; none if it cannot
-    be."""
+    """Return the windows of an operand that is broadcast to the result by numpy's rules; none if it
+    cannot be broadcast."""
     shift = len(result) - len(operand)
     pairs = list(zip(operand, result[max(0, shift) :], strict=False))
     if shift < 0 or any(extent not in (1, size) for extent, size in pairs):
@@ -397,7 +397,8 @@ def aligned(operand: Shape, result: Shape) -> Windows:
 
 
 def along(node: Node, axes: Iterable[int]) -> Division:
-    """Work along some axes of a tensor that keeps its shape."""
+    """Return how an operator divides that works along some axes of a tensor and keeps its shape:
+    not along these axes."""
     rank = len(node.result.shape)
     together = {axis % rank for axis in axes}
     return divided({0: tuple(ALL if a in together else Window(a) for a in range(rank))})

@@ -87,7 +87,7 @@ def bind_inputs(
     """
     for item in inputs:
         _check_tensor(item)
-    sizes = _given(graph, dims)
+    sizes = _split_sizes(graph, dims)
     if batch is not None:
         _set_batch(sizes, inputs, batch)
     shapes = {
@@ -103,6 +103,7 @@ def bind_inputs(
 
 
 def _check_tensor(item: onnx.ValueInfoProto) -> None:
+    """Raise ModelError if a network input is not a tensor or has no shape."""
     kind = item.type.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         what = (kind or "unknown").removesuffix("_type").replace("_", " ")
@@ -124,7 +125,7 @@ def tensor_type(info: onnx.TypeProto) -> onnx.TypeProto.Tensor | onnx.TypeProto.
 def values_given(
     inputs: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]
 ) -> dict[str, onnx.TensorProto]:
-    """The inputs of one element that the caller gives by name, as constants."""
+    """Return the one-element inputs that the caller gives by name, as constants."""
     found = {}
     for item in inputs:
         shape = [dim.dim_value for dim in _dims(item)]
@@ -143,12 +144,13 @@ def values_given(
 
 
 def _dims(item: onnx.ValueInfoProto) -> Sequence[Dimension]:
+    """Return the dimensions of an input."""
     dims: Sequence[Dimension] = tensor_type(item.type).shape.dim
     return dims
 
 
-def _given(graph: onnx.GraphProto, dims: Mapping[str, int]) -> Sizes:
-    """The caller's sizes, split into symbols and axes."""
+def _split_sizes(graph: onnx.GraphProto, dims: Mapping[str, int]) -> Sizes:
+    """Return the caller's sizes, split into symbols and axes of tensors."""
     everything = [*graph.input, *graph.value_info, *graph.output]
     symbols = list(
         dict.fromkeys(dim.dim_param for item in everything for dim in _dims(item) if dim.dim_param)
@@ -182,10 +184,13 @@ def _given(graph: onnx.GraphProto, dims: Mapping[str, int]) -> Sizes:
 
 
 def _is_unnamed(dim: Dimension) -> bool:
+    """Whether a dimension has neither a size nor a symbol."""
     return dim.dim_value <= 0 and not dim.dim_param
 
 
 def _set_batch(sizes: Sizes, inputs: Sequence[onnx.ValueInfoProto], batch: int) -> None:
+    """Set the batch in ``sizes``: the first dimension of the first input that has dimensions, by
+    its symbol or its number, and all unnamed first dimensions."""
     if batch < 1:
         raise ModelError(f"--batch {batch} is not positive: give a size of at least 1")
     ranked = [item for item in inputs if _dims(item)]
@@ -206,13 +211,14 @@ def _set_batch(sizes: Sizes, inputs: Sequence[onnx.ValueInfoProto], batch: int) 
 
 
 def _is_empty(item: onnx.ValueInfoProto) -> bool:
+    """Whether an input has no elements."""
     return any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in _dims(item))
 
 
 def _complaints(
     inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]
 ) -> list[str]:
-    """One sentence for each dimension that stays unknown, a symbol only once."""
+    """Yield a sentence for each dimension that stays unknown, each symbol only once."""
     lead = next((item.name for item in inputs if _dims(item)), "")
     sentences: dict[str, str] = {}
     for item in inputs:
@@ -282,10 +288,10 @@ class Shapes:
         except Exception as error:
             # Behind what names the operator, which our own errors do.
             problem = " ".join(str(error).rpartition("): ")[2].split())[:300]
-        return [self._merged(name, inferred.get(name), problem) for name in proto.output]
+        return [self._merge(name, inferred.get(name), problem) for name in proto.output]
 
     def damage(self, proto: onnx.NodeProto) -> str:
-        """What onnx's checker has against a node; empty if nothing."""
+        """Return the complaint of onnx's checker about a node; empty if none."""
         context = onnx.checker.C.CheckerContext()
         context.ir_version = onnx.IR_VERSION
         context.opset_imports = {**self.opsets, "": self.opset("")}
@@ -296,6 +302,8 @@ class Shapes:
         return ""
 
     def _infer(self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]) -> dict[str, Guess]:
+        """Return the shapes and types of a node's results, by name: from its rule, else from the
+        onnx package's inference on a network of this node alone. Empty for unknown operators."""
         shapes = rule_of(proto.domain, proto.op_type).shapes
         if shapes is not None:
             results = zip(proto.output, shapes(node), strict=False)
@@ -335,9 +343,9 @@ class Shapes:
         found = {item.name: _guess(item.name, item.type) for item in whole.graph.output}
         return {name: _channels_back(guess) if last else guess for name, guess in found.items()}
 
-    def _merged(self, name: str, inferred: Guess | None, problem: str) -> Guess:
-        """Inference first; the file's own notes and the caller's ``TENSOR.AXIS`` fill in what it
-        leaves open."""
+    def _merge(self, name: str, inferred: Guess | None, problem: str) -> Guess:
+        """Return an output's shape and type from inference, completed by the file's value infos and
+        the caller's ``TENSOR.AXIS``."""
         guess = inferred or Guess(problem=problem)
         info = self.noted.get(name)
         if info is not None and not guess.known:
@@ -388,18 +396,19 @@ def _schema(kind: str, domain: str, version: int) -> Schema:
 
 
 def _type_of(value: Value) -> onnx.TypeProto:
+    """Return the ONNX type of a value."""
     return onnx.helper.make_tensor_type_proto(DTYPE_NUMBERS[value.dtype], value.shape)
 
 
 def _channels_back(guess: Guess) -> Guess:
-    """Dimension 1 becomes the last one."""
+    """Return a shape with dimension 1 as the last one."""
     shape = guess.shape
     return replace(guess, shape=(shape[0], *shape[2:], shape[1])) if shape else guess
 
 
 def _screen(node: Node, proto: onnx.NodeProto) -> None:
-    """Refuse what makes onnx's inference abort the process instead of raising: it trusts these
-    attributes."""
+    """Raise ModelError for attributes with which onnx's inference aborts the process instead of
+    raising."""
     for name, lowest in (("axis", -LARGEST_RANK), ("batch_dims", 0)):
         value = node.attrs.get(name, 0)
         if not isinstance(value, int) or not lowest <= value <= LARGEST_RANK:
@@ -412,9 +421,9 @@ def _screen(node: Node, proto: onnx.NodeProto) -> None:
 def _as_standard(
     proto: onnx.NodeProto, schema: Schema, data: Mapping[str, onnx.TensorProto]
 ) -> onnx.NodeProto:
-    """A node of its own for inference, which takes some defaults to be others than definitions say,
-    and in a body sees no values of the surrounding graph; of a vendor's variant, the standard
-    operator that gives the same shapes."""
+    """Return a copy of a node for inference, with explicit defaults where inference assumes others,
+    and without values of the surrounding graph in its bodies. A vendor's variant becomes the
+    standard operator with the same shapes."""
     standard = onnx.NodeProto()
     standard.CopyFrom(proto)
     if (proto.op_type, proto.domain) != (schema.name, schema.domain):
@@ -441,6 +450,8 @@ def _as_standard(
 
 
 def _guess(name: str, info: onnx.TypeProto) -> Guess:
+    """Return the element type and shape that a type declares; dimensions without a size are
+    None."""
     kind = info.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         return (

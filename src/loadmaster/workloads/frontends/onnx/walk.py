@@ -136,6 +136,8 @@ class Walk(WalkedNetwork):
             ) from error
 
     def _visit(self, proto: onnx.NodeProto, name: str) -> None:
+        """Append the steps of a node: a constant, an unrolled body, or one operator with its
+        inferred results."""
         if proto.op_type == "Constant" and not proto.domain:
             made = (self._constant(proto, proto.output[0]),)
             node = Node(name, "Constant", "", _attributes(proto), (), made)
@@ -159,7 +161,7 @@ class Walk(WalkedNetwork):
             opset=self.shapes.opset(proto.domain),
         )
         outer = tuple(self.values[item] for item in sorted(captured(proto)))
-        repeated = self._repeated(inner, proto) if inner is not None else None
+        repeated = self._work_of_all_runs(inner, proto) if inner is not None else None
         if repeated is None:
             self.subgraph_ops.update(
                 inner.op_type for inner in nested_nodes([proto]) if inner is not proto
@@ -170,20 +172,23 @@ class Walk(WalkedNetwork):
         if work.op_class is OpClass.VIEW:
             node = replace(node, outputs=(_alias(node), *(None for _ in node.outputs[1:])))
         if work.op_class is OpClass.MOVEMENT and not self._converts(node):
-            node = replace(node, outputs=tuple(_moved(node, value) for value in node.outputs))
+            node = replace(
+                node, outputs=tuple(_as_quantised(node, value) for value in node.outputs)
+            )
         self.values.update((value.name, value) for value in node.outputs if value)
         self.steps.append(Step(node, work, outer))
 
     def _visit_all(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Append the steps of all nodes, in order and under unused names."""
         self.needed |= {item for each in nodes for item in dependencies(each)}
         for each in nodes:
             label = free_name(each.name, self.operators)
             self.operators.add(label)
             self.visit(each, label)
 
-    def _repeated(self, expansion: Expansion, proto: onnx.NodeProto) -> Work | None:
-        """The work of all runs of a long loop, each taken to be that of the first, whose
-        intermediate results never leave the core; None where some of it is not known."""
+    def _work_of_all_runs(self, expansion: Expansion, proto: onnx.NodeProto) -> Work | None:
+        """Return the work of all runs of a long loop, each taken to be that of the first, whose
+        intermediate results never leave the core. None if some of it is unknown."""
         values = dict(self.values)
         for value in (values.get(name) for name in proto.input[expansion.data :]):
             # A state that is known before the first run is not known before the others.
@@ -214,7 +219,8 @@ class Walk(WalkedNetwork):
         return Work(kind, nests, elements, data=expansion.data)
 
     def _value(self, proto: onnx.NodeProto, name: str) -> Value:
-        """The value that a node reads; raises if an expanded body reads an unknown tensor."""
+        """Return the value that a node reads; raise ModelError if an expanded body reads an unknown
+        tensor."""
         if name not in self.values:
             raise ModelError(
                 f"{describe(proto.op_type, proto.name)} reads tensor {name!r}, which nothing"
@@ -223,8 +229,8 @@ class Walk(WalkedNetwork):
         return self.values[name]
 
     def _inner_weights(self, proto: onnx.NodeProto, name: str) -> tuple[Value, ...]:
-        """Constants of all bodies of a node, registered under the node's name: bodies may use a
-        name twice."""
+        """Return the constants of all bodies of a node, registered under the node's name because
+        bodies may use a name twice."""
         found = []
         for inner in nested_nodes([proto]):
             for graph in subgraphs(inner):
@@ -253,7 +259,7 @@ class Walk(WalkedNetwork):
         )
 
     def _constant(self, proto: onnx.NodeProto, name: str) -> Value:
-        """A constant's value under ``name``, in whichever of its attributes it is."""
+        """Return a constant's value under ``name``, from whichever attribute holds it."""
         for attribute in proto.attribute:
             if attribute.name == "value":
                 return self.add_constant(name, attribute.t)
@@ -273,7 +279,7 @@ class Walk(WalkedNetwork):
     def _outputs(
         self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]
     ) -> tuple[Value | None, ...]:
-        """Values of the outputs that something needs, with their data where they are small
+        """Return the values of the outputs that are needed, with their data if they are small
         constants."""
         reshaped = rebatched_shape(node, self.shapes.sizes)
         guesses = (
@@ -287,7 +293,7 @@ class Walk(WalkedNetwork):
             if name in self.needed and not guess.known:
                 raise unshaped(node, proto, name, guess)
             outputs.append(
-                self._output(node, name, guess, constant) if name and guess.known else None
+                self._output_value(node, name, guess, constant) if name and guess.known else None
             )
         if constant:
             counts = [value.count for value in outputs if value] if all(outputs) else None
@@ -296,15 +302,17 @@ class Walk(WalkedNetwork):
                 _with_data(value, array)
                 for value, array in itertools.zip_longest(outputs, data[: len(outputs)])
             ]
-        return tuple(self._wanted(outputs))
+        return tuple(self._needed_outputs(outputs))
 
-    def _wanted(self, outputs: list[Value | None]) -> list[Value | None]:
+    def _needed_outputs(self, outputs: list[Value | None]) -> list[Value | None]:
         """Drop optional outputs without readers; a node none of whose outputs are read keeps
         all."""
         wanted = [value if value and value.name in self.needed else None for value in outputs]
         return wanted if any(wanted) else outputs
 
-    def _output(self, node: Node, name: str, guess: Guess, constant: bool) -> Value:
+    def _output_value(self, node: Node, name: str, guess: Guess, constant: bool) -> Value:
+        """Return a node's result as a weight, if constant or empty, or an activation. Raise
+        ModelError for a computed constant larger than LARGEST_COMPUTED."""
         shape = tuple(size for size in guess.shape or () if size is not None)
         empty = 0 in shape and name not in self.delivered
         kind = TensorKind.WEIGHT if constant or empty else TensorKind.ACTIVATION
@@ -320,7 +328,7 @@ class Walk(WalkedNetwork):
         return value
 
     def _work(self, node: Node, has_bodies: bool) -> Work:
-        """What a node does."""
+        """Return the work of a node."""
         first = node.outputs[0] if node.outputs else None
         made = [value for value in node.outputs if value]
         constant = bool(made) and all(value.constant for value in made)
@@ -424,7 +432,7 @@ def _with_data(value: Value | None, data: Array | None) -> Value | None:
 
 
 def _alias(node: Node) -> Value:
-    """The output of a view: its own name and shape, with the operand's storage.
+    """Return the output of a view: its own name and shape, with the operand's storage.
 
     Scales are stored beside the elements that they scale; a few constant ones are not counted.
     """
@@ -444,7 +452,7 @@ def _alias(node: Node) -> Value:
 
 
 def _order(node: Node, source: Value) -> tuple[int, ...] | None:
-    """The owner's dimension of each dimension of a view; None if they do not correspond."""
+    """Return the owner's dimension of each dimension of a view; None if they do not correspond."""
     order = source.order if source.alias_of else tuple(range(len(source.shape)))
     if node.kind == "Transpose":
         permutation, moves = node.permutation(source.shape)
@@ -456,9 +464,8 @@ def _order(node: Node, source: Value) -> tuple[int, ...] | None:
     return None if order is None or (order and list(order) == sorted(order)) else ()
 
 
-def _moved(node: Node, value: Value | None) -> Value | None:
-    """An output of data movement: it is stored in the operands' quantised type, the widest of
-    them."""
+def _as_quantised(node: Node, value: Value | None) -> Value | None:
+    """Return an output of data movement, stored in the widest quantised type of the operands."""
     copied = [source.stored for source in node.present if value and source.dtype == value.dtype]
     return (
         replace(value, stored=max(copied, key=lambda stored: ELEMENT_BITS[stored]))
@@ -468,12 +475,14 @@ def _moved(node: Node, value: Value | None) -> Value | None:
 
 
 class _Attributes(dict[str, Any]):
+    """Attributes of a node by name; a missing one raises ModelError."""
+
     def __missing__(self, name: str) -> Any:
         raise ModelError(f"attribute {name!r} is missing: the file is damaged, export it again")
 
 
 def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
-    """Attributes as Python values, without bodies."""
+    """Return attributes as Python values, without bodies."""
     attributes = _Attributes()
     for attribute in proto.attribute:
         if attribute.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):

@@ -25,9 +25,9 @@ _LONGEST_TEXT = 4096
 class Flatbuffer:
     """The bytes of a file.
 
-    So many elements are read of all vectors together as the file has bytes, a few times over.
-    Honest files have fewer, as every element has a byte of its own; more can only be had by
-    pointing to one vector from many places.
+    All vectors together may have a few times as many elements as the file has bytes. Valid files
+    have fewer, as every element has its own bytes; only a damaged file has more, by pointing to one
+    vector from many places.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -36,11 +36,11 @@ class Flatbuffer:
 
     @property
     def root(self) -> Table:
-        """The table in which everything else is."""
+        """The root table."""
         return Table(self, self.follow(0))
 
     def number(self, at: int, code: str) -> int:
-        """A little-endian number of ``struct``'s type ``code`` at a position."""
+        """Return a little-endian number of ``struct``'s type ``code`` at a position."""
         try:
             value: int = struct.unpack_from(f"<{code}", self.data, at)[0]
         except struct.error:
@@ -48,15 +48,15 @@ class Flatbuffer:
         return value
 
     def follow(self, at: int) -> int:
-        """The position to which the distance at a position points."""
+        """Return the position to which the distance at a position points."""
         distance = self.number(at, "I")
         if not 4 <= distance <= len(self.data) - at:
             raise self.damaged(at)
         return at + distance
 
     def vector(self, at: int, width: int) -> tuple[int, int]:
-        """Position of the first element, and number of elements, of a vector at a position;
-        ``width`` is the bytes of an element."""
+        """Return the position of the first element, and the number of elements, of a vector at a
+        position; ``width`` is the bytes of an element."""
         count = self.number(at, "I")
         if count * width > len(self.data) - at - 4:
             raise self.damaged(at)
@@ -73,7 +73,7 @@ class Flatbuffer:
             )
 
     def damaged(self, at: int) -> ModelError:
-        """The error for a position at which nothing sensible is."""
+        """Return the error for an invalid position."""
         return ModelError(
             f"is cut off or damaged at byte {at} of {len(self.data)}: convert or copy it again"
         )
@@ -96,53 +96,55 @@ class Table:
 
     @property
     def fields(self) -> int:
-        """How many fields the table may have."""
+        """Number of fields that the table may have."""
         return max(0, self._end - self._vtable - 4) // 2
 
     def at(self, field: int) -> int | None:
-        """Position of a field; None if it is absent."""
+        """Return the position of a field; None if it is absent."""
         entry = self._vtable + 4 + 2 * field
         distance = self.file.number(entry, "H") if entry + 2 <= self._end else 0
         return self.position + distance if distance else None
 
     def number(self, field: int, code: str = "i", default: int = 0) -> int:
-        """A whole number, or ``default``."""
+        """Return a whole number, ``default`` if it is absent."""
         at = self.at(field)
         return default if at is None else self.file.number(at, code)
 
     def table(self, field: int) -> Table | None:
-        """The table that a field points to."""
+        """Return the table that a field points to; None if it is absent."""
         at = self.at(field)
         return None if at is None else Table(self.file, self.file.follow(at))
 
     def tables(self, field: int) -> Iterator[Table]:
-        """The tables of a vector."""
+        """Yield the tables of a vector."""
         start, count = self._vector(field, 4)
         self.file.spend(count)
         for at in range(start, start + 4 * count, 4):
             yield Table(self.file, self.file.follow(at))
 
     def count(self, field: int) -> int:
-        """Elements of a vector of tables."""
+        """Return the number of elements of a vector of tables."""
         return self._vector(field, 4)[1]
 
     def numbers(self, field: int, code: str = "i") -> tuple[int, ...]:
-        """The numbers of a vector, of ``struct``'s type ``code``."""
+        """Return the numbers of a vector, of ``struct``'s type ``code``."""
         start, count = self._vector(field, struct.calcsize(code))
         self.file.spend(count)
         return struct.unpack_from(f"<{count}{code}", self.file.data, start)
 
     def content(self, field: int) -> tuple[int, int]:
-        """Position and length of a vector of bytes, which is not read; (0, 0) if it is absent."""
+        """Return position and length of a vector of bytes, which is not read; (0, 0) if it is
+        absent."""
         return self._vector(field, 1)
 
     def text(self, field: int) -> str:
-        """A string on one line, empty if it is absent."""
+        """Return a string on one line, empty if it is absent."""
         start, length = self._vector(field, 1)
         self.file.spend(min(length, _LONGEST_TEXT))
         raw = self.file.data[start : start + min(length, _LONGEST_TEXT)]
         return " ".join(raw.decode("utf-8", "replace").split())
 
     def _vector(self, field: int, width: int) -> tuple[int, int]:
+        """Return position and length of a field's vector; zeros if it is absent."""
         at = self.at(field)
         return (0, 0) if at is None else self.file.vector(self.file.follow(at), width)

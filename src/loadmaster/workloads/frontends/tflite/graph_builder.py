@@ -49,6 +49,7 @@ from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
 
 def _kinds(text: str) -> frozenset[str]:
+    """Return the kinds of operators in a text."""
     return frozenset(text.split())
 
 
@@ -72,13 +73,13 @@ _OF_IMAGES = ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS)
 
 
 def completed(call: Call) -> Call:
-    """A call whose results have shapes. Raises `ModelError` naming a tensor whose shape is not to
-    be known."""
+    """Return a call whose results have shapes. Raise `ModelError` for a tensor whose shape cannot
+    be derived."""
     if call.kind in _OF_IMAGES:
         _require_shape(call.operand(0))
     if not call.outputs or call.result.shape:
         return call
-    shape = _shape(call)
+    shape = _result_shape(call)
     result = replace(call.result, shape=shape)
     if call.kind in _OF_IMAGES or call.kind in _NEVER_SCALAR:
         _require_shape(result)
@@ -86,6 +87,7 @@ def completed(call: Call) -> Call:
 
 
 def _require_shape(value: Value) -> None:
+    """Raise ModelError for a tensor without a shape."""
     if not value.shape:
         raise ModelError(
             f"the shape of tensor {value.name!r} is not in the file: convert the model with fixed"
@@ -93,20 +95,21 @@ def _require_shape(value: Value) -> None:
         )
 
 
-def _shape(call: Call) -> Shape:
+def _result_shape(call: Call) -> Shape:
+    """Return the shape of an operator's result, derived from its operands; empty if unknown."""
     given = [value.shape for value in call.inputs if value]
     if call.kind in BY_ELEMENT:
         return broadcast_shapes(*given)
     if call.kind in _LIKE_FIRST:
         return call.operand(0).shape
     if call.kind in _OF_IMAGES:
-        return _windows_of(call)
+        return _window_shape(call)
     return ()
 
 
-def _windows_of(call: Call) -> Shape:
-    """A result of a convolution or pooling: options are padding, strides of width and height, and
-    for pooling the window's width and height, for convolutions dilations."""
+def _window_shape(call: Call) -> Shape:
+    """Return the shape of a convolution's or pool's result. Options are padding, strides of width
+    and height, and for pools the window's width and height, for convolutions dilations."""
     batch, *sizes, channels = call.operand(0).shape
     if call.kind in POOLS:
         taps, dilations = [call.option(4), call.option(3)], [1, 1]
@@ -186,6 +189,8 @@ class _Walk(WalkedNetwork):
         self.steps.append(step)
 
     def _value(self, name: str, tensor: TensorEntry, kind: TensorKind) -> Value:
+        """Return a tensor of the file as a value, with its data if it is an integer constant. Raise
+        ModelError for unknown element types."""
         dtype = _STORED_AS.get(tensor.dtype, tensor.dtype)
         if dtype not in ELEMENT_BITS:
             raise ModelError(
@@ -196,7 +201,7 @@ class _Walk(WalkedNetwork):
         return Value(name, tensor.shape, dtype, stored_as(dtype, self._precision), kind, data)
 
     def _integers(self, tensor: TensorEntry) -> Array | None:
-        """The elements of a small constant of whole numbers."""
+        """Return the elements of a small constant of integers; None for other tensors."""
         at, length = tensor.content
         if (
             tensor.dtype not in _WHOLE
@@ -210,6 +215,8 @@ class _Walk(WalkedNetwork):
         )
 
     def _operand(self, index: int) -> Value | None:
+        """Return the tensor that an operator reads, None for index -1. A tensor without a writer
+        becomes a constant; one that a later operator writes raises ModelError."""
         if index < 0:
             return None
         name = self.names[index]
@@ -226,6 +233,8 @@ class _Walk(WalkedNetwork):
         return self.values[name]
 
     def _step(self, operator: OperatorEntry, call: Call) -> Step:
+        """Return what an operator does: by its bodies, as a recurrent operator, by the ONNX
+        operator that it is like, or as data movement or unknown work."""
         if operator.bodies:
             return self._control_flow(operator, call)
         if (recurrent := recurrent_work(call)) is not None:
@@ -239,8 +248,8 @@ class _Walk(WalkedNetwork):
         return Step(call, Work(OpClass.MOVEMENT if assigns else OpClass.UNKNOWN))
 
     def _control_flow(self, operator: OperatorEntry, call: Call) -> Step:
-        """An operator that runs subgraphs reads their weights, which are the same for all operators
-        that run them."""
+        """Return the step of an operator that runs subgraphs: it reads their weights, which all
+        operators that run them share."""
         found: list[Value] = []
         for body in bodies_within(self._model, operator.bodies):
             self.subgraph_ops.update(inner.kind for inner in self._model.subgraphs[body].operators)
@@ -248,6 +257,8 @@ class _Walk(WalkedNetwork):
         return Step(call, Work(OpClass.CONTROL_FLOW), tuple(found))
 
     def _weights_of(self, body: int) -> tuple[Value, ...]:
+        """Return the constants of a subgraph, added to the network under unused names on the first
+        call."""
         if body not in self._weights:
             made = []
             for index, tensor in enumerate(self._model.subgraphs[body].tensors):
@@ -263,7 +274,7 @@ class _Walk(WalkedNetwork):
 
 
 def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:
-    """The subgraphs that operators run, and those that their operators run, each once."""
+    """Return the subgraphs that operators run, directly or through others, each once."""
     found: dict[int, None] = {}
     waiting = list(reversed(first))
     while waiting:
@@ -277,6 +288,9 @@ def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:
 
 
 def _translated_step(call: Call, node: Call) -> Step:
+    """Return the step of an operator from ``node``, the ONNX operator that it is like: its work,
+    its division in the file's order of dimensions, and its result as a view or constant where it is
+    one."""
     work = _work(call, node)
     division = in_file_order(division_of(node, work.op_class), node)
     result = call.result
@@ -295,6 +309,7 @@ def _translated_step(call: Call, node: Call) -> Step:
 
 
 def _work(call: Call, node: Node) -> Work:
+    """Return the work of an operator by its own kind, or by the ONNX operator that it is like."""
     if call.kind in _SHAPE_KINDS:
         return Work(OpClass.SHAPE)
     return Work(OpClass.VIEW) if is_view(node) else work_of(node)

@@ -144,8 +144,8 @@ def parse_model(data: bytes) -> TfliteModel:
 
 
 def _kind(table: Table) -> str:
-    """The name of an operator; old files have its number in a byte, which new ones leave at 127
-    where it is too large."""
+    """Return the name of an operator. Old files store its number in a byte, which new files leave
+    at 127 for larger numbers."""
     number = max(table.number(0, "b"), table.number(3))
     if not 0 <= number < len(OPERATORS):
         return f"BUILTIN_{number}"
@@ -153,8 +153,8 @@ def _kind(table: Table) -> str:
 
 
 def _content(table: Table) -> tuple[bool, tuple[int, int]]:
-    """Whether a buffer has bytes, and where they are in the file; those beyond 2 GiB are said by
-    their distance from its start."""
+    """Return whether a buffer has bytes, and where they are in the file; bytes beyond 2 GiB are
+    given by their distance from its start."""
     inside = table.content(0)
     return bool(inside[1]) or table.number(1, "Q") > 1, inside
 
@@ -165,6 +165,7 @@ def _subgraph(
     kinds: Sequence[str],
     contents: Sequence[tuple[bool, tuple[int, int]]],
 ) -> SubgraphEntry:
+    """Read a subgraph; raise ModelError if an input or output is not one of its tensors."""
     tensors = tuple(
         _tensor(entry, f"tensor {index} of subgraph {number}", contents)
         for index, entry in enumerate(table.tables(0))
@@ -182,6 +183,8 @@ def _subgraph(
 def _tensor(
     table: Table, where: str, contents: Sequence[tuple[bool, tuple[int, int]]]
 ) -> TensorEntry:
+    """Read a tensor; raise ModelError for negative dimensions, unknown element types and missing
+    buffers. ``contents`` holds, for each buffer, whether it has data and where in the file."""
     name = table.text(3)
     shape = table.numbers(0)
     number = table.number(1, "b")
@@ -212,6 +215,8 @@ def _tensor(
 def _operator(
     table: Table, subgraph: int, index: int, kinds: Sequence[str], tensors: int
 ) -> OperatorEntry:
+    """Read an operator of a subgraph with ``tensors`` tensors; raise ModelError for indices out of
+    range, a missing result, or control flow without its subgraphs."""
     code = table.number(0, "I")
     _require_within(
         (code,), len(kinds), f"operator {index} of subgraph {subgraph}", "operator code"
@@ -242,10 +247,12 @@ def _operator(
 
 
 def _where(subgraph: int, index: int, kind: str) -> str:
+    """Return the operator's number and kind for messages."""
     return f"operator {index} of subgraph {subgraph} ({kind})"
 
 
 def _require_within(indices: Sequence[int], count: int, where: str, what: str) -> None:
+    """Raise ModelError if an index is not below ``count``."""
     for index in indices:
         if not 0 <= index < count:
             raise ModelError(

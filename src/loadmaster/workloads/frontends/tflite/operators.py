@@ -39,12 +39,12 @@ class Call(Node):
     options: Table | None = None
 
     def numbers(self, index: int) -> list[int] | None:
-        """The elements of a constant operand, where they are known."""
+        """Return the elements of a constant operand; None if unknown."""
         value = self.optional(index)
         return value.integers() if value else None
 
     def option(self, field: int, default: int = 0, code: str = "i") -> int:
-        """A number among the options."""
+        """Return a number of the options."""
         return self.options.number(field, code, default) if self.options else default
 
     def like(
@@ -54,8 +54,8 @@ class Call(Node):
         result: Value | None = None,
         **attributes: Any,
     ) -> Call:
-        """The operator of ONNX that does the same, with operands and the first result as it has
-        them, and attributes. Operands that are left out are read all the same."""
+        """Return the equivalent ONNX operator, with operands, first result and attributes as ONNX
+        has them. Operands that are left out are still read."""
         return replace(
             self,
             kind=kind,
@@ -67,25 +67,25 @@ class Call(Node):
 
 
 def permuted(value: Value, *order: int) -> Value:
-    """An operand with its dimensions in another order: dimension ``i`` is dimension ``order[i]`` of
-    the file's."""
+    """Return an operand with permuted dimensions: dimension ``i`` is dimension ``order[i]`` of the
+    file's."""
     return replace(value, shape=tuple(value.shape[axis] for axis in order), order=order)
 
 
 def channels_second(value: Value) -> Value:
-    """An operand or a result whose channels are last, with them in the second place."""
+    """Return an operand or result with its last dimension, the channels, in the second place."""
     rank = len(value.shape)
     return permuted(value, 0, rank - 1, *range(1, rank - 1))
 
 
 def in_file_order(found: Division, node: Node) -> Division:
-    """What a rule found, about dimensions as the file orders them; nothing about what has others
-    than in the file, whose order is empty."""
+    """Return a division with dimensions as the file orders them; operands whose order is unknown
+    (empty) have no windows."""
     order = _order(node.result)
     if not order or found is WHOLE:
         return WHOLE
     windows = {
-        index: _windows(own, _order(node.operand(index)), order)
+        index: _file_order_windows(own, _order(node.operand(index)), order)
         for index, own in found.operands.items()
         if own and node.operand(index).order != ()
     }
@@ -98,12 +98,15 @@ def in_file_order(found: Division, node: Node) -> Division:
 
 
 def _order(value: Value) -> tuple[int, ...]:
+    """Return the file's dimension for each dimension of a value."""
     return tuple(range(len(value.shape))) if value.order is None else value.order
 
 
-def _windows(
+def _file_order_windows(
     windows: Sequence[Window], operand: Sequence[int], result: Sequence[int]
 ) -> tuple[Window, ...]:
+    """Return an operand's windows in the file's order of dimensions. ``operand`` and ``result``
+    hold the file's dimension for each dimension of the ONNX operator."""
     placed = [
         replace(window, axis=result[window.axis]) if window.axis >= 0 else window
         for window in windows
@@ -125,29 +128,32 @@ _RULES: dict[str, _Rule] = {}
 
 
 def meaning_of(call: Call) -> Call | None:
-    """What an operator is in ONNX; None if nothing there is like it."""
+    """Return the ONNX operator that an operator is like; None if there is none."""
     rule = _RULES.get(call.kind)
     return rule(call) if rule else None
 
 
 def _rule(kinds: str, rule: _Rule) -> None:
+    """Register a rule for kinds of operators."""
     _RULES.update(dict.fromkeys(kinds.split(), rule))
 
 
 def _table(text: str) -> dict[str, str]:
-    """Operators by name; every line has one of ONNX, and those that are like it."""
+    """Return the ONNX operator by name; each line has an ONNX operator, then those that are like
+    it."""
     lines = (line.split() for line in text.strip().splitlines())
     return {kind: alike for alike, *kinds in lines for kind in kinds}
 
 
 def _like(kind: str, call: Call, *operands: int, **attributes: Any) -> Call:
-    """An operator with these operands, or all, as the file orders their dimensions."""
+    """Return the ONNX operator with these operands, or all, as the file orders their dimensions."""
     values = [call.operand(index) for index in operands] or call.inputs
     return call.like(kind, values, **attributes)
 
 
 def _on_images(kind: str, call: Call, *others: Value | None, data: int = 0, **options: Any) -> Call:
-    """An operator whose first operand, at position ``data``, and result have channels last."""
+    """Return the ONNX operator whose first operand, at position ``data``, and result have channels
+    last in the file."""
     image = channels_second(call.operand(data))
     return call.like(kind, (image, *others), channels_second(call.result), **options)
 
@@ -238,16 +244,17 @@ _rule(
 )
 
 
-def _dequantised(call: Call) -> Call:
-    """Of a constant it is done once, before the first inference."""
+def _dequantise(call: Call) -> Call:
+    """Return DequantizeLinear; a constant is dequantised once, before the first inference."""
     constant = call.operand(0).constant
     return _like("DequantizeLinear" if constant else "QuantizeLinear", call, 0)
 
 
-_rule("DEQUANTIZE DENSIFY", _dequantised)
+_rule("DEQUANTIZE DENSIFY", _dequantise)
 
 
 def _padding(call: Call) -> str:
+    """Return the ONNX name of an operator's padding."""
     return "SAME_UPPER" if call.option(0, code="b") == _SAME else "VALID"
 
 
@@ -258,8 +265,9 @@ def _convolution(
     call: Call,
     transposed: bool = False,
 ) -> Call:
-    """A convolution; options are given by the numbers of their fields, and ``order`` puts weights
-    into ONNX's order. The first operand of a transposed one only says the shape."""
+    """Return a convolution. Options are given by the numbers of their fields, and ``order`` puts
+    weights into ONNX's order. The first operand of a transposed convolution only gives the
+    shape."""
     data, bias = (2, 3) if transposed else (0, 2)
     shape = call.operand(data).shape
     filters = _with_order(call.operand(1), order)
@@ -278,6 +286,8 @@ def _convolution(
 
 
 def _with_order(weight: Value, order: tuple[int, ...]) -> Value:
+    """Return weights with permuted dimensions; raise ModelError for another number of
+    dimensions."""
     if len(weight.shape) != len(order):
         raise ModelError(
             f"its weights have {len(weight.shape)} dimensions, not {len(order)}: the file is"
@@ -297,6 +307,7 @@ _rule("CONV_3D_TRANSPOSE", partial(_transposing, (4, 3, 0, 1, 2), (1, 3, 2), (5,
 
 
 def _pool(kind: str, call: Call) -> Call:
+    """Return the ONNX pool that an operator is like."""
     return _on_images(
         kind,
         call,
@@ -311,7 +322,8 @@ _RULES |= {kind: partial(_pool, alike) for kind, alike in POOLS.items()}
 
 
 def _fully_connected(call: Call) -> Call:
-    """Weights are (out, in); an operand of more dimensions is rows of as many elements as go in."""
+    """Return a matrix product with weights (out, in); an operand of more dimensions is rows of
+    ``in`` elements."""
     data, weight, result = call.operand(0), call.operand(1), call.result
     if len(weight.shape) != 2 or data.count % max(1, weight.shape[1]):
         raise ModelError(
@@ -328,7 +340,7 @@ def _fully_connected(call: Call) -> Call:
 
 
 def _matrix_product(call: Call) -> Call:
-    """Either operand may be transposed."""
+    """Return a matrix product, either operand of which may be transposed."""
     operands = []
     for side in (0, 1):
         value = call.operand(side)
@@ -344,14 +356,14 @@ _rule("BATCH_MATMUL", _matrix_product)
 
 
 def _reduction(kind: str, call: Call) -> Call:
-    """Axes are the second operand."""
+    """Return a reduction, whose axes are the second operand."""
     axes, keeps = call.numbers(1), call.option(0, code="b")
     attributes = {} if axes is None else {"axes": axes}
     return _like(kind, call, *([0] if axes else [0, 1]), keepdims=keeps, **attributes)
 
 
 def _position(call: Call) -> Call:
-    """The axis is the second operand, and is not kept."""
+    """Return ArgMax or ArgMin; the axis is the second operand, and is not kept."""
     axis = call.numbers(1)
     return _like("ArgMax", call, 0, axis=axis[0], keepdims=0) if axis else _like(_REDUCES, call, 0)
 
@@ -370,14 +382,14 @@ _rule("ARG_MAX ARG_MIN", _position)
 
 
 def _gather(call: Call) -> Call:
-    """Along an axis; with dimensions of batches, each selects for itself."""
+    """Return Gather along an axis; with batch dimensions, each batch selects for itself."""
     if call.option(1):
         return _like("GatherND", call, 0, 1)
     return _like("Gather", call, 0, 1, axis=call.option(0))
 
 
 def _selection(call: Call) -> Call:
-    """A condition of one dimension chooses whole rows of the first dimension."""
+    """Return Where; a condition of one dimension chooses whole rows of the first dimension."""
     condition, result = call.operand(0), call.result
     if condition.shape != result.shape:
         condition = replace(condition, order=())
@@ -388,24 +400,25 @@ _rule("GATHER", _gather)
 _rule("SELECT", _selection)
 
 
-def _resized(field: int, centred: str, call: Call, **attributes: Any) -> Call:
-    """Options from ``field`` on say which positions belong together: corners, or centres."""
+def _resize(field: int, centred: str, call: Call, **attributes: Any) -> Call:
+    """Return Resize; the options from ``field`` on say whether corners or centres are aligned."""
     aligned, centres = (call.option(field + more, code="b") for more in (0, 1))
     mode = "align_corners" if aligned else centred if centres else "asymmetric"
     return _like("Resize", call, 0, coordinate_transformation_mode=mode, **attributes)
 
 
 def _nearest(call: Call) -> Call:
+    """Return the ONNX Resize to nearest neighbours that an operator is like."""
     rounding = "round_prefer_ceil" if call.option(0, code="b") else "floor"
-    return _resized(0, "tf_half_pixel_for_nn", call, mode="nearest", nearest_mode=rounding)
+    return _resize(0, "tf_half_pixel_for_nn", call, mode="nearest", nearest_mode=rounding)
 
 
-_rule("RESIZE_BILINEAR", partial(_resized, 2, "half_pixel", mode="linear"))
+_rule("RESIZE_BILINEAR", partial(_resize, 2, "half_pixel", mode="linear"))
 _rule("RESIZE_NEAREST_NEIGHBOR", _nearest)
 
 
 def _transposition(call: Call) -> Call:
-    """Where the order is not known before the first inference, nothing is known of what divides."""
+    """Return Transpose; it does not divide if the order is unknown before the first inference."""
     order = call.numbers(1)
     if order is None or sorted(order) != list(range(len(call.operand(0).shape))):
         return _like(_MOVES, call, 0)
@@ -413,7 +426,8 @@ def _transposition(call: Call) -> Call:
 
 
 def _pad(call: Call) -> Call:
-    """The second operand has a row for every dimension: elements before and after it."""
+    """Return Pad; the second operand has a row for every dimension: elements before and after
+    it."""
     pads = call.numbers(1)
     attributes: dict[str, Any] = {"mode": "reflect" if call.kind == "MIRROR_PAD" else "constant"}
     if pads is not None and len(pads) == 2 * len(call.result.shape):
@@ -422,19 +436,20 @@ def _pad(call: Call) -> Call:
 
 
 def _strided_slice(call: Call) -> Call:
-    """Masks leave a start or an end open, and add or take away dimensions."""
+    """Return Slice; masks leave a start or an end open, and add or remove dimensions."""
     starts, steps = call.numbers(1), call.numbers(3)
     begin, _, ellipsis, added, removed = (call.option(field) for field in range(5))
     if starts is None or steps is None or any(step < 0 for step in steps):
         return _like(_MOVES, call, 0)
     plain = not (ellipsis or added or removed) and all(step == 1 for step in steps)
-    return _sliced(
+    return _slice_from(
         call,
         [0 if begin >> axis & 1 else start for axis, start in enumerate(starts)] if plain else None,
     )
 
 
-def _sliced(call: Call, starts: list[int] | None) -> Call:
+def _slice_from(call: Call, starts: list[int] | None) -> Call:
+    """Return the ONNX Slice that an operator is like; ``starts`` are unknown if None."""
     ranks = len(call.operand(0).shape), len(call.result.shape)
     known = starts is not None and ranks == (len(starts),) * 2
     return _like("Slice", call, 0, **({"starts": starts} if known else {}))
@@ -442,7 +457,7 @@ def _sliced(call: Call, starts: list[int] | None) -> Call:
 
 _rule("TRANSPOSE", _transposition)
 _rule("PAD PADV2 MIRROR_PAD", _pad)
-_rule("SLICE", lambda call: _sliced(call, call.numbers(1)))
+_rule("SLICE", lambda call: _slice_from(call, call.numbers(1)))
 _rule("STRIDED_SLICE", _strided_slice)
 
 
@@ -452,7 +467,7 @@ together."""
 
 
 def recurrent_work(call: Call) -> Work | None:
-    """The work of a recurrent operator; None if it is no such one."""
+    """Return the work of a recurrent operator; None for other operators."""
     if call.kind == "SVDF":
         return _singular_value(call)
     if call.kind not in _CELLS:
@@ -464,8 +479,8 @@ def recurrent_work(call: Call) -> Work | None:
 
 
 def _cell(call: Call, whole: tuple[int, ...], stepwise: tuple[int, ...], time_major: bool) -> Work:
-    """Products of the input with the matrices ``whole``, of the state with those of ``stepwise``;
-    operands by position."""
+    """Return the work of a recurrent cell: products of the input with the matrices ``whole``, and
+    of the state with the matrices ``stepwise``; operands by position."""
     steps, batch = _steps_and_batch(call, time_major)
     nests, elements = [], 0
     for index in (*whole, *stepwise):
@@ -482,7 +497,7 @@ def _cell(call: Call, whole: tuple[int, ...], stepwise: tuple[int, ...], time_ma
 
 
 def _steps_and_batch(call: Call, time_major: bool) -> tuple[int, int]:
-    """Steps and sequences of the first operand; of two dimensions it is one step."""
+    """Return steps and sequences of the first operand; with two dimensions it is one step."""
     shape = call.operand(0).shape
     if len(shape) < 3:
         return 1, math.prod(shape[:-1])
@@ -490,6 +505,7 @@ def _steps_and_batch(call: Call, time_major: bool) -> tuple[int, int]:
 
 
 def _matrix(call: Call, index: int) -> tuple[int, int]:
+    """Return the shape of an operand; raise ModelError unless it is a matrix."""
     shape = call.operand(index).shape
     if len(shape) != 2:
         raise ModelError(
@@ -500,8 +516,8 @@ def _matrix(call: Call, index: int) -> tuple[int, int]:
 
 
 def _singular_value(call: Call) -> Work:
-    """A product with the features, then a filter over time for each of them (Nakkiran and others,
-    Interspeech 2015)."""
+    """Return the work of SVDF: a product with the features, then a filter over time for each of
+    them (Nakkiran and others, Interspeech 2015)."""
     features, width = _matrix(call, 1)
     memory = _matrix(call, 2)[1]
     batch = call.operand(0).count // max(1, width)

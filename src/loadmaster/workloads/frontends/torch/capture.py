@@ -66,29 +66,29 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
                 _materialise(made)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ModelError(
-                f"the factory looks at values ({_said(error)}): it runs with shapes alone; compute"
-                " them without torch"
+                f"the factory looks at values ({_error_text(error)}): it runs with shapes alone;"
+                " compute them without torch"
             ) from error
         except LoadmasterError:
             raise
         except Exception as error:
-            raise ModelError(f"the factory failed: {_said(error)}") from error
+            raise ModelError(f"the factory failed: {_error_text(error)}") from error
         try:
             return _Run(*_parts(made), training, mode).record(name, source)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ModelError(
-                f"what it computes depends on values ({_said(error)}), and a plan needs to know it"
-                " before"
+                f"what it computes depends on values ({_error_text(error)}), and a plan needs to"
+                " know it before"
             ) from error
         except LoadmasterError:
             raise
         except Exception as error:
             if found := _HIGHER_ORDER.search(str(error)):
                 raise ModelError(
-                    f"it calls {found[1]}, whose course depends on values, and a plan needs to know"
+                    f"it calls {found[1]}, whose course depends on values, and a plan needs to"
                     " it before: have the factory choose the branch or the count in Python"
                 ) from error
-            raise ModelError(f"cannot be run: {_said(error)}") from error
+            raise ModelError(f"cannot be run: {_error_text(error)}") from error
 
 
 @contextmanager
@@ -110,12 +110,14 @@ def unchanged(module: nn.Module) -> Iterator[None]:
             part.training = training
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
+    """Return type and message of an error, shortened."""
     return f"{type(error).__name__}: {str(error)[:300]}"
 
 
 def _parts(made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], MakeOptimiser | None]:
-    """Module, positional and keyword inputs, and what makes the optimiser."""
+    """Return module, positional and keyword inputs, and the function that makes the optimiser or
+    None."""
     if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
         raise ModelError(
             "the factory must return a module and its inputs (a tensor, a tuple or a dict), and"
@@ -144,6 +146,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
+        """Tell PyTorch not to shield this mode from its compiler."""
         # Nothing is compiled here, and shielding every call from the compiler takes as long as the
         # call.
         return False
@@ -160,6 +163,7 @@ class _Unfilled(_Mode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        """Return the tensor itself for operators that only fill it; run all others."""
         name = func._schema.name.partition("::")[2].removesuffix("_")
         if (
             name in OVERWRITING
@@ -184,7 +188,7 @@ def _uninitialised() -> Iterator[None]:
     ]
     saved = {name: getattr(nn.init, name) for name in names}
     for name in names:
-        setattr(nn.init, name, _as_it_is)
+        setattr(nn.init, name, _unchanged)
     try:
         yield
     finally:
@@ -192,7 +196,8 @@ def _uninitialised() -> Iterator[None]:
             setattr(nn.init, name, function)
 
 
-def _as_it_is(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+def _unchanged(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+    """Return the tensor."""
     return tensor
 
 
@@ -222,6 +227,8 @@ class _Recorder(_Mode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        """Run an operator and record the call; composite operators are decomposed and their parts
+        recorded."""
         kwargs = kwargs or {}
         if func in _UNRECORDED or func.namespace == "prim":
             return func(*args, **kwargs)
@@ -238,7 +245,7 @@ class _Recorder(_Mode):
 
 @cache
 def _is_composite(func: Any) -> bool:
-    """Whether an operator is made of others, whatever the device."""
+    """Whether an operator consists of others on every device."""
     return bool(
         torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     )
@@ -268,11 +275,11 @@ class _Run:
         self._args, self._kwargs = pytree.tree_map_only(Tensor, self._without_bytes, (args, kwargs))
         self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._optimiser = (
-            self._warmed_up(make_optimiser) if training and make_optimiser is not None else None
+            self._warm_up(make_optimiser) if training and make_optimiser is not None else None
         )
 
     def _without_bytes(self, tensor: Any) -> Any:
-        """The same tensor with a shape alone, on the CPU."""
+        """Return a tensor of the same shape without bytes, on the CPU."""
         if id(tensor) in self._known:
             return self._known[id(tensor)][1]
         fake: Any = tensor
@@ -291,8 +298,8 @@ class _Run:
         self._known[id(tensor)] = (tensor, fake)
         return fake
 
-    def _warmed_up(self, make: MakeOptimiser) -> Optimiser:
-        """The optimiser after a step, so that its state is there."""
+    def _warm_up(self, make: MakeOptimiser) -> Optimiser:
+        """Return the optimiser after one step, so that its state exists."""
         optimiser = make(list(self._parameters.values()))
         if not isinstance(optimiser, torch.optim.Optimizer):
             raise ModelError(f"what should make an optimiser made a {type(optimiser).__name__}")
@@ -314,6 +321,7 @@ class _Run:
         return recording.graph(name, source, outputs)
 
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield names and tensors of the parameters, the buffers and the optimiser's state."""
         yield from self._module.named_parameters()
         yield from self._module.named_buffers()
         if self._optimiser is not None:
@@ -324,6 +332,7 @@ class _Run:
                         yield f"{owners[id(parameter)]}.{key}", value
 
     def _inputs(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield names and tensors of the arguments, each tensor once."""
         seen: set[int] = set()
         for path, value in pytree.tree_flatten_with_path((self._args, self._kwargs))[0]:
             if isinstance(value, Tensor) and id(value) not in seen:
@@ -331,11 +340,14 @@ class _Run:
                 yield "input" + pytree.keystr(path[1:]), value
 
     def _inference(self) -> list[Tensor]:
+        """Run the module without gradients; return its results."""
         with torch.no_grad():
             result = self._module(*self._args, **self._kwargs)
         return _tensors(result)
 
     def _step(self) -> list[Tensor]:
+        """Run one training step: forward, backward, and the optimiser if there is one. Return the
+        loss, and without an optimiser the gradients."""
         loss = _loss(self._module(*self._args, **self._kwargs))
         if not loss.requires_grad:
             raise ModelError(
@@ -356,8 +368,8 @@ class _Run:
 
 @contextmanager
 def _unfused() -> Iterator[None]:
-    """Have attention and the layers of encoders run as the operators that they consist of, in
-    inference as they do in training: so each has its place in a plan."""
+    """Run attention and encoder layers as the operators that they consist of within the block, in
+    inference as in training, so that a plan can place each."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -367,6 +379,7 @@ def _unfused() -> Iterator[None]:
 
 
 def _tensors(result: Any) -> list[Tensor]:
+    """Return all tensors in a result."""
     return [
         value
         for value in pytree.tree_leaves(dict(result) if isinstance(result, Mapping) else result)
@@ -375,7 +388,7 @@ def _tensors(result: Any) -> list[Tensor]:
 
 
 def _loss(result: Any) -> Tensor:
-    """The first result if it is one number, else the sum of all floating results."""
+    """Return the first result if it is one number, else the sum of all floating-point results."""
     floating = [tensor for tensor in _tensors(result) if tensor.is_floating_point()]
     if not floating:
         raise ModelError(
@@ -418,7 +431,7 @@ def _apply(self: nn.Module, change: Callable[[Tensor], Tensor], recurse: bool = 
     for name, parameter in self._parameters.items():
         if parameter is None:
             continue
-        with torch.no_grad(), _as_made(parameter):
+        with torch.no_grad(), _outside_mode(parameter):
             changed = change(parameter)
             if not torch._has_compatible_shallow_copy_type(parameter, changed):
                 self._parameters[name] = nn.Parameter(changed, parameter.requires_grad)
@@ -428,14 +441,14 @@ def _apply(self: nn.Module, change: Callable[[Tensor], Tensor], recurse: bool = 
                 _become(parameter.grad, change(parameter.grad))
     for name, buffer in self._buffers.items():
         if buffer is not None:
-            with _as_made(buffer):
+            with _outside_mode(buffer):
                 self._buffers[name] = change(buffer)
     return self
 
 
-def _as_made(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Where a tensor can be changed: a lazy one, which has its own few bytes, outside of the mode
-    without bytes."""
+def _outside_mode(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which a tensor can be changed: for lazy tensors, which have a few bytes
+    of their own, outside of the mode without bytes."""
     return unset_fake_temporarily() if lazy.is_lazy(tensor) else nullcontext()
 
 
@@ -452,6 +465,7 @@ def _with_bytes(make: Callable[..., Any]) -> Callable[..., Any]:
     """Make lazy tensors, which have no elements yet, as ordinary ones."""
 
     def made(*args: Any, **kwargs: Any) -> Any:
+        """Make the object with fake tensors switched off."""
         with unset_fake_temporarily():
             return make(*args, **kwargs)
 

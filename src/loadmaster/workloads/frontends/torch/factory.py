@@ -42,7 +42,7 @@ def load_factory(spot: str, options: Options) -> Graph:
     with _capturing(label):
         from loadmaster.workloads.frontends.torch.capture import capture
 
-        factory = _called(_found(spot), options.batch, options.dims)
+        factory = _bind(_find_factory(spot), options.batch, options.dims)
         name = options.name or spot.rpartition(":")[2]
         return capture(factory, training=options.training, name=name, source=label)
 
@@ -60,7 +60,8 @@ def load_module(made: tuple[Any, ...], label: str, options: Options) -> Graph:
 
 @contextmanager
 def _capturing(label: str) -> Iterator[None]:
-    """Errors begin with a name, and torch, which must be there, warns of nothing."""
+    """Within the block, prefix errors with a label and silence torch's warnings. Raise ModelError
+    if torch is missing."""
     with labelled(label), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         require_torch()
@@ -81,7 +82,7 @@ def factory_of(
 ) -> Callable[[], Any]:
     """Return the function ``module.path:factory`` with all arguments bound. Raises `ModelError`."""
     with labelled(f"torch:{spot}"):
-        return _called(_found(spot), batch, dims or {})
+        return _bind(_find_factory(spot), batch, dims or {})
 
 
 def require_torch(oldest: tuple[int, int] = VERSION) -> None:
@@ -101,7 +102,9 @@ def require_torch(oldest: tuple[int, int] = VERSION) -> None:
         )
 
 
-def _found(spot: str) -> Callable[..., Any]:
+def _find_factory(spot: str) -> Callable[..., Any]:
+    """Import the function that ``module.path:factory`` names; raise ModelError if it cannot be
+    imported."""
     path, _, attribute = spot.partition(":")
     if (
         not path
@@ -117,9 +120,9 @@ def _found(spot: str) -> Callable[..., Any]:
             raise ModelError(
                 f"there is no module {error.name!r} on the Python path or in {Path.cwd()}"
             ) from None
-        raise ModelError(f"importing {path} failed: {_said(error)}") from error
+        raise ModelError(f"importing {path} failed: {_error_text(error)}") from error
     except Exception as error:
-        raise ModelError(f"importing {path} failed: {_said(error)}") from error
+        raise ModelError(f"importing {path} failed: {_error_text(error)}") from error
     factory = getattr(module, attribute, None)
     if not callable(factory):
         known = [
@@ -135,6 +138,7 @@ def _found(spot: str) -> Callable[..., Any]:
 
 @contextmanager
 def _current_folder_on_path() -> Iterator[None]:
+    """Import from the current folder first within the block."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
@@ -143,10 +147,10 @@ def _current_folder_on_path() -> Iterator[None]:
         sys.path.remove(here)
 
 
-def _called(
+def _bind(
     factory: Callable[..., Any], batch: int | None, dims: Mapping[str, int]
 ) -> Callable[[], Any]:
-    """The factory without arguments left open."""
+    """Return the factory with all arguments bound."""
     given = dict(dims) if batch is None else {**dims, "batch": batch}
     try:
         parameters = inspect.signature(factory).parameters
@@ -169,9 +173,10 @@ def _called(
 
 
 def _option(name: str) -> str:
-    """The option that gives a factory's argument."""
+    """Return the command-line option for an argument of the factory."""
     return "--batch N" if name == "batch" else f"--dim {name}=N"
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
+    """Return type and message of an error, shortened."""
     return f"{type(error).__name__}: {str(error)[:300]}"

@@ -70,7 +70,7 @@ def invocation(
 
 
 def _encode(value: Any, tensors: list[str]) -> Any:
-    """JSON data for a value; names of tensors are collected on the way."""
+    """Return JSON data for a value; names of tensors are appended to ``tensors``."""
     if isinstance(value, Value):
         tensors.append(value.name)
         return {"tensor": [value.dtype, value.shape, value.strides]}
@@ -110,6 +110,8 @@ class _Signature:
 
 @cache
 def _signature(target: Any) -> _Signature:
+    """Return an ATen operator's name without a trailing underscore, its arguments, and which of
+    them it writes or overwrites, from its schema."""
     schema = target._schema
     plain = schema.name.partition("::")[2]
     name = plain if plain.endswith("__") else plain.removesuffix("_")
@@ -148,7 +150,7 @@ class Recording:
 
     def given(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> None:
         """Register a tensor that exists before the first call."""
-        known = self._registered(name, tensor, kind)
+        known = self._register(name, tensor, kind)
         if kind is TensorKind.INPUT:
             self._inputs.append(known.name)
 
@@ -160,13 +162,13 @@ class Recording:
         if signature.restrides:
             self._known.pop(id(result), None)
         results, fresh = self._results(name, result)
-        written = _written(signature, arguments)
+        written = _updated_tensors(signature, arguments)
         if signature.name in ALLOCATIONS or not (results or written):
             return
         if fresh or written:
             run = invocation(target, args, kwargs, tuple(value.name for value in fresh))
             self._ops.append(
-                self._operator(
+                self._op_of(
                     name, Call(signature.name, arguments, results), signature, fresh, written, run
                 )
             )
@@ -185,28 +187,30 @@ class Recording:
         ``outputs`` go to the caller."""
         names = tuple(dict.fromkeys(self._value(output).name for output in outputs))
         inputs = tuple(self._inputs)
-        return assembled(name, source, self._useful(names), self._tensors, inputs, names)
+        return assembled(name, source, self._needed_operators(names), self._tensors, inputs, names)
 
     def _value(self, tensor: torch.Tensor) -> Value:
+        """Return the value of a tensor, the same for each call."""
         known = self._known.get(id(tensor))
         if known is None:
             owner = self._owner(tensor)
-            known = self._known[id(tensor)] = tensor, _described(owner, tensor)
+            known = self._known[id(tensor)] = tensor, _describe(owner, tensor)
         return known[1]
 
     def _owner(self, tensor: torch.Tensor) -> str:
+        """Return the name of a storage; unknown ones are registered as constants."""
         key = _storage(tensor)._cdata
         if key not in self._owners:
-            self._registered(f"constant_{len(self._owners)}", tensor, TensorKind.WEIGHT)
+            self._register(f"constant_{len(self._owners)}", tensor, TensorKind.WEIGHT)
         return self._owners[key]
 
-    def _registered(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> Value:
-        """A tensor under a name of its own: the owner of a new storage, or an alias of one that is
-        known."""
+    def _register(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> Value:
+        """Register a tensor under its own name, as the owner of a new storage or an alias of a
+        known one."""
         name = free_name(name, self._tensors)
         storage = _storage(tensor)
         owner = self._owners.setdefault(storage._cdata, name)
-        value = _described(name, tensor)
+        value = _describe(name, tensor)
         if owner == name:
             self._layouts[name] = value
             self._tensors[name] = Tensor(name, value.shape, value.dtype, storage.nbytes(), kind)
@@ -218,7 +222,7 @@ class Recording:
         return value
 
     def _results(self, name: str, result: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        """Tensors that a call returns, and those of them that lie in new storages."""
+        """Return the tensors of a call's result, and those of them in new storages."""
         results, fresh = [], []
         single = isinstance(result, torch.Tensor)
         for position, tensor in enumerate(
@@ -228,7 +232,7 @@ class Recording:
                 continue
             if id(tensor) not in self._known:
                 new = _storage(tensor)._cdata not in self._owners
-                value = self._registered(
+                value = self._register(
                     name if single else f"{name}.{position}", tensor, TensorKind.ACTIVATION
                 )
                 fresh += [value] if new else []
@@ -236,9 +240,10 @@ class Recording:
         return tuple(results), tuple(fresh)
 
     def _storage(self, value: Value) -> str:
+        """Return the name of a value's storage."""
         return self._tensors[value.name].storage
 
-    def _operator(
+    def _op_of(
         self,
         name: str,
         call: Call,
@@ -247,6 +252,8 @@ class Recording:
         written: list[Value],
         run: Invocation | None,
     ) -> Op:
+        """Return the graph's operator for a recorded call: bytes and windows of its reads and
+        writes, and its work. ``fresh`` are new results, ``written`` are updated in place."""
         work = _work(call, signature)
         found, windows = division(call, work)
         reads = []
@@ -273,8 +280,8 @@ class Recording:
             name, call.name, work.op_class, read, write, nests, work.elements, bits, run, found.axes
         )
 
-    def _useful(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
-        """Operators that outputs, or weights and inputs that are updated, depend on."""
+    def _needed_operators(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
+        """Return the operators on which outputs, or updated weights and inputs, depend."""
         live = {self._tensors[name].storage for name in outputs}
         live |= {
             name
@@ -290,6 +297,7 @@ class Recording:
 
 
 def _work(call: Call, signature: _Signature) -> Work:
+    """Return the work of a call by its rule, or as element-wise work; unknown otherwise."""
     found = RULES.get(call.name)
     if found is not None:
         return found(call)
@@ -300,16 +308,17 @@ def _work(call: Call, signature: _Signature) -> Work:
     return elementwise(call) if signature.pointwise else Work(OpClass.UNKNOWN)
 
 
-def _written(signature: _Signature, arguments: Mapping[str, Any]) -> list[Value]:
-    """Argument tensors that a call updates in place."""
+def _updated_tensors(signature: _Signature, arguments: Mapping[str, Any]) -> list[Value]:
+    """Return the arguments that a call updates in place."""
     names = signature.written
     if signature.name in SILENTLY_UPDATED and arguments.get("training"):
         names += SILENTLY_UPDATED[signature.name]
     return [value for name in names for value in _leaves(arguments.get(name))]
 
 
-def _described(name: str, tensor: torch.Tensor) -> Value:
-    """Shape, layout and bytes of a tensor; a dimension of stride 0 repeats the same bytes."""
+def _describe(name: str, tensor: torch.Tensor) -> Value:
+    """Return shape, layout and bytes of a tensor; a dimension of stride 0 repeats the same
+    bytes."""
     shape = tuple(map(int, tensor.shape))
     strides = tuple(map(int, tensor.stride()))
     count = 1
@@ -331,10 +340,12 @@ def _described(name: str, tensor: torch.Tensor) -> Value:
 
 @cache
 def _dtype_name(dtype: Any) -> str:
+    """Return the name of a type without the package."""
     return str(dtype).removeprefix("torch.")
 
 
 def _storage(tensor: torch.Tensor) -> Any:
+    """Return a tensor's storage; raise ModelError if it has none."""
     try:
         return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError) as error:
@@ -344,5 +355,5 @@ def _storage(tensor: torch.Tensor) -> Any:
 
 
 def _leaves(values: Any) -> list[Value]:
-    """Values in a nest of tuples, lists and dicts, in order."""
+    """Return all values in nested tuples, lists and dicts, in order."""
     return [value for value in pytree.tree_leaves(values) if isinstance(value, Value)]

@@ -36,6 +36,7 @@ def rule(names: str) -> Callable[[WorkRule], WorkRule]:
     """Register the decorated function for the operators ``names``, which spaces separate."""
 
     def register(work: WorkRule) -> WorkRule:
+        """Register the rule under all names, and return it."""
         RULES.update(dict.fromkeys(names.split(), work))
         return work
 
@@ -43,11 +44,12 @@ def rule(names: str) -> Callable[[WorkRule], WorkRule]:
 
 
 def with_backward(names: str) -> str:
-    """Names of operators and of their gradients."""
+    """Return names of operators and of their gradients."""
     return " ".join(f"{name} {name}_backward" for name in names.split())
 
 
 def _names(text: str) -> frozenset[str]:
+    """Return the names in a text."""
     return frozenset(text.split())
 
 
@@ -98,7 +100,7 @@ def elementwise(call: Call) -> Work:
 
 
 def _per_element(steps: int) -> WorkRule:
-    """Count operations for each element of the largest operand."""
+    """Return a rule that counts ``steps`` operations for each element of the largest operand."""
     return lambda call: Work(OpClass.REDUCTION, elements=steps * call.largest)
 
 
@@ -144,7 +146,8 @@ rule(
     """
 )
 def _pool(call: Call) -> Work:
-    """Count an operation for every position of the window at every element of the smaller side."""
+    """Return the work of a pool: one operation for every tap of the window and element of the
+    smaller side."""
     window = call.arguments["kernel_size"]
     dimensions = len(call.results[0].shape) - 2
     small = min(call.first.count, call.results[0].count)
@@ -180,12 +183,13 @@ def _pool(call: Call) -> Work:
     )
 )
 def _movement(_: Call) -> Work:
+    """Return work that moves elements."""
     return Work(OpClass.MOVEMENT)
 
 
 @rule("embedding index index_select gather take _unsafe_index take_along_dim")
 def _selection(call: Call) -> Work:
-    """Count only the bytes that are selected."""
+    """Return the work of a selection, with the selected bytes only."""
     table = "weight" if "weight" in call.arguments else "self"
     return Work(
         OpClass.MOVEMENT, touched={table: min(call.tensor(table).bytes, call.results[0].bytes)}
@@ -193,9 +197,11 @@ def _selection(call: Call) -> Work:
 
 
 def _rows(table: str, steps: int) -> WorkRule:
-    """Rows of a table that are selected, with operations for each of their elements."""
+    """Return a rule for looking up rows of a table, with ``steps`` operations for each of their
+    elements."""
 
     def work(call: Call) -> Work:
+        """Return the work of a lookup, which touches only the rows that are looked up."""
         value = call.tensor(table)
         chosen = call.tensor("indices").count * value.shape[1]
         size = min(value.bytes, chosen * value.itemsize)
@@ -211,7 +217,8 @@ rule("_weight_norm_interface _weight_norm_interface_backward renorm")(_per_eleme
 
 @rule("bucketize searchsorted isin")
 def _searches(call: Call) -> Work:
-    """A binary search for each element of the result; `isin` sorts what it looks in."""
+    """Return the work of a binary search for each element of the result; `isin` sorts its second
+    operand first."""
     names = ("boundaries", "sorted_sequence", "test_elements")
     known = [call.arguments[name] for name in names if name in call.arguments]
     length = known[0].shape[-1] if isinstance(known[0], Value) and known[0].shape else 1
@@ -220,7 +227,8 @@ def _searches(call: Call) -> Work:
 
 @rule("_cdist_forward _cdist_backward _pdist_forward _pdist_backward")
 def _distances(call: Call) -> Work:
-    """Difference, power and sum for each pair of rows and each of their columns."""
+    """Return the work of difference, power and sum for each pair of rows and each of their
+    columns."""
     rows = call.tensor("x1" if "x1" in call.arguments else "self")
     pairs = call.tensor("grad") if "grad" in call.arguments else call.results[0]
     return Work(OpClass.REDUCTION, elements=NORM_STEPS * pairs.count * rows.shape[-1])
@@ -228,7 +236,7 @@ def _distances(call: Call) -> Work:
 
 @rule("_fft_c2c _fft_r2c _fft_c2r")
 def _transforms(call: Call) -> Work:
-    """One transform for each position in the dimensions that are left."""
+    """Return the work of Fourier transforms, one for each position in the other dimensions."""
     whole = call.results[0] if call.name == "_fft_c2r" else call.tensor("self")
     length = math.prod(whole.shape[axis] for axis in call.arguments["dim"])
     steps = fourier_steps(length, real=call.name != "_fft_c2c")
@@ -243,15 +251,15 @@ def _transforms(call: Call) -> Work:
     """
 )
 def _as_in_onnx(call: Call) -> Work:
-    """A product that is always like one of ONNX."""
+    """Return the work of a product by its ONNX operator."""
     node = node_of(call)
     return work_of(node) if all(value.count for value in node.present) else product()
 
 
 @rule("convolution_backward")
 def _backward(call: Call) -> Work:
-    """One product for the gradient of the input, one for that of the weight: each has the
-    multiply-accumulates of the forward one."""
+    """Return the work of a convolution's gradients: one product for the input's, one for the
+    weight's, each with the multiply-accumulates of the forward one."""
     gradient, source = call.tensor("grad_output"), call.tensor("input")
     meaning = convolution(call)
     forward = convolution_nest(
@@ -299,8 +307,8 @@ def _backward(call: Call) -> Work:
     """
 )
 def _attention_backward(call: Call) -> Work:
-    """Compute the scores again, then one product each for the gradients of softmax, value, query
-    and key."""
+    """Return the work of attention's gradients: the scores again, then one product each for
+    softmax, value, query and key."""
     query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
     (batch, count, queries, width), keys, value_width = query.shape, key.shape[2], value.shape[3]
     heads = Heads(batch, count, count, queries, keys, width, value_width)
@@ -320,7 +328,7 @@ def _attention_backward(call: Call) -> Work:
 
 @rule("mkldnn_rnn_layer")
 def _recurrent_layer(call: Call) -> Work:
-    """One layer in one direction over (steps, batch, width)."""
+    """Return the work of one recurrent layer in one direction over (steps, batch, width)."""
     operands = [call.tensor(name) for name in ("input", "weight0", "weight1")]
     (steps, batch, width), (gates, hidden) = operands[0].shape, operands[2].shape
     names = [value.name for value in (*operands, call.results[0])]
@@ -329,7 +337,8 @@ def _recurrent_layer(call: Call) -> Work:
 
 @rule("mkldnn_rnn_layer_backward")
 def _recurrent_layer_backward(call: Call) -> Work:
-    """The gradient of the state step after step, then those of the input and of both weights."""
+    """Return the work of a recurrent layer's gradients: that of the state step after step, then
+    those of the input and of both weights."""
     source, output = call.tensor("input"), call.tensor("output")
     inner, recurrent = call.tensor("weight1"), call.tensor("weight2")
     (steps, batch, width), (gates, hidden) = source.shape, recurrent.shape
@@ -346,8 +355,8 @@ def _recurrent_layer_backward(call: Call) -> Work:
 
 @rule("_trilinear")
 def _bilinear_layer(call: Call) -> Work:
-    """Sums of products of three operands, over ``sumdim``, after each is broadcast along the
-    dimensions that it lacks."""
+    """Return the work of sums of products of three operands over ``sumdim``, each broadcast along
+    the dimensions that it lacks."""
     shapes = []
     for name, lacks in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
         shape = list(call.tensor(name).shape)
@@ -366,7 +375,8 @@ def _bilinear_layer(call: Call) -> Work:
 
 @rule("conv_tbc")
 def _steps_first_convolution(call: Call) -> Work:
-    """Operands (steps, batch, channels), and a weight (taps, channels, result's channels)."""
+    """Return the work of a convolution of (steps, batch, channels) with a weight (taps, channels,
+    result's channels)."""
     source = call.tensor("self")
     weight = call.tensor("weight")
     result = call.results[0]

@@ -59,7 +59,7 @@ class Call:
 
     @property
     def first(self) -> Value:
-        """The first tensor among the arguments, or the first result if there is none."""
+        """The first tensor among the arguments, or the first result without tensor arguments."""
         return next(
             (value for value in self.arguments.values() if isinstance(value, Value)),
             self.results[0],
@@ -99,32 +99,36 @@ class Meaning:
     attributes: dict[str, Any] = field(default_factory=dict)
 
     def node(self, call: Call, result: Value | None = None) -> rules.Node:
-        """The node that does what a call does, with its first result or another."""
-        operands = [value for name in self.arguments for value in _listed(call.arguments.get(name))]
+        """Return the ONNX node of a call, with its first result or another one."""
+        operands = [
+            value for name in self.arguments for value in _as_list(call.arguments.get(name))
+        ]
         inputs = tuple(map(_onnx_value, operands))
         made = _onnx_value(result or call.results[0])
         return rules.Node(call.name, self.kind, "", self.attributes, inputs, (made,))
 
 
 def _onnx_value(value: Value | None) -> rules.Value | None:
+    """Return a value as the ONNX rules take it; None for None."""
     if value is None:
         return None
     return rules.Value(value.name, value.shape, value.dtype, value.dtype, TensorKind.ACTIVATION)
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
+    """Return a value as a list."""
     return value if isinstance(value, list) else [value]
 
 
 def node_of(call: Call) -> rules.Node:
-    """The node that does what a call of an operator does that is always like one of ONNX."""
+    """Return the ONNX node of a call whose operator always has the same ONNX operator."""
     meaning = _RULES[call.name](call)
     assert meaning is not None
     return meaning.node(call)
 
 
 def division(call: Call, work: rules.Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
-    """How a call divides, :data:`WHOLE` if that is not known, and the windows of its arguments."""
+    """Return how a call divides, :data:`WHOLE` if unknown, and the windows of its arguments."""
     rule = _RULES.get(call.name)
     if not call.results or not call.results[0].shape or work.touched:
         return WHOLE, {}
@@ -141,7 +145,7 @@ def division(call: Call, work: rules.Work) -> tuple[Division, dict[str, Sequence
     windows: dict[str, Sequence[Windows]] = {}
     index = 0
     for name in meaning.arguments:
-        count = len(_listed(call.arguments.get(name)))
+        count = len(_as_list(call.arguments.get(name)))
         windows[name] = [found.operands.get(index + more, ()) for more in range(count)]
         index += count
     return found, windows
@@ -152,24 +156,25 @@ _RULES: dict[str, _Rule] = {}
 
 
 def _rule(names: str, rule: _Rule) -> None:
+    """Register a rule for names of operators."""
     _RULES.update(dict.fromkeys(names.split(), rule))
 
 
 def _like(kind: str, arguments: str, **attributes: Any) -> _Rule:
-    """An operator that is always the same in ONNX."""
+    """Return a rule for an operator that always has the same ONNX operator."""
     meaning = Meaning(kind, arguments.split(), attributes)
     return lambda _: meaning
 
 
 def _numbers(call: Call, name: str, rank: int, default: Sequence[int]) -> list[int]:
-    """One number for each spatial dimension."""
+    """Return an argument with one number for each spatial dimension."""
     given = call.arguments.get(name)
-    numbers = list(default) if given in (None, []) else list(_listed(given))
+    numbers = list(default) if given in (None, []) else list(_as_list(given))
     return numbers * rank if len(numbers) == 1 else numbers
 
 
 def convolution(call: Call) -> Meaning:
-    """A convolution, transposed or not."""
+    """Return the ONNX operator of a convolution, transposed or not."""
     rank = len(call.tensor("weight").shape) - 2
     return Meaning(
         "ConvTranspose" if call.arguments["transposed"] else "Conv",
@@ -184,6 +189,7 @@ def convolution(call: Call) -> Meaning:
 
 
 def _pooling(call: Call) -> Meaning:
+    """Return the ONNX operator, MaxPool, whose windows a pooling call has."""
     kernel = _numbers(call, "kernel_size", 2, [1])
     attributes = {
         "kernel_shape": kernel,
@@ -195,33 +201,37 @@ def _pooling(call: Call) -> Meaning:
 
 
 def _batch_normalisation(call: Call) -> Meaning | None:
-    """Element by element, unless it takes mean and variance of what it reads."""
+    """Return the ONNX operator of a batch normalisation; None if it computes mean and variance
+    itself."""
     names = ("input", "weight", "bias", "running_mean", "running_var")
     return None if call.arguments.get("training") else Meaning("BatchNormalization", names)
 
 
 def _reduction(call: Call) -> Meaning | None:
+    """Return the ONNX operator, ReduceMean; None for a reduction over all dimensions."""
     axes = call.arguments.get("dim")
     attributes = {"axes": axes, "keepdims": bool(call.arguments.get("keepdim"))}
     return None if axes in (None, []) else Meaning("ReduceMean", ["self"], attributes)
 
 
 def _concatenation(call: Call) -> Meaning | None:
+    """Return the ONNX operator, Concat; None for operands of other ranks."""
     ranks = {len(value.shape) for value in (*call.arguments["tensors"], call.results[0])}
     attributes = {"axis": call.arguments.get("dim", 0)}
     return Meaning("Concat", ["tensors"], attributes) if len(ranks) == 1 else None
 
 
 def _padding(call: Call) -> Meaning:
-    """Pairs of elements before and after, for the last dimension first."""
+    """Return Pad; the argument has pairs of elements before and after, the last dimension first."""
     pads = list(call.arguments["pad"])
     others = [0] * (len(call.results[0].shape) - len(pads) // 2)
     both = [number for side in (0, 1) for number in (*others, *pads[side::2][::-1])]
     return Meaning("Pad", ["self"], {"pads": both})
 
 
-def _enlarging(call: Call) -> Meaning | None:
-    """By whole factors: by others implementations round in their own ways."""
+def _upsampling(call: Call) -> Meaning | None:
+    """Return Resize for an enlargement by whole factors; None for others, which implementations
+    round differently."""
     sizes = zip(call.tensor("self").shape, call.results[0].shape, strict=True)
     attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     whole = not any(after % before for before, after in sizes)
@@ -251,7 +261,7 @@ _rule(
 _rule("mean sum amax amin", _reduction)
 _rule("cat", _concatenation)
 _rule("constant_pad_nd", _padding)
-_rule("upsample_nearest2d", _enlarging)
+_rule("upsample_nearest2d", _upsampling)
 _rule("mm bmm", _like("MatMul", "self mat2"))
 _rule("mv", _like("MatMul", "self vec"))
 _rule("dot", _like("MatMul", "self tensor"))
@@ -269,11 +279,10 @@ _rule(
 
 
 def in_storage(windows: Sequence[Window], view: Value, owner: Value) -> Windows:
-    """Windows of a view as windows of the tensor that owns its storage; empty where strides do not
-    tell.
+    """Return windows of a view as windows of the tensor that owns its storage; empty if strides do
+    not determine them.
 
-    Along a dimension of the owner that several dimensions of the view lie in, the outermost
-    decides.
+    If several dimensions of the view lie in one dimension of the owner, the outermost decides.
     """
     offset, found = view.offset - owner.offset, []
     parts = _parts(view, owner)
@@ -293,7 +302,7 @@ def in_storage(windows: Sequence[Window], view: Value, owner: Value) -> Windows:
         dimension, step, divisor = max(own, key=lambda part: part[1])
         inside = sum((view.shape[other] - 1) * size for other, size, _ in own if size < step)
         found.append(
-            _placed(
+            _owner_window(
                 windows[dimension],
                 view.shape[dimension],
                 step,
@@ -307,8 +316,8 @@ def in_storage(windows: Sequence[Window], view: Value, owner: Value) -> Windows:
 
 
 def _parts(view: Value, owner: Value) -> dict[int, list[tuple[int, int, int]]] | None:
-    """For dimensions of the owner the view's that lie in them: which, how many elements a step
-    takes, how many steps an element takes."""
+    """Return, by dimension of the owner, the view's dimensions in it: which, elements per step,
+    steps per element. None if strides do not determine them."""
     order = sorted(
         (axis for axis, extent in enumerate(owner.shape) if extent > 1),
         key=lambda axis: -owner.strides[axis],
@@ -347,11 +356,11 @@ def _parts(view: Value, owner: Value) -> dict[int, list[tuple[int, int, int]]] |
     return parts
 
 
-def _placed(
+def _owner_window(
     window: Window, length: int, step: int, divisor: int, first: int, extent: int, inside: int
 ) -> Window:
-    """A view's window along a dimension of the owner: the view begins at ``first``, and of every
-    ``step`` an element reaches ``inside``."""
+    """Return a view's window along a dimension of the owner: the view begins at ``first``, and an
+    element reaches ``inside`` of every ``step``."""
     if divisor == 0:
         return ALL
     if window.axis < 0:
