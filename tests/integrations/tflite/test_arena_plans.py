@@ -228,6 +228,16 @@ def test_nothing_is_broadcast_to_the_shared_place():
     assert list(in_place_pairs(parse_model(model.bytes()), found, frozenset(("ADD",)))) == [(1, 2)]
 
 
+def test_an_output_that_the_last_operator_reads_is_not_overwritten():
+    """TFLM counts the end of the network to the scope of its last operator."""
+    model, main = started()
+    first = main.out("RELU", [main.input((1, 8))], (1, 8))
+    main.outputs = [first, main.out("NEG", [first], (1, 8))]
+    data = model.bytes()
+    _, file = planned(data, UNKNOWN, frozenset(("NEG", "RELU")))
+    assert same_outputs(data, file)
+
+
 @pytest.mark.slow
 def test_an_exported_file_runs_in_the_arena_that_was_said(tmp_path):
     model = random_model(24)

@@ -12,7 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from loadmaster.allocation.allocate import allocate
-from loadmaster.allocation.problem import Buffer, Problem
+from loadmaster.allocation.native import lower_bound
+from loadmaster.allocation.problem import Buffer, Problem, joined
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.arrays import Ints
@@ -23,7 +24,6 @@ from loadmaster.integrations.tflite.lifetimes import (
     UNIT,
     ArenaTensor,
     Lifetimes,
-    Span,
 )
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
 
@@ -104,8 +104,6 @@ class ArenaPlan:
         known.
     lower_bound
         Lower bound of the head for the same tensors, scratch buffers and in-place pairs.
-    status
-        ``optimal`` if the head is proven to be the least, else ``feasible``.
     growth
         If scratch is unknown: most bytes by which the arena may be larger than without a plan.
     in_place
@@ -118,10 +116,14 @@ class ArenaPlan:
     head: int
     head_before: int
     lower_bound: int
-    status: str
     growth: int
     in_place: int
     fixed: int
+
+    @property
+    def status(self) -> str:
+        """``optimal`` if the head is proven to be the least, else ``feasible``."""
+        return "optimal" if self.head == self.lower_bound else "feasible"
 
 
 def arena_problem(
@@ -181,21 +183,10 @@ def _cover_of(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
         for begin, end in pairwise(ends):
             there = [tensors[one] for one in sorted(group) if low[one] <= begin < high[one]]
             if there:
-                spans = _union([(each.span[0] + 1, each.span[1] + 2) for each in there])
+                spans = joined([(each.span[0] + 1, each.span[1] + 2) for each in there])
                 name = "+".join(each.name for each in there)
                 buffers.append(Buffer.during(name, spans, end - begin, offset=begin))
     return buffers
-
-
-def _union(spans: Sequence[Span]) -> list[Span]:
-    """Return the union of half-open spans, in order."""
-    merged: list[Span] = []
-    for first, last in sorted(spans):
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    return merged
 
 
 def plan_arena(arena: Arena, problem: Problem) -> ArenaPlan:
@@ -230,18 +221,17 @@ def plan_arena(arena: Arena, problem: Problem) -> ArenaPlan:
             f"the arena would take {head} bytes, and TFLM counts below 2^31: convert the model with"
             " smaller sizes"
         )
-    fixed = len(owners) - len(arena.free)
+    fixed, bound = len(owners) - len(arena.free), answer.lower_bound
+    if arena.scratch.source == "probed":
+        # Of the buffers of a kernel, which may lie apart, the sum is known, or a bound of it.
+        apart = range(tensors - fixed, len(arena.free) if arena.scratch.bounds else 0)
+        bound = lower_bound(problem.only(np.delete(np.arange(len(problem)), apart))).bytes
     moved = [offsets[position] for position in arena.free]
     return ArenaPlan(
         offsets=tuple(offsets),
         head=head,
         head_before=heads[-1],
-        lower_bound=answer.lower_bound,
-        status=(
-            "optimal"
-            if head == answer.lower_bound or (answer.status == "optimal" and head == answer.peak)
-            else "feasible"
-        ),
+        lower_bound=bound,
         growth=0 if arena.scratch.known or fixed == tensors else _growth(arena.found, offsets),
         in_place=len({other for one, other, _ in problem.in_place if moved[one] == moved[other]}),
         fixed=fixed,

@@ -56,8 +56,9 @@ def in_place_pairs(
     """Yield in-place pairs of indices in ``found.tensors``: an operand, and the result that may
     overwrite it.
 
-    The operator is the operand's last use, and neither has an address in the file. Both have the
-    same number of elements and bytes, so the operand is not broadcast. O(operands).
+    The operator is the last use of the operand, no output of its subgraph, and neither has an
+    address in the file. Both have the same number of elements and bytes, so the operand is not
+    broadcast. O(operands).
     """
     for visit in found.visits:
         subgraph = model.subgraphs[visit.subgraph]
@@ -71,7 +72,8 @@ def in_place_pairs(
                 continue
             one, other = found.tensors[source], found.tensors[result]
             if (
-                one.offset is None
+                operand not in subgraph.outputs
+                and one.offset is None
                 and other.offset is None
                 and one.span[1] == visit.span[1]
                 and other.span[0] == visit.span[0]
