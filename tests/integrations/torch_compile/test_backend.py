@@ -63,6 +63,44 @@ def test_a_gradient_that_the_forward_pass_has_saved(optimizer):
     assert same(*seen)
 
 
+def assigned(x):
+    y = x * 1.5
+    y[0, 1:3] = 5.0
+    return y
+
+
+def interleaved(x):
+    y = (x * 1.5).clone()
+    y[..., ::2] = x[..., 1::2]
+    y[0, 1:3] = 5.0
+    return y
+
+
+@pytest.mark.parametrize("function", [assigned, interleaved])
+@pytest.mark.parametrize("shape", [(8, 8), (64, 256)])
+def test_assignments_to_parts_of_a_tensor(function, shape):
+    """A scatter into a view returns a view into a copy of the whole storage, not of the view as
+    fake tensors predict: it crashed, or lay over other tensors."""
+    torch._dynamo.reset()
+    x = torch.randn(shape)
+    with torch.no_grad():
+        call = torch.compile(function, backend=loadmaster)
+        assert all(torch.equal(call(x), function(x)) for _ in range(2))
+
+
+def test_a_normalisation_of_the_input_has_no_gradient_for_it():
+    """Its backward pass returns None where fake tensors predict a tensor."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 8, 3), nn.ReLU())
+    found = []
+    for call in (module, torch.compile(module, backend=loadmaster)):
+        module.zero_grad()
+        call(torch.ones(4, 3, 16, 16).cumsum(3)).square().mean().backward()
+        found.append([parameter.grad.clone() for parameter in module.parameters()])
+    assert all(map(torch.equal, *found))
+
+
 def test_autocast_and_inference():
     module = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.LayerNorm(64))
     x, call = torch.randn(128, 64), with_plan(module, "1 GiB")

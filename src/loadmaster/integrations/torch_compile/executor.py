@@ -685,7 +685,8 @@ class _Values:
             value = out[result.index] if isinstance(out, tuple | list) else out
             if result.planned is None:
                 self._tensors[result.view] = self._roots[result.view.storage] = value
-            elif value.untyped_storage().data_ptr() != result.address:
+            # None is a gradient that a mask leaves out.
+            elif value is not None and value.untyped_storage().data_ptr() != result.address:
                 result.planned.copy_(value)
                 self._session.times.copied_results += 1
 

@@ -185,8 +185,13 @@ def profiled(
     addresses = {
         value.untyped_storage().data_ptr(): i
         for i, (value, view) in enumerate(zip(values, results, strict=False))
-        # Only results with the strides that fake tensors predict get a planned address.
-        if isinstance(value, torch.Tensor) and view and view_of(value, view.storage) == view
+        # Only results that are as fake tensors predict get a planned address: scatters into a view
+        # return a view into a copy of its whole storage.
+        if isinstance(value, torch.Tensor)
+        and view
+        and view_of(value, view.storage) == view
+        and value.untyped_storage().nbytes()
+        <= view.empty(torch.device("meta")).untyped_storage().nbytes()
     }
     del out, values
     for _ in range(2 if seconds < 0.01 else 0):
