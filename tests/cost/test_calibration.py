@@ -13,7 +13,7 @@ from tests.support.fuzzing import fuzz
 from tests.support.json_schema import conforms
 
 import loadmaster as lm
-from loadmaster.core.errors import JobError, LoadmasterError
+from loadmaster.core.errors import JobError, LoadmasterError, TargetError
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.analytical.nests import kind_of
 from loadmaster.cost.base import link_seconds
@@ -263,6 +263,15 @@ def test_measurements_that_make_no_sense_are_refused(text, message, tmp_path):
             lm.load("onnx:squeezenet") if text.startswith("op") else None,
         )
     assert message in str(caught.value)
+
+
+def test_times_that_no_machine_takes_are_refused(tmp_path):
+    """They were fitted, and the target that was written could not be read."""
+    rows = [",".join(map(str, (*shape, 1e-300))) for shape in SHAPES]
+    (tmp_path / "times.csv").write_text("\n".join([f"{HEADER},seconds", *rows]))
+    message = "times.csv: the calibrated target: .* is too large for"
+    with pytest.raises(TargetError, match=message):
+        lm.calibrate("gpu-pcie", tmp_path / "times.csv")
 
 
 def test_kernels_do_not_calibrate_arrays_and_cores_must_be_named_where_there_are_several(tmp_path):

@@ -29,6 +29,7 @@ from loadmaster.cost.tables.measured_times_csv import TimedKernel, TimedLayer, r
 from loadmaster.targets.hardware import CopyEngine, Core, Style, Target
 from loadmaster.targets.load import target as read_target
 from loadmaster.targets.load import target_document
+from loadmaster.targets.schema import build_target
 from loadmaster.targets.write import target_text
 from loadmaster.workloads.graph import Graph
 
@@ -165,9 +166,10 @@ class _Run:
             kinds=kinds,
             skipped=self._observed.skipped,
         )
-        return replace(
-            answer, text=target_text(_calibrated_document(self._document, self._machine, answer))
-        )
+        document = _calibrated_document(self._document, self._machine, answer)
+        # Absurd times give figures that no target may have.
+        build_target(document, f"{self._path.name}: the calibrated target")
+        return replace(answer, text=target_text(document))
 
     def _settle(self, found: Floats, rows: Mask) -> Floats:
         """Return the parameters to use: for kernels of one step, balanced so that the sum is right;
