@@ -383,15 +383,15 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (28_787, 25, 20),
     "cli": (15_907, 24, 6),
-    "core": (11_883, 17, 10),
+    "core": (11_892, 17, 10),
     "cost": (30_843, 30, 37),
-    "integrations": (101_241, 65, 89),
+    "integrations": (101_239, 65, 89),
     "mapping": (19_994, 34, 39),
     "placement": (31_969, 25, 32),
     "planning": (84_094, 53, 54),
     "report": (32_993, 29, 22),
     "targets": (5_462, 6, 1),
-    "workloads": (66_573, 36, 31),
+    "workloads": (66_553, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

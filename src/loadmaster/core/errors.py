@@ -78,11 +78,15 @@ class SlowMemoryError(LoadmasterError):
     """The runtime's slow memory is not available, or failed."""
 
 
+def error_text(error: BaseException) -> str:
+    """Return type and message of an error, shortened."""
+    return f"{type(error).__name__}: {str(error)[:300]}"
+
+
 def defect(where: str, error: Exception) -> str:
     """Return the message for an unexpected exception: a defect of Loadmaster, not of the user's
     file."""
-    reason = f"{type(error).__name__}: {str(error)[:300]}"
-    return f"{where}: a defect of Loadmaster ({reason}): please report it with the file"
+    return f"{where}: a defect of Loadmaster ({error_text(error)}): please report it with the file"
 
 
 _EXTRAS = {

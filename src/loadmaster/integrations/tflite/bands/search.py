@@ -53,9 +53,14 @@ class Choice:
     time: float = 1.0
 
     @property
+    def tail(self) -> int:
+        """Estimate in bytes of what the bands add to the tail."""
+        return _TAIL_OF_BAND * sum(each.count for each in self.bands)
+
+    @property
     def size(self) -> int:
         """Estimate in bytes of the head and of what the bands add to the tail."""
-        return self.load + _TAIL_OF_BAND * sum(each.count for each in self.bands)
+        return self.load + self.tail
 
 
 class _Edge(NamedTuple):

@@ -118,12 +118,9 @@ def smallest_within(
     found = banded(front, best, probed=probed)
     # A head may exceed the choice's load; then another choice may have a smaller arena.
     for choice in others:
-        if choice.size < found.plan.head + best.size - best.load:
+        if choice.size < found.plan.head + best.tail:
             tried = banded(front, choice, probed=probed)
-            if (
-                tried.plan.head - choice.load + choice.size
-                <= found.plan.head - best.load + best.size
-            ):
+            if tried.plan.head + choice.tail <= found.plan.head + best.tail:
                 best, found = choice, tried
     return best, found
 
@@ -177,9 +174,11 @@ def shrink_model(
         if arena is None:
             choice, found = smallest_within(front, extra_work or 0.0, probed=before is not None)
             if before is not None:
-                found, whole = found.measured(), banded(front, front.choices[0], probed=True)
-                if whole.measured().least <= found.least:
-                    choice, found = front.choices[0], whole.measured()
+                found, whole = found.measured(), front.choices[0]
+                if choice is not whole:
+                    plain = banded(front, whole, probed=True).measured()
+                    if plain.least <= found.least:
+                        choice, found = whole, plain
         else:
             choice, found = _least_work_within(front, arena, before)
         if check_rewritten(old, found.data) > found.plan.head:
@@ -198,7 +197,7 @@ def _least_work_within(
     reached: list[int] = []
     for choice in front.choices:
         # With pointers of 32 bits a band's tail is about half as large.
-        tail = 0 if before is None else before.tail + (choice.size - choice.load) // 2
+        tail = 0 if before is None else before.tail + choice.tail // 2
         if choice.load + tail <= arena:
             found = banded(front, choice, probed=before is not None)
             found = found if before is None else found.measured()

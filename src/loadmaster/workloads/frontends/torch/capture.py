@@ -33,7 +33,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loadmaster.core.errors import LoadmasterError, ModelError
+from loadmaster.core.errors import LoadmasterError, ModelError, error_text
 from loadmaster.workloads.frontends.torch.graph_builder import Recording
 from loadmaster.workloads.frontends.torch.ops import OVERWRITING
 from loadmaster.workloads.graph import Graph, TensorKind
@@ -66,18 +66,18 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
                 _materialise(made)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ModelError(
-                f"the factory looks at values ({_error_text(error)}): it runs with shapes alone;"
+                f"the factory looks at values ({error_text(error)}): it runs with shapes alone;"
                 " compute them without torch"
             ) from error
         except LoadmasterError:
             raise
         except Exception as error:
-            raise ModelError(f"the factory failed: {_error_text(error)}") from error
+            raise ModelError(f"the factory failed: {error_text(error)}") from error
         try:
             return _Run(*_parts(made), training, mode).record(name, source)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ModelError(
-                f"what it computes depends on values ({_error_text(error)}), and a plan needs to"
+                f"what it computes depends on values ({error_text(error)}), and a plan needs to"
                 " know it before"
             ) from error
         except LoadmasterError:
@@ -86,9 +86,9 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
             if found := _HIGHER_ORDER.search(str(error)):
                 raise ModelError(
                     f"it calls {found[1]}, whose course depends on values, and a plan needs to"
-                    " it before: have the factory choose the branch or the count in Python"
+                    " know it before: have the factory choose the branch or the count in Python"
                 ) from error
-            raise ModelError(f"cannot be run: {_error_text(error)}") from error
+            raise ModelError(f"cannot be run: {error_text(error)}") from error
 
 
 @contextmanager
@@ -108,11 +108,6 @@ def unchanged(module: nn.Module) -> Iterator[None]:
             part._parameters.update(parameters)
             part._buffers.update(buffers)
             part.training = training
-
-
-def _error_text(error: Exception) -> str:
-    """Return type and message of an error, shortened."""
-    return f"{type(error).__name__}: {str(error)[:300]}"
 
 
 def _parts(made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], MakeOptimiser | None]:

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from loadmaster.core.errors import ModelError
+from loadmaster.core.errors import ModelError, error_text
 from loadmaster.workloads.frontends.frontend import Options, labelled
 from loadmaster.workloads.graph import Graph
 
@@ -120,9 +120,9 @@ def _find_factory(spot: str) -> Callable[..., Any]:
             raise ModelError(
                 f"there is no module {error.name!r} on the Python path or in {Path.cwd()}"
             ) from None
-        raise ModelError(f"importing {path} failed: {_error_text(error)}") from error
+        raise ModelError(f"importing {path} failed: {error_text(error)}") from error
     except Exception as error:
-        raise ModelError(f"importing {path} failed: {_error_text(error)}") from error
+        raise ModelError(f"importing {path} failed: {error_text(error)}") from error
     factory = getattr(module, attribute, None)
     if not callable(factory):
         known = [
@@ -175,8 +175,3 @@ def _bind(
 def _option(name: str) -> str:
     """Return the command-line option for an argument of the factory."""
     return "--batch N" if name == "batch" else f"--dim {name}=N"
-
-
-def _error_text(error: BaseException) -> str:
-    """Return type and message of an error, shortened."""
-    return f"{type(error).__name__}: {str(error)[:300]}"
