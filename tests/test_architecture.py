@@ -6,6 +6,7 @@ import io
 import re
 import sys
 import tokenize
+from collections import defaultdict
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -363,6 +364,15 @@ def test_packages_hold_no_code_of_their_own():
             assert len(body) == 1 + len(doors), f"{module}: an __init__.py holds a docstring only"
 
 
+def test_a_name_of_a_class_stands_for_one_thing():
+    homes = defaultdict(list)
+    for module in modules():
+        for each in tree_of(module).body:
+            if isinstance(each, ast.ClassDef):
+                homes[each.name.lstrip("_")].append(module)
+    assert not {name: found for name, found in homes.items() if len(found) > 1}
+
+
 def test_types_of_arrays_and_the_clock_have_one_home():
     """A type of arrays is named in core/arrays.py, files are renamed in core/files.py, and searches
     read the clock of core/progress.py."""
@@ -382,16 +392,16 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 LIMITS = {
     "allocation": (28_787, 25, 20),
-    "cli": (15_907, 24, 6),
+    "cli": (15_904, 24, 6),
     "core": (11_892, 17, 10),
     "cost": (30_843, 30, 37),
-    "integrations": (101_239, 65, 89),
+    "integrations": (101_233, 65, 89),
     "mapping": (19_994, 34, 39),
-    "placement": (31_969, 25, 32),
+    "placement": (31_968, 25, 32),
     "planning": (84_094, 53, 54),
-    "report": (32_993, 29, 22),
+    "report": (32_982, 29, 22),
     "targets": (5_462, 6, 1),
-    "workloads": (66_553, 36, 31),
+    "workloads": (66_546, 36, 31),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

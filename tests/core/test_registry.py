@@ -33,23 +33,23 @@ REGISTRIES = {
 
 ALLOCATION = '''"""Stacked: every buffer above the one before. Wasteful."""
 import numpy as np
-from loadmaster.allocation.native import Strategy
+from loadmaster.allocation.native import PackingStrategy
 
 def run(search):
     search.offer(np.cumsum(search.problem.size) - search.problem.size)
 
-STRATEGY = Strategy(frozenset(), run)
+STRATEGY = PackingStrategy(frozenset(), run)
 '''
 MAPPED = '''"""All jobs on the first core. Slow."""
 import numpy as np
 from loadmaster.mapping.group import queues_of
-from loadmaster.mapping.group_search import Strategy
+from loadmaster.mapping.group_search import MappingStrategy
 
 def run(search):
     jobs = search.group.jobs
     search.offer(queues_of(np.zeros(jobs, dtype=np.int64), np.arange(jobs), search.group.cores))
 
-STRATEGY = Strategy(run, lambda group: 1)
+STRATEGY = MappingStrategy(run, lambda group: 1)
 '''
 PLACED = '''"""Like all that is slow, under another name."""
 from loadmaster.placement.strategies.all_slow import run

@@ -19,8 +19,8 @@ from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedT
 from loadmaster.placement.sequence import (
     CopyLink,
     Kernel,
+    KernelOperand,
     KernelSequence,
-    Operand,
     StoredKind,
     StoredTensor,
 )
@@ -261,7 +261,7 @@ def _kernels(
         read = [next(moved) if use.read and use.read.bytes else 0 for use in kernel.operands]
         written = [next(moved) if use.write and use.write.bytes else 0 for use in kernel.operands]
         operands = tuple(
-            Operand(
+            KernelOperand(
                 use.tensor,
                 use.read is not None,
                 use.write is not None,

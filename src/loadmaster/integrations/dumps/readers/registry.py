@@ -10,9 +10,9 @@ from loadmaster.core.errors import AllocationError
 from loadmaster.core.registry import Registry
 
 if TYPE_CHECKING:
-    from loadmaster.integrations.dumps.arena import Arena
+    from loadmaster.integrations.dumps.arena import DumpedArena
 
-Reader = Callable[[Path], "list[Arena]"]
+Reader = Callable[[Path], "list[DumpedArena]"]
 """Function that reads the arenas of a dump from its path."""
 
 READERS: Registry[Reader] = Registry(
