@@ -5,8 +5,8 @@ NAME ...] [--modes MODE ...]``
 
 Whole training steps are captured with fake tensors and placed on ``optane-server`` at the DRAM:PMM
 ratios of the slides, or on ``gpu-pcie`` at the memory of its card. Every figure is an estimate of
-the roofline model; what the slides measured stands in docs/placement.md. Needs torch (extra
-``torch``). One line for each network and limit; ``--json`` prints an object a line instead.
+the roofline model; what the slides measured stands in docs/reproduce-the-papers.md. Needs torch
+(extra ``torch``). One line for each network and limit; ``--json`` prints an object a line instead.
 """
 
 from __future__ import annotations
