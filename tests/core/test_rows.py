@@ -26,7 +26,7 @@ def test_distinct_rows_are_those_of_numpy(shape):
 
 def test_an_interrupt_at_any_line_is_raised_as_such():
     """In ``numpy.unique`` along an axis some become a TypeError, which ended whole searches."""
-    rows, left = np.random.default_rng(0).random((20, 3)), 0
+    rows, left, before = np.random.default_rng(0).random((20, 3)), 0, sys.gettrace()
 
     def trace(frame, event, argument):
         nonlocal left
@@ -44,7 +44,7 @@ def test_an_interrupt_at_any_line_is_raised_as_such():
         except KeyboardInterrupt:
             pass
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
     assert at > 10, "nothing was traced"
 
 
