@@ -6,22 +6,18 @@ Objects are those of :mod:`loadmaster.core.json_object`. Numbers are not negativ
 from __future__ import annotations
 
 import json
-import math
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import EnumType
 from functools import cache
-from itertools import chain, filterfalse, islice
-from json.encoder import encode_basestring
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.core.json_object import fields_of
 
 if TYPE_CHECKING:
-    from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator
+    from pydantic_core import CoreSchema, ErrorDetails, SchemaSerializer, SchemaValidator
 
 Record = TypeVar("Record")
 
@@ -33,15 +29,17 @@ _ERRORS_SHOWN = 3
 
 def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> Iterator[str]:
     """Yield the JSON text of a record of the dataclass ``kind``, one top-level key at a time; the
-    same record gives the same text.
+    same record gives the same text. Raises :class:`ValueError` for numbers that are not finite.
 
     ``levels`` is, by top-level key, the number of levels whose items get lines of their own; 1 by
     default.
     """
     before = "{\n"
     for name, key, hint, _ in fields_of(kind):
-        yield f"{before} {_quoted(key)}: "
-        yield _layout(getattr(record, name), hint, levels.get(key, 1), " ")
+        text = _layout(getattr(record, name), hint, levels.get(key, 1), " ")
+        if "NaN" in text or "Infinity" in text:
+            json.loads(text, parse_constant=_refuse)
+        yield f'{before} "{key}":{text}'
         before = ",\n"
     yield "\n}\n"
 
@@ -139,139 +137,50 @@ def _summary(errors: list[ErrorDetails], what: str) -> str:
 def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
     """Return the JSON text of a value of a type, with a line for every item of the first ``levels``
     levels."""
+    if levels == 0:
+        return _text(value, kind)
     if isinstance(kind, types.UnionType) and value is not None:
         kind = next(argument for argument in get_args(kind) if argument is not type(None))
-    nested = is_dataclass(kind) or get_origin(kind) in (tuple, Mapping)
-    if not nested or levels == 0 or not (is_dataclass(kind) or value):
-        return next(iter(_writer(kind)([value])))
     inner = margin + " "
-    if get_origin(kind) is tuple:
-        item, *_ = get_args(kind)
-        lines = (
-            _writer(item)(value)
-            if levels == 1
-            else (_layout(each, item, levels - 1, inner) for each in value)
-        )
+    if get_origin(kind) is tuple and value:
+        lines = (_layout(each, get_args(kind)[0], levels - 1, inner) for each in value)
         return f"[\n{inner}" + f",\n{inner}".join(lines) + f"\n{margin}]"
     if is_dataclass(kind):
         known = fields_of(cast(Any, kind))
         items = [(key, getattr(value, name), hint) for name, key, hint, _ in known]
+    elif get_origin(kind) is Mapping and value:
+        items = [(key, each, get_args(kind)[1]) for key, each in value.items()]
     else:
-        items = [(str(key), each, get_args(kind)[1]) for key, each in value.items()]
+        return _text(value, kind)
     lines = (
-        f"{_quoted(key)}: {_layout(each, hint, levels - 1, inner)}" for key, each, hint in items
+        f"{json.dumps(str(key))}:{_layout(each, hint, levels - 1, inner)}"
+        for key, each, hint in items
     )
     return f"{{\n{inner}" + f",\n{inner}".join(lines) + f"\n{margin}}}"
 
 
-def _quoted(text: str) -> str:
-    """Return a JSON string."""
-    return encode_basestring(str(text))
+def _text(value: Any, kind: Any) -> str:
+    """Return a value of a type as JSON on one line."""
+    write = _serializer(kind).to_json
+    return write(value, by_alias=True, warnings=False, fallback=_builtin).decode()
 
 
-def _numbers(values: Sequence[float]) -> Iterator[str]:
-    """Write floats as :mod:`json` does; raises for values that are not finite."""
-    for value in filterfalse(math.isfinite, values):
-        raise ValueError(f"{value!r} is no number that JSON knows")
-    return map(float.__repr__, map(float, values))
+def _builtin(scalar: Any) -> Any:
+    """Return the number that a scalar of NumPy holds."""
+    return scalar.item()
 
 
-Writer = Callable[[Sequence[Any]], Iterable[str]]
-"""A function that converts values of one type to JSON texts of one line each."""
+def _refuse(constant: str) -> None:
+    """Refuse a number that is not finite."""
+    raise ValueError(f"{constant} is no number that JSON knows")
 
 
 @cache
-def _writer(kind: Any) -> Writer:
-    """Return the writer for values of a type.
+def _serializer(kind: Any) -> SchemaSerializer:
+    """Return pydantic's serializer of a type."""
+    from pydantic_core import SchemaSerializer
 
-    A writer takes many values at once and converts records field by field, so that :func:`map`
-    loops over them.
-    """
-    simple: dict[Any, Writer] = {
-        int: lambda values: map(int.__repr__, map(int, values)),
-        float: _once(_numbers),
-        bool: lambda values: ["true" if value else "false" for value in values],
-        str: _once(lambda values: map(encode_basestring, values)),
-    }
-    if kind in simple:
-        return simple[kind]
-    if is_dataclass(kind):
-        return _record_writer(kind)
-    if isinstance(kind, EnumType):
-        return lambda values: map(_quoted, values)
-    inner = [
-        _writer(argument) for argument in get_args(kind) if argument not in (type(None), Ellipsis)
-    ]
-    if get_origin(kind) is tuple:
-        return _once(_groups_writer(inner[0])) if _is_plain(kind) else _groups_writer(inner[0])
-    if get_origin(kind) is Mapping:
-        pairs = _groups_writer(
-            lambda items: map(
-                "{}: {}".format, map(_quoted, _nth(items, 0)), inner[1](_nth(items, 1))
-            ),
-            "{}",
-        )
-        return lambda values: pairs([mapping.items() for mapping in values])
-    assert isinstance(kind, types.UnionType)
-    return lambda values: _with_nulls(values, inner[0])
-
-
-def _once(write: Writer) -> Writer:
-    """Return a writer that converts each distinct value once: times, names and empty lists repeat
-    often."""
-
-    def written(values: Sequence[Any]) -> Iterator[str]:
-        """Yield texts of values, of which equal ones are written once."""
-        distinct = list(dict.fromkeys(values))
-        return map(dict(zip(distinct, write(distinct), strict=True)).__getitem__, values)
-
-    return written
-
-
-def _is_plain(kind: Any) -> bool:
-    """Whether values of a type contain no records, which are as slow to hash as to write, and no
-    mappings, which cannot be hashed."""
-    if get_origin(kind) is tuple:
-        return all(_is_plain(argument) for argument in get_args(kind) if argument is not Ellipsis)
-    return kind in (int, float, bool, str)
-
-
-def _record_writer(kind: Any) -> Writer:
-    """Return the writer of a record type: JSON objects made column by column from a template."""
-    known = fields_of(kind)
-    template = (
-        "{"
-        + ", ".join(f"{_quoted(key)}: ".replace("%", "%%") + "%s" for _, key, _, _ in known)
-        + "}"
-    )
-    columns = [(attrgetter(name), _writer(hint)) for name, _, hint, _ in known]
-    return lambda records: map(
-        template.__mod__,
-        zip(*(write(list(map(value, records))) for value, write in columns), strict=True),
-    )
-
-
-def _groups_writer(write: Writer, brackets: str = "[]") -> Writer:
-    """Return a writer of collections whose items another writer converts, all at once."""
-    opened, closed = brackets[0], brackets[1]
-
-    def groups(values: Sequence[Collection[Any]]) -> Iterator[str]:
-        """Yield texts of collections, whose items are written together."""
-        texts = iter(write(list(chain.from_iterable(values))))
-        return (f"{opened}{', '.join(islice(texts, len(items)))}{closed}" for items in values)
-
-    return groups
-
-
-def _with_nulls(values: Sequence[Any], write: Writer) -> Iterator[str]:
-    """Write None as null, and other values by another writer."""
-    texts = iter(write([value for value in values if value is not None]))
-    return ("null" if value is None else next(texts) for value in values)
-
-
-def _nth(items: Iterable[tuple[Any, Any]], place: int) -> list[Any]:
-    """Return one item of each tuple."""
-    return [item[place] for item in items]
+    return SchemaSerializer(_schema(kind), {"ser_json_inf_nan": "constants"})
 
 
 @cache
@@ -316,13 +225,13 @@ def _record_schema(kind: Any) -> CoreSchema:
     hints = get_type_hints(kind)
     columns = []
     for field in fields(kind):
-        schema = _schema(hints[field.name])
+        schema, key = _schema(hints[field.name]), field.metadata.get("key")
         if field.default is not MISSING:
             schema = core.with_default_schema(schema, default=field.default)
         elif field.default_factory is not MISSING:
             schema = core.with_default_schema(schema, default_factory=field.default_factory)
         columns.append(
-            core.dataclass_field(field.name, schema, validation_alias=field.metadata.get("key"))
+            core.dataclass_field(field.name, schema, validation_alias=key, serialization_alias=key)
         )
     checked = core.dataclass_args_schema(kind.__name__, columns, extra_behavior="forbid")
     return core.dataclass_schema(
