@@ -65,7 +65,7 @@ def test_a_plan_that_names_another_tiling_than_it_was_timed_with_is_found_out(
     graph, path = network(), plan.save(tmp_path / "plan.json")
     text = path.read_text()
     for wrong in ("all streamed", "nowhere"):
-        path.write_text(text.replace('"tiling": "all near"', f'"tiling": "{wrong}"'))
+        path.write_text(text.replace('"tiling":"all near"', f'"tiling":"{wrong}"'))
         changed = lm.Plan.load(path)
         assert changed != plan
         assert verify_against(changed, [graph], plan.target)
