@@ -238,11 +238,6 @@ def plan_arena(arena: Arena, problem: Problem) -> ArenaPlan:
     )
 
 
-def without_plan(arena: Arena) -> list[int]:
-    """Return TFLM's addresses for the file as it is."""
-    return online_offsets(arena.owners, arena.given)
-
-
 def arena_violations(
     problem: Problem, arena: Arena, offsets: Sequence[int], head: int
 ) -> Sequence[Violation]:
