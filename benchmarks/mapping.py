@@ -28,7 +28,7 @@ from loadmaster.cost.base import JobAnalysis
 from loadmaster.cost.job_pool import read_pool
 from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound
 from loadmaster.mapping.group import Group, group_of
-from loadmaster.mapping.group_search import Search
+from loadmaster.mapping.group_search import MappingSearch
 from loadmaster.mapping.map_jobs import map_jobs
 from loadmaster.mapping.strategies.registry import STRATEGIES
 from loadmaster.targets.hardware import Target
@@ -106,7 +106,7 @@ def cases(
 def searched(group: Group, bound: GroupBound, name: str, samples: int | None = None) -> float:
     """Makespan that a strategy finds, without the proof."""
     chosen = STRATEGIES.find(name)
-    search = Search(group, bound, samples=samples or chosen.samples(group))
+    search = MappingSearch(group, bound, samples=samples or chosen.samples(group))
     chosen.run(search)
     return search.score
 

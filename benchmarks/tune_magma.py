@@ -17,7 +17,7 @@ import numpy as np
 from loadmaster.cost.analyse import analyse, read_job_list
 from loadmaster.mapping.bounds.group_bounds import group_bound
 from loadmaster.mapping.group import group_of
-from loadmaster.mapping.group_search import Search
+from loadmaster.mapping.group_search import MappingSearch
 from loadmaster.mapping.strategies import magma
 from loadmaster.targets.load import target
 
@@ -64,7 +64,7 @@ def main() -> None:
             (group, bound, seed) for group, bound in problems for seed in range(arguments.seeds)
         ]
         searches = [
-            Search(group, bound, seed=seed, samples=10_000, settings=settings)
+            MappingSearch(group, bound, seed=seed, samples=10_000, settings=settings)
             for group, bound, seed in runs
         ]
         for search in searches:

@@ -20,7 +20,7 @@ from loadmaster.allocation.backtracking.learning import (
     record,
 )
 from loadmaster.allocation.problem import Problem
-from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
+from loadmaster.allocation.strategies.telamalloc import TelaMalloc, TelaMallocOptions
 
 HELD_OUT = 7
 """Seed of generated sets; the model was trained on seed 0."""
@@ -58,7 +58,7 @@ def print_learned(challenging: Iterable[Problem], console: Console) -> list[dict
     for title, some in cases.items():
         for name, trees in (("latest to blame", None), ("model", bundled())):
             if some:
-                rows.append(compare(title, name, some, replace(Options(), trees=trees)))
+                rows.append(compare(title, name, some, replace(TelaMallocOptions(), trees=trees)))
                 row = rows[-1]
                 table.add_row(
                     title,
@@ -74,7 +74,7 @@ def print_learned(challenging: Iterable[Problem], console: Console) -> list[dict
 
 
 def compare(
-    title: str, name: str, cases: list[tuple[Problem, int]], options: Options
+    title: str, name: str, cases: list[tuple[Problem, int]], options: TelaMallocOptions
 ) -> dict[str, object]:
     """Totals over all cases."""
     solved = steps = 0

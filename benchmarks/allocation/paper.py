@@ -26,7 +26,7 @@ from benchmarks.allocation.rivals import (
 )
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.rules import problem_of
-from loadmaster.allocation.strategies.telamalloc import FEATURES, Options, TelaMalloc
+from loadmaster.allocation.strategies.telamalloc import FEATURES, TelaMalloc, TelaMallocOptions
 
 LIMITS = (100, 102, 105, 110, 115, 120)
 """Per cent of the load bound."""
@@ -93,7 +93,9 @@ def by_greedy(case: Case) -> Outcome:
     return case.outcome("greedy (by size)", found.peak <= case.capacity, seconds)
 
 
-def by_telamalloc(case: Case, options: Options | None = None, name: str = "telamalloc") -> Outcome:
+def by_telamalloc(
+    case: Case, options: TelaMallocOptions | None = None, name: str = "telamalloc"
+) -> Outcome:
     seconds, search, offsets = math.inf, None, None
     for _ in range(3):  # of short runs the fastest: the clock ticks in microseconds
         search = TelaMalloc(case.problem, case.capacity, options)
@@ -163,7 +165,7 @@ def evaluate(all_cases: list[Case], console: Console) -> list[Outcome]:
 
 def ablate(all_cases: list[Case]) -> list[Outcome]:
     """TelaMalloc whole, with each feature switched off, and with all of them off."""
-    whole = Options()
+    whole = TelaMallocOptions()
     variants = {"all on": whole} | {
         f"no {name}": replace(whole, **{name: False}) for name in FEATURES
     }  # type: ignore[arg-type]

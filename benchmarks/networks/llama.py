@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from loadmaster.workloads.frontends.frontend import Options
+from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 from loadmaster.workloads.graph import Graph
 
@@ -175,5 +175,5 @@ def llama(
     graph = helper.make_graph(build.nodes, "llama", build.inputs, outputs, build.weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
     name = f"llama-{'decode' if cached else 'prefill'}-{batch}"
-    network = walk_network(model, Options(precision=precision))
+    network = walk_network(model, LoadOptions(precision=precision))
     return graph_of(network, name, "benchmarks/networks/llama.py")

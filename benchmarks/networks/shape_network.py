@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from loadmaster.workloads.frontends.frontend import Options
+from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 from loadmaster.workloads.graph import Graph
 
@@ -53,5 +53,5 @@ class ShapeNetwork:
         model: onnx.ModelProto = helper.make_model(
             proto, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
         )
-        network = walk_network(model, Options(precision="int8"))
+        network = walk_network(model, LoadOptions(precision="int8"))
         return graph_of(network, name, "made for a benchmark")

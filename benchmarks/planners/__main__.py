@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.planners.dumps import PLANNERS, is_installed
 from benchmarks.planners.programs import programs
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.dumps.arena import Arena
+from loadmaster.integrations.dumps.arena import DumpedArena
 from loadmaster.integrations.dumps.compare import Comparison, compare
 from loadmaster.integrations.dumps.readers.registry import READERS
 from loadmaster.integrations.tflite.export import export_model
@@ -79,7 +79,7 @@ def of_tflm(program: str, path: Path) -> dict[str, Any]:
     return show(
         program,
         "tflm",
-        compare(Arena("head", exported.problem, None, taken)),
+        compare(DumpedArena("head", exported.problem, None, taken)),
     )
 
 

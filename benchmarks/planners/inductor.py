@@ -17,14 +17,14 @@ from torch._inductor import config
 from torch._inductor.codegen.memory_planning import MemoryPlanner
 from torch._inductor.virtualized import V
 
-from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
+from loadmaster.integrations.dumps.arena import DumpedArena, DumpedBuffer, arena_of
 
 ALIGNMENT = 64
 
 
-def inductor(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[Arena]:
+def inductor(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[DumpedArena]:
     """The pools of a module; its lifetimes are half-open."""
-    arenas: list[Arena] = []
+    arenas: list[DumpedArena] = []
     original = MemoryPlanner.allocate_groups
 
     def watched(planner: Any) -> None:
@@ -37,7 +37,7 @@ def inductor(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[Arena]
                     if group.allocation.pool is pool
                 ]
                 buffers = [
-                    Placed(
+                    DumpedBuffer(
                         block.node.get_name(),
                         block.live_range.begin,
                         block.live_range.end - 1,

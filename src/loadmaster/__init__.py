@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from loadmaster.allocation.problem import Problem as Problem
     from loadmaster.allocation.problem import conflicts_of_order as conflicts_of_order
     from loadmaster.allocation.rules import problem_of as problem_of
-    from loadmaster.allocation.strategies.telamalloc import Options as TelaMallocOptions  # noqa: F401
     from loadmaster.allocation.strategies.telamalloc import TelaMalloc as TelaMalloc
+    from loadmaster.allocation.strategies.telamalloc import TelaMallocOptions as TelaMallocOptions
     from loadmaster.allocation.verify import verify_buffers as verify_buffers
     from loadmaster.core.errors import AllocationError as AllocationError
     from loadmaster.core.errors import BudgetError as BudgetError

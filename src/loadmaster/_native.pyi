@@ -346,7 +346,7 @@ class Packed:
 
 class TelamallocFeatures:
     """Features of TelaMalloc's search, described in
-    `loadmaster.allocation.strategies.telamalloc.Options`."""
+    `loadmaster.allocation.strategies.telamalloc.TelaMallocOptions`."""
 
     contention: bool
     rules: bool

@@ -11,9 +11,9 @@ from tests.support.fuzzing import fuzz
 from tests.support.problems import attempt, buffers_of, crowd, every_offset, orderly, records
 
 import loadmaster as lm
-from loadmaster.allocation.memories.integer_program import Program, prove
+from loadmaster.allocation.memories.integer_program import AssignmentProgram, prove
 from loadmaster.allocation.memories.problem import FORBIDDEN
-from loadmaster.allocation.memories.relaxation import Cut, relax
+from loadmaster.allocation.memories.relaxation import CoverCut, relax
 from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.errors import AllocationError
@@ -218,9 +218,9 @@ def test_bounds_hold_whatever_the_prices():
     for factor in (0.0, 0.3, 1.0, 7.0, 1e6):
         prices.capacity[:] = factor * first
         assert relaxation.bound(prices, allowed) <= 3
-    assert prove(Program(relaxation, None), relaxation, 3, 100, 1).bound == 3
-    relaxation.cuts.append(Cut(0, np.array([0]), 0))
-    assert prove(Program(relaxation, None), relaxation, 9, 100, 1).bound == 9
+    assert prove(AssignmentProgram(relaxation, None), relaxation, 3, 100, 1).bound == 3
+    relaxation.cuts.append(CoverCut(0, np.array([0]), 0))
+    assert prove(AssignmentProgram(relaxation, None), relaxation, 9, 100, 1).bound == 9
 
 
 @pytest.mark.slow

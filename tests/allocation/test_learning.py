@@ -18,7 +18,7 @@ from loadmaster.allocation.backtracking.learning import (
     record,
 )
 from loadmaster.allocation.backtracking.trees import Trees, read_trees, write_trees
-from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
+from loadmaster.allocation.strategies.telamalloc import TelaMalloc, TelaMallocOptions
 from loadmaster.core.errors import AllocationError
 
 learns = pytest.mark.skipif(
@@ -94,7 +94,7 @@ def test_trees_choose_the_target():
         "earlier": stump(0.5, 1, 0),
         "bundled": bundled(),
     }.items():
-        run = TelaMalloc(problem, 2**20, Options(trees=trees, steps=2000))
+        run = TelaMalloc(problem, 2**20, TelaMallocOptions(trees=trees, steps=2000))
         offsets = run.run()
         results[name] = run.counts
         assert offsets is None or lm.verify_buffers(problem, offsets, 2**20) == ()
@@ -133,7 +133,9 @@ def test_files_keep_trees(tmp_path):
 def test_trees_that_would_run_in_circles_are_refused(change, message):
     problem = next(generated(1, 0))
     with pytest.raises(ValueError, match=message):
-        TelaMalloc(problem, 2**20, Options(trees=stump(0.5, 0, 1)._replace(**change))).run()
+        TelaMalloc(
+            problem, 2**20, TelaMallocOptions(trees=stump(0.5, 0, 1)._replace(**change))
+        ).run()
 
 
 def test_a_missing_package_is_named_before_the_work(tmp_path, monkeypatch, capsys):

@@ -13,7 +13,7 @@ from tests.support.tilings import tight
 
 import loadmaster as lm
 from loadmaster.allocation.rules import problem_of
-from loadmaster.allocation.strategies.telamalloc import FEATURES, Options, TelaMalloc
+from loadmaster.allocation.strategies.telamalloc import FEATURES, TelaMalloc, TelaMallocOptions
 
 
 @pytest.mark.parametrize("off", [(), *((name,) for name in FEATURES)])
@@ -25,7 +25,7 @@ def test_packings_hold_and_where_there_is_room_for_all_there_is_one(off, buffers
         (b.offset or 0 for b in buffers), default=0
     )
     for room in (capacity, ample):
-        options = replace(Options(), **dict.fromkeys(off, False))
+        options = replace(TelaMallocOptions(), **dict.fromkeys(off, False))
         offsets = TelaMalloc(problem, room, options).run()
         assert offsets is not None or room < ample
         assert offsets is None or lm.verify_buffers(problem, offsets, room) == ()
@@ -36,7 +36,9 @@ def test_packings_hold_and_where_there_is_room_for_all_there_is_one(off, buffers
 )
 def test_tight_sets_are_packed_or_given_up_within_the_steps(off):
     problem = tight(40, 1)
-    search = TelaMalloc(problem, 2**16, replace(Options(steps=3000), **dict.fromkeys(off, False)))
+    search = TelaMalloc(
+        problem, 2**16, replace(TelaMallocOptions(steps=3000), **dict.fromkeys(off, False))
+    )
     offsets = search.run()
     assert 40 <= search.counts.steps <= 3000
     if offsets is not None:
@@ -48,7 +50,7 @@ def test_backtracks_are_counted_and_jumps_are_major():
     problem = tight(100, 2)
     counts = {}
     for jump in (True, False):
-        search = TelaMalloc(problem, 2**16, Options(jump=jump, unstick=False, steps=2000))
+        search = TelaMalloc(problem, 2**16, TelaMallocOptions(jump=jump, unstick=False, steps=2000))
         search.run()
         counts[jump] = search.counts
     assert counts[True].minor_backtracks > 0
@@ -66,7 +68,9 @@ def test_a_time_limit_and_a_signal_stop_a_search(strikes):
     """One byte less than the load bound is out of reach, and takes for ever to try with propagator
     and jumps off."""
     search = TelaMalloc(
-        tight(60, 4), 2**16 - 1, Options(propagate=False, jump=False, unstick=False, steps=10**9)
+        tight(60, 4),
+        2**16 - 1,
+        TelaMallocOptions(propagate=False, jump=False, unstick=False, steps=10**9),
     )
     if strikes == "limit":
         assert search.run(0.2) is None

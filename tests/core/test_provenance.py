@@ -1,7 +1,7 @@
 """Labels of costs: the weakest decides, and parts with one source add up."""
 
 from loadmaster.core.json_object import json_of
-from loadmaster.core.provenance import Costs, Label, Provenance, costs_of, described, weakest
+from loadmaster.core.provenance import CostBasis, Label, Provenance, costs_of, described, weakest
 
 MEASURED = Provenance(Label.MEASURED, "times.csv", 45)
 ESTIMATED = Provenance(Label.ESTIMATED, "roofline of x", 3)
@@ -23,7 +23,7 @@ def test_parts_are_described_and_written_alike():
     )
     assert described((MEASURED,)) == "measured (times.csv)"
     assert described(()) == "estimated"
-    assert json_of(costs_of((MEASURED, ESTIMATED)), Costs) == {
+    assert json_of(costs_of((MEASURED, ESTIMATED)), CostBasis) == {
         "label": "estimated",
         "from": [
             {"label": "measured", "source": "times.csv", "count": 45},

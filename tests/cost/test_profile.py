@@ -15,7 +15,7 @@ from loadmaster.core.provenance import Label, Provenance, described, weakest
 from loadmaster.core.store import Store
 from loadmaster.cost.kernels import kernel_times
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
-from loadmaster.cost.kernels.kernel_times import KernelTimes, Setting, case_of, profile_place
+from loadmaster.cost.kernels.kernel_times import Conditions, KernelTimes, case_of, profile_place
 from loadmaster.cost.kernels.measured_kernels import measured_tables, tabled
 from loadmaster.cost.kernels.profile import profile
 from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
@@ -23,8 +23,8 @@ from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
     Kernel,
+    KernelOperand,
     KernelSequence,
-    Operand,
     StoredKind,
     StoredTensor,
 )
@@ -81,7 +81,7 @@ def cases(graph):
 @pytest.mark.slow
 def test_every_combination_is_measured_once(graph, times, tmp_path):
     done = profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
-    setting = Setting.here(1)
+    setting = Conditions.here(1)
     keys = {case.key(places, setting) for case in cases(graph) for places in case.combinations}
     assert set(times.all()) == keys
     assert (done.measured, done.reused, done.left, done.failed) == (len(keys), 0, 0, {})
@@ -160,7 +160,7 @@ def test_measurements_become_tables(graph, times):
     steps = kernel_sequence(graph, lm.target("optane-server"))
     with pytest.raises(PlacementError, match="run loadmaster profile"):
         measured_tables(steps, graph, times, 1)
-    setting = Setting.here(1)
+    setting = Conditions.here(1)
     for case in cases(graph):
         for places in case.combinations:
             seconds = 1.0 + sum(case.bytes[place] for place in places)
@@ -188,9 +188,9 @@ def test_measurements_become_tables(graph, times):
 def test_partial_measurements_leave_estimates(graph, times):
     steps = kernel_sequence(graph, lm.target("optane-server"))
     whole, *_, partly = sorted(cases(graph), key=lambda case: len(case.moved))
-    times.put(partly.key((), Setting.here(1)), "", "", "device 1", 1.0, 1)
+    times.put(partly.key((), Conditions.here(1)), "", "", "device 1", 1.0, 1)
     for places in whole.combinations:
-        times.put(whole.key(places, Setting.here(1)), "", "", "device 1", 1.0, 1)
+        times.put(whole.key(places, Conditions.here(1)), "", "", "device 1", 1.0, 1)
     found = measured_tables(steps, graph, times, 1)
     assert 0 < sum(kernel.measured is not None for kernel in found.kernels) < len(found.kernels)
     assert [str(part.label) for part in found.costs] == ["measured", "estimated"]
@@ -295,10 +295,10 @@ STEPS = KernelSequence(
         Kernel(
             "a",
             "add",
-            (Operand(0, True, False, 1.0, 2.0), Operand(1, False, True, 1.0, 3.0)),
+            (KernelOperand(0, True, False, 1.0, 2.0), KernelOperand(1, False, True, 1.0, 3.0)),
             (Algorithm("direct", 0.5),),
         ),
-        Kernel("b", "add", (Operand(1, True, True, 1.0, 2.0),), (Algorithm("direct", 0.5),)),
+        Kernel("b", "add", (KernelOperand(1, True, True, 1.0, 2.0),), (Algorithm("direct", 0.5),)),
     ),
     CopyLink(1.0, 1.0, 1.0, 1.0),
     costs=(Provenance(Label.ESTIMATED, "roofline of x", 2),),

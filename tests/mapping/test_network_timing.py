@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from loadmaster.cli.commands.map import _priorities
-from loadmaster.cli.options import Times
+from loadmaster.cli.options import TimingOptions
 from loadmaster.core.errors import MappingError, UnitError
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.network_timing import job_times_of, mini_batches_of
@@ -31,11 +31,11 @@ def ending(*ends):
 
 
 def test_figures_are_written_by_network():
-    times = Times(["net=900us"], ["net=10ms", "a=b=1s"]).arguments(MappingError)
+    times = TimingOptions(["net=900us"], ["net=10ms", "a=b=1s"]).arguments(MappingError)
     assert times["periods"] == {"net": pytest.approx(0.01), "a=b": 1.0}
     assert times["deadlines"] == {"net": pytest.approx(0.0009)}
     assert _priorities(["aux=0", "net=2.5"]) == {"aux": 0.0, "net": 2.5}
-    assert not any(Times().arguments(MappingError).values())
+    assert not any(TimingOptions().arguments(MappingError).values())
     assert not _priorities(None)
 
 
@@ -57,7 +57,7 @@ def test_what_does_not_read_so_is_refused(option, texts):
 
     def read():
         times = {} if option == "priority" else {option: texts}
-        Times(**times).arguments(MappingError)
+        TimingOptions(**times).arguments(MappingError)
         _priorities(texts if option == "priority" else None)
 
     with pytest.raises(MappingError, match=told):
@@ -67,7 +67,7 @@ def test_what_does_not_read_so_is_refused(option, texts):
 @pytest.mark.parametrize("text", ["net=", "net=soon"])
 def test_a_time_without_a_number_is_refused(text):
     with pytest.raises(UnitError, match="is not a time: write a number and a unit"):
-        Times([text]).arguments(MappingError)
+        TimingOptions([text]).arguments(MappingError)
 
 
 @pytest.mark.parametrize(

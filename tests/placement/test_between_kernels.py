@@ -27,8 +27,8 @@ from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
     Kernel,
+    KernelOperand,
     KernelSequence,
-    Operand,
     StoredKind,
     StoredTensor,
 )
@@ -197,8 +197,8 @@ def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed):
     tensors = tuple(StoredTensor(name, 1, StoredKind.INTERMEDIATE) for name in "ab")
     # The maker may leave either in the slow memory but not both; the reader needs one of them in
     # the fast memory.
-    makes = tuple(Operand(t, read=False, write=True) for t in (0, 1))
-    reads = (Operand(needed, read=True, write=False, slow_seconds=math.inf),)
+    makes = tuple(KernelOperand(t, read=False, write=True) for t in (0, 1))
+    reads = (KernelOperand(needed, read=True, write=False, slow_seconds=math.inf),)
     only = (Algorithm("a", 0.0, 0),)
     kernels = (
         Kernel("makes", "any", makes, only, ((0.0, 0.0, 0.0, math.inf),)),
@@ -215,9 +215,9 @@ def two_that_go_together():
     first to be fast."""
     tensors = tuple(StoredTensor(name, 4, StoredKind.WEIGHT) for name in "ab")
     only = (Algorithm("a", 0.0, 0),)
-    both = (Operand(0, True, False), Operand(1, True, True))
+    both = (KernelOperand(0, True, False), KernelOperand(1, True, True))
     together = Kernel("together", "any", both, only, ((0.0, math.inf, math.inf, 1.0),))
-    first = Kernel("first", "any", (Operand(0, True, True, slow_seconds=math.inf),), only)
+    first = Kernel("first", "any", (KernelOperand(0, True, True, slow_seconds=math.inf),), only)
     return KernelSequence("two", tensors, (together, first, together), CopyLink(1.0, 1.0, 1.0, 1.0))
 
 
@@ -270,7 +270,10 @@ def test_a_kernel_that_cannot_run_is_named_with_what_it_needs():
         StoredTensor("image", 700, StoredKind.INPUT),
         StoredTensor("result", 300, StoredKind.OUTPUT),
     )
-    operands = (Operand(0, True, False, 1.0, math.inf), Operand(1, False, True, 1.0, math.inf))
+    operands = (
+        KernelOperand(0, True, False, 1.0, math.inf),
+        KernelOperand(1, False, True, 1.0, math.inf),
+    )
     kernel = Kernel("conv", "conv", operands, (Algorithm("direct", 1.0, 24),))
     sequence = KernelSequence("one", tensors, (kernel,), CopyLink(1.0, 1.0, 1.0, 1.0))
     with pytest.raises(
@@ -320,7 +323,11 @@ def one_operand(measured=None):
     """A kernel that reads 100 bytes, 1 byte/s from either memory: both together take half as
     long."""
     kernel = Kernel(
-        "read", "any", (Operand(0, True, False, 100.0, 100.0),), (Algorithm("a", 0.0),), measured
+        "read",
+        "any",
+        (KernelOperand(0, True, False, 100.0, 100.0),),
+        (Algorithm("a", 0.0),),
+        measured,
     )
     return KernelSequence(
         "one",

@@ -19,15 +19,12 @@ from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
     Kernel,
+    KernelOperand,
     KernelSequence,
-    Operand,
     StoredKind,
     StoredTensor,
 )
-from loadmaster.placement.sequence_json import (
-    sequence_to_text,
-    write_sequence,
-)
+from loadmaster.placement.sequence_json import sequence_to_text, write_sequence
 from loadmaster.targets.load import target
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Role
@@ -43,13 +40,13 @@ STEPS = KernelSequence(
         Kernel(
             "k0",
             "mm",
-            (Operand(0, True, False, 0.1, math.inf), Operand(2, False, True)),
+            (KernelOperand(0, True, False, 0.1, math.inf), KernelOperand(2, False, True)),
             (Algorithm("a", 1e-300), Algorithm("b", 0, 9)),
         ),
         Kernel(
             "k1",
             "add",
-            (Operand(0, True, True, 0.5, 1.0),),
+            (KernelOperand(0, True, True, 0.5, 1.0),),
             (Algorithm("a", 0.25),),
             ((1.0, math.inf),),
         ),

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmaster.planning.addresses import as_timed, waits
-from loadmaster.planning.decisions import Copy, Packed, Placement, Residence, Schedule, Timeline
+from loadmaster.planning.decisions import (
+    MemoryCopy,
+    Packed,
+    Placement,
+    Residence,
+    Schedule,
+    Timeline,
+)
 from loadmaster.workloads.job import Job
 
 
@@ -32,7 +39,7 @@ def packed(stays):
 
 
 def test_jobs_wait_for_producers_and_for_copies():
-    copy = Copy(0, 0, 1, after=(0,), before=(2,))
+    copy = MemoryCopy(0, 0, 1, after=(0,), before=(2,))
     assert waits([job(0), job(1, 0), job(2)], schedule(0, 0, 0), placement(copy), []) == (
         (),
         (0,),

@@ -24,7 +24,7 @@ from loadmaster.planning.sweep.store import networks_key
 from loadmaster.report.colours import PALETTE
 from loadmaster.report.picture import draw
 from loadmaster.report.text import percent
-from loadmaster.report.view import Curve, Shape, Timeline, steps
+from loadmaster.report.view import Curve, Shape, TimelineChart, steps
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "first-plan.ipynb"
 TARGET = lm.target("m3e-s1")
@@ -180,7 +180,7 @@ def paths_of(svg):
 
 def test_lanes_have_a_shape_for_each_job_as_long_as_there_are_few():
     shapes = [Shape(0.0, 75.0, 0, 1), Shape(75.0, 150.0, 0, 1, colour=1)]
-    assert list(paths_of(draw(Timeline("", ["a"], shapes))).values()) == [
+    assert list(paths_of(draw(TimelineChart("", ["a"], shapes))).values()) == [
         "M120.0 16.2h260.0v-14.4h-260.0z",
         "M380.0 16.2h260.0v-14.4h-260.0z",
     ]
@@ -189,7 +189,7 @@ def test_lanes_have_a_shape_for_each_job_as_long_as_there_are_few():
 def test_joined_jobs_have_the_colour_of_the_longest():
     shapes = [Shape(at, at + (0.9 if at % 3 else 0.1), 0, 1, colour=at % 3) for at in range(999)]
     shapes += [Shape(2000.0, 3000.0, 1, 2, colour=5)]
-    paths = paths_of(draw(Timeline("", ["a", "b"], shapes)))
+    paths = paths_of(draw(TimelineChart("", ["a", "b"], shapes)))
     assert sum(path.count("z") for path in paths.values()) <= 300
     assert PALETTE[5] in paths
     assert PALETTE[0] not in paths

@@ -50,11 +50,13 @@ def most_allocated(call):
 
 def models_of(options):
     """All models that live and were compiled with this very object of options."""
-    from loadmaster.integrations.torch_compile.compiled_model import Model
+    from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
 
     gc.collect()
     return [
-        model for model in gc.get_objects() if type(model) is Model and model.options is options
+        model
+        for model in gc.get_objects()
+        if type(model) is CompiledModel and model.options is options
     ]
 
 

@@ -5,8 +5,8 @@ from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
     Kernel,
+    KernelOperand,
     KernelSequence,
-    Operand,
     StoredKind,
     StoredTensor,
 )
@@ -18,7 +18,7 @@ X, W, A, B, DA, Y = range(6)
 
 def operand(tensor, mode, slow=4.0):
     """``mode`` is "r", "w" or "rw"; one second where fast."""
-    return Operand(tensor, "r" in mode, "w" in mode, 1.0, slow)
+    return KernelOperand(tensor, "r" in mode, "w" in mode, 1.0, slow)
 
 
 def kernel(name, *operands, seconds=1.0, workspace=0):

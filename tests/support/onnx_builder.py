@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.workloads.frontends.frontend import Options
+from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx import graph_builder
 
@@ -128,7 +128,7 @@ def graph_of(*args, options=None, **kwargs):
 def int8_graph(*parts, name="tiny"):
     """The graph of a literal model at eight bits, without a file."""
     proto = model(*parts, opset=17, ir_version=9)
-    network = graph_builder.walk_network(proto, Options(precision="int8"))
+    network = graph_builder.walk_network(proto, LoadOptions(precision="int8"))
     return graph_builder.graph_of(network, name, "made for a test")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from onnx import numpy_helper, shape_inference
 from tests.support.onnx_builder import model, node
 
-from loadmaster.workloads.frontends.frontend import Options
+from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 
 
@@ -61,7 +61,7 @@ class Builder:
         return model(self.nodes, self.inputs, outputs, self.constants, 17, ir_version=9)
 
     def graph(self, name="random", precision=None):
-        options = Options(precision=precision)
+        options = LoadOptions(precision=precision)
         return graph_of(walk_network(self.model(self.last), options), name, "test")
 
 

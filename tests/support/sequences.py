@@ -10,8 +10,8 @@ from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
     Kernel,
+    KernelOperand,
     KernelSequence,
-    Operand,
     StoredKind,
     StoredTensor,
 )
@@ -53,7 +53,7 @@ def random_sequence(seed, *, kernels=6, tensors=5, in_place=True, choices=True, 
             write = not read or rng.random() < 0.2
             fast = sizes[t] * 0.1
             slow = fast * rng.choice((1, 2, 4)) if in_place or rng.random() < 0.3 else math.inf
-            operands.append(Operand(t, read, write, fast, slow))
+            operands.append(KernelOperand(t, read, write, fast, slow))
         written.update(o.tensor for o in operands if o.write)
         algorithms = [Algorithm("plain", rng.choice((0.2, 0.5, 1.0, 2.0)))]
         if choices and rng.random() < 0.3:
@@ -136,13 +136,13 @@ def training(layers, *, in_place, bandwidth):
         Kernel(
             f"f{i}",
             "f",
-            tuple(Operand(t, t < i, t == i, 0.5, slow) for t in range(max(0, i - 1), i + 1)),
+            tuple(KernelOperand(t, t < i, t == i, 0.5, slow) for t in range(max(0, i - 1), i + 1)),
             (Algorithm("a", 1.0),),
         )
         for i in range(layers)
     ]
     kernels += [
-        Kernel(f"b{i}", "b", (Operand(i, True, False, 0.5, slow),), (Algorithm("a", 1.0),))
+        Kernel(f"b{i}", "b", (KernelOperand(i, True, False, 0.5, slow),), (Algorithm("a", 1.0),))
         for i in reversed(range(layers))
     ]
     tensors = tuple(StoredTensor(f"x{i}", 8) for i in range(layers))

@@ -9,7 +9,7 @@ import pytest
 from onnx.backend.test.loader import load_model_tests
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.frontend import Options
+from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.onnx.file import inline_functions
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 from loadmaster.workloads.graph import OpClass
@@ -128,7 +128,7 @@ def test_node_tests_of_onnx_load_with_the_shapes_of_their_results_or_are_refused
     for case in cases:
         try:
             model = inline_functions(case.model)
-            graph = graph_of(walk_network(model, Options()), case.name, case.name)
+            graph = graph_of(walk_network(model, LoadOptions()), case.name, case.name)
         except ModelError as error:
             reason = next(
                 (reason for words, reason in REASONS.items() if words in str(error)), str(error)

@@ -13,7 +13,7 @@ from tests.support.fuzzing import fuzz
 from tests.support.onnx_builder import constant, model, node, operator, sizes
 
 from loadmaster.planning.against.group import reshaped as reshaped_to_check
-from loadmaster.workloads.frontends.frontend import Options
+from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of as built
 from loadmaster.workloads.frontends.onnx.graph_builder import walk_network
 from loadmaster.workloads.window import Window, operand_box, reshaped_boxes, volume, whole
@@ -34,7 +34,7 @@ def model_of(kind, shapes, constants, attributes, opset=17):
 
 
 def graph_of(proto):
-    return built(walk_network(proto, Options()), "one", "test")
+    return built(walk_network(proto, LoadOptions()), "one", "test")
 
 
 def spoiled(proto, name, position):

@@ -14,7 +14,7 @@ import numpy as np
 
 from loadmaster import _native
 from loadmaster.allocation.native import (
-    Search,
+    PackingSearch,
     load_of,
     lower_bound,
     packing_problem,
@@ -200,7 +200,7 @@ def solve(
         negative. Return its offsets, its bound, and whether it was interrupted."""
         reduced, room = problem_of_columns(columns), None if most < 0 else most
         require_able(strategy, reduced.features)
-        search = Search(reduced, bound, room, seed, threads, deadline, effort, counters)
+        search = PackingSearch(reduced, bound, room, seed, threads, deadline, effort, counters)
         assert run is not None
         try:
             run(search)

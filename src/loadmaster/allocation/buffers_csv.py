@@ -121,7 +121,7 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
 
     O(n).
     """
-    table = _Table(text, source)
+    table = _CsvTable(text, source)
     columns = table.columns()
     problem = _problem(columns, table)
     if not solution:
@@ -136,7 +136,7 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
     return problem
 
 
-class _Table:
+class _CsvTable:
     """A header and rows of cells, and where they stand in the file."""
 
     def __init__(self, text: str, source: str) -> None:
@@ -225,7 +225,7 @@ def _whole(digits: str) -> int:
     return int(digits) if len(digits) <= _MOST_DIGITS else WHOLE_LIMIT
 
 
-def _problem(columns: dict[str, Any], table: _Table) -> Problem:
+def _problem(columns: dict[str, Any], table: _CsvTable) -> Problem:
     """Return the problem of a table's columns, with ``end`` turned into an exclusive bound."""
     inclusive = "end" in columns
     upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
@@ -247,13 +247,13 @@ def _problem(columns: dict[str, Any], table: _Table) -> Problem:
     )
 
 
-def _demands(columns: dict[str, Any], table: _Table) -> dict[str, Any]:
+def _demands(columns: dict[str, Any], table: _CsvTable) -> dict[str, Any]:
     """Return allowed memories and alias groups of a table."""
     aliases = _aliases(columns, table)
     return _allowed_memories(columns, table) | ({"aliases": aliases} if aliases else {})
 
 
-def _aliases(columns: dict[str, Any], table: _Table) -> tuple[tuple[tuple[int, int], ...], ...]:
+def _aliases(columns: dict[str, Any], table: _CsvTable) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Return the groups of buffers that name each other; O(n)."""
     number = {name: row for row, name in enumerate(columns["id"])}
     group: dict[int, dict[int, int]] = {}
@@ -280,7 +280,7 @@ def _aliases(columns: dict[str, Any], table: _Table) -> tuple[tuple[tuple[int, i
     return tuple(tuple(sorted(members.items())) for members in found.values())
 
 
-def _allowed_memories(columns: dict[str, Any], table: _Table) -> dict[str, AllowedMemories]:
+def _allowed_memories(columns: dict[str, Any], table: _CsvTable) -> dict[str, AllowedMemories]:
     """Return the allowed memories in the file's columns; empty without these columns."""
     count = len(columns["id"])
     memory = tuple(cell or None for cell in columns.get("memory", [""] * count))
@@ -295,7 +295,7 @@ def _allowed_memories(columns: dict[str, Any], table: _Table) -> dict[str, Allow
     return {"allowed": allowed}
 
 
-def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None], ...]:
+def _choices(cell: str, row: int, table: _CsvTable) -> tuple[tuple[str, int | None], ...]:
     """Return the memories in a cell of ``prefers`` in order, each with its cost or None."""
     found: list[tuple[str, int | None]] = []
     for word in cell.split():
@@ -309,7 +309,7 @@ def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None]
     return tuple(found)
 
 
-def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
+def _gaps(cells: Sequence[str], addend: int, table: _CsvTable) -> Gaps:
     """Return the gaps in the cells, one cell for each buffer. ``addend`` is 1 where ends are
     inclusive."""
     rows = []

@@ -98,7 +98,7 @@ def problem_of_columns(columns: tuple[Any, ...]) -> Problem:
 
 
 @dataclass
-class Search:
+class PackingSearch:
     """One attempt at a problem whose buffers all take space, without reserved ranges or aliases.
 
     Strategies read the first group of fields, call `offer` for every packing that they find, and
@@ -143,15 +143,15 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class PackingStrategy:
     """A way to look for packings: what it honours beyond lifetimes and sizes, and how it goes about
     it; without that, the native core knows it by its name."""
 
     honours: frozenset[str]
-    run: Callable[[Search], None] | None = None
+    run: Callable[[PackingSearch], None] | None = None
 
 
-NATIVE = Strategy(
+NATIVE = PackingStrategy(
     frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"})
 )
 """A strategy of the native core."""

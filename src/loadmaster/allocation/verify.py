@@ -19,7 +19,7 @@ from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import Violation, first_violations
 
 
-class Pieces(NamedTuple):
+class OccupiedAreas(NamedTuple):
     """Rectangles in time and space: ``owner`` occupies [first, last) over [begin, end)."""
 
     owner: Ints
@@ -73,7 +73,9 @@ def overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
     return _overlaps(problem, offsets, _pieces(problem, offsets))
 
 
-def _overlaps(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple[int, int, int]]:
+def _overlaps(
+    problem: Problem, offsets: Ints, pieces: OccupiedAreas
+) -> Iterator[tuple[int, int, int]]:
     """Yield pairs of buffers that share bytes but must not, with an instant."""
     if problem.conflicts is not None:
         return _listed_overlaps(problem, offsets)
@@ -132,7 +134,7 @@ def _alias_violations(problem: Problem, offsets: Ints) -> Iterator[tuple[str, st
             yield "alias", f"buffers {wanted} must share their offset"
 
 
-def _reserved_violations(problem: Problem, pieces: Pieces) -> Iterator[tuple[str, str]]:
+def _reserved_violations(problem: Problem, pieces: OccupiedAreas) -> Iterator[tuple[str, str]]:
     """Yield buffers in reserved ranges."""
     for low, high in problem.reserved:
         for row in np.flatnonzero((low < high) & (pieces.first < high) & (low < pieces.last)):
@@ -143,7 +145,7 @@ def _reserved_violations(problem: Problem, pieces: Pieces) -> Iterator[tuple[str
             )
 
 
-def _pieces(problem: Problem, offsets: Ints) -> Pieces:
+def _pieces(problem: Problem, offsets: Ints) -> OccupiedAreas:
     """Split every lifetime at its gaps; conflicts without a clock have none."""
     gaps: dict[int, list[tuple[int, int, int, int]]] = {}
     for owner, *gap in (
@@ -162,8 +164,10 @@ def _pieces(problem: Problem, offsets: Ints) -> Pieces:
     there[list(gaps)] = False
     whole = np.flatnonzero(there)
     at = offsets[whole]
-    plain = Pieces(whole, problem.lower[whole], problem.upper[whole], at, at + problem.size[whole])
-    return Pieces(
+    plain = OccupiedAreas(
+        whole, problem.lower[whole], problem.upper[whole], at, at + problem.size[whole]
+    )
+    return OccupiedAreas(
         *(
             np.concatenate(pair)
             for pair in zip(plain, np.array(rows, dtype=np.int64).reshape(-1, 5).T, strict=True)
@@ -190,7 +194,7 @@ def _between_gaps(
             yield begin, end, offset + first, offset + last
 
 
-def _sweep(pieces: Pieces) -> Iterator[tuple[int, int, int]]:
+def _sweep(pieces: OccupiedAreas) -> Iterator[tuple[int, int, int]]:
     """Yield overlapping pairs, at most one per piece: live address ranges are kept sorted, so only
     neighbours are compared."""
     order = np.lexsort((pieces.first, pieces.begin))
@@ -244,7 +248,9 @@ def _listed_overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int
             yield a, b, int(max(problem.lower[a], problem.lower[b]))
 
 
-def _pairs(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple[int, int, int]]:
+def _pairs(
+    problem: Problem, offsets: Ints, pieces: OccupiedAreas
+) -> Iterator[tuple[int, int, int]]:
     """Yield forbidden overlaps: every piece is compared with all pieces that begin during its
     life."""
     together = _together(problem, offsets)

@@ -256,7 +256,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineOptions:
     """The options for the target machine."""
 
     target: MachineTarget
@@ -270,7 +270,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Times:
+class TimingOptions:
     """The options for periods and deadlines of mini-batches."""
 
     deadline: Deadline = None
@@ -289,7 +289,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchOptions:
     """The options for effort, time limit and seed of a search."""
 
     effort: EffortLevel = "normal"

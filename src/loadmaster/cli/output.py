@@ -15,7 +15,7 @@ from loadmaster.cli.progress_line import LateProgress
 from loadmaster.core.files import OutputDirectory, directory_if_asked
 
 if TYPE_CHECKING:
-    from loadmaster.report.view import Page, Part
+    from loadmaster.report.view import Page, PagePart
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Output:
     def show(
         self,
         shown: dict[str, Any],
-        page: Callable[[], Page | Iterable[Part]],
+        page: Callable[[], Page | Iterable[PagePart]],
         files: Sequence[Path] = (),
     ) -> None:
         """Print the result of a command and the paths of its files: as a JSON object, as tables, or

@@ -12,7 +12,7 @@ from loadmaster.core.names import printable_text
 
 if TYPE_CHECKING:
     from loadmaster.core.errors import Violation
-    from loadmaster.report.view import Page, Part
+    from loadmaster.report.view import Page, PagePart
 
 _NARROWEST = 80
 """Least width in columns of tables, so that no figure is truncated; a narrower terminal wraps
@@ -35,7 +35,7 @@ def say(text: str, *, err: bool = False, newline: bool = True) -> None:
     typer.echo(printable_text(text), err=err, nl=newline)
 
 
-def print_tables(shown: Page | Iterable[Part]) -> None:
+def print_tables(shown: Page | Iterable[PagePart]) -> None:
     """Print tables and text on standard output in the terminal's width, but wide enough for all
     figures."""
     from rich.console import Console

@@ -20,7 +20,7 @@ _MOST_CHARACTERS = 30
 
 
 @dataclass(frozen=True)
-class Row:
+class CsvRow:
     """One row: ``place`` names file and line, ``cells`` has the texts by column, in the order of
     the header."""
 
@@ -84,7 +84,7 @@ def header_of(text: str) -> tuple[str, ...]:
 
 def rows_of(
     text: str, source: str, needed: Sequence[str], optional: Sequence[str] = ()
-) -> Iterator[Row]:
+) -> Iterator[CsvRow]:
     """Yield the rows below the header; columns are found by name, in any order and case.
 
     Raises
@@ -110,7 +110,7 @@ def rows_of(
                     " drop some"
                 )
             found = True
-            yield Row(place, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
+            yield CsvRow(place, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
     except csv.Error as error:
         raise JobError(f"{source}:{reader.line_num}: is not CSV: {error}") from None
     if not header:

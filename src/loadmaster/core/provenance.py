@@ -61,7 +61,7 @@ def described(parts: Sequence[Provenance]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class CostBasis:
     """What costs rest on, as every ``--json`` has it under ``costs``."""
 
     label: Label
@@ -70,6 +70,6 @@ class Costs:
     """The parts."""
 
 
-def costs_of(parts: Sequence[Provenance]) -> Costs:
+def costs_of(parts: Sequence[Provenance]) -> CostBasis:
     """Label the parts."""
-    return Costs(weakest(parts), parts)
+    return CostBasis(weakest(parts), parts)

@@ -16,7 +16,7 @@ from loadmaster.core.names import unique_names
 from loadmaster.core.provenance import Label, Provenance, merged
 from loadmaster.cost.base import CostModel, JobAnalysis
 from loadmaster.cost.cache import AnalysisCache, default_place, text_key, work_key
-from loadmaster.cost.models.measured import Measured
+from loadmaster.cost.models.measured import MeasuredTable
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
 from loadmaster.targets.hardware import Target
@@ -52,7 +52,7 @@ def analyse(
         A name that ``loadmaster.strategies("cost")`` lists; ``"NAME:TABLE.csv"`` for a model that
         takes a table, such as MAESTRO's of energies
         (:func:`~loadmaster.cost.models.maestro.read_layer_energies`); or the path of a ``.csv``
-        table of measured costs (:class:`~loadmaster.cost.models.measured.Measured`).
+        table of measured costs (:class:`~loadmaster.cost.models.measured.MeasuredTable`).
     cache : str or Path
         An sqlite file in which analyses are kept by content (:mod:`loadmaster.cost.cache`). Without
         one, large analyses only are kept, in the file that the environment variable
@@ -83,7 +83,7 @@ def analyse(
         return _with_provenance(tabled.analyse(jobs, target), tabled, name, target)
     if cost.lower().endswith(".csv"):
         return _as_measured(
-            Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target), cost
+            MeasuredTable(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target), cost
         )
     model = COST_MODELS.find(cost)
     large = model.kept_from is not None and len(jobs.jobs) >= model.kept_from

@@ -132,7 +132,7 @@ def divide_jobs(
 
 
 @dataclass(frozen=True)
-class _Option:
+class _JobDivision:
     """A way to cut every operator: its longest piece, and all of its pieces together, in
     seconds."""
 
@@ -143,7 +143,7 @@ class _Option:
 
 def _options(
     network: DivisibleNetwork, target: Target, bandwidth: float, short: float
-) -> list[_Option]:
+) -> list[_JobDivision]:
     """Ways to cut all operators that take longer than ``short`` seconds."""
     most = 4 * len(target.cores)
     plain = _option(network, network.plain, target, bandwidth)
@@ -161,7 +161,7 @@ def _options(
 
 def _option(
     network: DivisibleNetwork, cuts: list[Grid], target: Target, bandwidth: float
-) -> _Option:
+) -> _JobDivision:
     """Return the latencies of a network's operators under given cuts, on the best core and
     including the bandwidth limit: the longest piece and the sum of the pieces."""
     analysis = analyse(lower([network.source], target, cuts=[Cuts(cuts)]), target)
@@ -169,18 +169,18 @@ def _option(
     each = np.maximum(analysis.latency, moving).min(axis=1)
     until = np.concatenate([[0], np.cumsum([cut.tiles for cut in cuts])])
     pieces = list(itertools.pairwise(until.tolist()))
-    return _Option(
+    return _JobDivision(
         cuts,
         np.array([each[a:b].max() for a, b in pieces]),
         np.array([each[a:b].sum() for a, b in pieces]),
     )
 
 
-def _choose(options: Sequence[_Option], length: float) -> list[Grid]:
+def _choose(options: Sequence[_JobDivision], length: float) -> list[Grid]:
     """Return for every operator the cut with the least sum of all cuts into short enough pieces;
     without such cuts, the one with the shortest pieces."""
 
-    def rank(option: _Option, number: int) -> tuple[float, float, int]:
+    def rank(option: _JobDivision, number: int) -> tuple[float, float, int]:
         """Order ways to cut an operator: by its longest piece, then all of its pieces, then their
         number."""
         longest = max(length, option.longest[number])

@@ -14,7 +14,7 @@ from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import MappingError
 from loadmaster.core.files import replace_file, why_unreadable
 from loadmaster.core.json_object import ABSENT, json_of
-from loadmaster.core.provenance import Costs, Provenance, costs_of
+from loadmaster.core.provenance import CostBasis, Provenance, costs_of
 from loadmaster.core.record_json import parse_object
 from loadmaster.core.registry import DisplayMixin, Status
 from loadmaster.workloads.job import MiniBatch
@@ -79,7 +79,7 @@ class MappingJson:
     """Seed of the search: the same input and seed give the same answer."""
     interrupted: bool
     """Whether a time limit or Ctrl-C ended the work early."""
-    costs: Costs
+    costs: CostBasis
     """What the costs rest on."""
     groups: int
     """Number of groups of jobs that run one after another."""

@@ -23,7 +23,7 @@ Genome = tuple[Cores, Priorities]
 
 
 @dataclass
-class Search:
+class MappingSearch:
     """A search for a mapping of a group.
 
     Strategies read the first fields, and score genomes or offer queues until :attr:`done`.
@@ -134,9 +134,9 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class MappingStrategy:
     """A strategy: its search function, default number of samples, and settings."""
 
-    run: Callable[[Search], None]
+    run: Callable[[MappingSearch], None]
     samples: Callable[[Group], int] = lambda group: 10_000
     settings: tuple[str, ...] = ()

@@ -44,7 +44,7 @@ Found = TypeVar("Found")
 
 
 @dataclass
-class Walk(Generic[State, Found]):
+class SearchState(Generic[State, Found]):
     """The state of a search: current state and result, best results, and number of evaluations.
 
     ``improvements`` has, for each new best, the evaluations so far and the result.
@@ -66,7 +66,7 @@ class Walk(Generic[State, Found]):
 
 
 def late_acceptance(
-    walk: Walk[State, Found],
+    walk: SearchState[State, Found],
     neighbour: Callable[[State], State],
     evaluate: Callable[[State], Found],
     value: Callable[[Found], tuple[float, ...]],
@@ -74,7 +74,7 @@ def late_acceptance(
     memory: int,
     samples: int | None,
     expired: Callable[[], bool],
-    progress: Callable[[Walk[State, Found]], object],
+    progress: Callable[[SearchState[State, Found]], object],
 ) -> None:
     """Run late acceptance hill climbing (Burke and Bykov, 2017) until ``samples`` evaluations, the
     deadline or Ctrl-C.

@@ -19,7 +19,7 @@ from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.exact import is_proven
 from loadmaster.mapping.group import OBJECTIVES, Cores, Group, group_of, queues_of
-from loadmaster.mapping.local_search import Walk, late_acceptance, perturbed, upward_rank
+from loadmaster.mapping.local_search import SearchState, late_acceptance, perturbed, upward_rank
 from loadmaster.mapping.map_options import MapOptions, require_objective
 from loadmaster.mapping.search_groups import MappedGroup, assemble
 
@@ -41,12 +41,12 @@ _Start = tuple[Floats, Mask]
 
 
 def _search(
-    problem: _Problem,
+    problem: _DispatchProblem,
     samples: int | None,
     seed: int,
     deadline: Deadline,
     progress: Progress,
-) -> Walk[_Start, _Attempt]:
+) -> SearchState[_Start, _Attempt]:
     """Make late jobs as little late as possible, weighted, and then the score of the group small,
     and then the makespan.
 
@@ -61,11 +61,11 @@ def _search(
     found, start = min(tried, key=lambda pair: pair[0].value)
     generator = np.random.default_rng(seed)
 
-    def report(walk: Walk[_Start, _Attempt]) -> None:
+    def report(walk: SearchState[_Start, _Attempt]) -> None:
         """Report the share of the time or of the samples that is spent."""
         progress("mapping", max(deadline.spent(), walk.evaluations / samples if samples else 0.0))
 
-    walk = Walk(start, found, len(starts))
+    walk = SearchState(start, found, len(starts))
     late_acceptance(
         walk,
         lambda start: problem.neighbour(*start, generator),
@@ -89,7 +89,7 @@ class _Attempt:
     end: Ints
 
 
-class _Problem:
+class _DispatchProblem:
     """What the event engine takes, and what to change of it.
 
     Parameters
@@ -243,7 +243,7 @@ def map_dependent_jobs(
     group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
     given = {"release": (release, 0.0), "due": (due, np.inf), "weight": (weight, 1.0)}
     times = (_per_job(name, group.jobs, *values) for name, values in given.items())
-    problem = _Problem(group, after, *times)
+    problem = _DispatchProblem(group, after, *times)
     began = time.monotonic(), time.process_time()
     if samples is None and time_limit is None:
         samples = budget.share(max(100, min(5_000, 500_000 // group.jobs)))

@@ -23,7 +23,7 @@ from loadmaster.mapping.group import (
     genome_of,
     group_of,
 )
-from loadmaster.mapping.group_search import Genome, Search
+from loadmaster.mapping.group_search import Genome, MappingSearch
 from loadmaster.mapping.map_options import MapOptions
 from loadmaster.mapping.strategies import herald
 from loadmaster.mapping.strategies.registry import STRATEGIES
@@ -72,7 +72,7 @@ def map_in_groups(
             samples = 1
         within = deadline.part(1 / (len(begins) - number))
         stage = "mapping" + f" group {number + 1} of {len(begins)}" * (len(begins) > 1)
-        search = Search(
+        search = MappingSearch(
             group,
             group_bound(group),
             seed=options.seed + number,
@@ -115,7 +115,7 @@ class MappedGroup:
     interrupted: bool
 
 
-def _mapped_group(group: Group, search: Search) -> MappedGroup:
+def _mapped_group(group: Group, search: MappingSearch) -> MappedGroup:
     """Return the best mapping of a search with its timeline; its makespan is exact where that can
     be computed, and optimal where it equals the bound."""
     assert search.queues is not None

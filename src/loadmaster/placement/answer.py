@@ -11,16 +11,16 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats
 from loadmaster.core.json_object import ABSENT, json_of
-from loadmaster.core.provenance import Costs, costs_of
+from loadmaster.core.provenance import CostBasis, costs_of
 from loadmaster.core.registry import DisplayMixin, Status
-from loadmaster.placement.decisions import Division, Mode, TensorPlacement
+from loadmaster.placement.decisions import DividedSequence, Mode, TensorPlacement
 from loadmaster.placement.explain import Stretch
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import MovementTimeline, moved_bytes
 
 
 @dataclass(frozen=True)
-class RivalJson:
+class SimplerStrategyJson:
     """The result of a simpler strategy with the same kernels, costs and limit, before packing."""
 
     name: str
@@ -34,7 +34,7 @@ class RivalJson:
 
 
 @dataclass(frozen=True)
-class Rival(RivalJson):
+class Rival(SimplerStrategyJson):
     """The result of a rival with its placement; None if it cannot run or if hardware decides."""
 
     placement: TensorPlacement | None = None
@@ -163,11 +163,11 @@ class PlaceJson:
     """Seconds of processor time that the command's work took, of all threads."""
     interrupted: bool
     """Whether a time limit or Ctrl-C ended the work early."""
-    costs: Costs
+    costs: CostBasis
     """What the costs rest on."""
     counters: Mapping[str, int]
     """What the strategy counted, by name; the names are not stable."""
-    rivals: Sequence[RivalJson]
+    rivals: Sequence[SimplerStrategyJson]
     """Results of simpler strategies."""
     kernels: Sequence[KernelJson]
     """Every kernel, in order."""
@@ -240,7 +240,7 @@ class MemoryPlan(DisplayMixin):
     cpu_seconds: float
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
-    division: Division | None = None
+    division: DividedSequence | None = None
 
     @property
     def seconds(self) -> float:

@@ -78,7 +78,7 @@ class TensorPlacement:
 
 
 @dataclass(frozen=True)
-class Division:
+class DividedSequence:
     """A kernel sequence whose tensors are pieces of the tensors of ``whole``.
 
     For each tensor of ``sequence``, ``of`` is the number of the whole tensor, and ``begin`` its

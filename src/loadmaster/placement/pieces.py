@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from loadmaster.placement.decisions import Division
-from loadmaster.placement.sequence import KernelSequence, Operand, StoredTensor
+from loadmaster.placement.decisions import DividedSequence
+from loadmaster.placement.sequence import KernelOperand, KernelSequence, StoredTensor
 
 
 def divisible(sequence: KernelSequence) -> list[bool]:
@@ -23,7 +23,7 @@ def divisible(sequence: KernelSequence) -> list[bool]:
     return [bool(sequence.page) and t not in measured for t in range(len(sequence.tensors))]
 
 
-def divide(sequence: KernelSequence, cuts: Sequence[Sequence[int]]) -> Division:
+def divide(sequence: KernelSequence, cuts: Sequence[Sequence[int]]) -> DividedSequence:
     """Divide each tensor at these bytes, ascending, inside of it, multiples of the page. O(tensors
     + pieces of operands)."""
     tensors: list[StoredTensor] = []
@@ -38,7 +38,7 @@ def divide(sequence: KernelSequence, cuts: Sequence[Sequence[int]]) -> Division:
             begins.append(begin)
         first.append(len(tensors))
 
-    def shares(operand: Operand) -> Iterator[Operand]:
+    def shares(operand: KernelOperand) -> Iterator[KernelOperand]:
         """Yield the operands of the pieces of a tensor, each with its share of the times."""
         total = sequence.tensors[operand.tensor].bytes
         for n in range(first[operand.tensor], first[operand.tensor + 1]):
@@ -51,4 +51,4 @@ def divide(sequence: KernelSequence, cuts: Sequence[Sequence[int]]) -> Division:
         for kernel in sequence.kernels
     )
     divided = replace(sequence, tensors=tuple(tensors), kernels=kernels)
-    return Division(sequence, divided, tuple(of), tuple(begins))
+    return DividedSequence(sequence, divided, tuple(of), tuple(begins))

@@ -130,7 +130,7 @@ def place(
     )
 
 
-class _Packed(NamedTuple):
+class _Located(NamedTuple):
     """A placement whose stays and workspaces have addresses within the limit."""
 
     found: PlacementSolution
@@ -204,7 +204,7 @@ class _Placer:
             (fast_bytes(self.sequence, placement) <= limits).all()
         )
 
-    def _packed_baseline(self, name: str, placement: TensorPlacement) -> _Packed | None:
+    def _packed_baseline(self, name: str, placement: TensorPlacement) -> _Located | None:
         """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only
         with the limits as they are."""
 
@@ -264,12 +264,12 @@ class _Placer:
         first: PlacementSolution,
         place: Callable[[Ints], PlacementSolution],
         enough: float,
-    ) -> _Packed | None:
+    ) -> _Located | None:
         """Pack a placement; where that fails, place again within lower limits. Copies that overlap
         kernels may run at other times, as addresses demand, until ``enough`` seconds are
         reached."""
 
-        def pack(found: PlacementSolution, number: int) -> _Packed | Ints:
+        def pack(found: PlacementSolution, number: int) -> _Located | Ints:
             """Return the placement with addresses, or, by kernel, the bytes by which its packing
             exceeds the fast memory. ``number`` counts the attempts."""
             overlaps = found.search is not None and found.search.link is not None
@@ -288,7 +288,7 @@ class _Placer:
             if offsets is None:
                 return np.maximum(tops(sequence, blocks) - self.fast, 0)
             peak = int(np.where(blocks[2] > 0, offsets + blocks[2], 0).max(initial=0))
-            return _Packed(found, offsets, time_moves(sequence, found.placement), peak)
+            return _Located(found, offsets, time_moves(sequence, found.placement), peak)
 
         return fit_or_tighten(
             first,
@@ -349,7 +349,7 @@ class _Placer:
         )
 
     def _answer(
-        self, best: _Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]
+        self, best: _Located, first: PlacementSolution, strategy: str, rivals: list[Rival]
     ) -> MemoryPlan:
         """Return the plan of the best placement; raise LoadmasterError if the verifier finds it
         invalid."""

@@ -61,7 +61,7 @@ class StoredTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class KernelOperand:
     """A kernel's use of a tensor.
 
     It takes ``fast_seconds`` of the fast memory's time where the tensor is there, else
@@ -101,7 +101,7 @@ class Kernel:
 
     name: str
     kind: str
-    operands: tuple[Operand, ...]
+    operands: tuple[KernelOperand, ...]
     algorithms: tuple[Algorithm, ...]
     measured: tuple[tuple[float, ...], ...] | None = None
 
@@ -161,20 +161,20 @@ class KernelSequence:
     notes: tuple[str, ...] = ()
     costs: tuple[Provenance, ...] = ()
     page: int = 0
-    _uses: list[list[tuple[int, Operand]]] = field(
+    _uses: list[list[tuple[int, KernelOperand]]] = field(
         init=False, repr=False, compare=False, default_factory=list
     )
 
     def __post_init__(self) -> None:
         check(self)
-        uses: list[list[tuple[int, Operand]]] = [[] for _ in self.tensors]
+        uses: list[list[tuple[int, KernelOperand]]] = [[] for _ in self.tensors]
         for k, kernel in enumerate(self.kernels):
             for operand in kernel.operands:
                 uses[operand.tensor].append((k, operand))
         object.__setattr__(self, "_uses", uses)
 
     @property
-    def uses(self) -> list[list[tuple[int, Operand]]]:
+    def uses(self) -> list[list[tuple[int, KernelOperand]]]:
         """The uses of each tensor in order, as pairs of kernel number and operand."""
         return self._uses
 

@@ -31,8 +31,8 @@ from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
     Kernel,
+    KernelOperand,
     KernelSequence,
-    Operand,
     StoredKind,
     StoredTensor,
 )
@@ -251,7 +251,7 @@ def _sequence_from(file: Any) -> KernelSequence:
     def kernel(record: Any) -> Kernel:
         """Return the kernel of a record; null times become infinite."""
         operands = tuple(
-            Operand(t, "r" in use, "w" in use, fast, or_infinite(slow))
+            KernelOperand(t, "r" in use, "w" in use, fast, or_infinite(slow))
             for t, use, fast, slow in record.operands
         )
         measured = (

@@ -18,8 +18,8 @@ import numpy as np
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.errors import Violation, first_violations
-from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement
-from loadmaster.placement.sequence import Kernel, KernelSequence, Operand, StoredKind
+from loadmaster.placement.decisions import DividedSequence, Mode, Move, Stay, TensorPlacement
+from loadmaster.placement.sequence import Kernel, KernelOperand, KernelSequence, StoredKind
 
 if TYPE_CHECKING:
     from loadmaster.placement.answer import MemoryPlan
@@ -56,7 +56,7 @@ def broken_placement_rules(
     if malformed:
         return
     yield from _unmakeable(sequence, placement)
-    yield from _Walk(sequence, placement, limit).findings()
+    yield from _KernelWalk(sequence, placement, limit).findings()
     if offsets is not None:
         yield from _addresses(sequence, placement, limit, offsets)
 
@@ -125,7 +125,7 @@ def _unmakeable(sequence: KernelSequence, placement: TensorPlacement) -> Iterato
             latest[engine] = move
 
 
-class _Walk:
+class _KernelWalk:
     """Copies of every tensor, kernel by kernel."""
 
     def __init__(self, sequence: KernelSequence, placement: TensorPlacement, limit: int) -> None:
@@ -324,7 +324,7 @@ class _Walk:
             )
             yield "in-place", f"kernel {kernel.name!r} ({k}) cannot use {names} in the slow memory"
 
-    def _finds_fast(self, operand: Operand) -> bool:
+    def _finds_fast(self, operand: KernelOperand) -> bool:
         """Whether a kernel finds an operand in the fast memory, or may write it there."""
         arriving = any(move.tensor == operand.tensor and move.to_fast for move in self.under_way)
         made_here = operand.tensor in self.here and not operand.read and not arriving
@@ -413,7 +413,7 @@ def _addresses(
         yield "address", f"{rule}: {message}"
 
 
-def broken_division_rules(division: Division | None) -> Iterator[Finding]:
+def broken_division_rules(division: DividedSequence | None) -> Iterator[Finding]:
     """Iterate over all violations of a division, as pairs of rule and message; none where nothing
     is divided. O(pieces of operands)."""
     if division is not None:
@@ -421,7 +421,7 @@ def broken_division_rules(division: Division | None) -> Iterator[Finding]:
             yield "piece", message
 
 
-def _division_faults(division: Division) -> Iterator[str]:
+def _division_faults(division: DividedSequence) -> Iterator[str]:
     """Yield the violations of a division: pieces that do not cover their tensors, and kernels that
     differ from those of the whole sequence."""
     whole, pieces = division.whole, division.sequence
@@ -442,7 +442,7 @@ def _division_faults(division: Division) -> Iterator[str]:
         yield from _other_kernel(division, given, kernel)
 
 
-def _uncovered(division: Division) -> Iterator[str]:
+def _uncovered(division: DividedSequence) -> Iterator[str]:
     """Tensors that their pieces do not cover once, or that are not cut at pages."""
     page = division.whole.page
     reached = [0] * len(division.whole.tensors)
@@ -465,7 +465,7 @@ def _uncovered(division: Division) -> Iterator[str]:
             )
 
 
-def _other_kernel(division: Division, given: Kernel, kernel: Kernel) -> Iterator[str]:
+def _other_kernel(division: DividedSequence, given: Kernel, kernel: Kernel) -> Iterator[str]:
     """Where a kernel does not do with the pieces what it was given to do with the tensors."""
     if (given.name, given.kind, given.algorithms, given.measured) != (
         kernel.name,
@@ -503,7 +503,7 @@ def _other_kernel(division: Division, given: Kernel, kernel: Kernel) -> Iterator
         yield f"kernel {given.name!r} does not use all pieces of its operands"
 
 
-def _is_share(piece: Operand, whole: Operand, share: Fraction) -> bool:
+def _is_share(piece: KernelOperand, whole: KernelOperand, share: Fraction) -> bool:
     """Whether a piece's operand has the same accesses as the whole's and ``share`` of its times, up
     to rounding."""
 

@@ -223,7 +223,7 @@ def assemble(
     notes: Sequence[str],
 ) -> Plan:
     """Build the plan of a simulated solution. Linear in operands, but for sorting."""
-    writer = _Writer(workload, table, tilings, target, solution)
+    writer = _PlanWriter(workload, table, tilings, target, solution)
     jobs = tuple(writer.jobs())
     transfers = (*writer.streams(), *writer.copies())
     allocations = (*writer.shared_allocations(), *writer.private_allocations())
@@ -259,7 +259,7 @@ def assemble(
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class _JobAccess:
     """A job's access to one tensor in one direction: bytes over the core's port (``moved``), bytes
     of the private buffer (``tile``), the memories accessed, and the box.
     """
@@ -272,7 +272,7 @@ class _Access:
     ranges: Ranges
 
 
-class _Writer:
+class _PlanWriter:
     """Converts a solution to the records of a plan."""
 
     def __init__(
@@ -308,7 +308,7 @@ class _Writer:
         self._moved = [access.moved for _, access, _ in uses]
         self._ranges = [access.ranges for _, access, _ in uses]
 
-    def _collect_accesses(self) -> list[list[_Access]]:
+    def _collect_accesses(self) -> list[list[_JobAccess]]:
         """Return the accesses of every job, one for each tensor and direction, with their bytes on
         the chosen core."""
         table, tensors = self._table, self._workload.tensors
@@ -338,7 +338,7 @@ class _Writer:
             memories,
             [ranges[row] for row in rows.tolist()],
         )
-        made = iter(records_of(_Access, len(rows), *columns))
+        made = iter(records_of(_JobAccess, len(rows), *columns))
         return [
             list(islice(made, count))
             for count in np.bincount(job[rows], minlength=len(self._workload.jobs)).tolist()
@@ -459,7 +459,7 @@ class _Writer:
 
     def private_allocations(self) -> list[PlannedAllocation]:
         """Tiles in private buffers, stacked: a core runs one job at a time."""
-        tiles: list[tuple[int, _Access, int]] = []
+        tiles: list[tuple[int, _JobAccess, int]] = []
         for job in self._by_time:
             offset = 0
             for access in self._accesses[job] if self._core[job].buffer else ():

@@ -36,7 +36,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Copy:
+class MemoryCopy:
     """A copy of a tensor from memory ``source`` to ``memory``, which starts after the tasks
     ``after`` and ends before the jobs ``before`` start."""
 
@@ -72,7 +72,7 @@ class Placement:
     """
 
     used: Mask
-    copies: tuple[Copy, ...]
+    copies: tuple[MemoryCopy, ...]
     residences: tuple[Residence, ...]
 
 

@@ -13,7 +13,7 @@ from loadmaster.core.arguments import require_known
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
 from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.units import PICOSECONDS, format_bytes
-from loadmaster.planning.decisions import Copy, Score
+from loadmaster.planning.decisions import MemoryCopy, Score
 from loadmaster.targets.hardware import Memory, Target
 from loadmaster.workloads.job import Job, Workload, network_timings, require_network
 
@@ -199,7 +199,7 @@ class Goal:
         return Score(overflow, late, reached, makespan)
 
 
-def delivered(workload: Workload, copies: Sequence[Copy], end: Ints) -> Ints:
+def delivered(workload: Workload, copies: Sequence[MemoryCopy], end: Ints) -> Ints:
     """End of every job or, where its output is copied to main memory, of that copy; ``end`` has
     the ends of all jobs, then of all copies."""
     jobs = len(workload.jobs)

@@ -20,7 +20,7 @@ from loadmaster.cost.analytical.job_costs import table_as_planned
 from loadmaster.cost.base import JobTable
 from loadmaster.planning.against.model import models_of
 from loadmaster.planning.against.networks import machine, networks, operators, tensors
-from loadmaster.planning.against.work import Work
+from loadmaster.planning.against.work import WorkCheck
 from loadmaster.planning.decisions import Bounds
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.plan_records import Cost, Objective, PlannedJob, PlanRecord
@@ -32,7 +32,7 @@ from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
 
 
-class Costs:
+class CostCheck:
     """A plan's jobs beside what they cost; rows of the table are these jobs. Linear in operands."""
 
     def __init__(
@@ -170,7 +170,7 @@ def _stages(
     """Yield the checks of the plan against the networks, by rule and in stages. Each stage relies
     on those before it."""
     models = models_of(graphs)
-    work = Work(plan, models)
+    work = WorkCheck(plan, models)
     yield {"machine": machine(plan, target or plan.target), "network": networks(plan, models)}
     yield {"operator": operators(plan, models)}
     yield {"tensor": tensors(plan, models), "fusion": work.fusions(), "cut": work.cuts()}
@@ -182,7 +182,7 @@ def _stages(
     except LoadmasterError as error:
         yield {"cost": iter([str(error)])}
         return
-    costs = Costs(plan, workload, jobs, table)
+    costs = CostCheck(plan, workload, jobs, table)
     yield {
         "bytes": costs.bytes(),
         "compute": costs.compute(),

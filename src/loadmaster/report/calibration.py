@@ -4,9 +4,9 @@ after."""
 from __future__ import annotations
 
 from loadmaster.core.units import format_bandwidth, format_seconds
-from loadmaster.cost.calibration.answer import Calibration, Figure, Standing
+from loadmaster.cost.calibration.answer import Calibration, Fitted, Standing
 from loadmaster.report.text import NOTHING, percent, signed
-from loadmaster.report.view import Line, Notes, Part, Table
+from loadmaster.report.view import Line, Notes, PagePart, Table
 
 _MEANING = {
     Standing.FITTED: "calibrated",
@@ -23,7 +23,7 @@ _LEGEND = (
 )
 
 
-def calibration_summary(found: Calibration) -> list[Part]:
+def calibration_summary(found: Calibration) -> list[PagePart]:
     """Return the tables of errors and of calibrated figures."""
     errors = []
     for kind in found.kinds:
@@ -59,7 +59,7 @@ def calibration_summary(found: Calibration) -> list[Part]:
     ]
 
 
-def _figure_text(figure: Figure, value: float) -> str:
+def _figure_text(figure: Fitted, value: float) -> str:
     """Format a figure as seconds, a share or a bandwidth."""
     if figure.field.endswith("job_overhead"):
         return format_seconds(value)

@@ -30,15 +30,7 @@ from loadmaster.report.text import (
     printable,
 )
 from loadmaster.report.timeline import TimeUnit, outline, time_unit
-from loadmaster.report.view import (
-    Axis,
-    Chart,
-    Curve,
-    MemoryMap,
-    Scatter,
-    Shape,
-    Timeline,
-)
+from loadmaster.report.view import Chart, Curve, MemoryMap, Scatter, Shape, TimeAxis, TimelineChart
 
 INK = "#1f2933"
 FAINT = "#697586"
@@ -75,7 +67,7 @@ _SIDES = ("left", "right", "bottom", "top", "colour", "alpha", "edge")
 Row = Mapping[str, Any]
 
 
-class Model(dict[str, Any]):
+class BokehModel(dict[str, Any]):
     """A model of Bokeh's script: its type, and its attributes from the theme and from callers."""
 
     def __init__(self, kind: str, **attributes: Any) -> None:
@@ -87,13 +79,13 @@ class Model(dict[str, Any]):
 class Canvas:
     """The time axis that charts share."""
 
-    axis: Axis
+    axis: TimeAxis
     unit: TimeUnit
-    x_range: Model
-    cursor: Model
+    x_range: BokehModel
+    cursor: BokehModel
 
 
-def canvas(axis: Axis) -> Canvas:
+def canvas(axis: TimeAxis) -> Canvas:
     """Make the time axis of a page, which can be panned and zoomed within its ends."""
     unit = TimeUnit("", 1.0, 0) if axis.label else time_unit(axis.scale)
     start, end = unit.of(axis.start), unit.of(axis.end)
@@ -101,9 +93,12 @@ def canvas(axis: Axis) -> Canvas:
     margin = 0.01 * (end - start)
     ends = start - margin, end + margin
     least = (end - start) / 1e7
-    x_range = Model("Range1d", start=ends[0], end=ends[1], bounds=ends, min_interval=least)
+    x_range = BokehModel("Range1d", start=ends[0], end=ends[1], bounds=ends, min_interval=least)
     return Canvas(
-        axis, unit, x_range, Model("Span", dimension="height", line_color=FAINT, line_dash="dotted")
+        axis,
+        unit,
+        x_range,
+        BokehModel("Span", dimension="height", line_color=FAINT, line_dash="dotted"),
     )
 
 
@@ -112,12 +107,12 @@ def legend_name(group: int) -> str:
     return f"network {group}"
 
 
-def draw(chart: Chart, on: Canvas) -> tuple[Model, str]:
+def draw(chart: Chart, on: Canvas) -> tuple[BokehModel, str]:
     """Return the model of a chart, and its remark with a sentence on merged shapes, if any."""
     on = canvas(chart.axis) if chart.axis else on
     said = ""
     match chart:
-        case Timeline():
+        case TimelineChart():
             plot, said = _timeline(chart, on)
         case MemoryMap():
             plot, said = _map(chart, on)
@@ -130,14 +125,14 @@ def draw(chart: Chart, on: Canvas) -> tuple[Model, str]:
     return plot, " ".join(filter(None, (chart.remark, said)))
 
 
-def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
+def _timeline(chart: TimelineChart, on: Canvas) -> tuple[BokehModel, str]:
     """Draw a lane for each name; the shortest neighbours are merged if there are too many."""
     count = len(chart.lanes)
     height = 92 + count * max(16, min(40, 640 // max(1, count)))
     plot = _over_time(chart.title, height, on, _range(count, 0), "")
     plot["left"][0].update(
         _THEME["Lanes"],
-        ticker=Model("FixedTicker", ticks=[lane + 0.5 for lane in range(count)]),
+        ticker=BokehModel("FixedTicker", ticks=[lane + 0.5 for lane in range(count)]),
         major_label_overrides={
             lane + 0.5: chart_text(clipped(name, 19)) for lane, name in enumerate(chart.lanes)
         },
@@ -155,7 +150,7 @@ def _timeline(chart: Timeline, on: Canvas) -> tuple[Model, str]:
     return plot, _add_rectangles(plot, on, neighbours(chart.shapes, MAX_SHAPES), columns)
 
 
-def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
+def _map(chart: MemoryMap, on: Canvas) -> tuple[BokehModel, str]:
     """Draw address against time; buffers of the shortest life are merged with those near them if
     there are too many."""
     most = 1.08 * chart.top
@@ -181,7 +176,7 @@ def _map(chart: MemoryMap, on: Canvas) -> tuple[Model, str]:
     return plot, said
 
 
-def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
+def _curve(chart: Curve, on: Canvas) -> tuple[BokehModel, str]:
     """Draw an amount and its limit; the shortest steps are averaged if there are too many."""
     shown = list(map(_mean_step, neighbours(chart.shapes, MAX_SHAPES)))
     limit, name = chart.limit or (0.0, "")
@@ -189,7 +184,7 @@ def _curve(chart: Curve, on: Canvas) -> tuple[Model, str]:
     size, unit = _unit(most, chart.units)
     y_range = _range(0, 1.22 * most / size or 1.0)
     plot = _over_time(chart.title, 176, on, y_range, f"{chart.label}{unit and f' ({unit})'}")
-    plot["left"][0]["ticker"] = Model("BasicTicker")
+    plot["left"][0]["ticker"] = BokehModel("BasicTicker")
 
     def columns(step: Shape, _: Sequence[Shape]) -> Row:
         """Return the row of one step of the curve."""
@@ -229,7 +224,7 @@ def _mean_step(group: Sequence[Shape]) -> Shape:
     return replace(step, high=total / (step.end - step.start))
 
 
-def _scatter(chart: Scatter) -> Model:
+def _scatter(chart: Scatter) -> BokehModel:
     """Draw points, lines and the limit; a point with a bound has a bar down to it."""
     marks = chart.marks
     labels, sizes = [], []
@@ -238,7 +233,7 @@ def _scatter(chart: Scatter) -> Model:
         labels.append(f"{label}{unit and f' ({unit})'}")
         sizes.append(size)
     x_size, y_size = sizes
-    ranges = Model("DataRange1d"), Model("DataRange1d")
+    ranges = BokehModel("DataRange1d"), BokehModel("DataRange1d")
     if not chart.logarithmic:
         ranges[1]["start"] = 0
     scale = "Log" if chart.logarithmic else "Linear"
@@ -268,8 +263,8 @@ def _scatter(chart: Scatter) -> Model:
         drawn = _add_glyph(plot, source, "Scatter")
         _add_hover(plot, drawn, list(marks[0].facts))
         if 0 < len(chart.groups) <= MOST_GROUPS:
-            item = Model("LegendItem", renderers=[drawn])
-            plot["below"].append(Model("Legend", items=[item]))
+            item = BokehModel("LegendItem", renderers=[drawn])
+            plot["below"].append(BokehModel("Legend", items=[item]))
     if chart.limit and marks:
         level = chart.limit[0] / y_size
         _draw_level(plot, level, chart.limit[1], INK, "dashed")
@@ -281,77 +276,77 @@ def _scatter(chart: Scatter) -> Model:
 def _empty_chart(
     title: str,
     height: int,
-    ranges: Sequence[Model],
+    ranges: Sequence[BokehModel],
     labels: Sequence[str],
     scale: str = "Linear",
-) -> Model:
+) -> BokehModel:
     """Make an empty chart over any two axes, x first."""
     axes = [
-        Model(f"{scale}Axis", axis_label=chart_text(label) or None, **_THEME["Axis"])
+        BokehModel(f"{scale}Axis", axis_label=chart_text(label) or None, **_THEME["Axis"])
         for label in labels
     ]
-    return Model(
+    return BokehModel(
         "Figure",
-        title=Model("Title", text=chart_text(clipped(title, 120))),
+        title=BokehModel("Title", text=chart_text(clipped(title, 120))),
         height=height,
         x_range=ranges[0],
         y_range=ranges[1],
-        x_scale=Model(f"{scale}Scale"),
-        y_scale=Model(f"{scale}Scale"),
+        x_scale=BokehModel(f"{scale}Scale"),
+        y_scale=BokehModel(f"{scale}Scale"),
         below=axes[:1],
         left=axes[1:],
-        center=[Model("Grid", axis=axis, dimension=at) for at, axis in enumerate(axes)],
+        center=[BokehModel("Grid", axis=axis, dimension=at) for at, axis in enumerate(axes)],
         renderers=[],
-        toolbar=Model("Toolbar", tools=[]),
+        toolbar=BokehModel("Toolbar", tools=[]),
     )
 
 
-def _range(start: float, end: float) -> Model:
+def _range(start: float, end: float) -> BokehModel:
     """Make a fixed range of an axis."""
-    return Model("Range1d", start=start, end=end)
+    return BokehModel("Range1d", start=start, end=end)
 
 
 def _over_time(
-    title: str, height: int, on: Canvas, y_range: Model, y_label: str, box: str = "width"
-) -> Model:
+    title: str, height: int, on: Canvas, y_range: BokehModel, y_label: str, box: str = "width"
+) -> BokehModel:
     """Make an empty chart over the page's time axis. Drag pans, Ctrl and the wheel zoom (without
     Ctrl the wheel scrolls the page), and the toolbar zooms to a box (``box`` dimensions)."""
     label = on.axis.label or f"time ({on.unit.name})"
     plot = _empty_chart(title, height, (on.x_range, y_range), (label, y_label))
     plot["toolbar_location"] = "above"
     plot["toolbar"]["tools"] += (
-        Model("PanTool"),
-        Model("ResetTool"),
-        Model("BoxZoomTool", dimensions=box),
-        Model("WheelZoomTool"),
-        Model("CrosshairTool", overlay=on.cursor),
+        BokehModel("PanTool"),
+        BokehModel("ResetTool"),
+        BokehModel("BoxZoomTool", dimensions=box),
+        BokehModel("WheelZoomTool"),
+        BokehModel("CrosshairTool", overlay=on.cursor),
     )
     return plot
 
 
-def _source(rows: Sequence[Row]) -> Model:
+def _source(rows: Sequence[Row]) -> BokehModel:
     """Make a data source with a column for each key; texts are made printable."""
     columns = {
         name: [printable(v) if isinstance(v := row[name], str) else v for row in rows]
         for name in rows[0]
     }
-    return Model("ColumnDataSource", data=columns)
+    return BokehModel("ColumnDataSource", data=columns)
 
 
-def _point_source(points: Iterable[tuple[float, float]]) -> Model:
+def _point_source(points: Iterable[tuple[float, float]]) -> BokehModel:
     """Make a data source of points."""
     return _source([{"x": x, "y": y} for x, y in points])
 
 
-def _add_glyph(plot: Model, source: Model, kind: str, **attributes: Any) -> Model:
+def _add_glyph(plot: BokehModel, source: BokehModel, kind: str, **attributes: Any) -> BokehModel:
     """Add a glyph for each row of the source to a plot, and return its renderer."""
-    drawn = Model("GlyphRenderer", data_source=source, glyph=Model(kind, **attributes))
+    drawn = BokehModel("GlyphRenderer", data_source=source, glyph=BokehModel(kind, **attributes))
     plot["renderers"].append(drawn)
     return drawn
 
 
 def _add_rectangles(
-    plot: Model,
+    plot: BokehModel,
     on: Canvas,
     groups: Iterable[Sequence[Shape]],
     more: Callable[[Shape, Sequence[Shape]], Row],
@@ -394,7 +389,9 @@ def _add_rectangles(
     )
 
 
-def _add_hover(plot: Model, drawn: Model, labels: Sequence[str], mode: str = "mouse") -> None:
+def _add_hover(
+    plot: BokehModel, drawn: BokehModel, labels: Sequence[str], mode: str = "mouse"
+) -> None:
     """Show the column ``name`` and below it the other columns, one a line; the browser escapes
     their values."""
     lines = "".join(
@@ -403,11 +400,11 @@ def _add_hover(plot: Model, drawn: Model, labels: Sequence[str], mode: str = "mo
         if label != "name"
     )
     tip = f'<div style="{_TIP}"><b>@name</b><table style="border-spacing:0">{lines}</table></div>'
-    tool = Model("HoverTool", renderers=[drawn], tooltips=tip, mode=mode)
+    tool = BokehModel("HoverTool", renderers=[drawn], tooltips=tip, mode=mode)
     plot["toolbar"]["tools"].append(tool)
 
 
-def _draw_level(plot: Model, at: float, text: str, paint: str, dash: str, x: int = 6) -> None:
+def _draw_level(plot: BokehModel, at: float, text: str, paint: str, dash: str, x: int = 6) -> None:
     """Draw a horizontal line with its name above it, ``x`` pixels from the left."""
-    line = Model("Span", location=at, line_color=paint, line_dash=dash)
-    plot["center"] += line, Model("Label", x=x, y=at, text=chart_text(text), text_color=paint)
+    line = BokehModel("Span", location=at, line_color=paint, line_dash=dash)
+    plot["center"] += line, BokehModel("Label", x=x, y=at, text=chart_text(text), text_color=paint)

@@ -9,24 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from loadmaster.core.json_object import json_of
-from loadmaster.core.provenance import Costs, costs_of
+from loadmaster.core.provenance import CostBasis, costs_of
 from loadmaster.core.registry import Status
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_seconds
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.plan_charts import link, memory_map, schedule, time_axis
 from loadmaster.report.text import NOTHING, signed
-from loadmaster.report.view import (
-    BOTH,
-    Chart,
-    Facts,
-    Legend,
-    Line,
-    Notes,
-    Page,
-    Section,
-    Table,
-)
+from loadmaster.report.view import BOTH, Chart, Facts, Legend, Line, Notes, Page, Section, Table
 
 _KINDS = 20
 _HINT = (
@@ -73,12 +63,12 @@ class ComparisonJson:
     belong to a memory."""
     kinds: Mapping[str, ComparedFigure]
     """By kind of operator, the seconds that cores spend on it."""
-    costs: Costs
+    costs: CostBasis
     """What the costs rest on."""
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """A figure of both plans, None for a plan without it. ``key`` is the name in JSON, ``text``
     formats a value."""
 
@@ -106,11 +96,13 @@ _Value = tuple[str, Callable[[float], str], float | None]
 """Name, formatting function and value of a figure."""
 
 
-def rows(first: PlanRecord, second: PlanRecord) -> Iterator[Row]:
+def rows(first: PlanRecord, second: PlanRecord) -> Iterator[ComparisonRow]:
     """Yield the figures of two plans: times, rates, energy, and traffic and peak of memories."""
     both = _values(first), _values(second)
     for key, (name, text, _) in (both[0] | both[1]).items():
-        yield Row(key, name, text, *(values[key][2] if key in values else None for values in both))
+        yield ComparisonRow(
+            key, name, text, *(values[key][2] if key in values else None for values in both)
+        )
 
 
 def _values(plan: PlanRecord) -> dict[str, _Value]:
@@ -133,14 +125,14 @@ def _values(plan: PlanRecord) -> dict[str, _Value]:
     return found
 
 
-def kinds(first: PlanRecord, second: PlanRecord) -> list[Row]:
+def kinds(first: PlanRecord, second: PlanRecord) -> list[ComparisonRow]:
     """Return the cores' seconds by kind of operator of two plans, largest differences first."""
     spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for which, plan in enumerate((first, second)):
         for job in plan.jobs:
             spent[job.kind][which] += job.end - job.start
     ranked = sorted(spent.items(), key=lambda item: (-abs(item[1][1] - item[1][0]), item[0]))
-    return [Row(kind, kind, format_seconds, *both) for kind, both in ranked]
+    return [ComparisonRow(kind, kind, format_seconds, *both) for kind, both in ranked]
 
 
 def comparison_json(first: PlanRecord, second: PlanRecord) -> dict[str, Any]:

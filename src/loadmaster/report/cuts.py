@@ -127,7 +127,7 @@ class CutJson:
 
 
 @dataclass(frozen=True)
-class Stack:
+class BandStack:
     """Operators that run band by band, depth first, in the order in which they begin."""
 
     number: int
@@ -153,11 +153,11 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class Cuts:
+class PlanCuts:
     """All cut operators and stacks of a plan, by their start."""
 
     operators: tuple[CutOperator, ...] = ()
-    stacks: tuple[Stack, ...] = ()
+    stacks: tuple[BandStack, ...] = ()
 
     def why(self, operator: CutOperator) -> str:
         """Return the purpose of an operator's cut, derived from the plan."""
@@ -233,14 +233,14 @@ def piece(job: PlannedJob) -> str:
     return f"{job.tile + 1} of {job.tiles}, [{ranges}] of the result{terms}"
 
 
-def cuts_of(plan: PlanRecord) -> Cuts:
+def cuts_of(plan: PlanRecord) -> PlanCuts:
     """Return the cut operators and stacks of a plan."""
     groups: dict[tuple[str, tuple[str, ...]], list[PlannedJob]] = defaultdict(list)
     for job in sorted(plan.jobs, key=lambda job: (job.start, job.name)):
         if job.tiles > 1 and job.mini_batch == 0:
             groups[job.network, job.operators].append(job)
     if not groups:
-        return Cuts()
+        return PlanCuts()
     readers: dict[str, list[PlannedJob]] = defaultdict(list)
     for job in plan.jobs:
         for name in {operand.tensor for operand in job.reads}:
@@ -286,7 +286,9 @@ def _dimensions(kind: str, rank: int) -> list[str]:
     return [*leading, *between, *("rows", "columns")[2 - min(2, rank) :]]
 
 
-def _join_stacks(operators: Sequence[CutOperator], readers: dict[str, list[PlannedJob]]) -> Cuts:
+def _join_stacks(
+    operators: Sequence[CutOperator], readers: dict[str, list[PlannedJob]]
+) -> PlanCuts:
     """Join operators into stacks: one reads a band of the other before the other's last band has
     begun."""
     home = {job.name: number for number, operator in enumerate(operators) for job in operator.jobs}
@@ -304,5 +306,5 @@ def _join_stacks(operators: Sequence[CutOperator], readers: dict[str, list[Plann
         replace(operator, stack=large.index(mine) if mine in large else None)
         for operator, mine in zip(operators, group, strict=True)
     ]
-    stacks = [Stack(at, tuple(o for o in marked if o.stack == at)) for at in range(len(large))]
-    return Cuts(tuple(marked), tuple(stacks))
+    stacks = [BandStack(at, tuple(o for o in marked if o.stack == at)) for at in range(len(large))]
+    return PlanCuts(tuple(marked), tuple(stacks))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from loadmaster.report.view import Json, Notes, Part, Table
+from loadmaster.report.view import Json, Notes, PagePart, Table
 
 
-def floor_table(arenas: Sequence[Json]) -> list[Part]:
+def floor_table(arenas: Sequence[Json]) -> list[PagePart]:
     """Return a table with a row for each arena, and a line for each violation of a plan; ``arenas``
     as in ``--json``, figures in bytes."""
     heads = {

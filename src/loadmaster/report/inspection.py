@@ -25,7 +25,6 @@ from loadmaster.report.view import (
     BOTH,
     DRAWN,
     TERMINAL,
-    Axis,
     Curve,
     Facts,
     Figure,
@@ -35,12 +34,13 @@ from loadmaster.report.view import (
     Mark,
     Notes,
     Page,
-    Path,
+    Polyline,
     Scatter,
     Section,
     Shape,
     Share,
     Table,
+    TimeAxis,
     first_rows,
     pairs,
 )
@@ -201,7 +201,7 @@ def _roofline(points: Sequence[Point], machine: Target | None, unit: str) -> Sca
         knee = top / bandwidth
         intensities = [point.intensity for point in shown]
         low, high = min(*intensities, knee / 4), max(*intensities, knee * 4)
-        paths = [Path([(low, low * bandwidth), (knee, top), (high, top)])]
+        paths = [Polyline([(low, low * bandwidth), (knee, top), (high, top)])]
         label = f"{unit} on one core, estimated"
         about = (
             f" The roof: {format_rate(top, unit)} of the fastest core at its narrowest width, and"
@@ -443,7 +443,7 @@ class Alive:
     def chart(self) -> Curve:
         """Return the curve of bytes alive over the operators."""
         shapes = [Shape(*step[:2], 0, step[2], partial(self._tip, step)) for step in self.steps]
-        axis = Axis(len(self.graph.ops), label="operator, in the order of the file")
+        axis = TimeAxis(len(self.graph.ops), label="operator, in the order of the file")
         remark = f"At most {self.at_peak}. Another order, or operators in bands, may need less."
         return Curve("", "activations", shapes, SIZES, remark=remark, axis=axis)
 

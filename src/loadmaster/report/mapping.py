@@ -28,7 +28,6 @@ from loadmaster.report.view import (
     ALL,
     BOTH,
     DRAWN,
-    Axis,
     Facts,
     Figure,
     Figures,
@@ -36,14 +35,15 @@ from loadmaster.report.view import (
     Line,
     Mark,
     Page,
-    Part,
-    Path,
+    PagePart,
+    Polyline,
     Scatter,
     Section,
     Shape,
     Share,
     Table,
-    Timeline,
+    TimeAxis,
+    TimelineChart,
     bounded,
     pairs,
     table,
@@ -87,7 +87,7 @@ def mapping_page(
     front = [found] if isinstance(found, JobMapping) else found
     first, several = front[0], len(front) > 1
     networks = tuple(dict.fromkeys(pool.network)) if pool else ()
-    axis = Axis(first.makespan, first.makespan, groups=networks)
+    axis = TimeAxis(first.makespan, first.makespan, groups=networks)
 
     def sections() -> list[Section]:
         """Return the report's sections."""
@@ -150,7 +150,7 @@ def _figures(mapping: JobMapping, unit: str) -> list[Figure]:
     return found
 
 
-def _schedule(mapping: JobMapping, pool: JobPool | None, axis: Axis) -> Timeline:
+def _schedule(mapping: JobMapping, pool: JobPool | None, axis: TimeAxis) -> TimelineChart:
     """Make a lane for each core; jobs have the colour of their network, or of their group."""
     columns = (column.tolist() for column in (mapping.core, mapping.start, mapping.end))
     colours = mapping.group.tolist()
@@ -173,7 +173,7 @@ def _schedule(mapping: JobMapping, pool: JobPool | None, axis: Axis) -> Timeline
         Shape(start, end, core, core + 1, partial(tip, job, core, end - start), colours[job])
         for job, (core, start, end) in enumerate(zip(*columns, strict=True))
     ]
-    return Timeline("Schedule", mapping.cores, shapes)
+    return TimelineChart("Schedule", mapping.cores, shapes)
 
 
 def shared_bandwidth(
@@ -192,7 +192,7 @@ def shared_bandwidth(
     return segments
 
 
-def _front(front: Sequence[JobMapping], unit: str) -> list[Part]:
+def _front(front: Sequence[JobMapping], unit: str) -> list[PagePart]:
     """Return the chart and the table of makespan and energy of every mapping of a front."""
     rows, marks = [], []
     for number, mapping in enumerate(front):
@@ -205,7 +205,7 @@ def _front(front: Sequence[JobMapping], unit: str) -> list[Part]:
             rate = format_rate(mapping.throughput, unit)
         costs = str(weakest(mapping.costs))
         rows.append((str(number), makespan, energy, rate, mapping.status, costs))
-    path = Path([(mark.x, mark.y) for mark in marks])
+    path = Polyline([(mark.x, mark.y) for mark in marks])
     remark = "The schedule below is that of the first mapping."
     units = TIMES, ENERGIES
     chart = Scatter("", "makespan", "energy", marks, [path], units=units, remark=remark)

@@ -12,7 +12,7 @@ from loadmaster.core.errors import package
 from loadmaster.report.picture import draw
 from loadmaster.report.terminal import printed
 from loadmaster.report.text import NOTHING, printable, to_html
-from loadmaster.report.view import NOTEBOOK, Chart, Figures, Line, Notes, Page, Part, Table
+from loadmaster.report.view import NOTEBOOK, Chart, Figures, Line, Notes, Page, PagePart, Table
 
 _BUILDERS = {
     "PlanRecord": ("plan", "plan_page"),
@@ -66,12 +66,12 @@ def _headline(page: Page) -> str:
     return printable(f"{page.title}: {page.headline}")
 
 
-def _parts(page: Page) -> list[Part]:
+def _parts(page: Page) -> list[PagePart]:
     """Return all parts of the sections for notebooks."""
     return [part for section in page.on(NOTEBOOK) for part in section.parts]
 
 
-def _html(part: Part) -> str:
+def _html(part: PagePart) -> str:
     """Return a part of a report as HTML; empty for parts that notebooks leave out."""
     match part:
         case Chart():

@@ -33,7 +33,6 @@ from loadmaster.report.view import (
     ALL,
     BOTH,
     DRAWN,
-    Axis,
     Facts,
     Figure,
     Figures,
@@ -42,9 +41,10 @@ from loadmaster.report.view import (
     MemoryMap,
     Notes,
     Page,
-    Part,
+    PagePart,
     Section,
     Shape,
+    TimeAxis,
     bounded,
     first_rows,
     pairs,
@@ -116,11 +116,11 @@ def packing_page(
             yield {"buffer": at, **memory, "offset": offset}
 
     far = "" if value is None else f", {reached(answer.status, value, answer.lower_bound)}"
-    axis = Axis(1.0)
+    axis = TimeAxis(1.0)
     if problem is not None:
         first = int(problem.lower.min(initial=0))
         last = int(problem.upper.max(initial=1))
-        axis = Axis(last, start=first, label="time (as in the file)")
+        axis = TimeAxis(last, start=first, label="time (as in the file)")
     return Page(
         clipped(printable(f"Allocation of {plural(count, 'buffer')}{among}"), 60),
         "Where each buffer lies in memory while it is alive",
@@ -165,7 +165,7 @@ def _figures(answer: Allocation | BankAllocation) -> list[Figure]:
     return figures
 
 
-def _reasons(answer: Allocation | BankAllocation, arena: Json) -> list[Part]:
+def _reasons(answer: Allocation | BankAllocation, arena: Json) -> list[PagePart]:
     """Return the operators at the peak of a TFLM arena, and remedies; nothing for other answers."""
     if isinstance(answer, BankAllocation) or "peaks" not in arena:
         return []
@@ -250,5 +250,5 @@ def arena_page(figures: Json, *placed: tuple[Problem, Ints]) -> Page:
     ]
     last = max((int(problem.upper.max(initial=1)) for problem, _ in placed), default=1)
     title = f"The arena of {figures['model']}"
-    axis = Axis(last, label="instant")
+    axis = TimeAxis(last, label="instant")
     return Page(title, "What lies where while each operator runs", lambda: sections, axis)

@@ -16,17 +16,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadmaster.report.charts import Model, canvas, draw, legend_name
+from loadmaster.report.charts import BokehModel, canvas, draw, legend_name
 from loadmaster.report.colours import colour
 from loadmaster.report.text import clipped, to_html
-from loadmaster.report.view import PAGE, Chart, Page, Part
+from loadmaster.report.view import PAGE, Chart, Page, PagePart
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 
 @dataclass(frozen=True)
-class Drawn(Part):
+class Drawn(PagePart):
     """The place of a chart on the page: its HTML element, and its description for screen
     readers."""
 
@@ -38,9 +38,9 @@ class Drawn(Part):
 def render(page: Page) -> str:
     """Render a page as HTML; equal pages give equal texts. Empty sections are left out, and the
     chart library if there are no charts."""
-    on, plots = canvas(page.axis), list[Model]()
+    on, plots = canvas(page.axis), list[BokehModel]()
 
-    def placed(part: Part) -> Part:
+    def placed(part: PagePart) -> PagePart:
         """Draw a chart, and return its place on the page; other parts stay."""
         if not isinstance(part, Chart):
             return part
@@ -101,7 +101,7 @@ def _compress(text: str) -> str:
     return b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-def _name(plot: Model) -> str:
+def _name(plot: BokehModel) -> str:
     """Return the description of a chart for screen readers: its title, or its axes."""
     labels = (axis["axis_label"] for axis in (plot["left"][0], plot["below"][0]))
     return f"Chart: {plot['title']['text'] or ' over '.join(filter(None, labels))}"
@@ -112,7 +112,7 @@ def _element_id(index: int) -> str:
     return f"chart{index}"
 
 
-def _charts_json(plots: Sequence[Model]) -> dict[str, Any]:
+def _charts_json(plots: Sequence[BokehModel]) -> dict[str, Any]:
     """Return the charts as JSON for Bokeh's script."""
     numbers: dict[int, str] = {}
     models = [_json(plot, numbers) for plot in plots]
@@ -131,9 +131,9 @@ def _json(value: Any, numbers: dict[int, str]) -> Any:
         case list() | tuple():
             # Fast path: most lists are columns of texts.
             return [item if type(item) is str else _json(item, numbers) for item in value]
-        case Model() if id(value) in numbers:
+        case BokehModel() if id(value) in numbers:
             return {"id": numbers[id(value)]}
-        case Model():
+        case BokehModel():
             number = numbers[id(value)] = f"m{len(numbers)}"
             attributes = {name: _json(own, numbers) for name, own in value.items()}
             return {"type": "object", "name": value.kind, "id": number, "attributes": attributes}

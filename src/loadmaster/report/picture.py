@@ -13,7 +13,7 @@ from dataclasses import replace
 from loadmaster.report.colours import colour
 from loadmaster.report.merging import around, band_of, neighbours
 from loadmaster.report.text import clipped, plural, to_html
-from loadmaster.report.view import Chart, Curve, MemoryMap, Shape, Timeline
+from loadmaster.report.view import Chart, Curve, MemoryMap, Shape, TimelineChart
 
 _WIDTH, _NAMES = 640, 120
 """Width in pixels of a picture, and of the names on its left."""
@@ -26,7 +26,7 @@ _JOBS, _REGIONS, _STEPS = 300, 150, 150
 def draw(chart: Chart) -> str:
     """Return the SVG of a chart: lanes, a memory map or a curve."""
     match chart:
-        case Timeline():
+        case TimelineChart():
             return _draw_lanes(chart)
         case MemoryMap():
             return _draw_map(chart)
@@ -35,7 +35,7 @@ def draw(chart: Chart) -> str:
     raise TypeError(chart)
 
 
-def _draw_lanes(chart: Timeline) -> str:
+def _draw_lanes(chart: TimelineChart) -> str:
     """Draw lanes; merged neighbours have the colour of the longest."""
     names = chart.lanes[:_LANES]
     # Heights count from below.

@@ -17,20 +17,11 @@ from loadmaster.placement.decisions import Move, Stay
 from loadmaster.placement.explain import Stretch
 from loadmaster.placement.sequence import StoredKind, StoredTensor
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.text import (
-    NOTHING,
-    SIZES,
-    clipped,
-    plural,
-    printable,
-    reached,
-    search_rows,
-)
+from loadmaster.report.text import NOTHING, SIZES, clipped, plural, printable, reached, search_rows
 from loadmaster.report.view import (
     ALL,
     BOTH,
     DRAWN,
-    Axis,
     Curve,
     Facts,
     Figure,
@@ -42,13 +33,14 @@ from loadmaster.report.view import (
     MemoryMap,
     Notes,
     Page,
-    Part,
-    Path,
+    PagePart,
+    Polyline,
     Scatter,
     Section,
     Shape,
     Table,
-    Timeline,
+    TimeAxis,
+    TimelineChart,
     bounded,
     first_rows,
     pairs,
@@ -119,7 +111,7 @@ def placement_page(
         f"Placement of {clipped(printable(sequence.name), 60)} ({plan.mode.value})",
         "Which memory each tensor is in, and when it moves",
         sections,
-        Axis(plan.seconds, plan.seconds, groups=[kind.value for kind in KINDS]),
+        TimeAxis(plan.seconds, plan.seconds, groups=[kind.value for kind in KINDS]),
         f"{plan.status}, {format_seconds(plan.seconds)}, {far}, {peak}",
         rows,
     )
@@ -265,7 +257,7 @@ def _prices(plan: MemoryPlan) -> Curve:
     return Curve(title, "seconds saved per GiB", shapes, remark=remark)
 
 
-def _copies(plan: MemoryPlan) -> Timeline:
+def _copies(plan: MemoryPlan) -> TimelineChart:
     """Make a lane of copies for each direction, blocking or overlapped."""
     shapes = []
     for move, start, end in _timed_moves(plan):
@@ -273,10 +265,10 @@ def _copies(plan: MemoryPlan) -> Timeline:
         lane = 2 * move.to_fast + (move.start != move.end)
         colour = KINDS.index(tensor.kind)
         shapes.append(Shape(start, end, lane, lane + 1, partial(_tip, tensor), colour, alpha=1.0))
-    return Timeline("Copies" if shapes else "No copies", _LANES, shapes)
+    return TimelineChart("Copies" if shapes else "No copies", _LANES, shapes)
 
 
-def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[Part]:
+def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[PagePart]:
     """Return the chart and table of the slowdown (time relative to all in fast memory) over the
     limit of fast memory, with the lower bound."""
     rows, marks, fast = [], [], plan.all_fast_seconds
@@ -291,14 +283,14 @@ def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[Part]:
         rows.append((size, time, slowdown, least))
     heads = ">fast memory", ">time", ">of all fast", ">lower bound"
     remark = "The bar below a point ends at its lower bound."
-    line = Path([(mark.x, mark.y) for mark in marks], 2)
+    line = Polyline([(mark.x, mark.y) for mark in marks], 2)
     chart = Scatter(
         "", "fast memory", "time of all fast", marks, [line], units=(SIZES, ()), remark=remark
     )
     return [chart, table(heads, rows)] if rows else []
 
 
-def _explanation(stored: StoredTensor, stretches: Iterable[Stretch]) -> list[Part]:
+def _explanation(stored: StoredTensor, stretches: Iterable[Stretch]) -> list[PagePart]:
     """Return a table of the reasons for a tensor's memory in each stretch of its lifetime."""
     rows = []
     for s in stretches:

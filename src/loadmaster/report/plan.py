@@ -12,7 +12,7 @@ from loadmaster.core.units import format_bytes, format_count, format_joules, for
 from loadmaster.planning.plan_records import PlannedJob, PlanRecord, Rate
 from loadmaster.report import figures, plan_charts
 from loadmaster.report.core_time import core_time, peak_seconds
-from loadmaster.report.cuts import Cuts, cuts_of
+from loadmaster.report.cuts import PlanCuts, cuts_of
 from loadmaster.report.text import percent, plural, reached, shortened
 from loadmaster.report.timeline import TimeUnit, largest, time_unit
 from loadmaster.report.view import (
@@ -25,7 +25,7 @@ from loadmaster.report.view import (
     Line,
     Notes,
     Page,
-    Part,
+    PagePart,
     Section,
     Share,
     Table,
@@ -286,7 +286,7 @@ def _job_times(plan: PlanRecord, group: Callable[[PlannedJob], str]) -> list[dic
     ]
 
 
-def _peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[Part]:
+def _peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> list[PagePart]:
     """Return a table of the buffers alive at a memory's peak, largest first."""
     mine = figures.allocations_of(plan, memory.name)
     instant, _, held = largest(figures.bytes_alive(mine))
@@ -358,7 +358,7 @@ def _energy(plan: PlanRecord) -> Table:
     )
 
 
-def _cut_operators(cuts: Cuts) -> Table:
+def _cut_operators(cuts: PlanCuts) -> Table:
     """Make a table of operators in pieces, with the cut and its purpose."""
     rows = [
         {

@@ -17,7 +17,7 @@ from loadmaster.planning.plan_records import (
     PlannedTransfer,
     PlanRecord,
 )
-from loadmaster.report.cuts import Band, Stack, family, piece
+from loadmaster.report.cuts import Band, BandStack, family, piece
 from loadmaster.report.figures import (
     allocations_of,
     copies,
@@ -27,20 +27,20 @@ from loadmaster.report.figures import (
 )
 from loadmaster.report.text import BANDWIDTHS, TIMES, comma, shortened
 from loadmaster.report.timeline import first_free_lines
-from loadmaster.report.view import Axis, Curve, Facts, MemoryMap, Shape, Timeline, steps
+from loadmaster.report.view import Curve, Facts, MemoryMap, Shape, TimeAxis, TimelineChart, steps
 from loadmaster.targets.hardware import Memory
 
 
-def time_axis(*plans: PlanRecord) -> Axis:
+def time_axis(*plans: PlanRecord) -> TimeAxis:
     """Make the common time axis of plans, from zero to the end of the last job or copy."""
     span = max(plan.metrics.makespan.value for plan in plans)
     names = dict.fromkeys(network.name for plan in plans for network in plan.networks)
     ends = [job.end for plan in plans for job in plan.jobs]
     ends += [move.end for plan in plans for move in plan.transfers]
-    return Axis(max([span, *ends]), span, groups=tuple(names))
+    return TimeAxis(max([span, *ends]), span, groups=tuple(names))
 
 
-def schedule(plan: PlanRecord, axis: Axis) -> Timeline:
+def schedule(plan: PlanRecord, axis: TimeAxis) -> TimelineChart:
     """Make the schedule: a lane for each core and for each direction of copies.
 
     Paler jobs spend more of their time without arithmetic. Pieces of one operator have the same
@@ -70,7 +70,7 @@ def schedule(plan: PlanRecord, axis: Axis) -> Timeline:
         tip = partial(_copy_tip, move)
         shapes.append(Shape(move.start, move.end, lane, lane + 1, tip, colour=-1))
     names = [*cores, *(f"copy to {to}" for _, to in ways)]
-    return Timeline("Schedule", names, shapes)
+    return TimelineChart("Schedule", names, shapes)
 
 
 def _copy_tip(move: PlannedTransfer) -> Facts:
@@ -127,7 +127,7 @@ def link_curve(title: str, segments: Sequence[LinkSegment], limit: float | None)
     return Curve(title, "traffic", rates, BANDWIDTHS, (limit, f"limit {format_bandwidth(limit)}"))
 
 
-def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:
+def memory_map(plan: PlanRecord, memory: Memory, axis: TimeAxis) -> MemoryMap:
     """Make the map of a memory; results of jobs have full colours, weights and inputs pale ones."""
     use = memory_use(plan, memory.name, memory.capacity)
     tensors = {tensor.name: tensor for tensor in plan.tensors}
@@ -157,7 +157,7 @@ def memory_map(plan: PlanRecord, memory: Memory, axis: Axis) -> MemoryMap:
     return MemoryMap(memory.name, shapes, use.peak, use.lower_bound, use.capacity)
 
 
-def stack_chart(stack: Stack, axis: Axis) -> Timeline:
+def stack_chart(stack: BandStack, axis: TimeAxis) -> TimelineChart:
     """Make a lane for each operator of a stack, with the lifetime of every band; overlapping bands
     are drawn on separate lines."""
 
@@ -184,7 +184,7 @@ def stack_chart(stack: Stack, axis: Axis) -> Timeline:
         axis, start=min(band.start for band in bands), end=max(band.end for band in bands)
     )
     names = [operator.operator for operator in stack.operators]
-    return Timeline(stack.title, names, shapes, axis=own)
+    return TimelineChart(stack.title, names, shapes, axis=own)
 
 
 def search_charts(plan: PlanRecord) -> list[Curve]:
@@ -193,7 +193,7 @@ def search_charts(plan: PlanRecord) -> list[Curve]:
         return []
     starts = [float(step.evaluations) for step in plan.search]
     spans = list(pairwise([*starts, max(1.0, 1.02 * starts[-1])]))
-    axis = Axis(spans[-1][1], label="orders evaluated")
+    axis = TimeAxis(spans[-1][1], label="orders evaluated")
     what = objective_name(plan)
     best = steps((*span, step.value) for span, step in zip(spans, plan.search, strict=True))
     limit = plan.objective.lower_bound, "lower bound"

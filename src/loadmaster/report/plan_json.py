@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from loadmaster.core.errors import Violation
 from loadmaster.core.json_object import json_of
-from loadmaster.core.provenance import Costs, costs_of
+from loadmaster.core.provenance import CostBasis, costs_of
 from loadmaster.core.registry import Status
 from loadmaster.planning.plan_records import Cost, MemoryUse, PlanRecord, Rate
 from loadmaster.planning.what_if import Change
@@ -99,7 +99,7 @@ class PlanJson:
     """Seconds of processor time that the command's work took, of all threads."""
     seed: int
     """Seed of the search: the same input and seed give the same answer."""
-    costs: Costs
+    costs: CostBasis
     """What the costs rest on."""
     violations: Sequence[Violation]
     """Violations found by the independent verifier; empty if the plan or packing is valid."""

@@ -10,17 +10,17 @@ from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.report.text import NOTHING, SIZES
 from loadmaster.report.view import (
     BOTH,
-    Axis,
     Curve,
     Json,
     Line,
     Mark,
     Page,
-    Path,
+    Polyline,
     Scatter,
     Section,
     Shape,
     Table,
+    TimeAxis,
     first_rows,
     table,
 )
@@ -88,7 +88,7 @@ def _memory(result: Json, kernels: Sequence[Json]) -> Curve:
     ]
     budget = result["budget"]
     limit = None if budget is None else (budget, f"budget {format_bytes(budget)}")
-    axis = Axis(len(kernels), label="kernel, in the order in which they run")
+    axis = TimeAxis(len(kernels), label="kernel, in the order in which they run")
     return Curve("", "planned fast memory", shapes, SIZES, limit, axis=axis)
 
 
@@ -105,7 +105,7 @@ def _kernel_chart(rows: Sequence[Json]) -> Scatter:
         }
         marks.append(Mark(predicted, measured, row["kernel"], facts, size=7))
     ends = [time for mark in marks for time in (mark.x, mark.y)]
-    equal = Path([(end, end) for end in (min(ends), max(ends))], dash="dashed")
+    equal = Polyline([(end, end) for end in (min(ends), max(ends))], dash="dashed")
     remark = "Above the dashed line a kernel took longer than predicted."
     labels = "predicted (s)", "measured (s)"
     return Scatter("", *labels, marks, [equal], logarithmic=True, remark=remark)

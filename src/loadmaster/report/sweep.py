@@ -32,8 +32,8 @@ from loadmaster.report.view import (
     Mark,
     Notes,
     Page,
-    Part,
-    Path,
+    PagePart,
+    Polyline,
     Scatter,
     Section,
     Table,
@@ -169,7 +169,7 @@ def _front_chart(sweep: Sweep) -> Scatter:
         " and no more of the others."
     )
     paths = [
-        Path(staircase([(p.area, p.makespan or 0.0) for p in front]), number)
+        Polyline(staircase([(p.area, p.makespan or 0.0) for p in front]), number)
         for number, front in enumerate(sweep.fronts().values())
     ]
     return _scatter(sweep, "area", "makespan", paths=paths, limit=limit, remark=remark)
@@ -307,7 +307,7 @@ def machine_tables(target: Target) -> list[Table]:
     return [Table(memories), Table(cores)]
 
 
-def size_summary(found: Sizing, effort: str = "normal") -> list[Part]:
+def size_summary(found: Sizing, effort: str = "normal") -> list[PagePart]:
     """Return the view of a search for the least machine: answer, trials, and sources of figures.
     With less than normal ``effort``, failures to find a plan say so."""
     less = " with --effort quick" if effort == "quick" else ""

@@ -11,16 +11,7 @@ from rich.text import Text
 
 from loadmaster.core.names import printable_text
 from loadmaster.report.text import clipped
-from loadmaster.report.view import (
-    TERMINAL,
-    Beside,
-    Figures,
-    Line,
-    Notes,
-    Page,
-    Part,
-    Table,
-)
+from loadmaster.report.view import TERMINAL, Beside, Figures, Line, Notes, Page, PagePart, Table
 
 _NARROW = 80
 """Characters of a line; headings of wider tables are wrapped."""
@@ -28,7 +19,7 @@ _WRAPPED = 16
 """Least characters of a column whose text may be wrapped."""
 
 
-def printed(shown: Page | Iterable[Part]) -> Group:
+def printed(shown: Page | Iterable[PagePart]) -> Group:
     """Return the texts and tables of a page or of parts, with an empty line around each table;
     charts and hints are left out."""
     if isinstance(shown, Page):
@@ -45,7 +36,7 @@ def printed(shown: Page | Iterable[Part]) -> Group:
     return Group(*found)
 
 
-def _renderables(part: Part) -> list[RenderableType]:
+def _renderables(part: PagePart) -> list[RenderableType]:
     """Return a part of a report as rich renderables; empty for parts that terminals leave out."""
     match part:
         case Line(text, style):

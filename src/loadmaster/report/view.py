@@ -18,18 +18,18 @@ _TALL = 1.6
 """Largest ratio of a capacity to the peak with which the capacity is drawn."""
 
 
-class Part:
+class PagePart:
     """A part of a page: text, a table or a chart; false if empty."""
 
 
 @dataclass(frozen=True)
-class Chart(Part):
+class Chart(PagePart):
     """A chart with a remark below, drawn by pages and notebooks only; with its own time axis, or
     None for the page's."""
 
     title: str
     remark: str = field(default="", kw_only=True)
-    axis: Axis | None = field(default=None, kw_only=True)
+    axis: TimeAxis | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Table(Part):
+class Table(PagePart):
     """A table with a remark on omitted rows; a table without rows is not shown.
 
     Columns whose head begins with ``>`` are aligned right. In a terminal, those whose head begins
@@ -113,7 +113,7 @@ def pairs(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 @dataclass(frozen=True)
-class Line(Part):
+class Line(PagePart):
     """A line of text: ``style`` is ``"strong"`` or empty."""
 
     text: str
@@ -124,7 +124,7 @@ class Line(Part):
 
 
 @dataclass(frozen=True)
-class Notes(Part):
+class Notes(PagePart):
     """A list of remarks."""
 
     lines: Sequence[str]
@@ -134,7 +134,7 @@ class Notes(Part):
 
 
 @dataclass(frozen=True)
-class Figures(Part):
+class Figures(PagePart):
     """Headline figures: cards on a page, a table in a terminal with ``head`` above the names."""
 
     figures: Sequence[Figure]
@@ -152,7 +152,7 @@ class Figures(Part):
 
 
 @dataclass(frozen=True)
-class Beside(Part):
+class Beside(PagePart):
     """Tables that stand side by side in a terminal, if each has rows."""
 
     tables: Sequence[Table]
@@ -162,7 +162,7 @@ class Beside(Part):
 
 
 @dataclass(frozen=True)
-class Legend(Part):
+class Legend(PagePart):
     """The legend of a page: a button for each group of its axis, which hides the shapes of that
     group in all charts."""
 
@@ -185,7 +185,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Timeline(Chart):
+class TimelineChart(Chart):
     """Lanes with shapes over time; shapes of lane k are between the heights k and k + 1."""
 
     lanes: Sequence[str]
@@ -253,7 +253,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Path:
+class Polyline:
     """A line through points; ``colour`` -1 is that of text."""
 
     points: Sequence[tuple[float, float]]
@@ -269,7 +269,7 @@ class Scatter(Chart):
     x: str
     y: str
     marks: Sequence[Mark]
-    paths: Sequence[Path] = ()
+    paths: Sequence[Polyline] = ()
     groups: Sequence[str] = ()
     units: tuple[Units, Units] = ((), ())
     limit: tuple[float, str] | None = None
@@ -290,7 +290,7 @@ class Section:
     """
 
     heading: str
-    parts: Sequence[Part]
+    parts: Sequence[PagePart]
     on: Sequence[str] = (PAGE,)
     hint: str = ""
 
@@ -299,7 +299,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Axis:
+class TimeAxis:
     """The time axis that the charts of a page share, from ``start`` to ``end``.
 
     Its unit suits ``scale`` seconds; ``label`` is the name of an axis without a unit. The legend
@@ -323,7 +323,7 @@ class Page:
     title: str
     description: str
     sections: Callable[[], Sequence[Section]]
-    axis: Axis = Axis(1.0)
+    axis: TimeAxis = TimeAxis(1.0)
     headline: str = ""
     rows: Callable[[], Iterable[Json]] = tuple
 

@@ -53,13 +53,13 @@ _Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
 _Rate = Annotated[float, Field(gt=0, le=2**20, allow_inf_nan=False)]
 
 
-class _Table(BaseModel):
+class _TargetTable(BaseModel):
     """A table without further keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _MemoryTable(_Table):
+class _MemoryTable(_TargetTable):
     """A memory's table in a target file."""
 
     role: Literal["main", "fast"]
@@ -101,7 +101,7 @@ class _MemoryTable(_Table):
         )
 
 
-class _EnergyTable(_Table):
+class _EnergyTable(_TargetTable):
     """The table of a core's energies, in joules."""
 
     mac_int8: _Joules | None = None
@@ -115,7 +115,7 @@ class _EnergyTable(_Table):
     buffer: _Energy | None = None
 
 
-class _CoreTable(_Table):
+class _CoreTable(_TargetTable):
     """A [[cores]] table of a target file: ``count`` equal cores."""
 
     name: _Name
@@ -202,7 +202,7 @@ class _CoreTable(_Table):
         return [replace(core, name=name) for name in names]
 
 
-class _CopyTable(_Table):
+class _CopyTable(_TargetTable):
     """The [copy] table of a target file, in bytes per second."""
 
     to_fast: _Bandwidth
@@ -223,7 +223,7 @@ class _CopyTable(_Table):
         )
 
 
-class _CalibrationTable(_Table):
+class _CalibrationTable(_TargetTable):
     """The calibration that `loadmaster calibrate` writes; errors are the mean factor between model
     and measurement, minus 1."""
 
@@ -245,7 +245,7 @@ class _CalibrationTable(_Table):
         )
 
 
-class _TargetFile(_Table):
+class _TargetFile(_TargetTable):
     """A target file."""
 
     name: Annotated[str, Field(min_length=1, max_length=80)]
@@ -303,7 +303,7 @@ def _lines(error: ValidationError, label: str) -> list[str]:
 
 def _fields_beside(keys: list[str]) -> tuple[str, ...]:
     """Field names of the table at a path of keys."""
-    tables: dict[str, type[_Table]] = {
+    tables: dict[str, type[_TargetTable]] = {
         "memories": _MemoryTable,
         "cores": _CoreTable,
         "copy": _CopyTable,

@@ -20,7 +20,7 @@ from tests.support.planner_dumps import (
 )
 
 from loadmaster.core.errors import AllocationError
-from loadmaster.integrations.dumps.arena import Placed, arena_of
+from loadmaster.integrations.dumps.arena import DumpedBuffer, arena_of
 from loadmaster.integrations.dumps.compare import compare
 from loadmaster.integrations.dumps.readers.registry import READERS
 from loadmaster.integrations.tflite.export import export_model
@@ -230,7 +230,9 @@ def test_blocks_of_torch_live_from_allocation_to_the_end_of_the_last_use(tmp_pat
 
 
 def test_addresses_below_the_usual_alignment_lower_it():
-    arena = arena_of(Path("x"), "a", [Placed("p", 0, 1, 100, 0), Placed("q", 0, 1, 100, 112)], 64)
+    arena = arena_of(
+        Path("x"), "a", [DumpedBuffer("p", 0, 1, 100, 0), DumpedBuffer("q", 0, 1, 100, 112)], 64
+    )
     assert set(arena.problem.alignment.tolist()) == {16}
     assert compare(arena).violations == ()
 

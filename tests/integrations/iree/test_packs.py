@@ -7,7 +7,7 @@ import pytest
 from loadmaster.core.errors import AllocationError, MissingPackageError, ModelError, OutputError
 from loadmaster.integrations.iree import export
 from loadmaster.integrations.iree.export import PlannedPack, _with_addresses, export_program
-from loadmaster.integrations.iree.packs import Slice, find_packs
+from loadmaster.integrations.iree.packs import IreeSlice, find_packs
 
 TEXT = """module {
   util.func private @one(%arg0: index) {
@@ -38,9 +38,9 @@ def test_operations_are_found_with_their_lifetimes_and_sizes():
     assert (one.function, one.result, one.slices) == (
         "one",
         "%3",
-        (Slice(0, 2, 128), Slice(3, 5, 64)),
+        (IreeSlice(0, 2, 128), IreeSlice(3, 5, 64)),
     )
-    assert (other.function, other.slices) == ("initializer", (Slice(1, 1, 64),))
+    assert (other.function, other.slices) == ("initializer", (IreeSlice(1, 1, 64),))
     assert MODULE[one.end].strip().startswith("%4 =")
 
 

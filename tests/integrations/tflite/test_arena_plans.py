@@ -9,7 +9,7 @@ from tests.support.tflm import inputs_for, outputs_of, same_outputs
 
 from loadmaster.integrations.tflite import interpreter
 from loadmaster.integrations.tflite.arena import (
-    Arena,
+    TensorArena,
     _growth,
     arena_problem,
     plan_arena,
@@ -51,7 +51,7 @@ def probed(files):
 def planned(data, scratch, kernels=frozenset()):
     model = parse_model(data)
     found = lifetimes(model)
-    arena = Arena(found, scratch)
+    arena = TensorArena(found, scratch)
     problem = arena_problem(arena, pairs=in_place_pairs(model, found, kernels))
     plan = plan_arena(arena, problem)
     file = with_plan(model, plan_entries(found, plan.offsets))

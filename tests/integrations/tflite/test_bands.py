@@ -14,13 +14,13 @@ from tests.support.tflite_models import branches, started
 
 import loadmaster as lm
 from loadmaster.core.errors import AllocationError, ModelError
-from loadmaster.integrations.tflite.arena import Arena, plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import TensorArena, plan_arena, plan_entries
 from loadmaster.integrations.tflite.bands import shrink
 from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
-from loadmaster.integrations.tflite.bands.regions import Chain, counts
+from loadmaster.integrations.tflite.bands.regions import RowChain, counts
 from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
-from loadmaster.integrations.tflite.bands.rows import RowRule, Slice
+from loadmaster.integrations.tflite.bands.rows import RowRule, RowSlice
 from loadmaster.integrations.tflite.bands.search import BandSearch
 from loadmaster.integrations.tflite.bands.shrink import banded, front_of, shrink_model
 from loadmaster.integrations.tflite.export import export_model
@@ -42,13 +42,13 @@ def planned(data, chosen):
     banded, written = in_bands(parse_model(data), chosen)
     model = parse_model(banded)
     found = lifetimes(model)
-    arena = Arena(found, UNKNOWN)
+    arena = TensorArena(found, UNKNOWN)
     plan = plan_arena(arena, banded_problem(model, arena, written, 16))
     return with_plan(model, plan_entries(found, plan.offsets)), plan.head
 
 
 def aligned_bands(data):
-    search = BandSearch(Chain(parse_model(data)))
+    search = BandSearch(RowChain(parse_model(data)))
     return [bands for edges in search.edges for edge in edges for bands in edge.bands]
 
 
@@ -61,7 +61,7 @@ def tried_in_bands(seed):
     changed = old
     if seed % 3:
         order = another_order(model.subgraphs[0], rng)
-        changed = in_order(model, order, Chain(model).folds() if seed % 3 == 1 else {})
+        changed = in_order(model, order, RowChain(model).folds() if seed % 3 == 1 else {})
     every = aligned_bands(changed)
     if not every:
         return None
@@ -86,7 +86,7 @@ def test_random_networks_in_random_bands_give_the_same_bits(part):
 @pytest.mark.slow
 def test_heads_fall_as_work_grows_and_are_what_the_interpreter_takes():
     model = parse_model(FIXTURE.read_bytes())
-    choices = list(BandSearch(Chain(model)).choices())
+    choices = list(BandSearch(RowChain(model)).choices())
     assert len(choices) > 5
     for one, two in itertools.pairwise(choices):
         assert (two.load, -two.work) <= (one.load - 1, -one.work)
@@ -117,7 +117,7 @@ def test_bands_whose_tail_takes_more_than_they_save_are_left_out(tmp_path, align
     for seed in (0, 1, 3, 9):
         path = tmp_path / f"{seed}.tflite"
         path.write_bytes(convolutional(seed))
-        whole, *bands = BandSearch(Chain(parse_model(path.read_bytes())), alignment).choices()
+        whole, *bands = BandSearch(RowChain(parse_model(path.read_bytes())), alignment).choices()
         assert bands[-1].load < whole.load
         front = front_of(path.read_bytes(), alignment)
         plan = export_model(path, alignment=alignment)
@@ -139,14 +139,14 @@ def refused_twice(monkeypatch, checked, run):
 @pytest.mark.slow
 def test_a_file_that_gives_other_results_is_not_handed_out(monkeypatch):
     """As if a slice began a row too early, in each of the ways in which a writer could err."""
-    right = Chain.bands
+    right = RowChain.bands
 
     def early(chain, region, count):
         for bands in right(chain, region, count):
             if bands.starts[1]:
                 yield replace(bands, starts=(0, *(start - 1 for start in bands.starts[1:])))
 
-    monkeypatch.setattr(Chain, "bands", early)
+    monkeypatch.setattr(RowChain, "bands", early)
     refused_twice(monkeypatch, "the check of the rewritten file", "gives other results")
 
 
@@ -188,17 +188,17 @@ def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole():
     """3 x 3 with SAME padding on 8 rows: an inner slice spoils a row at each end; a stride of 2
     needs slices that begin at even rows."""
     rule = RowRule(stride=1, taps=3, same=True)
-    assert rule.applied(Slice(0, 4, 0, 4), 8) == Slice(0, 4, 0, 3)
-    assert rule.applied(Slice(2, 4, 2, 6), 8) == Slice(2, 4, 3, 5)
-    assert rule.applied(Slice(4, 4, 4, 8), 8) == Slice(4, 4, 5, 8)
+    assert rule.applied(RowSlice(0, 4, 0, 4), 8) == RowSlice(0, 4, 0, 3)
+    assert rule.applied(RowSlice(2, 4, 2, 6), 8) == RowSlice(2, 4, 3, 5)
+    assert rule.applied(RowSlice(4, 4, 4, 8), 8) == RowSlice(4, 4, 5, 8)
     halving = RowRule(stride=2, taps=3, same=True)
-    assert halving.applied(Slice(1, 4, 1, 5), 8) is None
-    assert halving.applied(Slice(2, 4, 2, 6), 8) == Slice(1, 2, 1, 2)
+    assert halving.applied(RowSlice(1, 4, 1, 5), 8) is None
+    assert halving.applied(RowSlice(2, 4, 2, 6), 8) == RowSlice(1, 2, 1, 2)
 
 
 def test_bands_are_as_high_as_one_another_and_cover_the_result():
     for seed in range(40):
-        chain = Chain(parse_model(convolutional(seed)))
+        chain = RowChain(parse_model(convolutional(seed)))
         for region in chain.regions():
             for count in counts(chain.rows(region.result)):
                 for bands in chain.bands(region, count):
@@ -217,7 +217,7 @@ def test_bands_are_as_high_as_one_another_and_cover_the_result():
 def made_by(chain, bands, band):
     """What a band makes, operator by operator."""
     region, start = bands.region, bands.starts[band]
-    here = {region.source: Slice(start, bands.height, start, start + bands.height)}
+    here = {region.source: RowSlice(start, bands.height, start, start + bands.height)}
     operators = chain.subgraph.operators[region.first : region.last]
     for number in range(region.first, region.last + 1):
         for cut in (cut for cut in bands.cuts if cut.before == number):
@@ -258,7 +258,7 @@ def test_rows_that_a_pad_spoils_are_dropped_before_a_stride():
     options = {0: 1, 1: 2, 2: 2, 3: 1, 5: 1, 6: 1}
     operands = [value, net.tensor((1, 3, 3, 8), data=1), net.tensor((8,), data=1)]
     net.outputs.append(net.out("DEPTHWISE_CONV_2D", operands, (1, 8, 2, 8), options))
-    chain = Chain(parse_model(model.bytes()))
+    chain = RowChain(parse_model(model.bytes()))
     (region,) = (each for each in chain.regions() if (each.first, each.last) == (0, 3))
     plain, cut = chain.bands(region, 4)
     assert (plain.height, cut.height) == (6, 5)
@@ -281,7 +281,7 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
     found = least_order(main)
 
     def load(order):
-        return max(BandSearch(Chain(parse_model(in_order(parse_model(old), order, {})))).load)
+        return max(BandSearch(RowChain(parse_model(in_order(parse_model(old), order, {})))).load)
 
     valid = [
         (*order, 6)
@@ -311,7 +311,7 @@ def test_an_order_is_found_soon_where_there_are_too_many_to_try_all():
     ]
     net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 12960), {0: 3}))
     main = parse_model(model.bytes())
-    assert least_order(main.subgraphs[0]).load < 0.2 * max(BandSearch(Chain(main)).load)
+    assert least_order(main.subgraphs[0]).load < 0.2 * max(BandSearch(RowChain(main)).load)
 
 
 def test_padding_is_left_out_where_a_convolution_pads_as_much():
@@ -332,7 +332,7 @@ def test_padding_is_left_out_where_a_convolution_pads_as_much():
             net.out("CONV_2D", [padded, weights, bias], (1, 6, 6, 4), options, **scaled)
         )
         old = model.bytes()
-        folds = Chain(parse_model(old)).folds()
+        folds = RowChain(parse_model(old)).folds()
         assert len(folds) == folded
         if folds:
             new = in_order(parse_model(old), range(2), folds)
@@ -356,7 +356,7 @@ def test_what_nothing_reads_is_in_no_region():
     pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [0, 0], [0, 0]])
     net.out("PAD", [net.conv(value, 4, taps=3), pads], (1, 18, 4, 4), {})
     net.outputs.append(net.out("RELU", [value], (1, 16, 4, 4)))
-    chain = Chain(parse_model(model.bytes()))
+    chain = RowChain(parse_model(model.bytes()))
     regions = {(each.first, each.last) for each in chain.regions()}
     assert regions == {(0, 1), (0, 2), (1, 2), (2, 3)}
     assert aligned_bands(model.bytes())
@@ -420,7 +420,7 @@ CONV, POOL = {0: 0, 1: 1, 2: 1, 4: 1, 5: 1}, {0: 0, 1: 1, 2: 1, 3: 3, 4: 3}
 )
 def test_operators_that_do_not_fit_their_tensors_are_in_no_region(kind, operands, shape, options):
     data = image_with(kind, operands, shape, options)
-    assert not list(Chain(parse_model(data)).regions())
+    assert not list(RowChain(parse_model(data)).regions())
     assert [choice.bands for choice in front_of(data).choices] == [()]
 
 
@@ -435,7 +435,7 @@ def test_a_tensor_that_nothing_makes_is_no_reason_to_reorder_for_ever():
     main = parse_model(model.bytes())
     found = least_order(main.subgraphs[0])
     new = parse_model(in_order(main, found.operators, {}))
-    assert found.load == max(BandSearch(Chain(new)).load)
+    assert found.load == max(BandSearch(RowChain(new)).load)
     assert len(front_of(model.bytes()).variants) == 2
 
 
@@ -446,4 +446,4 @@ def test_an_input_that_nothing_reads_is_not_kept():
     main = parse_model(model.bytes())
     found = least_order(main.subgraphs[0])
     assert found.load == load
-    assert max(BandSearch(Chain(parse_model(in_order(main, found.operators, {})))).load) == load
+    assert max(BandSearch(RowChain(parse_model(in_order(main, found.operators, {})))).load) == load

@@ -7,7 +7,7 @@ from tests.support.tflite_models import started
 from tests.support.tflm import same_outputs
 
 from loadmaster.integrations.tflite.arena import (
-    Arena,
+    TensorArena,
     arena_problem,
     head_of,
     online_offsets,
@@ -105,7 +105,7 @@ def test_heads_of_models_that_run_subgraphs_several_times_are_foretold():
     for data in files:
         model = parse_model(data)
         found = lifetimes(model)
-        arena = Arena(found, probe(model, found))
+        arena = TensorArena(found, probe(model, found))
         plan = plan_arena(arena, arena_problem(arena))
         plans.append((plan, with_plan(model, plan_entries(found, plan.offsets))))
     measured = measure_each(b"", [*files, *(file for _, file in plans)], 2**14)
@@ -132,7 +132,7 @@ def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing():
     main.tensor((2,), "float32", [1, 2])
     parsed = parse_model(model.bytes())
     found = lifetimes(parsed)
-    arena = Arena(found, UNKNOWN)
+    arena = TensorArena(found, UNKNOWN)
     plan = plan_arena(arena, arena_problem(arena))
     assert (plan.head, plan.head_before, plan.growth, plan.status) == (0, 0, 0, "optimal")
     assert planned_offsets(parse_model(with_plan(parsed, plan_entries(found, plan.offsets)))) == (

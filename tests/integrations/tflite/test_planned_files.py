@@ -12,7 +12,7 @@ from tests.support.tflm import same_outputs
 import loadmaster as lm
 from loadmaster.core.errors import AllocationError, ModelError
 from loadmaster.integrations.tflite import probe as probing
-from loadmaster.integrations.tflite.arena import Arena
+from loadmaster.integrations.tflite.arena import TensorArena
 from loadmaster.integrations.tflite.export import export_model, tflite_problem
 from loadmaster.integrations.tflite.interpreter import measure
 from loadmaster.integrations.tflite.lifetimes import lifetimes
@@ -172,7 +172,9 @@ def test_bounds_of_scratch_may_be_more_than_is_measured_and_sizes_may_not(tmp_pa
     pytest.importorskip("tflite_micro")
     exported = export_model(saved(tmp_path, chain([-1] * 5)), scratch="none")
     larger = replace(exported, plan=replace(exported.plan, head=exported.plan.head + 16))
-    bounded = replace(larger, arena=Arena(exported.arena.found, Scratch((), "probed", bounds=True)))
+    bounded = replace(
+        larger, arena=TensorArena(exported.arena.found, Scratch((), "probed", bounds=True))
+    )
     assert bounded.measured().plan.head == exported.plan.head
     with pytest.raises(AllocationError, match="as planned: please report it"):
         larger.measured()

@@ -13,7 +13,7 @@ from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.integrations.tflite.interpreter import differing
 from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
 from loadmaster.integrations.tflite.rewritten import check_rewritten
-from loadmaster.workloads.frontends.tflite.flatbuffer import Table
+from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 pytest.importorskip("tflite_micro")
@@ -33,7 +33,7 @@ def example():
 
 def vector(model, position, field):
     """Position of the first element of a vector of a table."""
-    table = Table(model.root.file, position)
+    table = FlatTable(model.root.file, position)
     at = table.at(field)
     return table.file.follow(at) + 4
 
@@ -79,7 +79,7 @@ def another_scale(model):
     body = model.subgraphs[1]
     weights = next(op for op in body.operators if op.kind == "CONV_2D").inputs[1]
     source, target = (
-        Table(model.root.file, body.tensors[tensor].position)
+        FlatTable(model.root.file, body.tensors[tensor].position)
         for tensor in (weights, body.inputs[0])
     )
     (at, field) = (target.at(4), source.at(4))
@@ -90,8 +90,8 @@ def another_buffer(model):
     """A slice begins where another does: its constant is in another buffer."""
     main = model.subgraphs[0]
     (_, one), (_, other) = operators(model, "SLICE")[:2]
-    place = Table(model.root.file, main.tensors[other[1]].position).at(2)
-    return place, Table(model.root.file, main.tensors[one[1]].position).number(2, "I")
+    place = FlatTable(model.root.file, main.tensors[other[1]].position).at(2)
+    return place, FlatTable(model.root.file, main.tensors[one[1]].position).number(2, "I")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_wrong_padding_option_is_found():
             )
             for op, other in itertools.product(inside, others):
                 if padding(op) != padding(other):
-                    place = Table(model.root.file, op.position).at(4)
+                    place = FlatTable(model.root.file, op.position).at(4)
                     wrong = bytearray(new)
                     struct.pack_into("<i", wrong, place, other.options.position - place)
                     try:

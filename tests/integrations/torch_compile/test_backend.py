@@ -137,10 +137,10 @@ def test_new_shapes_are_planned_anew():
     ],
 )  # fmt: skip
 def test_wrong_options_are_named(options, said):
-    from loadmaster.integrations.torch_compile.compiled_model import Settings
+    from loadmaster.integrations.torch_compile.compiled_model import CompileOptions
 
     with pytest.raises(BudgetError, match=said):
-        Settings.of(options)
+        CompileOptions.of(options)
 
 
 def test_wrong_options_are_our_own_error_when_the_module_is_called():

@@ -15,7 +15,7 @@ from loadmaster.core.errors import SlowMemoryError
 from loadmaster.integrations.torch_compile.backend import loadmaster
 from loadmaster.integrations.torch_compile.compare.measurement import STATED, peak_of
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
-from loadmaster.integrations.torch_compile.cpu_memory import Copy
+from loadmaster.integrations.torch_compile.cpu_memory import ArenaCopy
 from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory, Pinned
 
 DEVICE = torch.device("cuda", 0)
@@ -112,9 +112,9 @@ def test_copies_wait_for_kernels_and_kernels_for_copies():
     for number in range(1, 20):
         torch.cuda._sleep(2_000_000)  # the kernel before takes its time
         first.fill_(number)
-        memory.copy(arena, Copy(False, 0, slot, BLOCK))()
+        memory.copy(arena, ArenaCopy(False, 0, slot, BLOCK))()
         first.fill_(0)  # after the copy has read it
-        memory.copy(arena, Copy(True, BLOCK, slot, BLOCK))()
+        memory.copy(arena, ArenaCopy(True, BLOCK, slot, BLOCK))()
         assert torch.equal(second, torch.full_like(second, number))
     memory.release(slot, BLOCK)
     memory.close()
@@ -125,7 +125,7 @@ def test_the_host_waits_for_no_copy():
     arena = memory.arena(BLOCK)
     slot = memory.reserve(BLOCK)
     torch.cuda._sleep(1_000_000_000)
-    memory.copy(arena, Copy(False, 0, slot, BLOCK))()
+    memory.copy(arena, ArenaCopy(False, 0, slot, BLOCK))()
     assert not torch.cuda.current_stream(DEVICE).query()
     memory.synchronize()
     torch.cuda.synchronize(DEVICE)

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from loadmaster.core.errors import BudgetError
 from loadmaster.integrations.torch_compile import cuda_memory
 from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
-from loadmaster.integrations.torch_compile.compiled_model import Model
+from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
 from loadmaster.integrations.torch_compile.executor import Session
 
 SHARE = 0.65
@@ -120,7 +120,7 @@ def streams(monkeypatch):
     for name in ("pin_memory", "unpin_memory"):
         monkeypatch.setattr(cuda_memory, name, lambda *_: None)
     monkeypatch.setattr(
-        Model,
+        CompiledModel,
         "_make_memory",
         lambda model, device: cuda_memory.CudaMemory(
             torch.device("cpu"), model.settings.slow_limit

@@ -21,7 +21,7 @@ from torch import nn
 from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError
 from loadmaster.integrations.torch_compile.backend import loadmaster
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
-from loadmaster.integrations.torch_compile.compiled_model import Settings
+from loadmaster.integrations.torch_compile.compiled_model import CompileOptions
 
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
@@ -331,7 +331,7 @@ def test_what_updates_in_the_backward_pass_cannot_do_is_said():
     with pytest.raises(BudgetError, match="LBFGS cannot update one parameter after another"):
         call(tokens(0))
     with pytest.raises(BudgetError, match=r"one of torch\.optim"):
-        Settings.of({"optimizer": "adamw"})
+        CompileOptions.of({"optimizer": "adamw"})
 
 
 def test_a_step_that_fails_loses_no_update():

@@ -15,21 +15,25 @@ from loadmaster.integrations.torch_compile import placing
 from loadmaster.integrations.torch_compile.compare.comparison import Variant
 from loadmaster.integrations.torch_compile.compare.generation import limited_by
 from loadmaster.integrations.torch_compile.compiled_model import StepSummary
-from loadmaster.integrations.torch_compile.cpu_memory import Copy
+from loadmaster.integrations.torch_compile.cpu_memory import ArenaCopy
 from loadmaster.integrations.torch_compile.executor import (
     History,
-    Times,
+    RunTimes,
     link_with_measured_bandwidths,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
-from loadmaster.integrations.torch_compile.placing import Problem, Search, place_for_runtime
+from loadmaster.integrations.torch_compile.placing import (
+    GraphProblem,
+    GraphSearch,
+    place_for_runtime,
+)
 from loadmaster.placement.decisions import Mode, all_fast
 from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
     Kernel,
+    KernelOperand,
     KernelSequence,
-    Operand,
     StoredTensor,
 )
 
@@ -43,7 +47,9 @@ def sequence(seconds, sizes=(), uses=()):
         Kernel(
             f"k{k}",
             "op",
-            tuple(Operand(t, not w, w, slow_seconds=float("inf")) for i, t, w in uses if i == k),
+            tuple(
+                KernelOperand(t, not w, w, slow_seconds=float("inf")) for i, t, w in uses if i == k
+            ),
             (Algorithm("", s),),
         )
         for k, s in enumerate(seconds)
@@ -60,7 +66,7 @@ def traced(calls, seconds):
 def history_of(graph, steps, beside=0.0):
     history = History(LINK)
     for kernels in steps:
-        times = Times(len(kernels), 0)
+        times = RunTimes(len(kernels), 0)
         times.kernels[:], times.total = kernels, sum(kernels) + beside
         history.note(times)
     program = SimpleNamespace(captured=graph, copies=[], blocking=frozenset())
@@ -88,7 +94,7 @@ def test_kernels_that_were_not_run_yet_go_at_the_pace_of_the_others():
 
 
 def test_a_few_bytes_say_nothing_of_a_bandwidth():
-    copies = [Copy(True, 0, 0, 4 * KIB), Copy(False, 0, 0, 8 * MIB)]
+    copies = [ArenaCopy(True, 0, 0, 4 * KIB), ArenaCopy(False, 0, 0, 8 * MIB)]
     link = link_with_measured_bandwidths(LINK, copies, frozenset({0}), np.array([0.01, 0.5]))
     assert link == replace(LINK, asynchronous_to_slow=8 * MIB / 0.5)
 
@@ -168,7 +174,7 @@ def test_limits_are_not_lowered_below_what_a_kernel_needs(monkeypatch):
     """Below it nothing can be placed, and a budget that suffices would be refused."""
     uses = [(t, t, True) for t in range(4)] + [(4 + t // 2, t, False) for t in range(4)]
     order = replace(sequence([1.0] * 6, [SIZE] * 4, uses), alignment=PAGE)
-    problem, seen = Problem(order, (0, 1, 2, 3), np.zeros(6, dtype=np.int64)), []
+    problem, seen = GraphProblem(order, (0, 1, 2, 3), np.zeros(6, dtype=np.int64)), []
 
     def never(problem, placement, ceilings):
         return None, ceilings + 2 * SIZE * (np.arange(len(ceilings)) == 4)
@@ -188,8 +194,8 @@ def test_limits_are_not_lowered_below_what_a_kernel_needs(monkeypatch):
 def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_after, provisional):
     """Trials take most of planning: a plan that measured times replace after a few steps has none,
     and one that stays has them."""
-    attempt, of_search, trials = Search.attempt, [], []
-    moved = Search._place_moving
+    attempt, of_search, trials = GraphSearch.attempt, [], []
+    moved = GraphSearch._place_moving
 
     def seen(search, budget):
         of_search.append(search.provisional)
@@ -199,8 +205,8 @@ def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_aft
         trials.append((search.provisional, rounds))
         return moved(search, moving, budget, rounds)
 
-    monkeypatch.setattr(Search, "attempt", seen)
-    monkeypatch.setattr(Search, "_place_moving", counted)
+    monkeypatch.setattr(GraphSearch, "attempt", seen)
+    monkeypatch.setattr(GraphSearch, "_place_moving", counted)
     module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
     call = with_plan(module, 0.6, refine_after=refine_after)
     with torch.no_grad():

@@ -110,7 +110,7 @@ def test_the_budget_of_generated_tokens_is_what_was_asked_for(monkeypatch, tmp_p
 
 
 def inference(module, x):
-    return comparison.Workload(module, (x,), False, torch.device("cpu"))
+    return comparison.MeasuredModule(module, (x,), False, torch.device("cpu"))
 
 
 @pytest.fixture
@@ -234,8 +234,8 @@ def test_an_interrupt_while_steps_are_timed_keeps_what_is_known(allowed, kept, m
         variant.seconds.append(1.0)
         variant.cpu_seconds.append(1.0)
 
-    monkeypatch.setattr(comparison.Turns, "time_step", step)
-    turns = comparison.Turns(work, variants, lambda *each: told.append(each))
+    monkeypatch.setattr(comparison.AlternatingRuns, "time_step", step)
+    turns = comparison.AlternatingRuns(work, variants, lambda *each: told.append(each))
     assert turns.timed((), 9) == kept
     told = told[2:]  # of the steps before
     assert [len(variant.seconds) for variant in variants] == [kept, kept]

@@ -6,7 +6,7 @@ import torch
 from tests.support.compiled import same, stack, with_plan
 
 from loadmaster.integrations.torch_compile.backend import model_of
-from loadmaster.integrations.torch_compile.placing import Search
+from loadmaster.integrations.torch_compile.placing import GraphSearch
 
 safetensors = pytest.importorskip("safetensors.torch")
 WIDTH, LAYERS = 256, 6
@@ -54,7 +54,7 @@ def test_weights_are_read_from_the_file_that_they_are_in(mapped):
 def test_weights_rest_in_their_file_while_the_plan_is_refined(mapped, monkeypatch, tmp_path):
     # In this mode some stay, whatever is measured.
     call = with_plan(mapped[0], 0.5, slow_memory=str(tmp_path), mode="sync")
-    x, there, attempt = torch.randn(4, WIDTH), [], Search.attempt
+    x, there, attempt = torch.randn(4, WIDTH), [], GraphSearch.attempt
 
     def seen(search, budget):
         there.append(
@@ -70,7 +70,7 @@ def test_weights_rest_in_their_file_while_the_plan_is_refined(mapped, monkeypatc
         right = network()(x)
         for _ in range(3):
             assert torch.equal(call(x), right)
-        monkeypatch.setattr(Search, "attempt", seen)
+        monkeypatch.setattr(GraphSearch, "attempt", seen)
         staying = model_of(call).persistent.fast_bytes([])
         assert torch.equal(call(x), right)
     assert there == [0]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.allocation.allocate import aligned, check_limits, solve
-from loadmaster.allocation.memories.integer_program import Program, prove
+from loadmaster.allocation.memories.integer_program import AssignmentProgram, prove
 from loadmaster.allocation.memories.problem import (
     FORBIDDEN,
     Bank,
@@ -24,7 +24,7 @@ from loadmaster.allocation.memories.problem import (
     costs_of,
     in_bank,
 )
-from loadmaster.allocation.memories.relaxation import Cut, Relaxation, relax
+from loadmaster.allocation.memories.relaxation import CoverCut, Relaxation, relax
 from loadmaster.allocation.memories.spilling import spill
 from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.native import merged
@@ -108,7 +108,7 @@ def allocate_banks(
         replace(problem, allowed=None),
         banks,
         costs,
-        _Settings(
+        _PackingOptions(
             strategy,
             seed,
             threads,
@@ -125,7 +125,7 @@ def allocate_banks(
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _PackingOptions:
     """Options of the packings of single memories."""
 
     strategy: str
@@ -135,7 +135,9 @@ class _Settings:
     effort: Effort
 
 
-def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Settings) -> _Task:
+def _task(
+    problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _PackingOptions
+) -> _Task:
     """Make the search problem: each alias group becomes one buffer, allowed where all its members
     are."""
     blocks, place, lift = merged(problem)
@@ -217,7 +219,7 @@ class _Task:
     banks: tuple[Bank, ...]
     costs: Ints
     relaxation: Relaxation
-    settings: _Settings
+    settings: _PackingOptions
     blocks: _Blocks
     chosen: Ints | None = None
     offsets: Ints | None = None
@@ -280,7 +282,7 @@ class _Task:
 
     def _round(self, nodes: int) -> bool:
         """Solve the program once and pack the assignment; return False if the search is over."""
-        program = Program(self.relaxation, self.settings.deadline.left())
+        program = AssignmentProgram(self.relaxation, self.settings.deadline.left())
         program.tighten()
         better = program.integer()
         if (
@@ -299,7 +301,7 @@ class _Task:
             self._prove(program, min(self._ceiling, self.relaxation.total(better)), nodes)
         return len(self.relaxation.cuts) > cuts
 
-    def _prove(self, program: Program, ceiling: int, nodes: int) -> Ints | None:
+    def _prove(self, program: AssignmentProgram, ceiling: int, nodes: int) -> Ints | None:
         """Raise the lower bound by branch and bound; return a cheaper choice of memories if one was
         found."""
         proof = prove(program, self.relaxation, ceiling, nodes, _cost_unit(self.costs))
@@ -379,7 +381,7 @@ class _Task:
         together = np.array(
             [buffer for buffer in members.tolist() if names(buffer) in core], dtype=np.int64
         )
-        self.relaxation.cuts.append(Cut(bank, together, len(together) - 1))
+        self.relaxation.cuts.append(CoverCut(bank, together, len(together) - 1))
         if len(together) and ((self.costs[together] != FORBIDDEN).sum(axis=1) == 1).all():
             self.infeasible, self.reason = True, answer.certificate
 

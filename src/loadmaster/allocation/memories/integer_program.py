@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.allocation.memories.problem import FORBIDDEN
-from loadmaster.allocation.memories.relaxation import Cut, Multipliers, Relaxation
+from loadmaster.allocation.memories.relaxation import CoverCut, Multipliers, Relaxation
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.linear_program import LinearProgram, Solved
 from loadmaster.core.progress import Deadline
@@ -21,7 +21,7 @@ _MIP_NODES = 500
 """Nodes of branch and bound that HiGHS may visit in one solution."""
 
 
-class Program:
+class AssignmentProgram:
     """The integer program of a relaxation: minimise the cost of all buffers, each in one memory,
     such that no limited memory exceeds its capacity at any instant, and no cut is violated.
 
@@ -55,7 +55,7 @@ class Program:
             )
         self._add_cuts(relaxation.cuts)
 
-    def _add_cuts(self, cuts: list[Cut]) -> None:
+    def _add_cuts(self, cuts: list[CoverCut]) -> None:
         """Add a row for each cut: at most ``most`` of its buffers in its memory."""
         for cut in cuts:
             row = self._program.rows(-np.inf, float(cut.most))
@@ -111,7 +111,9 @@ class Proof:
     nodes: int
 
 
-def prove(program: Program, relaxation: Relaxation, ceiling: int, nodes: int, step: int) -> Proof:
+def prove(
+    program: AssignmentProgram, relaxation: Relaxation, ceiling: int, nodes: int, step: int
+) -> Proof:
     """Search for an assignment that costs less than ``ceiling``, by best-first branch and bound;
     all costs are multiples of ``step``."""
     root = relaxation.cost != FORBIDDEN

@@ -26,7 +26,7 @@ _PATIENCE = 6
 
 
 @dataclass(frozen=True)
-class Cut:
+class CoverCut:
     """A proven cut: at most ``most`` of the buffers fit into a memory together."""
 
     bank: int
@@ -64,7 +64,7 @@ class Relaxation:
     last: Ints
     bytes: Ints
     room: tuple[int | None, ...]
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[CoverCut] = field(default_factory=list)
 
     @cached_property
     def limited(self) -> list[int]:
@@ -91,14 +91,14 @@ class Relaxation:
             int((chosen[cut.members] == cut.bank).sum()) > cut.most for cut in self.cuts
         )
 
-    def covers(self, shares: Floats) -> list[Cut]:
+    def covers(self, shares: Floats) -> list[CoverCut]:
         """Cover inequalities (Balas, 1975) that fractional ``shares`` of buffers in memories
         violate, extended by larger buffers.
 
         Buffers that are alive together and exceed a memory are a cover: not all of them can be in
         it.
         """
-        found: dict[tuple[int, bytes, int], Cut] = {}
+        found: dict[tuple[int, bytes, int], CoverCut] = {}
         alive: list[list[int]] = [[] for _ in range(self.instants)]
         for part, (first, last) in enumerate(
             zip(self.first.tolist(), self.last.tolist(), strict=True)
@@ -114,7 +114,7 @@ class Relaxation:
                     found[cut.bank, cut.members.tobytes(), cut.most] = cut
         return list(found.values())
 
-    def _cover(self, bank: int, parts: Ints, shares: Floats) -> Cut | None:
+    def _cover(self, bank: int, parts: Ints, shares: Floats) -> CoverCut | None:
         """Return a lifted cover inequality that the shares violate, for parts alive at once in a
         memory; None if none is found."""
         room, bytes_, missing = (
@@ -134,7 +134,7 @@ class Relaxation:
             return None
         larger = bytes_ >= bytes_[cover].max()
         larger[cover] = True
-        return Cut(bank, np.unique(self.owner[parts[larger]]), len(cover) - 1)
+        return CoverCut(bank, np.unique(self.owner[parts[larger]]), len(cover) - 1)
 
     def total(self, chosen: Ints) -> int:
         """Cost of an assignment."""

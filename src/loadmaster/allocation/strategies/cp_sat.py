@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.native import Search, Strategy, packing_problem
+from loadmaster.allocation.native import PackingSearch, PackingStrategy, packing_problem
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError, package
 
@@ -17,7 +17,7 @@ _ADDRESS_LIMIT = 2**50
 """Addresses from here on are refused: CP-SAT adds many of them in 64 bits."""
 
 
-def run(search: Search) -> None:
+def run(search: PackingSearch) -> None:
     """Build the model, start from greedy, and solve."""
     solver_library: Any = package("ortools.sat.python.cp_model", "strategy 'cp-sat'")
     simple = packing_problem(search.problem)
@@ -43,7 +43,7 @@ def run(search: Search) -> None:
         search.floor = search.peak or 0
 
 
-def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
+def _model(library: Any, search: PackingSearch) -> tuple[Any, list[Any]]:
     """Return the model: offsets are multiples of the alignment; parts are rectangles that must not
     overlap, or are compared pair by pair if some may."""
     problem, model = search.problem, library.CpModel()
@@ -74,7 +74,7 @@ def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
     return model, offsets
 
 
-def _rectangles(model: Any, search: Search, offsets: list[Any]) -> None:
+def _rectangles(model: Any, search: PackingSearch, offsets: list[Any]) -> None:
     """Add the buffers' parts as rectangles that must not overlap, and the capacity as a cumulative
     constraint."""
     times, addresses, bytes_ = [], [], []
@@ -90,7 +90,7 @@ def _rectangles(model: Any, search: Search, offsets: list[Any]) -> None:
     )
 
 
-def _separate_pairs(model: Any, search: Search, offsets: list[Any]) -> None:
+def _separate_pairs(model: Any, search: PackingSearch, offsets: list[Any]) -> None:
     """Add for every pair alive at once that one is below the other, or both at one address if they
     may share it."""
     problem, parts = search.problem, search.problem.parts
@@ -112,4 +112,6 @@ def _separate_pairs(model: Any, search: Search, offsets: list[Any]) -> None:
             model.add_bool_or(ways)
 
 
-STRATEGY = Strategy(frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs"}), run)
+STRATEGY = PackingStrategy(
+    frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs"}), run
+)

@@ -8,9 +8,9 @@ from loadmaster.core.errors import AllocationError
 from loadmaster.core.registry import Registry
 
 if TYPE_CHECKING:
-    from loadmaster.allocation.native import Strategy
+    from loadmaster.allocation.native import PackingStrategy
 
-STRATEGIES: Registry[Strategy] = Registry(
+STRATEGIES: Registry[PackingStrategy] = Registry(
     "loadmaster.allocation.strategies", "STRATEGY", "strategy", AllocationError
 )
 

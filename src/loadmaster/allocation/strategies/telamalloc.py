@@ -20,7 +20,7 @@ from loadmaster.core.arrays import Ints
 
 
 @dataclass(frozen=True)
-class Options:
+class TelaMallocOptions:
     """Features of the search, each to be switched off on its own, and the budgets.
 
     Attributes
@@ -73,7 +73,7 @@ class Options:
         return features
 
 
-FEATURES = tuple(field.name for field in fields(Options) if field.type == "bool")
+FEATURES = tuple(field.name for field in fields(TelaMallocOptions) if field.type == "bool")
 """Names of the features that can be switched off."""
 
 
@@ -90,8 +90,10 @@ class Counts:
 class TelaMalloc:
     """A search for a packing within a capacity."""
 
-    def __init__(self, problem: Problem, capacity: int, options: Options | None = None) -> None:
-        self.options = options or Options()
+    def __init__(
+        self, problem: Problem, capacity: int, options: TelaMallocOptions | None = None
+    ) -> None:
+        self.options = options or TelaMallocOptions()
         self.counts = Counts()
         self._problem, self._capacity = native.packing_problem(problem), capacity
 

@@ -12,7 +12,7 @@ from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.cli.options import (
     MACHINE,
     Memory,
-    Search,
+    SearchOptions,
     Threads,
     memories_of,
     one_of,
@@ -29,7 +29,7 @@ from loadmaster.integrations.dumps.readers.registry import READERS
 if TYPE_CHECKING:
     from loadmaster.allocation.memories.problem import BankAllocation
     from loadmaster.allocation.problem import Allocation, Problem
-    from loadmaster.integrations.dumps.arena import Arena
+    from loadmaster.integrations.dumps.arena import DumpedArena
 
 DUMP = "Another planner's dump"
 
@@ -77,7 +77,7 @@ def allocate_command(
     ] = None,
     strategy: Annotated[str, strategy_of(STRATEGIES.names)] = "auto",
     *,
-    search: Search,
+    search: SearchOptions,
     threads: Threads = 1,
     out: Annotated[
         Path | None,
@@ -229,7 +229,7 @@ def _compare(
         raise typer.Exit(1)
 
 
-def _arenas(path: Path, planner: str, name: str | None, *, writes: bool) -> list[Arena]:
+def _arenas(path: Path, planner: str, name: str | None, *, writes: bool) -> list[DumpedArena]:
     """Return the arenas of a dump: the one called ``name``, or all (None). With ``writes`` there
     must be exactly one, to write it."""
     from loadmaster.core.arguments import require_known

@@ -17,9 +17,9 @@ from loadmaster.cli.options import (
     MiniBatches,
     OptionalTarget,
     Reading,
-    Search,
+    SearchOptions,
     Threads,
-    Times,
+    TimingOptions,
     by_network,
     machine_of,
     option,
@@ -99,7 +99,7 @@ def map_command(
             "makespan, throughput, energy or edp; two of them for a Pareto front.",
         ),
     ] = "makespan",
-    times: Times,
+    times: TimingOptions,
     priority: Annotated[
         list[str] | None,
         option("NAME=X", GOAL, "How much a second of a network's lateness counts. Default: 1."),
@@ -127,7 +127,7 @@ def map_command(
         Path | None,
         option("FILE", SEARCH, "Start from an earlier mapping's JSON. Default: from nothing."),
     ] = None,
-    search: Search,
+    search: SearchOptions,
     threads: Threads = 1,
     out: Annotated[
         Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")

@@ -17,7 +17,7 @@ from loadmaster.cli.options import (
     OptionalTarget,
     Overrides,
     Reading,
-    Search,
+    SearchOptions,
     machine_of,
     option,
     out_to,
@@ -105,7 +105,7 @@ def place_command(
             " async.",
         ),
     ] = None,
-    search: Search,
+    search: SearchOptions,
     out: Annotated[
         Path | None, out_to("Where placement.json and report.html go. Default: nowhere.")
     ] = None,

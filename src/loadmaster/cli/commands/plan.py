@@ -17,13 +17,13 @@ from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import (
     GOAL,
     SEARCH,
-    Machine,
+    MachineOptions,
     MiniBatches,
     Models,
     Reading,
     Required,
-    Search,
-    Times,
+    SearchOptions,
+    TimingOptions,
     option,
     out_to,
 )
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def plan_command(
     models: Models,
     *,
-    machine: Machine,
+    machine: MachineOptions,
     reading: Reading,
     mini_batches: MiniBatches = 1,
     objective: Annotated[
@@ -61,7 +61,7 @@ def plan_command(
         str | None,
         option("NAME", GOAL, "Whose latency counts. Default: the first network's."),
     ] = None,
-    times: Times,
+    times: TimingOptions,
     cut: Annotated[
         str,
         option(
@@ -80,7 +80,7 @@ def plan_command(
             "--what-if",
         ),
     ] = False,
-    search: Search,
+    search: SearchOptions,
     sweep: Annotated[
         list[str] | None,
         option(

@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import (
-    MACHINE,
-    NETWORK,
-    SEARCH,
-    Reading,
-    option,
-    out_to,
-)
+from loadmaster.cli.options import MACHINE, NETWORK, SEARCH, Reading, option, out_to
 from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import say, versioned
 from loadmaster.core.errors import ModelError
 
 if TYPE_CHECKING:
-    from loadmaster.report.view import Part
+    from loadmaster.report.view import PagePart
 
 
 def run_command(
@@ -171,7 +164,7 @@ def _generate(
     _exit_if_wrong(result["tokens_equal"], result, "tokens differ between the ways")
 
 
-def _generation_table(result: dict[str, Any]) -> list[Part]:
+def _generation_table(result: dict[str, Any]) -> list[PagePart]:
     """Return a table with a row for each method of generating."""
     from loadmaster.core.units import format_bytes, format_seconds
     from loadmaster.report.view import Line, Table

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.cost.analytical.energy import Amounts, inside_energy
+from loadmaster.cost.analytical.energy import JobWork, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, efficiencies, nest_table
 from loadmaster.cost.base import kinds_of, per_core
 from loadmaster.targets.hardware import Core, Style, Target
@@ -76,7 +76,7 @@ def divisible_costs(
     channels have as many passes of sums between them, but for those between two pieces, where the
     sums go out and come in as operands that are no narrower. O(jobs x kinds of core).
     """
-    amounts = Amounts(jobs)
+    amounts = JobWork(jobs)
     nests, free, lanes, cores, position = _tables(jobs, target, sums)
     seconds, joules = [], []
     for core in cores:

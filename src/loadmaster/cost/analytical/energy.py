@@ -226,7 +226,7 @@ def _core_area(core: Core) -> float:
     return (arithmetic + cells * _CELL_AREA) / _SQUARE_MILLIMETRE
 
 
-class Amounts:
+class JobWork:
     """Work of every job, the same on all cores; ``width`` is an index into
     :data:`~loadmaster.cost.analytical.nests.WIDTHS`."""
 
@@ -236,7 +236,7 @@ class Amounts:
         self.width = np.array([WIDTHS.index(width_of(job.bits)) for job in jobs], dtype=np.int64)
 
 
-def inside_energy(core: Core, amounts: Amounts, delivered: Floats) -> Floats:
+def inside_energy(core: Core, amounts: JobWork, delivered: Floats) -> Floats:
     """Joules of every job in a core to whose array ``delivered`` bytes go, shape (jobs,); without
     operands over the core's port."""
     per_mac = np.array([array_energy(core, width) for width in WIDTHS])[amounts.width]

@@ -12,7 +12,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints, ranges
 from loadmaster.core.errors import JobError, TargetError
 from loadmaster.core.units import FEMTOJOULES
-from loadmaster.cost.analytical.energy import Amounts, inside_energy
+from loadmaster.cost.analytical.energy import JobWork, inside_energy
 from loadmaster.cost.analytical.nests import (
     EXPECTED,
     STREAMED,
@@ -124,7 +124,7 @@ def job_costs(workload: Workload, target: Target) -> Costs:
 def _costs(workload: Workload, target: Target, expected: Sequence[str]) -> list[Costs]:
     """Return the costs of all jobs on all cores, one record for each expected tiling."""
     rows = OperandRows(workload.jobs)
-    nests, amounts = nest_table(workload.jobs), Amounts(workload.jobs)
+    nests, amounts = nest_table(workload.jobs), JobWork(workload.jobs)
     cores, position = kinds_of(target)
     kinds = [
         _on_core(workload.jobs, amounts, rows, nests, core, target, expected) for core in cores
@@ -155,7 +155,7 @@ class OperandRows:
 
 def _on_core(
     jobs: Sequence[Job],
-    amounts: Amounts,
+    amounts: JobWork,
     rows: OperandRows,
     nests: NestTable,
     core: Core,
@@ -179,7 +179,7 @@ def _on_core(
 
 def _compute(
     jobs: Sequence[Job],
-    amounts: Amounts,
+    amounts: JobWork,
     rows: OperandRows,
     nests: NestTable,
     tilings: Tilings,

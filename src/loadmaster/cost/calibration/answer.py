@@ -24,7 +24,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Fitted:
     """A field of the target before and after, in the file's base unit, and how many distinct layers
     it limits."""
 
@@ -87,7 +87,7 @@ class CalibrationJson:
     """Number of rows that were used."""
     label: Literal[Label.CALIBRATED]
     """How far the fitted figures can be trusted."""
-    figures: Sequence[Figure]
+    figures: Sequence[Fitted]
     """Every figure that calibration may change."""
     errors: Sequence[KindErrors]
     """Errors by kind of operator, most time first; `all` comes first."""
@@ -119,7 +119,7 @@ class Calibration:
     measured: str
     sha256: str
     rows: int
-    figures: tuple[Figure, ...]
+    figures: tuple[Fitted, ...]
     kinds: tuple[KindErrors, ...]
     skipped: tuple[str, ...] = ()
 

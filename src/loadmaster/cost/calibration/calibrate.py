@@ -15,12 +15,12 @@ import numpy as np
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.errors import JobError
-from loadmaster.cost.calibration.answer import Calibration, Errors, Figure, KindErrors, Standing
+from loadmaster.cost.calibration.answer import Calibration, Errors, Fitted, KindErrors, Standing
 from loadmaster.cost.calibration.fit import balanced, fit, loss_of
 from loadmaster.cost.calibration.observations import (
     TINY,
-    CopyTime,
     Design,
+    MeasuredCopy,
     Observations,
     design_of,
 )
@@ -96,7 +96,7 @@ def calibrate(
             f"{source}: no row tells anything of {machine.target.name}:"
             f" {'; '.join(found.skipped) or 'there are copies only'}"
         )
-    return _Run(document, machine, found, Path(measured), step=bool(kernels)).answer()
+    return _CalibrationRun(document, machine, found, Path(measured), step=bool(kernels)).answer()
 
 
 def _machine(document: dict[str, Any], target: Target) -> Machine:
@@ -113,7 +113,7 @@ def _machine(document: dict[str, Any], target: Target) -> Machine:
     return Machine(target, cores, fields)
 
 
-class _Run:
+class _CalibrationRun:
     """One calibration."""
 
     def __init__(
@@ -150,7 +150,7 @@ class _Run:
         # No row tells anything of the others.
         untouched = self._stated.keys() - {figure.field for figure in figures}
         figures += [
-            Figure(name, value, value, Standing.KEPT, 0)
+            Fitted(name, value, value, Standing.KEPT, 0)
             for name, value in self._stated.items()
             if name in untouched
         ]
@@ -210,7 +210,7 @@ class _Run:
             seconds[mine] = self._design.predicted(found)[mine]
         return seconds
 
-    def _figures(self, found: Floats, settled: Floats) -> Iterator[Figure]:
+    def _figures(self, found: Floats, settled: Floats) -> Iterator[Fitted]:
         """Yield the settled figures; their standing is that of the fit's figures."""
         design, cores = self._design, self._machine.cores
         for number, (core, kind) in enumerate(design.rates):
@@ -227,7 +227,7 @@ class _Run:
             given = self._stated[name]
             yield self._figure(found, number, name, given, given / float(found[number]))
 
-    def _figure(self, found: Floats, number: int, name: str, before: float, after: float) -> Figure:
+    def _figure(self, found: Floats, number: int, name: str, before: float, after: float) -> Fitted:
         """Return a figure of the fit. It counts as fitted if both a better and a worse value make
         errors larger."""
         design, value = self._design, float(found[number])
@@ -246,7 +246,7 @@ class _Run:
         limited = 1 - design.predicted(better) / design.predicted(found) > _LIMITS / 2
         layers = len(np.unique(design.group[limited]))
         settled = before if standing is Standing.KEPT else _round(after)
-        return Figure(name, before, settled, standing, layers)
+        return Fitted(name, before, settled, standing, layers)
 
 
 def _stated(machine: Machine) -> dict[str, float]:
@@ -277,7 +277,7 @@ def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
     )
 
 
-def _copies(engine: CopyEngine | None, copies: Sequence[CopyTime]) -> Iterator[Figure]:
+def _copies(engine: CopyEngine | None, copies: Sequence[MeasuredCopy]) -> Iterator[Fitted]:
     """Yield the bandwidths of copies, all bytes over all seconds: small copies are slower per
     byte, and plans predict sums."""
     if engine is None:
@@ -285,7 +285,7 @@ def _copies(engine: CopyEngine | None, copies: Sequence[CopyTime]) -> Iterator[F
     for name in dict.fromkeys(each.field for each in copies):
         these = [each for each in copies if each.field == name]
         rate = sum(each.bytes for each in these) / sum(each.seconds for each in these)
-        yield Figure(f"copy.{name}", engine.fields[name], _round(rate), Standing.FITTED, len(these))
+        yield Fitted(f"copy.{name}", engine.fields[name], _round(rate), Standing.FITTED, len(these))
 
 
 def _round(value: float) -> float:

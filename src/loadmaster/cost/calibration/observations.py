@@ -46,7 +46,7 @@ class Observation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CopyTime:
+class MeasuredCopy:
     """A measured copy: the field of the target's ``copy`` table that it informs, bytes and
     seconds."""
 
@@ -61,7 +61,7 @@ class Observations:
     tell nothing of this target."""
 
     rows: tuple[Observation, ...]
-    copies: tuple[CopyTime, ...] = ()
+    copies: tuple[MeasuredCopy, ...] = ()
     skipped: tuple[str, ...] = ()
 
 

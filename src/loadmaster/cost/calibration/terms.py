@@ -14,7 +14,7 @@ from loadmaster.core.arrays import grouped_sums
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.job_costs import job_costs
 from loadmaster.cost.analytical.nests import kind_of, width_of
-from loadmaster.cost.calibration.observations import CopyTime, Observation, Observations
+from loadmaster.cost.calibration.observations import MeasuredCopy, Observation, Observations
 from loadmaster.cost.tables.measured_times_csv import COPY, TimedKernel, TimedLayer
 from loadmaster.targets.hardware import COPY_FIELDS, Core, Memory, Style, Target
 from loadmaster.workloads.frontends.job_list import job_list_of
@@ -92,14 +92,14 @@ def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str
     return Observations(tuple(rows), tuple(copies), skipped)
 
 
-def _copy(kernel: TimedKernel, source: str) -> CopyTime:
+def _copy(kernel: TimedKernel, source: str) -> MeasuredCopy:
     """Return the time of a measured copy with its field and its bytes; raise JobError if the field
     is not a copy bandwidth."""
     field = kernel.kernel.removeprefix("copy.")
     if field not in COPY_FIELDS:
         raise JobError(f"{source}: {kernel.kernel!r} is no copy: {instead(field, COPY_FIELDS)}")
     amounts = kernel.amounts
-    return CopyTime(
+    return MeasuredCopy(
         field,
         max(amounts.fast_read + amounts.fast_written, amounts.slow_read + amounts.slow_written),
         kernel.seconds,

@@ -19,15 +19,15 @@ from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedT
 from loadmaster.placement.sequence import (
     CopyLink,
     Kernel,
+    KernelOperand,
     KernelSequence,
-    Operand,
     StoredKind,
     StoredTensor,
 )
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Target
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, TensorKind, uncounted
 from loadmaster.workloads.job import Job, Role, TensorInstance, Workload
-from loadmaster.workloads.job import Operand as JobOperand
+from loadmaster.workloads.job import KernelOperand as JobOperand
 
 _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
@@ -261,7 +261,7 @@ def _kernels(
         read = [next(moved) if use.read and use.read.bytes else 0 for use in kernel.operands]
         written = [next(moved) if use.write and use.write.bytes else 0 for use in kernel.operands]
         operands = tuple(
-            Operand(
+            KernelOperand(
                 use.tensor,
                 use.read is not None,
                 use.write is not None,

@@ -25,7 +25,7 @@ the noise."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Conditions:
     """The conditions of a measurement besides the call: threads, release of torch, and
     processor."""
 
@@ -34,7 +34,7 @@ class Setting:
     processor: str
 
     @classmethod
-    def here(cls, threads: int) -> Setting:
+    def here(cls, threads: int) -> Conditions:
         """Return the setting of this machine and process."""
         from importlib.metadata import version
 
@@ -68,7 +68,7 @@ class Case:
     storage_of: tuple[int, ...]
     moved: tuple[int, ...]
 
-    def key(self, slow: Sequence[int], setting: Setting) -> str:
+    def key(self, slow: Sequence[int], setting: Conditions) -> str:
         """Return the key of a measurement with the storages ``slow`` in the slow memory."""
         said = [self.invocation.text, self.storage_of, sorted(slow), *astuple(setting)]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()

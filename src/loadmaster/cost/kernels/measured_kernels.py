@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.provenance import Label, Provenance
-from loadmaster.cost.kernels.kernel_times import KernelTimes, Setting, case_of, processor
+from loadmaster.cost.kernels.kernel_times import Conditions, KernelTimes, case_of, processor
 from loadmaster.placement.sequence import MOST_TABLED, Algorithm, Kernel, KernelSequence
 from loadmaster.workloads.graph import Graph
 
@@ -90,7 +90,7 @@ def measured_cases(
 ) -> dict[str, tuple[Times, frozenset[str]]]:
     """Return the seconds of every operator that was measured here in all of its combinations, by
     the set of storages that are slow, and the storages that were measured in both memories."""
-    known, setting = times.all(), Setting.here(threads)
+    known, setting = times.all(), Conditions.here(threads)
     found: dict[str, tuple[Times, frozenset[str]]] = {}
     for op in graph.ops:
         if (case := case_of(graph, op)) is None:

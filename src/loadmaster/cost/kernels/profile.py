@@ -22,7 +22,7 @@ from typing import Any
 
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.progress import Deadline, Progress, no_progress
-from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, case_of
+from loadmaster.cost.kernels.kernel_times import Case, Conditions, KernelTimes, case_of
 from loadmaster.workloads.graph import Graph, OpClass
 
 _FILL = 0.5
@@ -80,7 +80,7 @@ def profile(
     """
     import torch
 
-    setting = Setting.here(threads)
+    setting = Conditions.here(threads)
     label = _device(slow)
     report = progress or no_progress
     ops = [op for op in graph.ops if op.op_class not in (OpClass.VIEW, OpClass.SHAPE)]
@@ -122,7 +122,7 @@ def _todo(
     graph: Graph,
     ops: Sequence[Any],
     times: KernelTimes,
-    setting: Setting,
+    setting: Conditions,
     label: str,
     done: Profile,
 ) -> list[tuple[str, Case, tuple[int, ...], str]]:

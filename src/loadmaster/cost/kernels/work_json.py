@@ -141,7 +141,7 @@ def _model() -> Any:
     }
     nest: Any = create_model("NestRecord", __base__=Record, **extents)
 
-    class KernelRecord(Record):
+    class KernelWorkRecord(Record):
         """A kernel's work in the file."""
 
         name: text
@@ -160,6 +160,6 @@ def _model() -> Any:
         name: text
         notes: list[text]
         tensors: list[tuple[text, whole, StoredKind]]
-        kernels: Annotated[list[KernelRecord], Field(min_length=1)]
+        kernels: Annotated[list[KernelWorkRecord], Field(min_length=1)]
 
     return WorkRecord

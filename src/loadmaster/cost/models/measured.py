@@ -14,7 +14,7 @@ from loadmaster.workloads.job import Workload
 
 
 @dataclass(frozen=True, eq=False)
-class Measured(CostModel):
+class MeasuredTable(CostModel):
     """A job analysis table of the user's.
 
     Its jobs are the workload's by name or, if every one of its job names is a whole number and no

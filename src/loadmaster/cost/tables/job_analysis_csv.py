@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster.core.arrays import WHOLE_LIMIT
-from loadmaster.core.csv_cells import Row, rows_of
+from loadmaster.core.csv_cells import CsvRow, rows_of
 from loadmaster.core.errors import JobError
 from loadmaster.cost.base import JobAnalysis
 
@@ -36,7 +36,7 @@ def parse_job_analysis(text: str, source: str) -> JobAnalysis:
     bandwidth = np.zeros_like(latency)
     energy = np.full_like(latency, np.inf)
     flops: dict[str, int] = {}
-    first: dict[tuple[int, int], Row] = {}
+    first: dict[tuple[int, int], CsvRow] = {}
     for row in rows:
         job = row.cells["job"]
         pair = jobs[job], cores[row.cells["core"]]

@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from loadmaster.core.arrays import WHOLE_LIMIT
-from loadmaster.core.csv_cells import Row, header_of, read_text, rows_of
+from loadmaster.core.csv_cells import CsvRow, header_of, read_text, rows_of
 from loadmaster.core.errors import JobError
 from loadmaster.core.files import replace_file
 from loadmaster.workloads.frontends.job_list import COLUMNS as SHAPE
@@ -57,7 +57,7 @@ class TimedLayer:
     empty if not given."""
 
     operator: str
-    layer: Row | None
+    layer: CsvRow | None
     core: str
     seconds: float
     place: str
@@ -102,7 +102,7 @@ def write_timed(rows: Iterable[TimedKernel], path: Path) -> Path:
     return replace_file(path, text.getvalue(), "the measured times")
 
 
-def _kernel(row: Row) -> TimedKernel:
+def _kernel(row: CsvRow) -> TimedKernel:
     """Return the measured kernel of a row."""
     counts = (row.whole(name, 0, WHOLE_LIMIT) for name in AMOUNTS[1:])
     amounts = Amounts(row.text("kind"), *counts)
@@ -111,7 +111,7 @@ def _kernel(row: Row) -> TimedKernel:
     )
 
 
-def _layer(row: Row, shape: Row | None) -> TimedLayer:
+def _layer(row: CsvRow, shape: CsvRow | None) -> TimedLayer:
     """Return the measured layer of a row."""
     operator = "" if shape is not None else row.text("op")
     return TimedLayer(

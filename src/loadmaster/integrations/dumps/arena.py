@@ -18,7 +18,7 @@ from loadmaster.core.errors import AllocationError
 from loadmaster.core.names import unique_names
 
 
-class Placed(NamedTuple):
+class DumpedBuffer(NamedTuple):
     """A buffer of a dump: alive from instant ``first`` to ``last``, both inclusive, ``size`` bytes
     at ``offset`` (None: unknown).
 
@@ -35,7 +35,7 @@ class Placed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Arena:
+class DumpedArena:
     """One memory of a dump.
 
     Attributes
@@ -62,13 +62,13 @@ class Arena:
 def arena_of(
     source: Path,
     name: str,
-    buffers: Sequence[Placed],
+    buffers: Sequence[DumpedBuffer],
     alignment: int,
     *,
     stated: int | None = None,
     shared: bool = False,
     in_place: Sequence[tuple[int, int]] = (),
-) -> Arena:
+) -> DumpedArena:
     """Make an arena of the buffers of a dump. O(n log n).
 
     Parameters
@@ -118,7 +118,7 @@ def arena_of(
     except AllocationError as error:
         raise AllocationError(f"{source}: {name}: {error}") from None
     if not placed:
-        return Arena(name, problem, None, stated, stated)
+        return DumpedArena(name, problem, None, stated, stated)
     taken = max(
         (
             address + buffer.size
@@ -127,10 +127,10 @@ def arena_of(
         ),
         default=0,
     )
-    return Arena(name, problem, np.array(addresses, dtype=np.int64), taken, stated)
+    return DumpedArena(name, problem, np.array(addresses, dtype=np.int64), taken, stated)
 
 
-def _shared_groups(buffers: Sequence[Placed]) -> tuple[tuple[int, ...], ...]:
+def _shared_groups(buffers: Sequence[DumpedBuffer]) -> tuple[tuple[int, ...], ...]:
     """Return groups of buffers at one address, each alive at the same time as one before it.
 
     A carried buffer and all buffers of its size at its address are one group, even across instants
@@ -155,7 +155,7 @@ def _shared_groups(buffers: Sequence[Placed]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in groups if len(group) > 1)
 
 
-def _connected_groups(buffers: Sequence[Placed], members: list[int]) -> list[list[int]]:
+def _connected_groups(buffers: Sequence[DumpedBuffer], members: list[int]) -> list[list[int]]:
     """Divide ``members`` into groups, each of which is connected in time."""
     groups: list[list[int]] = []
     end = -1

@@ -12,7 +12,7 @@ from loadmaster.allocation.problem import Allocation, AllocationJson, Problem
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.errors import Violation
 from loadmaster.core.json_object import json_of
-from loadmaster.integrations.dumps.arena import Arena
+from loadmaster.integrations.dumps.arena import DumpedArena
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class _Theirs:
 
 
 @dataclass(frozen=True)
-class ComparisonJson(AllocationJson, _Theirs):
+class ArenaComparisonJson(AllocationJson, _Theirs):
     """An arena; figures are those of Loadmaster's own packing unless they are called `theirs`."""
 
 
@@ -47,7 +47,7 @@ class ArenasJson:
     """Path of the dump."""
     planner: str
     """Name of the planner."""
-    arenas: Sequence[ComparisonJson]
+    arenas: Sequence[ArenaComparisonJson]
     """The arenas of the dump."""
 
 
@@ -56,7 +56,7 @@ class Comparison:
     """An arena, violations by the planner's own addresses (at most 20), and Loadmaster's
     packing."""
 
-    arena: Arena
+    arena: DumpedArena
     problem: Problem
     violations: tuple[Violation, ...]
     answer: Allocation
@@ -83,7 +83,7 @@ class Comparison:
         """Return the comparison as `ComparisonJson`."""
         return json_of(
             self.answer.as_json(len(self.problem)),
-            ComparisonJson,
+            ArenaComparisonJson,
             name=self.arena.name,
             verdict=self.verdict,
             theirs=self.arena.taken,
@@ -93,7 +93,7 @@ class Comparison:
 
 
 def compare(
-    arena: Arena, *, capacity: int | None = None, alignment: int | None = None, **options: Any
+    arena: DumpedArena, *, capacity: int | None = None, alignment: int | None = None, **options: Any
 ) -> Comparison:
     """Check the planner's addresses and pack the same buffers. Options are those of `allocate`."""
     violations = (

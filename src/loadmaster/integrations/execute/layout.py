@@ -15,7 +15,7 @@ from loadmaster.core.errors import PlanError
 from loadmaster.integrations.execute.model import SourceModel, element_type
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedTensor, PlanRecord
 from loadmaster.workloads.frontends.onnx.rules import ELEMENT_BITS
-from loadmaster.workloads.frontends.onnx.walk import Step
+from loadmaster.workloads.frontends.onnx.walk import VisitedNode
 from loadmaster.workloads.job import Ranges
 
 Memories = dict[str, Array]
@@ -52,7 +52,7 @@ class Layout:
             size = 8 * tensor.bytes // self.view(np.broadcast_to(False, value.shape), tensor).size
         return -(-bits // size)
 
-    def turned(self, network: str, weight: str) -> Step | None:
+    def turned(self, network: str, weight: str) -> VisitedNode | None:
         """Return the transposition of a weight that is stored transposed, because plans store
         parts of a weight in its reader's layout; None for other weights."""
         model, parts = self._models[network], self.parts[network, weight, 0]

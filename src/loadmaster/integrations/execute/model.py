@@ -18,11 +18,11 @@ from onnx.reference import ReferenceEvaluator
 
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.frontend import Options
+from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.onnx.file import walk_onnx
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
 from loadmaster.workloads.frontends.onnx.rules import DTYPE_NUMBERS, Node, Value, describe
-from loadmaster.workloads.frontends.onnx.walk import RANDOM, Step
+from loadmaster.workloads.frontends.onnx.walk import RANDOM, VisitedNode
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import NetworkInfo, OperatorInfo
 
@@ -67,7 +67,7 @@ class SourceModel:
     source: str
     network: NetworkInfo
     graph: Graph
-    steps: Mapping[str, Step]
+    steps: Mapping[str, VisitedNode]
     values: Mapping[str, Value]
     proto: onnx.ModelProto
     weights: Arrays
@@ -80,14 +80,14 @@ class SourceModel:
         return {each.name: each for each in self.network.operators}
 
     @cached_property
-    def makers(self) -> dict[str, Step]:
+    def makers(self) -> dict[str, VisitedNode]:
         """Nodes by the names of their results."""
         return {
             value.name: step for step in self.steps.values() for value in step.node.outputs if value
         }
 
     @cached_property
-    def turns(self) -> dict[str, Step]:
+    def turns(self) -> dict[str, VisitedNode]:
         """Transpositions of weights, by the name of the weight."""
         return {
             step.node.label(0): step
@@ -145,7 +145,7 @@ class SourceModel:
             array = self.weights[name] = self.node(step, names, given)[name]
         return array.reshape(value.shape)
 
-    def node(self, step: Step, names: Sequence[str], given: Arrays) -> Arrays:
+    def node(self, step: VisitedNode, names: Sequence[str], given: Arrays) -> Arrays:
         """Run a node and return its results by name. ``names`` are those of its operands in
         ``given``, empty for absent ones."""
         key = (step.node.name, *names)
@@ -208,7 +208,7 @@ def read_model(
     `ModelError`."""
     if source.startswith("torch:") or source.endswith(".tflite"):
         raise ModelError(f"{source}: only ONNX models can be run: export it to ONNX")
-    walked, proto = walk_onnx(source, Options(batch, dims, precision))
+    walked, proto = walk_onnx(source, LoadOptions(batch, dims, precision))
     if proto.graph.sparse_initializer:
         raise ModelError(f"{source}: sparse initialisers cannot be run: make them dense")
     weights, drawn = {}, 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import astuple
 
 from loadmaster.integrations.execute.execution import Execution
-from loadmaster.report.view import Line, Notes, Part, table
+from loadmaster.report.view import Line, Notes, PagePart, table
 
 
-def execution_summary(found: Execution) -> list[Part]:
+def execution_summary(found: Execution) -> list[PagePart]:
     """Return a table of outputs, with a line on the run above and remarks below."""
     title = (
         f"{found.jobs} jobs and {found.copies} copies in {found.orders} orders (seed {found.seed}),"

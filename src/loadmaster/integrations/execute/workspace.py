@@ -15,7 +15,7 @@ from loadmaster.integrations.execute.layout import Layout
 from loadmaster.integrations.execute.model import Arrays, SourceModel, element_type
 from loadmaster.workloads.frontends.onnx.operators import division_of
 from loadmaster.workloads.frontends.onnx.rules import Value
-from loadmaster.workloads.frontends.onnx.walk import Step
+from loadmaster.workloads.frontends.onnx.walk import VisitedNode
 from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.job import Ranges
 from loadmaster.workloads.window import SUMMED
@@ -73,7 +73,7 @@ class Workspace:
                 made.reshape(shape)[part] = whole.reshape(shape)[part]
             self.arrays[storage] = made
 
-    def _node(self, step: Step, reads: Collection[str], terms: Sequence[int] = ()) -> Arrays:
+    def _node(self, step: VisitedNode, reads: Collection[str], terms: Sequence[int] = ()) -> Arrays:
         """Run a node of an operator that reads these storages, and return its results."""
         names: list[str] = []
         given: Arrays = {}
@@ -102,7 +102,7 @@ class Workspace:
                 given[value.name] = np.where(others.reshape(-1, *behind), 0, given[value.name])
         return self.model.node(step, names, given)
 
-    def _value(self, value: Value, reader: Step, reads: Collection[str]) -> Array:
+    def _value(self, value: Value, reader: VisitedNode, reads: Collection[str]) -> Array:
         """Return a value that a node reads: a storage, or the result of a node outside of jobs."""
         turned = self.layout.turned(self.model.network.name, value.storage)
         step = self.model.makers.get(value.name)

@@ -30,7 +30,7 @@ _END = re.compile(r"\s*\}\) : index\s*$")
 
 
 @dataclass(frozen=True)
-class Slice:
+class IreeSlice:
     """A slice, alive from ``first`` to ``last``, both inclusive; ``size`` in bytes, rounded up as
     IREE does."""
 
@@ -48,7 +48,7 @@ class Pack:
     end: int
     function: str
     result: str
-    slices: tuple[Slice, ...]
+    slices: tuple[IreeSlice, ...]
 
 
 def find_packs(lines: Sequence[str], source: str, first_line: int = 1) -> list[Pack]:
@@ -105,7 +105,7 @@ def _end_of(lines: Sequence[str], begin: int, spot: str) -> int:
     )
 
 
-def _slice(line: str, spot: str, function: str, constants: dict[str, int]) -> Slice:
+def _slice(line: str, spot: str, function: str, constants: dict[str, int]) -> IreeSlice:
     """Return the slice that a line describes, with its size rounded up to IREE's alignment."""
     match = _SLICE.match(line)
     assert match is not None
@@ -121,4 +121,4 @@ def _slice(line: str, spot: str, function: str, constants: dict[str, int]) -> Sl
         raise AllocationError(
             f"{spot}: a slice of {size} bytes from {first} to {last}: the text is damaged"
         )
-    return Slice(first, last, rounded)
+    return IreeSlice(first, last, rounded)

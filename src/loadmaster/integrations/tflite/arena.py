@@ -19,12 +19,7 @@ from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError, Violation
 from loadmaster.core.names import unique_names
-from loadmaster.integrations.tflite.lifetimes import (
-    LARGEST_OFFSET,
-    UNIT,
-    ArenaTensor,
-    Lifetimes,
-)
+from loadmaster.integrations.tflite.lifetimes import LARGEST_OFFSET, UNIT, ArenaTensor, Lifetimes
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
 
 Owner = ArenaTensor | ScratchBuffer
@@ -32,7 +27,7 @@ Owner = ArenaTensor | ScratchBuffer
 
 
 @dataclass(frozen=True)
-class Arena:
+class TensorArena:
     """Tensors and scratch buffers of an arena."""
 
     found: Lifetimes
@@ -127,7 +122,7 @@ class ArenaPlan:
 
 
 def arena_problem(
-    arena: Arena, alignment: int = UNIT, pairs: Iterable[tuple[int, int]] = ()
+    arena: TensorArena, alignment: int = UNIT, pairs: Iterable[tuple[int, int]] = ()
 ) -> Problem:
     """Return the packing problem of an arena; instant 0 is TFLM's scope -1.
 
@@ -144,7 +139,7 @@ def arena_problem(
     return problem_of(arena_buffers(arena, alignment), in_place=chosen)
 
 
-def arena_buffers(arena: Arena, alignment: int = UNIT) -> list[Buffer]:
+def arena_buffers(arena: TensorArena, alignment: int = UNIT) -> list[Buffer]:
     """Return the buffers of :func:`arena_problem`. Raises the same errors."""
     if alignment < UNIT or alignment & (alignment - 1):
         raise AllocationError(
@@ -189,7 +184,7 @@ def _cover_of(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
     return buffers
 
 
-def plan_arena(arena: Arena, problem: Problem) -> ArenaPlan:
+def plan_arena(arena: TensorArena, problem: Problem) -> ArenaPlan:
     """Return the better of our plan and TFLM's own addresses, for tensors without an address in the
     file. ``problem`` is that of :func:`arena_problem`, or a relaxed one.
 
@@ -239,14 +234,14 @@ def plan_arena(arena: Arena, problem: Problem) -> ArenaPlan:
 
 
 def arena_violations(
-    problem: Problem, arena: Arena, offsets: Sequence[int], head: int
+    problem: Problem, arena: TensorArena, offsets: Sequence[int], head: int
 ) -> Sequence[Violation]:
     """Return the violations of addresses of all tensors and scratch buffers, and of the ``head``
     they need. Addresses from the file are taken as valid."""
     return verify_buffers(problem, addresses_of(problem, arena, offsets), head)
 
 
-def addresses_of(problem: Problem, arena: Arena, offsets: Sequence[int]) -> Ints:
+def addresses_of(problem: Problem, arena: TensorArena, offsets: Sequence[int]) -> Ints:
     """Return the addresses of a problem's buffers, given those of all tensors and scratch
     buffers."""
     moved = [offsets[position] for position in arena.free]

@@ -13,8 +13,8 @@ from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.core.files import replace_file
 from loadmaster.integrations.tflite.arena import (
-    Arena,
     ArenaPlan,
+    TensorArena,
     addresses_of,
     arena_problem,
     arena_violations,
@@ -22,7 +22,7 @@ from loadmaster.integrations.tflite.arena import (
     plan_entries,
 )
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
-from loadmaster.integrations.tflite.interpreter import CannotLoad, Measured, is_installed, measure
+from loadmaster.integrations.tflite.interpreter import ArenaBytes, CannotLoad, is_installed, measure
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
@@ -108,10 +108,10 @@ class ExportedModel:
     name: str
     data: bytes
     plan: ArenaPlan
-    arena: Arena
+    arena: TensorArena
     problem: Problem
-    before: Measured | None = None
-    after: Measured | None = None
+    before: ArenaBytes | None = None
+    after: ArenaBytes | None = None
     work: float = 1.0
     """Ratio of multiply-accumulates to those of the original file."""
     time: float = 1.0
@@ -176,7 +176,7 @@ def export_model(
         with naming(source):
             model = parse_model(read_file(source))
             found = lifetimes(model)
-            arena = Arena(found, _scratch(model, found, scratch))
+            arena = TensorArena(found, _scratch(model, found, scratch))
             pairs = in_place_pairs(model, found, kernels_in_place(in_place)) if in_place else ()
             problem = arena_problem(arena, alignment, pairs)
             plan = plan_arena(arena, problem)
@@ -213,11 +213,11 @@ def tflite_problem(source: str | Path) -> Problem:
     """Return the packing problem of a file's arena, without scratch buffers. Raises `ModelError`,
     with the file's name, if it cannot be read."""
     with naming(source):
-        return arena_problem(Arena(lifetimes(parse_model(read_file(source))), UNKNOWN))
+        return arena_problem(TensorArena(lifetimes(parse_model(read_file(source))), UNKNOWN))
 
 
 def check_file(
-    data: bytes, before: TfliteModel, arena: Arena, problem: Problem, plan: ArenaPlan
+    data: bytes, before: TfliteModel, arena: TensorArena, problem: Problem, plan: ArenaPlan
 ) -> None:
     """Check that a planned file has the contents of the original file, and a plan without overlaps.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loadmaster.allocation.problem import AllocationJson
 from loadmaster.core.json_object import ABSENT
 from loadmaster.core.registry import Status
-from loadmaster.integrations.tflite.interpreter import Measured
+from loadmaster.integrations.tflite.interpreter import ArenaBytes
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ class ExportJson:
     """Scratch buffers."""
     growth_at_most: int
     """If scratch is unknown: most bytes by which the arena may be larger than without a plan."""
-    measured_before: Measured | None
+    measured_before: ArenaBytes | None
     """The arena measured without this plan; null if not measured."""
-    measured: Measured | None
+    measured: ArenaBytes | None
     """The arena measured with this plan; null if not measured."""
     work: float
     """Ratio of multiply-accumulates to those of the original file; above 1 if bands repeat some."""

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadmaster.workloads.frontends.tflite.flatbuffer import Table
+from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 
 ALIGNMENT = 64
 """Bytes; old bytes move by a multiple. It is a cache line, and four times the alignment of weights
@@ -74,7 +74,7 @@ Part = NewTable | Tables | Numbers | Content | Text
 Field = Number | Existing | Part
 
 
-def kept(table: Table, fields: Iterable[int]) -> dict[int, Field]:
+def kept(table: FlatTable, fields: Iterable[int]) -> dict[int, Field]:
     """Return fields for a new table that point to the old table's values of these fields."""
     found = ((field, table.at(field)) for field in fields)
     return {field: Existing(table.file.follow(at)) for field, at in found if at is not None}
@@ -82,7 +82,7 @@ def kept(table: Table, fields: Iterable[int]) -> dict[int, Field]:
 
 def write_before(old: bytes, root: NewTable, identifier: bytes) -> bytes:
     """Return the file with a new root: all new parts, then the bytes ``old``."""
-    writer = _Writer(identifier)
+    writer = _FlatBufferWriter(identifier)
     writer.point(0, writer.write(root))
     writer.pad(ALIGNMENT)
     start = len(writer.data)
@@ -91,7 +91,7 @@ def write_before(old: bytes, root: NewTable, identifier: bytes) -> bytes:
     return bytes(writer.data) + old
 
 
-class _Writer:
+class _FlatBufferWriter:
     """Writes the parts of a FlatBuffer one after another."""
 
     def __init__(self, identifier: bytes) -> None:

@@ -22,7 +22,7 @@ _ROOM = 2**22
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ArenaBytes:
     """Measured bytes of an arena: the head with the planned buffers, the tail with persistent data,
     and the least arena that the interpreter accepts."""
 
@@ -43,7 +43,7 @@ def is_installed() -> bool:
     return find_spec(_PACKAGE) is not None
 
 
-def measure(data: bytes, head: int, least: bool = False) -> Measured:
+def measure(data: bytes, head: int, least: bool = False) -> ArenaBytes:
     """Measure one model with an expected ``head`` in bytes; with ``least`` also the smallest arena.
 
     Raises
@@ -59,7 +59,7 @@ def measure(data: bytes, head: int, least: bool = False) -> Measured:
 
 def measure_each(
     old: bytes, fronts: Sequence[bytes], head: int, least: bool = False
-) -> list[Measured | str]:
+) -> list[ArenaBytes | str]:
     """Measure models that each consist of new bytes followed by ``old``. A result is a reason if
     the interpreter cannot load the model.
 
@@ -70,7 +70,7 @@ def measure_each(
     """
     if not is_installed():
         raise missing(ModuleNotFoundError(name=_PACKAGE), "probing with TFLM's interpreter")
-    answers: list[Measured | str] = []
+    answers: list[ArenaBytes | str] = []
     with tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
         paths = [Path(folder, f"{number}") for number in range(len(fronts) + 1)]
         for path, data in zip(paths, (*fronts, old), strict=True):
@@ -79,7 +79,7 @@ def measure_each(
         while len(answers) < len(jobs):
             rest = jobs[len(answers) :]
             found, reason = _ask(old=shared, fronts=rest, arena=head + _ROOM, least=least)
-            answers += [each.get("error") or Measured(**each) for each in found]
+            answers += [each.get("error") or ArenaBytes(**each) for each in found]
             if len(found) < len(rest):
                 answers.append(reason)
     return answers

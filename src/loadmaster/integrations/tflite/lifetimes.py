@@ -108,7 +108,7 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
         the file's plan does not match its tensors.
     """
     entries = planned_offsets(model)
-    walk = _Walk(model)
+    walk = _LifetimeWalk(model)
     walk.enter(0)
     found: list[ArenaTensor] = []
     positions: dict[tuple[int, int], int] = {}
@@ -178,7 +178,7 @@ def arena_bytes(tensor: TensorEntry) -> int:
     return size
 
 
-class _Walk:
+class _LifetimeWalk:
     """Walks a model as TFLM does, with its scopes, and records every tensor's lifetime."""
 
     def __init__(self, model: TfliteModel) -> None:

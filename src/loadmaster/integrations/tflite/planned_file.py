@@ -24,7 +24,7 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     kept,
     write_before,
 )
-from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, Table
+from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, FlatTable
 from loadmaster.workloads.frontends.tflite.model import LARGEST_FILE, OperatorEntry, TfliteModel
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
@@ -68,7 +68,7 @@ def copied_operator(
     intermediates: Sequence[int] = (),
 ) -> NewTable:
     """Return a copy of an operator with its options and other operands."""
-    table = Table(file, operator.position)
+    table = FlatTable(file, operator.position)
     codes = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
     fields: dict[int, Field] = {
         field: Number(code, table.number(field, code))
@@ -82,7 +82,7 @@ def copied_operator(
 
 
 def plan_fields(
-    root: Table,
+    root: FlatTable,
     offsets: Sequence[int],
     buffers: Sequence[Existing],
     notes: Sequence[Existing] = (),
@@ -135,7 +135,7 @@ def planned_offsets(model: TfliteModel) -> tuple[int, ...]:
     return found
 
 
-def _require_known_parts(root: Table) -> None:
+def _require_known_parts(root: FlatTable) -> None:
     """Raise ModelError for weights outside of the file and for unknown fields."""
     outside = root.count(8) if root.at(8) else 0
     if outside or any(table.number(1, "Q") > 1 for table in root.tables(_BUFFERS)):

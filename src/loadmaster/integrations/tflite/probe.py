@@ -18,7 +18,7 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     kept,
     write_before,
 )
-from loadmaster.integrations.tflite.interpreter import Measured, measure, measure_each
+from loadmaster.integrations.tflite.interpreter import ArenaBytes, measure, measure_each
 from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, arena_bytes, needs_room
 from loadmaster.integrations.tflite.planned_file import (
     ONLINE,
@@ -27,7 +27,7 @@ from loadmaster.integrations.tflite.planned_file import (
     with_plan,
 )
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
-from loadmaster.workloads.frontends.tflite.flatbuffer import Table
+from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import (
     OperatorEntry,
     SubgraphEntry,
@@ -38,7 +38,7 @@ from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ProbeModel:
     """A copy of a model with one operator: new tables to put before the model's file, and the
     copy's head without scratch."""
 
@@ -62,7 +62,7 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
         [trial.front for trial in tried],
         max((trial.head for trial in tried), default=0),
     )
-    known = [answer if isinstance(answer, Measured) else None for answer in answers]
+    known = [answer if isinstance(answer, ArenaBytes) else None for answer in answers]
     if None not in known:
         return scratch_of(tried, list(filter(None, known)))
     whole = with_plan(model, _all_at_0(found))
@@ -79,7 +79,7 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
             ),
             default=0,
         )
-        bounded.append(answer or Measured(trial.head + max(0, head - largest), 0))
+        bounded.append(answer or ArenaBytes(trial.head + max(0, head - largest), 0))
     return replace(scratch_of(tried, bounded), bounds=True)
 
 
@@ -89,7 +89,7 @@ def _all_at_0(found: Lifetimes) -> list[int]:
     return [0 if number in planned else ONLINE for number in range(len(found.entries))]
 
 
-def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
+def trials(model: TfliteModel, found: Lifetimes) -> list[ProbeModel]:
     """Return a copy of the model for each operator that runs, without operators that run subgraphs,
     which request no scratch. O(operators x buffers)."""
     buffers = [table.position for table in model.root.tables(4)]
@@ -103,11 +103,11 @@ def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
         if not operator.bodies:
             name = f"operator {index} of subgraph {number} ({operator.kind})"
             front, head = _model_of_one(model, model.subgraphs[number], operator, buffers)
-            made.append(Trial(name, front, head, span))
+            made.append(ProbeModel(name, front, head, span))
     return made
 
 
-def scratch_of(tried: Sequence[Trial], answers: Sequence[Measured]) -> Scratch:
+def scratch_of(tried: Sequence[ProbeModel], answers: Sequence[ArenaBytes]) -> Scratch:
     """Return the scratch of each trial's operator: its measured head without its largest tensor."""
     return Scratch(
         tuple(
@@ -151,10 +151,12 @@ def _model_of_one(
     return write_before(b"", NewTable(fields), IDENTIFIER), head
 
 
-def _buffers(root: Table, tensors: list[TensorEntry], positions: Sequence[int]) -> list[Existing]:
+def _buffers(
+    root: FlatTable, tensors: list[TensorEntry], positions: Sequence[int]
+) -> list[Existing]:
     """Return the model's buffers, with those that no tensor uses replaced by the empty first one,
     so that loading is fast."""
-    used = {Table(root.file, tensor.position).number(2, "I") for tensor in tensors}
+    used = {FlatTable(root.file, tensor.position).number(2, "I") for tensor in tensors}
     return [
         Existing(position if number in used else positions[0])
         for number, position in enumerate(positions)

@@ -21,7 +21,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError
-from loadmaster.workloads.frontends.tflite.flatbuffer import Table
+from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import (
     OperatorEntry,
     SubgraphEntry,
@@ -51,7 +51,7 @@ _NOTHING = -1
 
 
 @dataclass(frozen=True)
-class _Value:
+class _SymbolRows:
     """Rows of a symbol from ``start`` on, and which of them are valid. Tensors other than one image
     have one row."""
 
@@ -85,7 +85,10 @@ def check_rewritten(old: bytes, new: bytes) -> int:
         raise _fault("the new file", "does not end with the old one")
     known = _Symbols()
     try:
-        before, after = _Run(old, known, is_old=True), _Run(new, known, is_old=False)
+        before, after = (
+            _SymbolicRun(old, known, is_old=True),
+            _SymbolicRun(new, known, is_old=False),
+        )
         expected, found = before.outputs(), after.outputs()
     except (LookupError, MemoryError, TypeError, ValueError, struct.error) as error:
         raise _fault("the new file", f"is damaged ({error})") from None
@@ -131,7 +134,7 @@ class _Symbols:
         return made[-1].symbol
 
 
-class _Run:
+class _SymbolicRun:
     """A run of one file on symbols. The original file creates symbols; the new one only looks them
     up, and has addresses."""
 
@@ -139,7 +142,7 @@ class _Run:
         self.data, self.symbols, self.is_old = data, symbols, is_old
         self.model: TfliteModel = parse_model(data)
         self.stateful = self.end = 0
-        self.values: dict[tuple[int, int], _Value] = {}
+        self.values: dict[tuple[int, int], _SymbolRows] = {}
         main = self.model.subgraphs[0]
         self.at: dict[tuple[int, int], tuple[int, int]] = {}
         if not is_old:
@@ -152,7 +155,7 @@ class _Run:
                 self.values[0, position] = self._named_value(entry, "variable", position)
         self._subgraph(0)
 
-    def outputs(self) -> list[_Value]:
+    def outputs(self) -> list[_SymbolRows]:
         """Run the network, and return the values of its outputs."""
         return [self._read(0, tensor, "the end") for tensor in self.model.subgraphs[0].outputs]
 
@@ -182,7 +185,7 @@ class _Run:
                 self._write(number, tensor, value, where, read)
 
     def _branch(
-        self, number: int, operator: OperatorEntry, operands: list[_Value | None], where: str
+        self, number: int, operator: OperatorEntry, operands: list[_SymbolRows | None], where: str
     ) -> None:
         """Run the subgraph that a constant condition of IF selects, with TFLM's copies of operands
         and results."""
@@ -206,9 +209,9 @@ class _Run:
         self,
         subgraph: SubgraphEntry,
         operator: OperatorEntry,
-        operands: list[_Value | None],
+        operands: list[_SymbolRows | None],
         where: str,
-    ) -> list[_Value]:
+    ) -> list[_SymbolRows]:
         """Return an operator's results as symbols, equal for equal operators on equal operands;
         state and custom operators count as different each time."""
         kind = operator.kind
@@ -258,11 +261,11 @@ class _Run:
                 raise _fault(where, "has operands of different rows")
             self._require_whole([v for v in given if self.symbols.rows[v.symbol] != total], where)
             right = np.logical_and.reduce([value.right for value in rowed])
-            return [_Value(found[0], rowed[0].start, right)]
+            return [_SymbolRows(found[0], rowed[0].start, right)]
         self._require_whole(given, where)
         return [self._all_rows(symbol) for symbol in found]
 
-    def _require_whole(self, values: Sequence[_Value | None], where: str) -> None:
+    def _require_whole(self, values: Sequence[_SymbolRows | None], where: str) -> None:
         """Raise the fault if a value lacks rows or has rows that are not valid."""
         for value in values:
             if value is not None and (
@@ -273,8 +276,8 @@ class _Run:
                 raise _fault(where, "needs rows that are missing or wrong")
 
     def _moved_rows(
-        self, operator: OperatorEntry, result: TensorEntry, given: list[_Value]
-    ) -> _Value | None:
+        self, operator: OperatorEntry, result: TensorEntry, given: list[_SymbolRows]
+    ) -> _SymbolRows | None:
         """Return the result of a SLICE or CONCATENATION of rows; None for other operators."""
         first = given[0]
         if operator.kind == "SLICE" and len(given) == 3:
@@ -287,7 +290,7 @@ class _Run:
                 and 0 <= begin[1] <= rows - size[1]
             ):
                 right = first.right[begin[1] : begin[1] + size[1]]
-                return _Value(first.symbol, first.start + begin[1], right)
+                return _SymbolRows(first.symbol, first.start + begin[1], right)
         if operator.kind == "CONCATENATION" and operator.options is not None:
             starts = list(itertools.accumulate((len(v.right) for v in given), initial=first.start))
             if (
@@ -297,7 +300,7 @@ class _Run:
                 and {value.symbol for value in given} == {first.symbol}
                 and [value.start for value in given] == starts[:-1]
             ):
-                return _Value(
+                return _SymbolRows(
                     first.symbol, first.start, np.concatenate([value.right for value in given])
                 )
         return None
@@ -306,9 +309,9 @@ class _Run:
         self,
         subgraph: SubgraphEntry,
         operator: OperatorEntry,
-        operands: list[_Value | None],
+        operands: list[_SymbolRows | None],
         where: str,
-    ) -> _Value:
+    ) -> _SymbolRows:
         """Return the result of a window operator. A row is valid if each tap reads a valid row, or
         padding where the whole tensor has padding."""
         source, *others = operands
@@ -342,7 +345,7 @@ class _Run:
                 symbols.made.setdefault((*key, inner, left + before), []).append(made)
             return self._all_rows(symbol)
         rows = len(source.right)
-        best: _Value | None = None
+        best: _SymbolRows | None = None
         known = symbols.made.get((*key, source.symbol, left), ())
         for made in sorted(known, key=lambda each: each.rows != result.shape[1]):
             start, rest = divmod(source.start + made.pad - pad, stride)
@@ -354,7 +357,7 @@ class _Run:
             places = start + np.arange(result.shape[1])
             right &= (rest == 0) & (places >= 0) & (places < made.rows)
             if best is None or right.sum() > best.right.sum():
-                best = _Value(made.symbol, start, right)
+                best = _SymbolRows(made.symbol, start, right)
         if best is None:
             raise _fault(where, "computes what nothing in the old file does")
         return best
@@ -435,7 +438,7 @@ class _Run:
                 return struct.unpack_from(f"<{length // 4}i", self.data, at)[3:]
         return ()
 
-    def _read(self, number: int, tensor: int, where: str) -> _Value:
+    def _read(self, number: int, tensor: int, where: str) -> _SymbolRows:
         """Return the value of a tensor that an operator reads. Report a fault if the tensor was
         overwritten; a SLICE gets it with the overwritten rows marked as wrong."""
         entry = self.model.subgraphs[number].tensors[tensor]
@@ -455,7 +458,7 @@ class _Run:
             if len(lost) and not where.endswith("(SLICE)"):
                 raise _fault(where, f"reads tensor {entry.name!r} when another lies over it")
             if len(lost):
-                value = _Value(value.symbol, value.start, value.right.copy())
+                value = _SymbolRows(value.symbol, value.start, value.right.copy())
                 row = entry.count * self._width(entry) // len(value.right)
                 for unit in lost.tolist():
                     value.right[unit * _UNIT // row : ((unit + 1) * _UNIT - 1) // row + 1] = False
@@ -465,7 +468,7 @@ class _Run:
         self,
         number: int,
         tensor: int,
-        value: _Value,
+        value: _SymbolRows,
         where: str,
         read: Sequence[tuple[int, int]] = (),
     ) -> None:
@@ -491,7 +494,7 @@ class _Run:
                 raise _fault(where, f"writes {entry.name!r} over an operand")
         self.memory[:, begin : begin + units] = content
 
-    def _units(self, number: int, tensor: int, value: _Value) -> Ints:
+    def _units(self, number: int, tensor: int, value: _SymbolRows) -> Ints:
         """Return the contents of a tensor's units: a symbol, and the offset in it of each unit's
         first byte."""
         entry = self.model.subgraphs[number].tensors[tensor]
@@ -505,21 +508,21 @@ class _Run:
 
     # --- Comparisons.
 
-    def _all_rows(self, symbol: int) -> _Value:
+    def _all_rows(self, symbol: int) -> _SymbolRows:
         """Return the value of all rows of a symbol, all valid."""
-        return _Value(symbol, 0, np.ones(self.symbols.rows[symbol], dtype=np.bool_))
+        return _SymbolRows(symbol, 0, np.ones(self.symbols.rows[symbol], dtype=np.bool_))
 
-    def _named_value(self, entry: TensorEntry, *key: object) -> _Value:
+    def _named_value(self, entry: TensorEntry, *key: object) -> _SymbolRows:
         """Return the value of an input, variable or constant, named by ``key``."""
         return self._all_rows(self.symbols.symbol(key, _rows(entry)))
 
-    def _integers(self, value: _Value | None) -> tuple[int, ...]:
+    def _integers(self, value: _SymbolRows | None) -> tuple[int, ...]:
         """Return the 32-bit integers of a constant; none for other values."""
         content = None if value is None else self.symbols.content[value.symbol]
         return () if content is None else struct.unpack(f"<{len(content) // 4}i", content)
 
     def _padding_of(
-        self, operator: OperatorEntry, operands: list[_Value | None]
+        self, operator: OperatorEntry, operands: list[_SymbolRows | None]
     ) -> tuple[int, ...]:
         """Return the padding of rows and columns, if there is no other."""
         pads = self._integers(operands[1]) if operator.kind in ("PAD", "PADV2") else ()
@@ -533,13 +536,13 @@ class _Run:
         distances = (at if at is None else len(self.data) - table.file.follow(at) for at in places)
         return (table.number(3, "B"), table.number(11, "B"), *distances)
 
-    def _table(self, operator: OperatorEntry) -> Table:
+    def _table(self, operator: OperatorEntry) -> FlatTable:
         """Return an operator's table."""
-        return Table(self.model.root.file, operator.position)
+        return FlatTable(self.model.root.file, operator.position)
 
     def _type(self, entry: TensorEntry) -> tuple[object, ...]:
         """Return the element type and quantisation."""
-        scales = Table(self.model.root.file, entry.position).table(4)
+        scales = FlatTable(self.model.root.file, entry.position).table(4)
         if scales is None:
             return (entry.dtype,)
         vectors = ((scales.content(field), width) for field, width in ((2, 4), (3, 8)))

@@ -13,7 +13,7 @@ from loadmaster.allocation.peaks import peaks
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.integrations.tflite.arena import (
-    Arena,
+    TensorArena,
     addresses_of,
     arena_problem,
     head_of,
@@ -21,7 +21,7 @@ from loadmaster.integrations.tflite.arena import (
     plan_arena,
 )
 from loadmaster.integrations.tflite.bands.rows import rules_of
-from loadmaster.integrations.tflite.bands.search import Choice
+from loadmaster.integrations.tflite.bands.search import BandChoice
 from loadmaster.integrations.tflite.bands.shrink import (
     Front,
     NotInBands,
@@ -69,7 +69,7 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
     with naming(source):
         data = read_file(source)
         model = parse_model(data)
-        arena = Arena(lifetimes(model), scratch)
+        arena = TensorArena(lifetimes(model), scratch)
         problem = arena_problem(arena)
         offsets = online_offsets(arena.owners, arena.given)
         highest = tuple(_peaks(model, arena.found, problem))
@@ -100,7 +100,7 @@ def _peaks(model: TfliteModel, found: Lifetimes, problem: Problem) -> Iterator[O
 
 
 def _remedies(
-    model: TfliteModel, arena: Arena, alignment: int, front: Front | None
+    model: TfliteModel, arena: TensorArena, alignment: int, front: Front | None
 ) -> Iterator[Remedy]:
     """Yield ways to a smaller head, each with its option and the head in bytes."""
     pairs = in_place_pairs(model, arena.found, kernels_in_place("reference"))
@@ -116,7 +116,7 @@ def _remedies(
     names = [""] + ["PAD left out"] * bool(front.folded) + ["operators in another order"]
     for variant, name in enumerate(names[: len(front.variants)]):
         if variant:
-            plain = banded(front, Choice((), 0, 1.0, variant), probed=probed)
+            plain = banded(front, BandChoice((), 0, 1.0, variant), probed=probed)
             yield Remedy(name, "--extra-macs 0%", plain.plan.head)
     known = front.choices[0]
     for share in _WORKS:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import NotPlannable, name_runs
 from loadmaster.integrations.torch_compile.compiled_model import (
-    Model,
+    CompiledModel,
     PlannedGraph,
     StepSummary,
 )
@@ -25,12 +25,12 @@ from loadmaster.integrations.torch_compile.optimizer_step import watch
 
 _CONTEXT = eval_frame.OptimizeContext
 _CODE = eval_frame.__file__
-_MODELS: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
+_MODELS: weakref.WeakKeyDictionary[Any, CompiledModel] = weakref.WeakKeyDictionary()
 """Models by the context of ``torch.compile``, which lives as long as the compiled function."""
 _LOCK = threading.Lock()
 
 
-def _owner(options: Mapping[str, Any]) -> Model | None:
+def _owner(options: Mapping[str, Any]) -> CompiledModel | None:
     """Return the model of the compiled function on the call stack, made with ``options`` at the
     first call; None outside of compiled functions.
 
@@ -46,7 +46,7 @@ def _owner(options: Mapping[str, Any]) -> Model | None:
     return None
 
 
-def model_of(compiled: Callable[..., Any]) -> Model:
+def model_of(compiled: Callable[..., Any]) -> CompiledModel:
     """Return the model of a function or module returned by ``torch.compile``, or of a module after
     ``module.compile()``. Raises `LoadmasterError`."""
     inner = getattr(compiled, "_compiled_call_impl", None) or compiled
@@ -89,12 +89,12 @@ def summary(compiled: Callable[..., Any]) -> StepSummary:
     return model_of(compiled).summary()
 
 
-def _model(context: Any, options: Mapping[str, Any]) -> Model:
+def _model(context: Any, options: Mapping[str, Any]) -> CompiledModel:
     """Return the runtime of a compiled module, made on the first call."""
     with _LOCK:
         model = _MODELS.get(context)
         if model is None:
-            model = _MODELS[context] = Model(options)
+            model = _MODELS[context] = CompiledModel(options)
         return model
 
 
@@ -119,10 +119,12 @@ class CompiledGraph:
         self.kept: int | None = None
         self.planned = True
         self._options = options
-        self._first = _owner(options) or Model(options)  # kept as long as Dynamo keeps the graph
+        self._first = _owner(options) or CompiledModel(
+            options
+        )  # kept as long as Dynamo keeps the graph
 
     @property
-    def model(self) -> Model:
+    def model(self) -> CompiledModel:
         """Model of the running compiled function."""
         return _owner(self._options) or self._first
 

@@ -128,7 +128,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GraphPart:
     """The calls [first, end) of one graph, the values of its placeholders, and its results (views
     and plain values)."""
 
@@ -147,7 +147,7 @@ class Captured:
 
     storages: list[Storage]
     calls: list[Call]
-    parts: tuple[Part, ...]
+    parts: tuple[GraphPart, ...]
     constants: dict[int, torch.Tensor] = field(default_factory=dict)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     streamed: frozenset[int] = frozenset()
@@ -313,7 +313,7 @@ class _Reader:
         graph: torch.fx.GraphModule,
         given: Sequence[Any] | None,
         known: Mapping[str, Any],
-    ) -> Part:
+    ) -> GraphPart:
         """Record the calls of one graph with arguments ``given`` (None: as in the graph's metadata)
         and ``known`` values of placeholders by name."""
         values: dict[torch.fx.Node, Any] = {}
@@ -341,7 +341,7 @@ class _Reader:
                     else self._call(node, tuple(arguments), dict(keywords))
                 )
         returned = values[graph.graph.output_node()]
-        return Part(first, len(self.calls), tuple(slots), returned)
+        return GraphPart(first, len(self.calls), tuple(slots), returned)
 
     def _placeholder(self, node: torch.fx.Node, given: Any) -> Any:
         """Return an input of the graph as a number, a constant or a view; raise NotPlannable for

@@ -42,23 +42,23 @@ from loadmaster.integrations.torch_compile.cpu_memory import (
     return_freed_blocks,
 )
 from loadmaster.integrations.torch_compile.executor import (
+    ExecutablePlan,
     History,
-    Program,
+    RunTimes,
     Session,
-    Times,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile, CallProfiles
 from loadmaster.integrations.torch_compile.persistent import (
     SMALLEST,
+    FileRegion,
     PersistentTensor,
     PersistentTensors,
-    Region,
     can_offload,
 )
 from loadmaster.integrations.torch_compile.placing import (
+    GraphProblem,
+    GraphSearch,
     Placed,
-    Problem,
-    Search,
     Surroundings,
     TooSmall,
     problem_of,
@@ -70,7 +70,7 @@ from loadmaster.integrations.torch_compile.updates import (
     Updates,
     with_updates,
 )
-from loadmaster.integrations.torch_compile.versions import Versions
+from loadmaster.integrations.torch_compile.versions import GraphVersions
 from loadmaster.placement.decisions import Mode, fast_bytes
 
 _UPDATES = "_loadmaster_updates"
@@ -95,7 +95,7 @@ def excess_object_bytes(graphs: Iterable[int]) -> int:
 
 
 @dataclass(frozen=True)
-class Settings:
+class CompileOptions:
     """The options of a compiled model.
 
     Attributes
@@ -125,7 +125,7 @@ class Settings:
     optimizer: torch.optim.Optimizer | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Settings:
+    def of(cls, options: Mapping[str, Any]) -> CompileOptions:
         """Parse the options of ``torch.compile``. Raises `BudgetError`."""
         known = [field.name for field in fields(cls)]
         for name in options:
@@ -280,7 +280,7 @@ def _is_plain(value: Any) -> bool:
     return type(value) is torch.Tensor and value.layout is torch.strided
 
 
-class Model:
+class CompiledModel:
     """State that the graphs of one compiled function or module share: settings, fast and slow
     memory, budget, graphs, fallbacks, persistent tensors and updates of parameters.
 
@@ -302,7 +302,7 @@ class Model:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """Make a model with the options of ``torch.compile``. Raises `BudgetError`."""
-        self.settings, self.options = Settings.of(options), options
+        self.settings, self.options = CompileOptions.of(options), options
         self.lock = threading.RLock()
         self.profiles = CallProfiles()
         self.updates = Updates(self.settings.optimizer)
@@ -486,7 +486,7 @@ class Model:
         """Open runs whose saved tensors are in an arena, not offloaded."""
         return [one for one in self._open_sessions if one.offload_slot is None]
 
-    def make_room(self, program: Program, session: Session | None = None) -> None:
+    def make_room(self, program: ExecutablePlan, session: Session | None = None) -> None:
         """Make room in fast memory before ``program`` runs for ``session`` (None: a new run).
 
         Saved tensors of other runs are offloaded if they are in the program's arena, or if all
@@ -565,7 +565,11 @@ class Model:
         None if the tensor is elsewhere."""
         for known in (self.persistent, self.gradients):
             one = known.known(tensor)
-            if one and isinstance(one.place, Region) and one.is_at_place(tensor.untyped_storage()):
+            if (
+                one
+                and isinstance(one.place, FileRegion)
+                and one.is_at_place(tensor.untyped_storage())
+            ):
                 return one
         return None
 
@@ -649,13 +653,13 @@ class PlannedGraph:
         Unfinished runs; finished ones may be among them.
     """
 
-    versions: Versions
+    versions: GraphVersions
     history: History
     surroundings: Surroundings
 
     def __init__(
         self,
-        model: Model,
+        model: CompiledModel,
         graphs: list[torch.fx.GraphModule],
         kept: int | None,
         shapes: Any = None,
@@ -663,12 +667,12 @@ class PlannedGraph:
         self.model, self.graphs, self.kept, self.shapes = model, graphs, kept, shapes
         self.name = f"graph {len(model.plans)}"
         self.traced = Traced([], [], ())
-        self.program: Program | None = None
+        self.program: ExecutablePlan | None = None
         self.moving: frozenset[int] = frozenset()
         self.persistent_tensors: dict[int, PersistentTensor] = {}
         self.unmoved_peak = 0
         self.refused: TooSmall | None = None
-        self.observed, self.times = StepObservations(), Times(0, 0)
+        self.observed, self.times = StepObservations(), RunTimes(0, 0)
         self.open: weakref.WeakSet[Session] = weakref.WeakSet()
         self._shared = False
         self._shifts: dict[int, int] = {}
@@ -724,7 +728,7 @@ class PlannedGraph:
             most = min(max(map(traced.operand_bytes, traced.calls), default=0), about)
             if known.fast_bytes() + most > about:
                 known.offload_movable()
-        self.versions = Versions(self.traced, self._movable(), memory, model.profiles, about)
+        self.versions = GraphVersions(self.traced, self._movable(), memory, model.profiles, about)
         self.traced = self.versions.whole
         self.observed.footprint = self._footprint()
         objects = object_bytes(len(self.traced.calls), symbolic=self.shapes is not None)
@@ -814,7 +818,9 @@ class PlannedGraph:
         self.traced, placed, self.surroundings, self.refused = self._choose_version(movable)
         self.moving = movable.intersection((*placed.problem.storage, *self.traced.streamed))
         with torch.inference_mode(False), torch.no_grad():
-            self.program = Program(self.traced, placed, self.memory, self.moving, self._shifts)
+            self.program = ExecutablePlan(
+                self.traced, placed, self.memory, self.moving, self._shifts
+            )
         self.unmoved_peak = self._problem(
             self.versions.whole, self.surroundings, frozenset()
         ).peak()
@@ -838,7 +844,7 @@ class PlannedGraph:
         for version in self.versions.finer(
             around.budget, lambda: self._problem(self.versions.whole, around, movable).needed()
         ):
-            search = Search(
+            search = GraphSearch(
                 cache(partial(self._problem, version, around)),
                 movable,
                 settings.mode,
@@ -863,7 +869,7 @@ class PlannedGraph:
 
     def _problem(
         self, traced: Traced, surroundings: Surroundings, moving: frozenset[int]
-    ) -> Problem:
+    ) -> GraphProblem:
         """Return the placement problem with the latest times in which the caller's storages in
         ``moving`` may move."""
         seconds, link = self.history.kernel_seconds(traced), self.history.link
@@ -921,7 +927,7 @@ class PlannedGraph:
             )
 
     @property
-    def _program(self) -> Program:
+    def _program(self) -> ExecutablePlan:
         """The program of the current plan."""
         assert self.program is not None
         return self.program
@@ -938,7 +944,7 @@ class PlannedGraph:
         return self.model.memory(self.traced.device)
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> GraphProblem:
         """The placement problem that the plan solves."""
         return self._program.problem
 

@@ -293,7 +293,7 @@ def place_in_file(address: int, bytes: int, mappings: Sequence[FileMapping]) -> 
     return None
 
 
-class Copy(NamedTuple):
+class ArenaCopy(NamedTuple):
     """A copy of ``bytes`` of a tensor between offset ``offset`` of the arena and offset ``slot`` of
     the slow memory, or of ``file`` if it is not None."""
 
@@ -356,7 +356,7 @@ class DeviceMemory(Protocol):
     def release(self, slot: int, bytes: int) -> None:
         """Release reserved slow memory."""
 
-    def copy(self, arena: Any, copy: Copy) -> Wait:
+    def copy(self, arena: Any, copy: ArenaCopy) -> Wait:
         """Start a copy that runs after earlier copies of its direction and after the kernels so
         far."""
 
@@ -578,12 +578,12 @@ class CpuMemory:
         """Release reserved bytes of the file."""
         self.file.release(slot, bytes)
 
-    def copy(self, arena: Arena, copy: Copy) -> Wait:
+    def copy(self, arena: Arena, copy: ArenaCopy) -> Wait:
         """Start a copy in the thread of its direction."""
         engine = self._engines[copy.to_fast]
         return engine.submit(self._copy, arena, copy, time.perf_counter()).result
 
-    def _copy(self, arena: Arena, copy: Copy, asked: float) -> float:
+    def _copy(self, arena: Arena, copy: ArenaCopy, asked: float) -> float:
         """Make a copy that was ``asked`` for at that time, and return its seconds, including the
         time to wake up the thread."""
         start = max(asked, self._free[copy.to_fast])

@@ -18,7 +18,7 @@ import torch
 from torch.cuda._pin_memory_utils import pin_memory, unpin_memory
 
 from loadmaster.core.errors import SlowMemoryError
-from loadmaster.integrations.torch_compile.cpu_memory import Copy, FastArena, Wait, pages
+from loadmaster.integrations.torch_compile.cpu_memory import ArenaCopy, FastArena, Wait, pages
 from loadmaster.placement.sequence import CopyLink
 
 _PROBE = 64 << 20
@@ -133,7 +133,7 @@ class CudaMemory:
         while self._spare:
             self._spare.pop().close()
 
-    def copy(self, arena: CudaArena, copy: Copy) -> Wait:
+    def copy(self, arena: CudaArena, copy: ArenaCopy) -> Wait:
         """Start a copy in the stream of its direction, after the kernels so far."""
         start = max(slot for slot in self._used if slot <= copy.slot)
         host = self._used[start].memory[copy.slot - start :][: copy.bytes]

@@ -22,15 +22,15 @@ from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import (
     THIS_RUN,
     Call,
+    GraphPart,
     Owner,
-    Part,
     View,
     is_view,
     on_storage,
     views,
 )
 from loadmaster.integrations.torch_compile.cpu_memory import (
-    Copy,
+    ArenaCopy,
     DeviceMemory,
     FilePlace,
     Wait,
@@ -38,7 +38,7 @@ from loadmaster.integrations.torch_compile.cpu_memory import (
     pages,
 )
 from loadmaster.integrations.torch_compile.kernel_profile import UNPLANNED, Allocated
-from loadmaster.integrations.torch_compile.persistent import Region
+from loadmaster.integrations.torch_compile.persistent import FileRegion
 from loadmaster.integrations.torch_compile.placing import Placed
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 from loadmaster.integrations.torch_compile.updates import Traced
@@ -90,7 +90,7 @@ class Launch:
 
 
 @dataclass(slots=True)
-class Step:
+class CallPreparation:
     """Actions before a call, in order: copies to wait for, blocking copies, arena memory to free
     from address ``ceiling`` on (None: none), copies to start. Copies are indices."""
 
@@ -100,7 +100,7 @@ class Step:
     ceiling: int | None = None
 
 
-class Program:
+class ExecutablePlan:
     """An executable plan on one arena, with all tensors created at their addresses.
 
     Attributes
@@ -253,7 +253,7 @@ class Program:
         self.slow_bytes += count
         return self.slow_bytes - count
 
-    def _copies(self) -> list[Copy]:
+    def _copies(self) -> list[ArenaCopy]:
         """Return the plan's copies with addresses in the fast memory and slots in the slow one."""
         slots: dict[int, int] = {}
         copies = []
@@ -268,13 +268,13 @@ class Program:
                 if (start == move.start if move.to_fast else start <= move.start)
                 and move.end <= end
             )[1]
-            copies.append(Copy(move.to_fast, offset, slots[move.tensor], size))
+            copies.append(ArenaCopy(move.to_fast, offset, slots[move.tensor], size))
         return copies
 
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[CallPreparation]:
         """Return what happens before each call: copies that block, start or are waited for, and a
         lower ceiling of the fast memory."""
-        steps = [Step() for _ in range(len(self.captured.calls) + 1)]
+        steps = [CallPreparation() for _ in range(len(self.captured.calls) + 1)]
         for i, move in enumerate(self.placed.placement.moves):
             if move.start == move.end:
                 steps[move.start].blocking.append(i)
@@ -318,15 +318,15 @@ class Session:
     def __init__(
         self,
         second: Callable[[Session, Sequence[Any]], list[Any]],
-        program: Program,
+        program: ExecutablePlan,
         tensors: Mapping[int, torch.Tensor],
-        places: dict[int, Region | FilePlace],
+        places: dict[int, FileRegion | FilePlace],
         updates: Mapping[int, int],
     ) -> None:
         self.second, self.program, self.memory = second, program, program.memory
         self.tensors, self.places, self.updates = tensors, places, updates
         self.gradients: dict[int, torch.Tensor] = {}
-        self.times = Times(len(program.launches), len(program.copies))
+        self.times = RunTimes(len(program.launches), len(program.copies))
         self.pending: dict[int, Wait] = {}
         self.offload_slot: int | None = None
         self.finished = False
@@ -380,7 +380,7 @@ class Session:
             self.abandon()
             raise
 
-    def _copy_around(self, step: Step) -> None:
+    def _copy_around(self, step: CallPreparation) -> None:
         """Do the actions before a kernel."""
         begun = time.perf_counter()
         for i in step.waits:
@@ -454,7 +454,7 @@ class Session:
         """Copy the kept tensors to or from the slow memory."""
         try:
             for offset, bytes in self.program.kept:
-                self.memory.copy(self.program.arena, Copy(to_fast, offset, slot, bytes))()
+                self.memory.copy(self.program.arena, ArenaCopy(to_fast, offset, slot, bytes))()
                 slot += bytes
         except BaseException:
             self.memory.synchronize()
@@ -490,7 +490,7 @@ def _release(memory: DeviceMemory, held: list[tuple[int, int]], pending: dict[in
         memory.release(*held.pop())
 
 
-class Times:
+class RunTimes:
     """Seconds of one run.
 
     Attributes
@@ -527,8 +527,8 @@ class History:
     def __init__(self, link: CopyLink, refine_after: int = 0) -> None:
         self.link, self.steps = link, 0
         self._refine_after = refine_after
-        self._used_steps: list[Times] = []
-        self._recent: deque[Times] = deque(maxlen=_RECENT_STEPS)
+        self._used_steps: list[RunTimes] = []
+        self._recent: deque[RunTimes] = deque(maxlen=_RECENT_STEPS)
 
     def kernel_seconds(self, traced: Traced) -> Floats:
         """Return the seconds of every call, shape (calls,): the median over measured steps, or its
@@ -537,7 +537,7 @@ class History:
             return np.array([profile.seconds for profile in traced.profiles])
         return np.median([self._seconds_in(step, traced) for step in self._used_steps], axis=0)
 
-    def _seconds_in(self, step: Times, traced: Traced) -> Floats:
+    def _seconds_in(self, step: RunTimes, traced: Traced) -> Floats:
         """Return the seconds of every call of a version of the graph, shape (calls,), in a measured
         step.
 
@@ -570,7 +570,7 @@ class History:
             totals.append(time_moves(as_then, placement).total + step.overhead)
         return float(np.median(totals))
 
-    def note(self, times: Times) -> None:
+    def note(self, times: RunTimes) -> None:
         """Add the times of a step."""
         self.steps += 1
         self._recent.append(times)
@@ -591,7 +591,7 @@ class History:
         self._refine_after = 0
         return True
 
-    def adopt_recent_times(self, traced: Traced, program: Program) -> None:
+    def adopt_recent_times(self, traced: Traced, program: ExecutablePlan) -> None:
         """Use the times of recent steps from now on, without the first step of a plan, which
         touches memory for the first time."""
         recent = list(self._recent)[1 if len(self._recent) < _RECENT_STEPS else 0 :]
@@ -615,7 +615,7 @@ def _with_seconds(sequence: KernelSequence, seconds: Floats) -> KernelSequence:
 
 
 def link_with_measured_bandwidths(
-    link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: Floats
+    link: CopyLink, copies: Sequence[ArenaCopy], blocking: frozenset[int], seconds: Floats
 ) -> CopyLink:
     """Return the link with measured bandwidths.
 
@@ -644,7 +644,7 @@ def link_with_measured_bandwidths(
 class _Values:
     """The tensors of one part of a run, by view."""
 
-    def __init__(self, session: Session, part: Part, arguments: Sequence[Any]) -> None:
+    def __init__(self, session: Session, part: GraphPart, arguments: Sequence[Any]) -> None:
         captured, given = session.program.captured, zip(part.given, arguments, strict=True)
         self._session, self._streamed = session, captured.streamed
         self._tensors: dict[View, torch.Tensor] = {

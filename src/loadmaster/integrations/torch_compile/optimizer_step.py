@@ -24,7 +24,7 @@ from torch.optim.optimizer import (
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import View, on_storage
-from loadmaster.integrations.torch_compile.compiled_model import Model
+from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
 from loadmaster.integrations.torch_compile.cpu_memory import Arena
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
@@ -34,7 +34,7 @@ _BLOCK = 1 << 20
 """Bytes of a parameter that are updated at a time."""
 _MOST_OPERANDS = 5
 """Most operands of an update: parameter, gradient, and up to three tensors of state."""
-_MODELS: weakref.WeakSet[Model] = weakref.WeakSet()
+_MODELS: weakref.WeakSet[CompiledModel] = weakref.WeakSet()
 """Models with a budget, or with the option ``optimizer``."""
 _HIDDEN: weakref.WeakKeyDictionary[
     torch.optim.Optimizer, list[tuple[torch.Tensor, torch.Tensor]]
@@ -42,7 +42,7 @@ _HIDDEN: weakref.WeakKeyDictionary[
 """By optimizer, the parameters updated before its running step, with their hidden gradients."""
 
 
-def watch(model: Model) -> None:
+def watch(model: CompiledModel) -> None:
     """From now on, make optimizer steps on the model's parameters under its budget, and check that
     the optimizer is the one of its option ``optimizer``."""
     if model.settings.fast_memory is not None or model.settings.optimizer is not None:
@@ -98,7 +98,7 @@ def _forget_spent(optimizer: torch.optim.Optimizer) -> None:
     forget(p for group in optimizer.param_groups for p in group["params"])
 
 
-def _models_of(optimizer: torch.optim.Optimizer) -> list[Model]:
+def _models_of(optimizer: torch.optim.Optimizer) -> list[CompiledModel]:
     """Return the models whose budget applies to an optimizer's step: all but those with another
     optimizer as their option ``optimizer``."""
     return [model for model in list(_MODELS) if model.settings.optimizer in (None, optimizer)]
@@ -140,7 +140,7 @@ register_optimizer_step_pre_hook(_before_step)
 register_optimizer_step_post_hook(_after_step)
 
 
-def _parameters(model: Model, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+def _parameters(model: CompiledModel, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Return the optimizer's parameters that have a gradient, belong to the model, and have at
     least `SMALLEST` bytes."""
     return [
@@ -184,7 +184,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _update(
-    model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]
+    model: CompiledModel, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]
 ) -> None:
     """Update parameters in blocks and hide their gradients; parameters that cannot be updated so
     are left to the optimizer's own step.

@@ -41,7 +41,7 @@ _READ_AT_ONCE = 2 << 20
 larger reads are no faster."""
 
 
-class Region:
+class FileRegion:
     """A mapped region of the slow file, the place of one tensor."""
 
     shift = 0
@@ -85,7 +85,7 @@ class PersistentTensor:
         self.bytes = tensor.untyped_storage().nbytes()
         self.offloaded = self.movable = self.looked_up = False
         self.fresh = fresh
-        self.place: Region | FilePlace | None = None
+        self.place: FileRegion | FilePlace | None = None
         self.mapped_storage: torch.UntypedStorage | None = None
         self._tensor = weakref.ref(tensor)
         self._version = -1
@@ -139,12 +139,12 @@ class PersistentTensor:
         self.offloaded = True
         self.changed()
 
-    def reserve(self, file: SlowFile | None) -> Region | FilePlace:
+    def reserve(self, file: SlowFile | None) -> FileRegion | FilePlace:
         """Return the place in slow memory, a new region of ``file`` if there is none. Raises
         `SlowMemoryError`."""
         if self.place is None:
             assert file is not None
-            self.place = Region(file, self.bytes)
+            self.place = FileRegion(file, self.bytes)
         return self.place
 
     def reload(self) -> None:
@@ -230,11 +230,11 @@ class PersistentTensors:
         """Return the entry of a tensor's storage, None if it has none."""
         return self._entries.get(tensor.untyped_storage()._cdata)
 
-    def created(self, view: View) -> tuple[torch.Tensor, Region]:
+    def created(self, view: View) -> tuple[torch.Tensor, FileRegion]:
         """Create an offloaded tensor with undefined contents; return it and its place. Raises
         `SlowMemoryError`."""
         assert self.file is not None
-        place = Region(self.file, view.bytes)
+        place = FileRegion(self.file, view.bytes)
         tensor = on_storage(at_address(place.address, view.bytes, _CPU), view)
         one = self.of(tensor, movable=True)
         one.place, one.offloaded = place, True
@@ -305,7 +305,7 @@ def _release_place(known: dict[int, PersistentTensor], key: int) -> None:
     """Remove the entry of a storage that no tensor uses any more, and release its region of the
     slow file."""
     one = known.pop(key)
-    if isinstance(one.place, Region):
+    if isinstance(one.place, FileRegion):
         one.place.file.release(one.place.slot, one.place.bytes)
 
 

@@ -25,20 +25,13 @@ from loadmaster.integrations.torch_compile.captured import Owner, views
 from loadmaster.integrations.torch_compile.cpu_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.updates import Traced
 from loadmaster.placement.autotm.engine import place_by_program
-from loadmaster.placement.decisions import (
-    Mode,
-    Move,
-    Stay,
-    TensorPlacement,
-    all_fast,
-    fast_bytes,
-)
+from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, all_fast, fast_bytes
 from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
     Kernel,
+    KernelOperand,
     KernelSequence,
-    Operand,
     StoredKind,
     StoredTensor,
     least_bytes,
@@ -128,7 +121,7 @@ def _with_load_and_end(sequence: KernelSequence) -> KernelSequence:
     load = Kernel(
         "load",
         "load",
-        tuple(Operand(t, read=True, write=False) for t in weights),
+        tuple(KernelOperand(t, read=True, write=False) for t in weights),
         (Algorithm("load", 0.0),),
     )
     end = Kernel("end", "end", (), (Algorithm("end", 0.0),))
@@ -157,7 +150,11 @@ def overlapped(
     kernels). On ResNet-50, a U-Net and GPT-2 at half their peak the result is within 0.2 % of the
     bound of `place_by_program` with asynchronous copies, whose placements take more rounds to pack.
     """
-    stretch, moves, link = _Stretch(sequence, limits, placement), [*placement.moves], sequence.link
+    stretch, moves, link = (
+        _CopyOverlap(sequence, limits, placement),
+        [*placement.moves],
+        sequence.link,
+    )
     seconds = [kernel.algorithms[0].seconds for kernel in sequence.kernels]
     starts = np.concatenate(([0.0], np.cumsum(seconds)))  # of kernels, without copies
     free, busy = 0.0, float("inf")
@@ -180,7 +177,7 @@ def overlapped(
     return TensorPlacement(tuple(stays), tuple(moves), placement.algorithms)
 
 
-class _Stretch:
+class _CopyOverlap:
     """Overlaps copies with kernels, one copy at a time.
 
     Attributes
@@ -281,7 +278,7 @@ outside of the arena."""
 
 
 @dataclass(frozen=True)
-class Problem:
+class GraphProblem:
     """A graph as a placement problem.
 
     Attributes
@@ -334,7 +331,7 @@ class Placed:
         Highest address that buffers may reach while each kernel runs, shape (kernels,).
     """
 
-    problem: Problem
+    problem: GraphProblem
     placement: TensorPlacement
     stays: tuple[int, ...]
     workspaces: tuple[int, ...]
@@ -382,7 +379,7 @@ def problem_of(
     moving: frozenset[int],
     around: Surroundings,
     shifts: Mapping[int, int],
-) -> Problem:
+) -> GraphProblem:
     """Return the placement problem of a graph whose calls take ``seconds``, shape (calls,).
 
     Of the caller's storages and of gradients, only those in ``moving`` may move. ``shifts`` are, by
@@ -401,7 +398,7 @@ def problem_of(
     kernels = []
     for call, profile, second in zip(traced.calls, traced.profiles, seconds.tolist(), strict=True):
         operands = tuple(
-            Operand(numbers[s], s in call.reads, s in call.writes, slow_seconds=_FORBIDDEN)
+            KernelOperand(numbers[s], s in call.reads, s in call.writes, slow_seconds=_FORBIDDEN)
             for s in call.storages
             if s in numbers
         )
@@ -420,7 +417,7 @@ def problem_of(
         elsewhere[:] = elsewhere.max(initial=0)
     costs = (Provenance(Label.MEASURED, "each kernel alone, on this machine", len(kernels)),)
     sequence = KernelSequence(name, tensors, tuple(kernels), link, alignment, costs=costs)
-    return Problem(sequence, tuple(planned), elsewhere, holders)
+    return GraphProblem(sequence, tuple(planned), elsewhere, holders)
 
 
 def _holders(traced: Traced, away: frozenset[int], around: Surroundings) -> dict[str, Ints]:
@@ -456,7 +453,7 @@ class TooSmall(BudgetError):
 
 
 @dataclass(frozen=True)
-class Search:
+class GraphSearch:
     """Search for a placement of one graph, for any budget of fast memory in bytes.
 
     First the search chooses which of the caller's storages move, as if they could stay in fast
@@ -477,7 +474,7 @@ class Search:
         memory, which takes most of the planning time, is not tried.
     """
 
-    make: Callable[[frozenset[int]], Problem]
+    make: Callable[[frozenset[int]], GraphProblem]
     movable: frozenset[int]
     mode: Mode
     offload_idle: bool
@@ -576,7 +573,7 @@ class Search:
         )
 
 
-def _advice(problem: Problem, failed: int, least: int) -> str:
+def _advice(problem: GraphProblem, failed: int, least: int) -> str:
     """Return which kind of memory takes most of the fast memory at kernel ``failed``, and the
     change that reduces it most."""
     held = {holder: int(bytes[failed]) for holder, bytes in problem.holders.items()}
@@ -585,7 +582,7 @@ def _advice(problem: Problem, failed: int, least: int) -> str:
     return f"most is held by {most}, {format_bytes(held[most])}: {_ADVICE[most]}"
 
 
-def _seconds_of_reads(problem: Problem, moving: frozenset[int]) -> float:
+def _seconds_of_reads(problem: GraphProblem, moving: frozenset[int]) -> float:
     """Return the seconds of reading every weight that moves once, a lower bound of a step."""
     read = sum(
         tensor.bytes
@@ -596,14 +593,14 @@ def _seconds_of_reads(problem: Problem, moving: frozenset[int]) -> float:
     return read / max(link.to_fast, link.asynchronous_to_fast)
 
 
-def _place_all_fast(problem: Problem) -> Placed:
+def _place_all_fast(problem: GraphProblem) -> Placed:
     """Pack all tensors in the fast memory, without a limit."""
     unmoved = _pack(problem, all_fast(problem.sequence), None)[0]
     assert unmoved is not None
     return unmoved
 
 
-def _staying(problem: Problem, budget: int, gap: float = _GAP) -> frozenset[int]:
+def _staying(problem: GraphProblem, budget: int, gap: float = _GAP) -> frozenset[int]:
     """Choose the caller's storages, and gradients, that stay in fast memory for their whole
     lifetimes."""
     sequence = problem.sequence
@@ -631,7 +628,7 @@ def _staying(problem: Problem, budget: int, gap: float = _GAP) -> frozenset[int]
     )
 
 
-def _place_and_pack(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | int:
+def _place_and_pack(problem: GraphProblem, budget: int, mode: Mode, rounds: int) -> Placed | int:
     """Place and pack in turn, with lower limits after every packing that fails. Returns the index
     of a kernel above its ceiling if no packing is found.
 
@@ -668,7 +665,7 @@ def _place_and_pack(problem: Problem, budget: int, mode: Mode, rounds: int) -> P
 
 
 def _pack(
-    problem: Problem, placement: TensorPlacement, ceilings: Ints | None
+    problem: GraphProblem, placement: TensorPlacement, ceilings: Ints | None
 ) -> tuple[Placed | None, Ints]:
     """Find addresses below the ceiling of every kernel.
 

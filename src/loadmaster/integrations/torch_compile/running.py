@@ -47,8 +47,8 @@ def run(
     require_torch(OLDEST)
     import torch
 
-    from loadmaster.integrations.torch_compile.compare.comparison import Workload, compare
-    from loadmaster.integrations.torch_compile.compiled_model import Settings
+    from loadmaster.integrations.torch_compile.compare.comparison import MeasuredModule, compare
+    from loadmaster.integrations.torch_compile.compiled_model import CompileOptions
 
     if device not in ("cpu", "cuda"):
         raise RuntimeUnavailable(f"device {device!r}: write cpu or cuda")
@@ -67,8 +67,8 @@ def run(
     module = example[0].train(training)
     if optimizer is not None and not training:
         raise BudgetError("--optimizer is for steps of training: add --training")
-    work = Workload(module, example[1], training, torch.device(device), optimizer=optimizer)
-    options = options | {"fast_memory": Settings.of(options).fast_memory}
+    work = MeasuredModule(module, example[1], training, torch.device(device), optimizer=optimizer)
+    options = options | {"fast_memory": CompileOptions.of(options).fast_memory}
     result = compare(work, options, steps, with_rivals, budgets, progress, tell)
     return result, result.pop("kernels")
 

@@ -37,7 +37,7 @@ class NoFile:
         self.written_bytes += len(memory)
 
 
-class _Buffer:
+class _PageBuffer:
     """A buffer of whole pages from PyTorch's allocator, so that it counts as a temporary of the
     running kernel."""
 
@@ -85,15 +85,15 @@ class SlowTensor:
         `SlowMemoryError`."""
         parts = [*_dense_parts(self.view)]
         if len(parts) == 1:
-            return self._read_part(_Buffer(self._pages(self.view)[1]), self.view)
-        buffer = _Buffer(self._most(parts))
+            return self._read_part(_PageBuffer(self._pages(self.view)[1]), self.view)
+        buffer = _PageBuffer(self._most(parts))
         result = torch.empty_strided(self.shape, compact(self.view), dtype=self.dtype)
         for part, target in zip(parts, _dense_parts(view_of(result), of=self.view), strict=True):
             there = self._read_part(buffer, part)
             on_storage(result.untyped_storage(), target).copy_(there)
         return result
 
-    def _read_part(self, buffer: _Buffer, part: View) -> torch.Tensor:
+    def _read_part(self, buffer: _PageBuffer, part: View) -> torch.Tensor:
         """Read a view's pages into a buffer, and return the view."""
         first, count = self._pages(part)
         self.file.read(buffer.raw[:count], first)
@@ -102,7 +102,7 @@ class SlowTensor:
     def write(self, values: torch.Tensor) -> None:
         """Write all elements. Raises `SlowMemoryError`."""
         parts = [*_dense_parts(self.view, gaps=False)]
-        buffer = _Buffer(min(self._most(parts), _WRITE_BYTES))
+        buffer = _PageBuffer(min(self._most(parts), _WRITE_BYTES))
         order = compact(self.view)
         if any(
             n > 1 and mine != its
@@ -114,7 +114,7 @@ class SlowTensor:
         ):
             self._write_part(buffer, part, on_storage(values.untyped_storage(), source))
 
-    def _write_part(self, buffer: _Buffer, part: View, values: torch.Tensor) -> None:
+    def _write_part(self, buffer: _PageBuffer, part: View, values: torch.Tensor) -> None:
         """Write a part without gaps; the first and the last page keep their other bytes."""
         low, high = self._span(part)
         flat = _flat_bytes(values)

@@ -126,7 +126,7 @@ _BUDGET_MARGIN = 1.05
 """Factor by which a budget given as a share may grow when the workspaces of kernels are known."""
 
 
-class Versions:
+class GraphVersions:
     """Versions of one graph, each profiled once.
 
     Parameters

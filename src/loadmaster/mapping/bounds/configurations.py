@@ -56,7 +56,7 @@ def configuration_bound(
     kinds = JobKinds(group, makespan)
     if not kinds.usable:
         return None
-    program = _Program(kinds)
+    program = _MasterProgram(kinds)
     for together in kinds.running(queues):
         program.add(*together)
     best, least, stuck = 0.0, np.inf, 0
@@ -72,7 +72,7 @@ def configuration_bound(
     return ConfigurationBound(min(best, makespan), program.rounded()) if best else None
 
 
-class _Program:
+class _MasterProgram:
     """The master program: a row per kind of job, a column per configuration; times are relative to
     the known makespan."""
 

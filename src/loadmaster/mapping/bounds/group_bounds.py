@@ -71,7 +71,7 @@ class GroupBound:
 def group_bound(group: Group) -> GroupBound:
     """Bound by the linear program alone. Sound whatever the solver answers, because only its
     multipliers are used. O(jobs x cores)."""
-    program = _Program(group)
+    program = _DualProgram(group)
     return program.bound(
         "work and bandwidth",
         (program.longest(group.alone), "longest job"),
@@ -86,7 +86,7 @@ def divided_bound(group: Group, divides: Mask) -> GroupBound:
     Pieces of a job may run side by side, so only indivisible jobs count as long. Pieces may demand
     less bandwidth than the job, so no slow-down is counted. O(jobs x cores).
     """
-    program = _Program(group, alone=True)
+    program = _DualProgram(group, alone=True)
     return program.bound(
         "work and bandwidth, however jobs are divided",
         (program.longest(group.alone[~divides]), "longest job"),
@@ -106,7 +106,7 @@ def tightened(
     if (found := configuration_bound(group, queues, goal, deadline)) is not None:
         bound = replace(bound, core=found.core)
         bound = bound.raised(group, found.makespan, "what cores can run at once")
-    program = _Program(group.within(goal))
+    program = _DualProgram(group.within(goal))
     value, price = program.solve((), goal)
     if (value := min(goal, value)) > bound.makespan:
         bound = replace(bound.raised(group, value, "work and bandwidth"), preference=price)
@@ -115,7 +115,7 @@ def tightened(
     return _split(program, bound, goal, deadline)
 
 
-def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline) -> GroupBound:
+def _split(program: _DualProgram, bound: GroupBound, goal: float, deadline: Deadline) -> GroupBound:
     """Branch on the cores of the longest jobs, the least bound first, while the bound rises."""
     group = program.group
     order = program.order.tolist()
@@ -153,7 +153,7 @@ def loads(group: Group, *, alone: bool = False) -> tuple[Floats, Floats, Floats]
     return busy * np.maximum(1.0, asked), np.zeros_like(busy), busy * asked
 
 
-class _Program:
+class _DualProgram:
     """The dual program: multipliers of the cores and of the bus that sum to one; every job goes to
     the core where it then costs least.
 

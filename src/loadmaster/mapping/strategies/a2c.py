@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from loadmaster.mapping.group_search import Strategy
+from loadmaster.mapping.group_search import MappingStrategy
 from loadmaster.mapping.strategies.reinforcement import SAMPLES, learn
 
-STRATEGY = Strategy(partial(learn, algorithm="A2C", n_steps=1), lambda group: SAMPLES)
+STRATEGY = MappingStrategy(partial(learn, algorithm="A2C", n_steps=1), lambda group: SAMPLES)

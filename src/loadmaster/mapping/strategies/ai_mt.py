@@ -7,10 +7,10 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.mapping.group import Group, queues_of
-from loadmaster.mapping.group_search import Search, Strategy
+from loadmaster.mapping.group_search import MappingSearch, MappingStrategy
 
 
-def run(search: Search) -> None:
+def run(search: MappingSearch) -> None:
     """Balance the load as if cores were equal, with jobs of high and low demand in turn."""
     group = search.group
     order = interleaved(group)
@@ -44,4 +44,4 @@ def balanced(group: Group, order: Ints) -> Ints:
     return core
 
 
-STRATEGY = Strategy(run, lambda group: 1)
+STRATEGY = MappingStrategy(run, lambda group: 1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats
 from loadmaster.mapping.group import Group, Queues, core_and_position
-from loadmaster.mapping.group_search import Search, Strategy
+from loadmaster.mapping.group_search import MappingSearch, MappingStrategy
 from loadmaster.mapping.strategies import ai_mt, herald
 from loadmaster.mapping.strategies.paced import paced
 
@@ -27,7 +27,7 @@ _NEAR, _FAR, _FROZEN = 0.3, 0.03, 1e-8
 end at the last."""
 
 
-def run(search: Search) -> None:
+def run(search: MappingSearch) -> None:
     """Anneal from the manual mappings."""
     herald.run(search)
     if not search.done:
@@ -35,7 +35,7 @@ def run(search: Search) -> None:
         anneal(search, [])
 
 
-def anneal(search: Search, starts: Sequence[Queues]) -> None:
+def anneal(search: MappingSearch, starts: Sequence[Queues]) -> None:
     """Run several annealing walks until the budget is spent, from the starts in turn (or the best
     mapping, without starts); the walk of the lowest temperature starts from the best mapping.
 
@@ -90,7 +90,7 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
         stream += 1
 
 
-def _best_of(search: Search, walks: Queues, scores: Floats) -> tuple[Queues, float]:
+def _best_of(search: MappingSearch, walks: Queues, scores: Floats) -> tuple[Queues, float]:
     """The best mapping of the walks, in its own order or a paced order, with its score."""
     best: Queues = walks[int(scores.argmin())][None, :]
     least = float(scores.min())
@@ -107,4 +107,4 @@ def default_samples(group: Group) -> int:
     return max(5_000, min(600_000, 60_000_000 // max(1, group.jobs)))
 
 
-STRATEGY = Strategy(run, default_samples)
+STRATEGY = MappingStrategy(run, default_samples)

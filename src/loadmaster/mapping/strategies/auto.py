@@ -8,7 +8,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.mapping.group import Queues, queues_of
-from loadmaster.mapping.group_search import Search, Strategy
+from loadmaster.mapping.group_search import MappingSearch, MappingStrategy
 from loadmaster.mapping.strategies import ai_mt, annealing, herald
 from loadmaster.mapping.strategies.paced import paced
 
@@ -26,7 +26,7 @@ _TIE = 1e-3
 """Price difference that is made up for by an idle core."""
 
 
-def run(search: Search) -> None:
+def run(search: MappingSearch) -> None:
     """Try all mappings that cost one sample, tighten the bound, then anneal from the best
     mappings."""
     group = search.group
@@ -62,7 +62,7 @@ def run(search: Search) -> None:
     annealing.anneal(search, begins)
 
 
-def level_demand(search: Search) -> None:
+def level_demand(search: MappingSearch) -> None:
     """Offer rounded mappings in paced orders with shrinking time budgets of the cores, while the
     score does not get worse.
 
@@ -82,7 +82,7 @@ def level_demand(search: Search) -> None:
             shorter **= 0.5
 
 
-def rounded(search: Search, room: float = _ROOM) -> Ints:
+def rounded(search: MappingSearch, room: float = _ROOM) -> Ints:
     """Round the linear program: each job goes to its cheapest core that has time left; jobs with
     the largest regret come first.
 
@@ -108,4 +108,4 @@ def rounded(search: Search, room: float = _ROOM) -> Ints:
     return core
 
 
-STRATEGY = Strategy(run, annealing.default_samples)
+STRATEGY = MappingStrategy(run, annealing.default_samples)

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from loadmaster.core.errors import package
-from loadmaster.mapping.group_search import Search, Strategy
+from loadmaster.mapping.group_search import MappingSearch, MappingStrategy
 from loadmaster.mapping.strategies.vectors import dimensions, values
 
 _OFFSPRING = 100
@@ -15,7 +15,7 @@ _DENSE = 400
 """Coordinates up to which CMA-ES learns all correlations; beyond, scales only."""
 
 
-def run(search: Search) -> None:
+def run(search: MappingSearch) -> None:
     """Restart from a random point until the search is done."""
     cma = package("cma", "strategy 'cma-es'")
     restarts = 0
@@ -39,4 +39,4 @@ def run(search: Search) -> None:
         restarts += 1
 
 
-STRATEGY = Strategy(run)
+STRATEGY = MappingStrategy(run)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadmaster.mapping.group_search import Search, Strategy
+from loadmaster.mapping.group_search import MappingSearch, MappingStrategy
 from loadmaster.mapping.strategies.vectors import dimensions, mirrored, values
 
 _OFFSPRING = 100
 
 
-def run(search: Search) -> None:
+def run(search: MappingSearch) -> None:
     """Mutate the best point so far until the search is done."""
     generator = np.random.default_rng(search.seed)
     size = dimensions(search)
@@ -28,4 +28,4 @@ def run(search: Search) -> None:
             parent, best = children[scores.argmin()], float(scores.min())
 
 
-STRATEGY = Strategy(run)
+STRATEGY = MappingStrategy(run)

@@ -7,10 +7,10 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.mapping.group import Group, queues_of
-from loadmaster.mapping.group_search import Search, Strategy
+from loadmaster.mapping.group_search import MappingSearch, MappingStrategy
 
 
-def run(search: Search) -> None:
+def run(search: MappingSearch) -> None:
     """Jobs as given, each where it would finish first."""
     group = search.group
     order = np.arange(group.jobs)
@@ -33,4 +33,4 @@ def longest_first(group: Group) -> Ints:
     return np.argsort(-group.latency.min(axis=1), kind="stable")
 
 
-STRATEGY = Strategy(run, lambda group: 1)
+STRATEGY = MappingStrategy(run, lambda group: 1)

@@ -10,7 +10,7 @@ import numpy as np
 from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import MappingError
 from loadmaster.mapping.group import Queues
-from loadmaster.mapping.group_search import Genome, Search, Strategy
+from loadmaster.mapping.group_search import Genome, MappingSearch, MappingStrategy
 from loadmaster.mapping.strategies.random import random_genomes
 
 DEFAULTS = {
@@ -29,12 +29,12 @@ Found by `python -m benchmarks.tune_magma`. The paper's are 100, 0.1, 0.1, 0.05,
 """
 
 
-def run(search: Search) -> None:
+def run(search: MappingSearch) -> None:
     """A random population, or one around the warm start, evolved until the budget is spent."""
     evolve(search, settings(search), search.left)
 
 
-def evolve(search: Search, values: Mapping[str, float], samples: int) -> Queues:
+def evolve(search: MappingSearch, values: Mapping[str, float], samples: int) -> Queues:
     """Evolve with these settings for so many samples, and return the best of the population."""
     last = search.taken + samples
     generator = np.random.default_rng(search.seed)
@@ -72,7 +72,7 @@ def evolve(search: Search, values: Mapping[str, float], samples: int) -> Queues:
     return search.best(core, priority, score)
 
 
-def settings(search: Search) -> dict[str, float]:
+def settings(search: MappingSearch) -> dict[str, float]:
     """The defaults with what the user changed.
 
     Raises
@@ -106,4 +106,4 @@ def _seed_with(
     np.copyto(priority[:half], start[1], where=keep[:, 1])
 
 
-STRATEGY = Strategy(run, settings=tuple(DEFAULTS))
+STRATEGY = MappingStrategy(run, settings=tuple(DEFAULTS))

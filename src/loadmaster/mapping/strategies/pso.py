@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from loadmaster.mapping.group_search import Strategy
+from loadmaster.mapping.group_search import MappingStrategy
 from loadmaster.mapping.strategies.pymoo_search import minimise
 
-STRATEGY = Strategy(partial(minimise, algorithm="PSO"))
+STRATEGY = MappingStrategy(partial(minimise, algorithm="PSO"))

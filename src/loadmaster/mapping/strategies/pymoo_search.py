@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster.core.errors import package
-from loadmaster.mapping.group_search import Search
+from loadmaster.mapping.group_search import MappingSearch
 from loadmaster.mapping.strategies.vectors import dimensions, values
 
 _POPULATION = 100
 
 
-def minimise(search: Search, algorithm: str) -> None:
+def minimise(search: MappingSearch, algorithm: str) -> None:
     """Run an algorithm, by its name in pymoo, until the search is done.
 
     Raises

@@ -8,8 +8,8 @@ from loadmaster.core.errors import MappingError
 from loadmaster.core.registry import Registry
 
 if TYPE_CHECKING:
-    from loadmaster.mapping.group_search import Strategy
+    from loadmaster.mapping.group_search import MappingStrategy
 
-STRATEGIES: Registry[Strategy] = Registry(
+STRATEGIES: Registry[MappingStrategy] = Registry(
     "loadmaster.mapping.strategies", "STRATEGY", "strategy", MappingError
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.core.errors import package
-from loadmaster.mapping.group_search import Search
+from loadmaster.mapping.group_search import MappingSearch
 
 SAMPLES = 500
 """Mappings that are evaluated if nobody says how many."""
@@ -21,7 +21,7 @@ class _Stop(Exception):
     """Ends the library's learning loop."""
 
 
-def learn(search: Search, algorithm: str, **mappings: int) -> None:
+def learn(search: MappingSearch, algorithm: str, **mappings: int) -> None:
     """Run an algorithm of stable-baselines3, by its name there, until the search is done.
 
     ``mappings`` are options of the algorithm that count steps, a mapping taking one for each job.
@@ -49,7 +49,7 @@ def learn(search: Search, algorithm: str, **mappings: int) -> None:
         model.learn(total_timesteps=2**40)
 
 
-def _environment(search: Search, gymnasium: Any) -> Any:
+def _environment(search: MappingSearch, gymnasium: Any) -> Any:
     """One step per job, in the order given: the action is its core and its priority; the last step
     is rewarded by the score."""
     group = search.group

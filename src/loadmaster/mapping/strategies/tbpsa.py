@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadmaster.mapping.group_search import Search, Strategy
+from loadmaster.mapping.group_search import MappingSearch, MappingStrategy
 from loadmaster.mapping.strategies.vectors import dimensions, mirrored, values
 
 _LEAST = 100
 """Children of the smallest population."""
 
 
-def run(search: Search) -> None:
+def run(search: MappingSearch) -> None:
     """Move the mean until the search is done."""
     generator = np.random.default_rng(search.seed)
     size = dimensions(search)
@@ -39,4 +39,4 @@ def run(search: Search) -> None:
         before = elite
 
 
-STRATEGY = Strategy(run)
+STRATEGY = MappingStrategy(run)

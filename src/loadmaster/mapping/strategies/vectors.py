@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster.core.arrays import Floats
-from loadmaster.mapping.group_search import Search
+from loadmaster.mapping.group_search import MappingSearch
 
 
-def dimensions(search: Search) -> int:
+def dimensions(search: MappingSearch) -> int:
     """Genes of a group: a core and a priority for every job."""
     return 2 * search.group.jobs
 
 
-def values(search: Search, points: Floats) -> Floats:
+def values(search: MappingSearch, points: Floats) -> Floats:
     """Scores of points, a row each: the first half of the coordinates are cores, the second half
     priorities."""
     cores, priorities = np.hsplit(np.clip(points, 0.0, np.nextafter(1.0, 0.0)), 2)

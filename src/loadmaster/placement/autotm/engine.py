@@ -45,7 +45,14 @@ from loadmaster.placement.autotm.sequence_arrays import (
     placed_paths,
     sequence_arrays,
 )
-from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement, fast_bytes
+from loadmaster.placement.decisions import (
+    DividedSequence,
+    Mode,
+    Move,
+    Stay,
+    TensorPlacement,
+    fast_bytes,
+)
 from loadmaster.placement.sequence import CopyLink, KernelSequence, bytes_during
 from loadmaster.placement.timing import time_moves
 
@@ -96,7 +103,7 @@ class PlacementSolution:
     prices: Floats
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
-    division: Division | None = None
+    division: DividedSequence | None = None
     paths: TensorPaths | None = None
     search: PathSearch | None = None
 
@@ -193,7 +200,7 @@ class PathSearch:
     moves: bool
     link: CopyLink | None
     prices: Prices
-    division: Division | None
+    division: DividedSequence | None
     bound: float
     seed: int
     effort: Effort
@@ -304,7 +311,7 @@ class PathSearch:
 
 def _divided(
     sequence: KernelSequence, arrays: SequenceArrays, prices: Prices, shares: Shares, most: int
-) -> tuple[Division, SequenceArrays, Prices, Shares]:
+) -> tuple[DividedSequence, SequenceArrays, Prices, Shares]:
     """Divide tensors so that each piece is in one memory and has at most ``most`` bytes or one
     page; return the division with arrays, prices and shares of the pieces."""
     # Only operands that may lie in both memories come in pieces.
@@ -377,7 +384,7 @@ def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -
     return paths
 
 
-class _Measured(NamedTuple):
+class _MeasuredKernel(NamedTuple):
     """A kernel's seconds, shape (algorithms, combinations of places of the ``tabled`` uses), and
     its algorithms' workspaces in bytes."""
 
@@ -388,7 +395,7 @@ class _Measured(NamedTuple):
     workspace: Ints
 
 
-def _measured_kernels(arrays: SequenceArrays) -> Iterator[_Measured]:
+def _measured_kernels(arrays: SequenceArrays) -> Iterator[_MeasuredKernel]:
     """Yield the kernels with measured tables."""
     for k in np.flatnonzero(np.diff(arrays.first_entry)).tolist():
         uses = arrays.use[arrays.first_operand[k] : arrays.first_operand[k + 1]]
@@ -396,10 +403,10 @@ def _measured_kernels(arrays: SequenceArrays) -> Iterator[_Measured]:
         table = arrays.table[arrays.first_entry[k] : arrays.first_entry[k + 1]].reshape(
             len(workspace), -1
         )
-        yield _Measured(k, uses, uses[: table.shape[1].bit_length() - 1], table, workspace)
+        yield _MeasuredKernel(k, uses, uses[: table.shape[1].bit_length() - 1], table, workspace)
 
 
-def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[Mask, int]:
+def _least_combination(arrays: SequenceArrays, measured: _MeasuredKernel) -> tuple[Mask, int]:
     """Return the feasible combination of a measured kernel with the least memory: the mask of its
     fast operands, and its workspace."""
     _, uses, tabled, table, workspace = measured
@@ -413,7 +420,7 @@ def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[Mas
     return must, int(workspace[a])
 
 
-def _possible(measured: _Measured, paths: TensorPaths) -> Mask:
+def _possible(measured: _MeasuredKernel, paths: TensorPaths) -> Mask:
     """Mask of the algorithms of a kernel that are feasible with its operands on these paths."""
     in_slow = paths.fast[measured.tabled] == 0
     return np.isfinite(measured.table[:, int((in_slow << np.arange(len(in_slow))).sum())])

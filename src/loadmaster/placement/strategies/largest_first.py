@@ -26,7 +26,7 @@ from loadmaster.placement.strategies.result import (
 )
 
 
-class _Gap(NamedTuple):
+class _IdleGap(NamedTuple):
     """An idle gap: ``tensor`` is not used between kernels ``before`` and ``after``."""
 
     size: int
@@ -72,7 +72,7 @@ def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     )
 
 
-def _choose(sequence: KernelSequence, over: Ints) -> list[_Gap]:
+def _choose(sequence: KernelSequence, over: Ints) -> list[_IdleGap]:
     """Gaps in the order in which they begin; ``over`` becomes what is left over the limit with
     these tensors away."""
     gaps = []
@@ -81,7 +81,7 @@ def _choose(sequence: KernelSequence, over: Ints) -> list[_Gap]:
             kernels = [k for k, _ in uses]
             before, after = max(itertools.pairwise(kernels), key=lambda pair: pair[1] - pair[0])
             if after - before > 3:
-                gaps.append(_Gap(int(sequence.sizes[t]), t, before, after))
+                gaps.append(_IdleGap(int(sequence.sizes[t]), t, before, after))
     chosen = []
     for gap in sorted(gaps, key=lambda gap: (-gap.size, gap.before - gap.after, gap.tensor)):
         if over[gap.away].max() > 0:
@@ -93,7 +93,7 @@ def _choose(sequence: KernelSequence, over: Ints) -> list[_Gap]:
 
 
 def _completions(
-    sequence: KernelSequence, gaps: list[_Gap], clock: Floats, over: Ints
+    sequence: KernelSequence, gaps: list[_IdleGap], clock: Floats, over: Ints
 ) -> list[int]:
     """The position by which each copy out is complete: when the engine gets there, or where its
     memory is needed."""

@@ -11,11 +11,7 @@ from collections import OrderedDict
 
 from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
-from loadmaster.placement.sequence import (
-    KernelSequence,
-    StoredKind,
-    must_be_fast,
-)
+from loadmaster.placement.sequence import KernelSequence, StoredKind, must_be_fast
 from loadmaster.placement.strategies.result import (
     BaselineResult,
     does_not_fit,
@@ -33,14 +29,14 @@ def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     algorithms, room = fitting_algorithms(sequence, limits)
     carried = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT}
     for attempt in range(_PASSES + 1):
-        step = _Step(sequence, room, carried if attempt < _PASSES else set())
+        step = _CacheState(sequence, room, carried if attempt < _PASSES else set())
         if step.carried <= step.held.keys():
             break
         carried = step.carried & step.held.keys()
     return timed(sequence, TensorPlacement(tuple(step.stays), tuple(step.moves), algorithms))
 
 
-class _Step:
+class _CacheState:
     """One step: what is in the fast memory, least recently used first, since when, and whether a
     slow copy is valid."""
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from loadmaster.planning.against.model import Model
+from loadmaster.planning.against.model import ReferenceNetwork
 from loadmaster.planning.verify.boxes import Box, hull, reshaped, volume
 from loadmaster.workloads.graph import Op
 from loadmaster.workloads.window import ALL, SUMMED, Window
@@ -19,10 +19,10 @@ Use = tuple[tuple[int, ...], tuple[Window, ...]]
 
 
 @dataclass(frozen=True)
-class Group:
+class OperatorGroup:
     """Operators that run as one job, whole or in pieces."""
 
-    model: Model
+    model: ReferenceNetwork
     names: tuple[str, ...]
 
     @cached_property

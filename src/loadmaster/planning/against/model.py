@@ -16,7 +16,7 @@ _FREE = (OpClass.VIEW, OpClass.SHAPE)
 
 
 @dataclass(frozen=True)
-class Model:
+class ReferenceNetwork:
     """A network, in which every tensor is written once, with its operators that cost something by
     name."""
 
@@ -99,9 +99,10 @@ class Model:
         return tuple(kind[:60] if count == 1 else f"{kind[:60]} x{count}" for kind, count in counts)
 
 
-def models_of(graphs: Sequence[Graph]) -> tuple[Model, ...]:
+def models_of(graphs: Sequence[Graph]) -> tuple[ReferenceNetwork, ...]:
     """The networks under the names that a plan of them gives them. Linear in operators."""
     names = unique_names(graph.name for graph in graphs)
     return tuple(
-        Model(name, without_updates(graph)) for name, graph in zip(names, graphs, strict=True)
+        ReferenceNetwork(name, without_updates(graph))
+        for name, graph in zip(names, graphs, strict=True)
     )

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import PurePath
 from typing import Any
 
-from loadmaster.planning.against.model import Model
+from loadmaster.planning.against.model import ReferenceNetwork
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.planning.verify.facts import quoted
 from loadmaster.targets.hardware import Target
@@ -20,7 +20,7 @@ def machine(plan: PlanRecord, target: Target) -> Iterator[str]:
     yield from _differences("the plan's target", plan.target, target)
 
 
-def networks(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
+def networks(plan: PlanRecord, models: Sequence[ReferenceNetwork]) -> Iterator[str]:
     """Yield the differences between the plan's networks and the models: order, sources, precisions,
     batches, inputs, outputs and remarks."""
     names = [network.name for network in plan.networks]
@@ -32,7 +32,7 @@ def networks(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
         yield from (f"network {quoted(network.name)}: {line}" for line in _network(network, model))
 
 
-def operators(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
+def operators(plan: PlanRecord, models: Sequence[ReferenceNetwork]) -> Iterator[str]:
     """Yield the networks' operators that differ from the model's in data flow or, for those in
     pieces, in shapes and windows."""
     for network, model in zip(plan.networks, models, strict=True):
@@ -62,7 +62,7 @@ def operators(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
                 )
 
 
-def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
+def tensors(plan: PlanRecord, models: Sequence[ReferenceNetwork]) -> Iterator[str]:
     """Yield tensors that differ from the model's storages in kind or shape, or whose parts do not
     have all bytes together."""
     by_name = {model.name: model for model in models}
@@ -101,7 +101,7 @@ def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
             )
 
 
-def _network(network: NetworkInfo, model: Model) -> Iterator[str]:
+def _network(network: NetworkInfo, model: ReferenceNetwork) -> Iterator[str]:
     """Yield the differences between a network of the plan and the model as read: source, precision,
     batch, work, inputs and outputs."""
     graph = model.graph

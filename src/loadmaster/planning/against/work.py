@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from loadmaster.planning.against.group import Group
-from loadmaster.planning.against.model import Model
+from loadmaster.planning.against.group import OperatorGroup
+from loadmaster.planning.against.model import ReferenceNetwork
 from loadmaster.planning.plan_records import PlannedJob, PlanRecord
 from loadmaster.planning.verify.boxes import (
     Box,
@@ -35,22 +35,22 @@ _HOSTS = (OpClass.PRODUCT, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.MOVEM
 computed."""
 
 
-class Work:
+class WorkCheck:
     """A plan's jobs beside the model. All of it is linear in operands and in pieces x parts that
     each could read."""
 
-    def __init__(self, plan: PlanRecord, models: Sequence[Model]) -> None:
+    def __init__(self, plan: PlanRecord, models: Sequence[ReferenceNetwork]) -> None:
         self.plan, self._facts = plan, Facts(plan)
         self._models = {model.name: model for model in models}
         self._rank = {model.name: number for number, model in enumerate(models)}
-        self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
+        self._groups: dict[tuple[str, tuple[str, ...]], OperatorGroup] = {}
         self._tensors = self._facts.tensors
 
-    def group(self, job: PlannedJob) -> Group:
+    def group(self, job: PlannedJob) -> OperatorGroup:
         """The operators of a job."""
         key = job.network, job.operators
         if key not in self._groups:
-            self._groups[key] = Group(self._models[job.network], job.operators)
+            self._groups[key] = OperatorGroup(self._models[job.network], job.operators)
         return self._groups[key]
 
     def fusions(self) -> Iterator[str]:
@@ -71,7 +71,7 @@ class Work:
                     )
                 made |= {group.model.storage(access.tensor) for access in op.writes}
 
-    def _is_fusable(self, group: Group, op: Op, made: set[str]) -> bool:
+    def _is_fusable(self, group: OperatorGroup, op: Op, made: set[str]) -> bool:
         """Whether an operator may be fused into a group: it is element-wise, reads results of the
         group (``made``), and these have as many elements as its own result."""
         inside = [
@@ -134,7 +134,7 @@ class Work:
                 yield from self._needs(job, group, storage, found)
 
     def _needs(
-        self, job: PlannedJob, group: Group, storage: str, found: Box | None
+        self, job: PlannedJob, group: OperatorGroup, storage: str, found: Box | None
     ) -> Iterator[str]:
         """What a piece reads of a storage against what its part of the result needs."""
         needed = group.needed(storage, job.ranges, job.summed)
@@ -263,7 +263,7 @@ class Work:
             return pieces
         return tuple(replace(nest, c=job.summed[1] - job.summed[0]) for nest in pieces)
 
-    def _placed(self, job: PlannedJob, group: Group, nest: LoopNest) -> LoopNest:
+    def _placed(self, job: PlannedJob, group: OperatorGroup, nest: LoopNest) -> LoopNest:
         """The nest with storages for operands; what only fused operators read leaves the core as
         the last result of as many elements."""
         storage = group.model.storage
@@ -276,7 +276,7 @@ class Work:
         return replace(nest, input=storage(nest.input), weight=storage(nest.weight), output=output)
 
     def _writes(
-        self, job: PlannedJob, group: Group, nests: Sequence[LoopNest]
+        self, job: PlannedJob, group: OperatorGroup, nests: Sequence[LoopNest]
     ) -> Iterator[Operand]:
         """Yield the job's results as operands, with the nest that writes each; results that no nest
         writes and partial sums cross once."""
@@ -290,7 +290,9 @@ class Work:
             nest = next(own, -1)
             yield Operand(name, tensor.bytes, Role.OUTPUT if nest >= 0 else Role.ONCE, nest)
 
-    def _reads(self, job: PlannedJob, group: Group, nests: Sequence[LoopNest]) -> Iterator[Operand]:
+    def _reads(
+        self, job: PlannedJob, group: OperatorGroup, nests: Sequence[LoopNest]
+    ) -> Iterator[Operand]:
         """Yield the job's reads as operands, once for each nest and role in which it uses them, and
         the partial sums that it adds to."""
         for storage, touched in group.reads.items():
@@ -305,7 +307,9 @@ class Work:
         for name, tensor in self._facts.sums(job.reads).items():
             yield Operand(name, tensor.bytes)
 
-    def _shares(self, job: PlannedJob, group: Group, storage: str, touched: int) -> dict[str, int]:
+    def _shares(
+        self, job: PlannedJob, group: OperatorGroup, storage: str, touched: int
+    ) -> dict[str, int]:
         """Bytes of each tensor of a storage that a job reads: those of its boxes, or for whole jobs
         the share of each in what operators touch."""
         found: dict[str, int] = {}
@@ -321,7 +325,7 @@ class Work:
         return {name: -(-touched * size // total) for name, size in found.items()}
 
 
-def _whole_steps(group: Group, axis: int, first: int, last: int) -> bool:
+def _whole_steps(group: OperatorGroup, axis: int, first: int, last: int) -> bool:
     """Whether an operator can be cut along a dimension of its result, and in these places."""
     main = group.main
     if axis not in main.axes or not all(nest.loops and nest.loops[axis] for nest in main.nests):

@@ -32,7 +32,7 @@ from loadmaster.workloads.window import volume, whole
 
 
 @dataclass(frozen=True)
-class Choice:
+class StackChoice:
     """Stacks that cover a network in order, with modelled bytes over the main link, seconds of work
     of all cores, and the ``cost`` of both."""
 
@@ -79,7 +79,7 @@ class StackModel:
 
     def best(
         self, rooms: Sequence[int], *, pipelined: bool = False, column_tiles: Sequence[int] = ()
-    ) -> list[Choice]:
+    ) -> list[StackChoice]:
         """Stacks of least cost for each room in bytes; stacks of several operators are also tried
         with each number of ``column_tiles``.
 
@@ -92,7 +92,7 @@ class StackModel:
             column_tiles=np.array(column_tiles, dtype=np.int64),
         )
         return [
-            Choice(
+            StackChoice(
                 tuple(
                     Stack(begin, end, bands, bool(columns), pipelined, channels, across)
                     for begin, end, bands, columns, channels, across in stacks

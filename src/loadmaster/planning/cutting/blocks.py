@@ -14,7 +14,7 @@ from loadmaster.core.arrays import Floats, grouped_sums
 from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.analytical.nests import WEIGHTS_STREAMED
 from loadmaster.planning.cutting.choice import ROOM
-from loadmaster.planning.cutting.options import Pieces, canonical_index, piece_workload
+from loadmaster.planning.cutting.options import OperatorPieces, canonical_index, piece_workload
 from loadmaster.planning.cutting.way_costs import until_all_end
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import TensorKind
@@ -167,7 +167,7 @@ def _seconds(
         form = network.forms[number]
         boxes = [[(0, ends[0]) for ends in grid.ends] for _, grid in own]
         assert form is not None
-        firsts.append(Pieces(network.fused[number], form, np.array(boxes, dtype=np.int64)))
+        firsts.append(OperatorPieces(network.fused[number], form, np.array(boxes, dtype=np.int64)))
     work = piece_workload(network.graph, firsts)
     (table,) = job_tables(work, target, [WEIGHTS_STREAMED])
     storages = [work.tensors[tensor].name for tensor in table.operand_tensor.tolist()]

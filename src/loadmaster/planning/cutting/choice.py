@@ -14,7 +14,7 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.effort import Effort
-from loadmaster.planning.cutting.options import Option
+from loadmaster.planning.cutting.options import CutOption
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
@@ -43,7 +43,7 @@ class Choosable:
     graph: Graph
     fused: Sequence[FusedOp]
     forms: Sequence[Divisible | None]
-    options: Sequence[Sequence[Option]]
+    options: Sequence[Sequence[CutOption]]
 
     @cached_property
     def home(self) -> dict[str, int]:
@@ -194,7 +194,7 @@ class _Boxes:
         return rows.reshape(len(known), 2 * self.rank)
 
 
-def _boxes(form: Divisible | None, options: Sequence[Option]) -> tuple[Mask, Ints]:
+def _boxes(form: Divisible | None, options: Sequence[CutOption]) -> tuple[Mask, Ints]:
     """Mask of the pieces of all options that have a known box of the result, and these boxes, shape
     (known, dimensions, 2)."""
     known = list[bool]()

@@ -36,20 +36,14 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job, TensorInstance, Workload, operand_bytes
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import (
-    WHOLE,
-    Divisible,
-    divisible,
-    least_shares,
-    piece_of,
-)
+from loadmaster.workloads.lowering.grid import WHOLE, Divisible, divisible, least_shares, piece_of
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, divides_sums
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
 
 @dataclass(frozen=True)
-class _Group:
+class _FusedOperator:
     """A fused operator: how it can be cut (None: not at all), and the least share of each storage
     that its pieces read together."""
 
@@ -68,12 +62,14 @@ class _Firsts:
     workload, ``like`` is for every job of the workload the index of its equal among them."""
 
     jobs: Sequence[Job]
-    groups: Sequence[_Group]
+    groups: Sequence[_FusedOperator]
     rows: Ints
     like: Ints
 
     @staticmethod
-    def of(workload: Workload, groups: Sequence[Sequence[_Group]], mini_batches: int) -> _Firsts:
+    def of(
+        workload: Workload, groups: Sequence[Sequence[_FusedOperator]], mini_batches: int
+    ) -> _Firsts:
         """Select the first mini-batches; the jobs of a network are ordered by mini-batch."""
         sizes = np.array([len(own) for own in groups])
         before = np.cumsum(sizes) - sizes
@@ -308,11 +304,12 @@ def _fitting(tensor: TensorInstance, room: int) -> TensorInstance:
     return tensor if fits else replace(tensor, bytes=room)
 
 
-def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Group]:
+def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_FusedOperator]:
     """Return each fused operator's form and the least shares of its operands."""
     sums = divides_sums(target)
     return [
-        _Group(divisible(single, group, sums=sums), least_shares(single, group)) for group in fused
+        _FusedOperator(divisible(single, group, sums=sums), least_shares(single, group))
+        for group in fused
     ]
 
 
@@ -337,7 +334,7 @@ def _least_pieces(
     return found
 
 
-def _smallest(job: Job, group: _Group) -> Job:
+def _smallest(job: Job, group: _FusedOperator) -> Job:
     """A job no larger than any piece of a job: one element of its result and of its reduction."""
     form = group.form
     if form is not None:

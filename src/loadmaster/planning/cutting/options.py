@@ -91,7 +91,7 @@ class PieceCosts:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class OperatorPieces:
     """Pieces of an operator, by the boxes of its result, shape (pieces, dimensions, 2)."""
 
     group: FusedOp
@@ -99,7 +99,7 @@ class Pieces:
     boxes: Ints
 
 
-def piece_workload(graph: Graph, pieces: Sequence[Pieces]) -> Workload:
+def piece_workload(graph: Graph, pieces: Sequence[OperatorPieces]) -> Workload:
     """Make jobs of pieces of a network's operators, to cost them; every storage is one tensor.
     Linear in the operands."""
     jobs = tuple(job for several in pieces for job in _jobs(graph, several))
@@ -110,7 +110,7 @@ def piece_workload(graph: Graph, pieces: Sequence[Pieces]) -> Workload:
     return Workload((), jobs, tensors)
 
 
-def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
+def _jobs(graph: Graph, pieces: OperatorPieces) -> Iterator[Job]:
     """Yield the job of every piece of an operator, as it is costed: its box, its reads and its
     writes."""
     group, form = pieces.group, pieces.form
@@ -152,7 +152,7 @@ def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
 
 
 def _reads(
-    graph: Graph, pieces: Pieces, access: Access, needed: dict[Uses, list[int]]
+    graph: Graph, pieces: OperatorPieces, access: Access, needed: dict[Uses, list[int]]
 ) -> list[list[Operand]]:
     """The operands that each piece reads of a storage; ``needed`` caches numbers of elements."""
     tensor, uses = graph.tensors[access.tensor], pieces.form.uses[access.tensor]
@@ -171,7 +171,7 @@ _SIZES = 32
 
 
 @dataclass(frozen=True)
-class Option:
+class CutOption:
     """A cut of an operator, and the costs of its pieces."""
 
     cut: Grid
@@ -203,7 +203,7 @@ def balanced_sizes(sizes: Ints, seconds: Floats, cores: Sequence[int]) -> list[i
     return found
 
 
-def operator_options(network: DivisibleNetwork, target: Target) -> list[list[Option]]:
+def operator_options(network: DivisibleNetwork, target: Target) -> list[list[CutOption]]:
     """Options of every operator: its plain cut first, then cuts along channels, rows and columns.
 
     The pieces are balanced over one core or several, the fastest first, with one or more pieces for
@@ -219,11 +219,11 @@ def operator_options(network: DivisibleNetwork, target: Target) -> list[list[Opt
         for axis in piece_axes(form, group)
     ]
     pieces = [
-        Pieces(fused[number], form, _first_boxes(form, axis, sizes))
+        OperatorPieces(fused[number], form, _first_boxes(form, axis, sizes))
         for number, form, axis, sizes in wanted
     ]
     costs = PieceCosts.of(job_table(piece_workload(graph, pieces), target), target)
-    offers: dict[int, list[Option]] = defaultdict(list)
+    offers: dict[int, list[CutOption]] = defaultdict(list)
     first = 0
     for number, form, axis, sizes in wanted:
         offers[number] += _cuts(form, axis, sizes, costs[first : first + len(sizes)])
@@ -239,16 +239,16 @@ def operator_options(network: DivisibleNetwork, target: Target) -> list[list[Opt
     return options
 
 
-def _plain(graph: Graph, plain: Sequence[Grid], target: Target) -> list[list[Option]]:
+def _plain(graph: Graph, plain: Sequence[Grid], target: Target) -> list[list[CutOption]]:
     """Return the uncut option of every operator, with its costs."""
     costs = PieceCosts.of(job_table(lower([graph], target, cuts=[Cuts(plain)]), target), target)
     until = np.cumsum([0, *(cut.tiles for cut in plain)]).tolist()
     return [
-        [Option(cut, costs[a:b])] for cut, a, b in zip(plain, until[:-1], until[1:], strict=True)
+        [CutOption(cut, costs[a:b])] for cut, a, b in zip(plain, until[:-1], until[1:], strict=True)
     ]
 
 
-def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterator[Option]:
+def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterator[CutOption]:
     """Yield options along a dimension, from the costs of pieces of the given sizes."""
     cores = costs.alone.shape[1]
     # Cores by their time for the whole operator.
@@ -258,7 +258,7 @@ def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterato
         made = [size for size in balanced_sizes(sizes, costs.alone, chosen) if size]
         if len(made) > 1:
             ends = tuple(np.cumsum(made).tolist())
-            yield Option(form.along(axis, ends), costs[np.searchsorted(sizes, made)])
+            yield CutOption(form.along(axis, ends), costs[np.searchsorted(sizes, made)])
 
 
 def _counts(cores: int) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.cutting.banding import AxisView
-from loadmaster.planning.cutting.options import Pieces, canonical_index, piece_workload
+from loadmaster.planning.cutting.options import OperatorPieces, canonical_index, piece_workload
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import operand_bytes
 
@@ -47,7 +47,7 @@ def way_costs(network: AxisView, target: Target) -> list[WayCosts]:
     like = canonical_index(network.graph, network.fused, network.forms)
     ways = [np.array(network.ways(n), dtype=np.int64) for n in range(len(network.fused))]
     pieces = [
-        Pieces(network.fused[n], form, network.middles(n, ways[n]))
+        OperatorPieces(network.fused[n], form, network.middles(n, ways[n]))
         for n, form in enumerate(network.forms)
         if form is not None and like[n] == n
     ]

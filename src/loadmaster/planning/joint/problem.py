@@ -18,7 +18,14 @@ from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.energy import EnergyModel
 from loadmaster.cost.base import JobTable, job_times
-from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Score, Timeline
+from loadmaster.planning.decisions import (
+    MemoryCopy,
+    Placement,
+    Residence,
+    Schedule,
+    Score,
+    Timeline,
+)
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.packing import most_alive
 from loadmaster.targets.hardware import Target
@@ -356,17 +363,17 @@ class JointProblem:
         run: _native.JointEvaluation,
         users: dict[int, list[int]],
         writer: Sequence[int],
-    ) -> Copy:
+    ) -> MemoryCopy:
         """Return the copy that fetches a stay, or the one (``out``) that writes it to main memory.
 
         A tensor has one place in a memory at a time, so a fetch waits for the end of the tensor's
         earlier stay."""
         tensor = int(run.stay_tensor[stay])
         if out:
-            return Copy(tensor, 1, 0, (int(self._producer[tensor]),), ())
+            return MemoryCopy(tensor, 1, 0, (int(self._producer[tensor]),), ())
         again = stay > 0 and run.stay_tensor[stay - 1] == tensor
         there = (writer[tensor],) if writer[tensor] >= 0 else ()
-        return Copy(
+        return MemoryCopy(
             tensor,
             0,
             1,

@@ -45,7 +45,7 @@ from loadmaster.planning.joint.state import (
 T = TypeVar("T")
 
 
-class Move(ABC):
+class SearchMove(ABC):
     """A move of the search: a way to change a state."""
 
     useful = True
@@ -61,7 +61,7 @@ class Move(ABC):
         in the best state."""
 
 
-class ChangePolicy(Move):
+class ChangePolicy(SearchMove):
     """Change one number of the policy."""
 
     def __init__(self, problem: JointProblem) -> None:
@@ -80,7 +80,7 @@ class ChangePolicy(Move):
         return _with_number(state, name, value)
 
 
-class ChangePrice(Move):
+class ChangePrice(SearchMove):
     """Change the price of the cores of one kind: a higher price leaves these cores to the jobs that
     gain most by them."""
 
@@ -98,7 +98,7 @@ class ChangePrice(Move):
         return replace(state, policy=replace(state.policy, core_prices=tuple(prices.tolist())))
 
 
-class ChangeBlocks(Move):
+class ChangeBlocks(SearchMove):
     """Split a block, join two, move an end, or change the number of mini-batches in a group; or
     change the lag. Blocks make no difference for a network with one mini-batch."""
 
@@ -132,7 +132,7 @@ class ChangeBlocks(Move):
         return _with_blocks(state, n, changed)
 
 
-class ChangeNetwork(Move):
+class ChangeNetwork(SearchMove):
     """Let a network begin sooner or later, and progress faster or slower."""
 
     def __init__(self, chains: Sequence[Chain]) -> None:
@@ -155,7 +155,7 @@ class ChangeNetwork(Move):
         return _with_network(state, n, later, slower)
 
 
-class ShiftJobs(Move):
+class ShiftJobs(SearchMove):
     """Shift a range of steps of one mini-batch to earlier or later positions."""
 
     def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
@@ -174,7 +174,7 @@ class ShiftJobs(Move):
         return replace(state, shift=shift)
 
 
-class StreamTensors(Move):
+class StreamTensors(SearchMove):
     """Toggle whether one tensor, or a few neighbouring ones, are only streamed; tensors are drawn
     in proportion to the square root of their bytes.
 
@@ -202,9 +202,9 @@ class StreamTensors(Move):
         return replace(state, policy=replace(state.policy, streamed_tensors=streamed))
 
 
-def moves(problem: JointProblem, chains: Sequence[Chain]) -> list[Move]:
+def moves(problem: JointProblem, chains: Sequence[Chain]) -> list[SearchMove]:
     """The moves that can change a state of this problem."""
-    every: Sequence[Move] = (
+    every: Sequence[SearchMove] = (
         ChangePolicy(problem),
         ChangePrice(problem),
         ChangeBlocks(problem, chains),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadmaster.core.json_object import json_of
-from loadmaster.core.provenance import Costs, Provenance, costs_of
+from loadmaster.core.provenance import CostBasis, Provenance, costs_of
 from loadmaster.planning.sweep.axes import Axis, plain
 from loadmaster.planning.sweep.limits import Limits, LimitsJson
 from loadmaster.planning.sweep.points import DesignPoint, PointJson
@@ -72,7 +72,7 @@ class SweepJson:
     """Number of unfinished points, if the sweep was stopped."""
     reused: int
     """Number of points taken from the store of an earlier run."""
-    costs: Costs
+    costs: CostBasis
     """What the costs rest on."""
 
 

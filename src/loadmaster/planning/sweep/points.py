@@ -103,7 +103,7 @@ def frames_of(graphs: Sequence[Graph], mini_batches: int) -> int:
 
 
 @dataclass(frozen=True)
-class Setting:
+class PointInput:
     """The input of a point: networks, machine (named by ``at``, its values of the axes) and
     ``options``, further arguments of :func:`loadmaster.plan`."""
 
@@ -113,12 +113,12 @@ class Setting:
     options: Mapping[str, Any]
 
 
-def plan_point(setting: Setting) -> DesignPoint:
+def plan_point(setting: PointInput) -> DesignPoint:
     """Plan for one machine, verify the plan, and return its figures."""
     return point_and_plan(setting)[0]
 
 
-def point_and_plan(setting: Setting) -> tuple[DesignPoint, Plan | None]:
+def point_and_plan(setting: PointInput) -> tuple[DesignPoint, Plan | None]:
     """As :func:`plan_point`, with the plan, if there is one."""
     from loadmaster.planning.planner import plan
     from loadmaster.planning.verify.plan import verify

@@ -13,7 +13,7 @@ from loadmaster.core.errors import PlanError
 from loadmaster.core.json_object import json_of
 from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Interrupts, Progress, deferred_interrupts, no_progress
-from loadmaster.core.provenance import Costs, Provenance, costs_of
+from loadmaster.core.provenance import CostBasis, Provenance, costs_of
 from loadmaster.core.quantity import Quantity
 from loadmaster.planning.decisions import Bounds
 from loadmaster.planning.goal import goal_of
@@ -24,8 +24,8 @@ from loadmaster.planning.sweep.limits import Limits, LimitsJson
 from loadmaster.planning.sweep.orders import order_of
 from loadmaster.planning.sweep.points import (
     DesignPoint,
+    PointInput,
     PointJson,
-    Setting,
     frames_of,
     point_and_plan,
 )
@@ -134,7 +134,7 @@ class SizingJson:
     """Whether a time limit or Ctrl-C ended the work early."""
     seed: int
     """Seed of the search: the same input and seed give the same answer."""
-    costs: Costs
+    costs: CostBasis
     """What the costs rest on."""
 
 
@@ -277,7 +277,7 @@ def size(
     order = order_of(axis, target, energy=limits.energy is not None)
     values = numbers[::-1] if order < 0 else numbers
     with deferred_interrupts() as interrupts:
-        search = _Search(
+        search = _SizeSearch(
             tuple(graphs),
             target,
             axis.name,
@@ -307,7 +307,7 @@ def size(
 
 
 @dataclass
-class _Search:
+class _SizeSearch:
     """The trials by position of their value; ``most`` is the largest number of plans."""
 
     graphs: tuple[Graph, ...]
@@ -370,7 +370,7 @@ class _Search:
 
         options = {**self.options, **self._goal(), "progress": report}
         at = {self.axis: plain(value)}
-        point, made = point_and_plan(Setting(self.graphs, self._machine(n), at, options))
+        point, made = point_and_plan(PointInput(self.graphs, self._machine(n), at, options))
         met = self.limits.met_by(point)
         verdict = Verdict.SUFFICES if met else Verdict.NOT_FOUND
         self.trials[n] = Trial(value, verdict, point.reason, point)

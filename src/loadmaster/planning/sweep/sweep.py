@@ -21,7 +21,7 @@ from loadmaster.planning.sweep.axes import BATCH, MINI_BATCHES, NETWORKS, Axis, 
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
 from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.orders import is_no_better, order_of
-from loadmaster.planning.sweep.points import DesignPoint, Setting, plan_point
+from loadmaster.planning.sweep.points import DesignPoint, PointInput, plan_point
 from loadmaster.planning.sweep.store import SweepStore, networks_key, point_key
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.targets.hardware import Target
@@ -191,7 +191,7 @@ def _points(
     axes: Sequence[Axis],
     load: Loader | None,
     options: Mapping[str, Any],
-) -> list[Setting]:
+) -> list[PointInput]:
     """Yield all combinations of values, the last axis changing fastest."""
     chosen: dict[tuple[float | str, float | str], tuple[Graph, ...]] = {}
     points = []
@@ -208,7 +208,7 @@ def _points(
         own = dict(options)
         if MINI_BATCHES in at:
             own[MINI_BATCHES] = int(at[MINI_BATCHES])
-        points.append(Setting(chosen[workload], machine(target, fields), at, own))
+        points.append(PointInput(chosen[workload], machine(target, fields), at, own))
     return points
 
 
@@ -249,7 +249,7 @@ def _changes_area(axis: Axis, target: Target) -> bool:
 
 
 def _plan_all(
-    workers: Executor, todo: Mapping[str, Setting], keep: Callable[[str, DesignPoint], None]
+    workers: Executor, todo: Mapping[str, PointInput], keep: Callable[[str, DesignPoint], None]
 ) -> bool:
     """Plan all points and pass each finished one to ``keep``; after Ctrl-C no further one is begun.
     Return whether all are finished."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LoadOptions:
     """Parameters of :func:`loadmaster.workloads.frontends.load.load` besides the source."""
 
     batch: int | None = None
@@ -25,7 +25,7 @@ class Options:
     training: bool = False
 
 
-Reader = Callable[[Any, Options], "Graph"]
+Reader = Callable[[Any, LoadOptions], "Graph"]
 """Reads the network that a source names; errors as in
 :func:`loadmaster.workloads.frontends.load.load`."""
 

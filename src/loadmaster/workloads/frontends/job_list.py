@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from loadmaster.core.csv_cells import Row, read_text, rows_of
+from loadmaster.core.csv_cells import CsvRow, read_text, rows_of
 from loadmaster.core.errors import JobError
 from loadmaster.workloads.graph import LoopNest, TensorKind
 from loadmaster.workloads.job import (
@@ -57,7 +57,7 @@ def read_job_list(path: str | Path) -> Workload:
     )
 
 
-def job_list_of(rows: Iterable[Row], name: str, source: str) -> Workload:
+def job_list_of(rows: Iterable[CsvRow], name: str, source: str) -> Workload:
     """Make the jobs of rows with the columns of a job list, as :func:`read_job_list` has it; the
     network is called ``name``."""
     jobs: list[Job] = []
@@ -87,7 +87,7 @@ def job_list_of(rows: Iterable[Row], name: str, source: str) -> Workload:
     return Workload((network,), tuple(jobs), tuple(tensors))
 
 
-def layer_of(row: Row) -> tuple[str, LoopNest, tuple[int, int, int]]:
+def layer_of(row: CsvRow) -> tuple[str, LoopNest, tuple[int, int, int]]:
     """Return a row's kind, loop nest, and the elements of input, weight and output."""
     kind = row.whole("type", 0, len(_KINDS))
     k, c, y, x, r, s = (row.whole(column, 1, _EXTENT_LIMIT) for column in COLUMNS[:-1])

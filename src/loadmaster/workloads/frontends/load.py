@@ -11,7 +11,7 @@ from typing import Any
 
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.frontend import FRONTENDS, Frontend, Options
+from loadmaster.workloads.frontends.frontend import FRONTENDS, Frontend, LoadOptions
 from loadmaster.workloads.graph import Graph
 
 _USUAL = "onnx"
@@ -74,7 +74,7 @@ def load(
     O((V + E) log V) in nodes and edges, apart from the file's size. External weight files are never
     opened.
     """
-    options = Options(batch, dims or {}, precision, name, training)
+    options = LoadOptions(batch, dims or {}, precision, name, training)
     if not isinstance(source, str | PathLike):
         held = next((each.read_held for each in _frontends() if each.holds(source)), None)
         if held is None:

@@ -7,11 +7,11 @@ import sys
 from typing import Any
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.frontend import Frontend, Options
+from loadmaster.workloads.frontends.frontend import Frontend, LoadOptions
 from loadmaster.workloads.graph import Graph
 
 
-def read(source: str, options: Options) -> Graph:
+def read(source: str, options: LoadOptions) -> Graph:
     """Read a file, or a network of the onnx package."""
     if options.training:
         raise ModelError(
@@ -28,7 +28,7 @@ def holds(value: object) -> bool:
     return onnx is not None and isinstance(value, onnx.ModelProto)
 
 
-def read_held(source: Any, options: Options) -> Graph:
+def read_held(source: Any, options: LoadOptions) -> Graph:
     """Read an ``onnx.ModelProto``, which stays as it is."""
     if options.training:
         raise ModelError("an ONNX model holds no training step: give a torch module and its inputs")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.frontend import Frontend, Options
+from loadmaster.workloads.frontends.frontend import Frontend, LoadOptions
 from loadmaster.workloads.graph import Graph
 
 
-def read(source: str, options: Options) -> Graph:
+def read(source: str, options: LoadOptions) -> Graph:
     """Read a file."""
     if options.training:
         raise ModelError(

@@ -6,11 +6,11 @@ import sys
 from typing import Any
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.frontend import Frontend, Options
+from loadmaster.workloads.frontends.frontend import Frontend, LoadOptions
 from loadmaster.workloads.graph import Graph
 
 
-def read(source: str, options: Options) -> Graph:
+def read(source: str, options: LoadOptions) -> Graph:
     """Call the factory and capture what it makes."""
     from loadmaster.workloads.frontends.torch.factory import as_made, load_factory
 
@@ -26,7 +26,7 @@ def holds(value: object) -> bool:
     return torch is not None and isinstance(module, torch.nn.Module)
 
 
-def read_held(source: Any, options: Options) -> Graph:
+def read_held(source: Any, options: LoadOptions) -> Graph:
     """Capture a module with its example inputs; the module stays as it is."""
     label = type(source[0] if isinstance(source, tuple) else source).__name__
     if not isinstance(source, tuple):

@@ -23,14 +23,7 @@ from loadmaster.workloads.job import (
     Workload,
 )
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.pieces import (
-    Cuts,
-    Part,
-    Pieces,
-    Read,
-    label_of,
-    plain_cuts,
-)
+from loadmaster.workloads.lowering.pieces import Cuts, Part, Pieces, Read, label_of, plain_cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.window import volume
 
@@ -157,7 +150,7 @@ class _Builder:
         chosen = self._chosen[len(self.networks)] if self._chosen else None
         chosen = chosen or Cuts(plain_cuts(graph, fused, self._target))
         begin, others = len(self.jobs), len(self.tensors)
-        _MiniBatch(self, Pieces(graph, fused, chosen), name, mini_batches).add()
+        _MiniBatchBuilder(self, Pieces(graph, fused, chosen), name, mini_batches).add()
         first = FirstMiniBatch(
             name, self.jobs[begin:], list(islice(self.tensors.values(), others, None))
         )
@@ -225,7 +218,7 @@ def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
     return OperatorInfo(op.name, storages(op.reads), storages(op.writes), shape)
 
 
-class _MiniBatch:
+class _MiniBatchBuilder:
     """The jobs and tensors of the first mini-batch of one network."""
 
     def __init__(self, builder: _Builder, pieces: Pieces, network: str, mini_batches: int) -> None:

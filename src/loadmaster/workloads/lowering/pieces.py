@@ -11,14 +11,7 @@ from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import Access, Graph, LoopNest, TensorKind
 from loadmaster.workloads.job import Ranges, Role
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import (
-    CHANNELS,
-    WHOLE,
-    Divisible,
-    Grid,
-    divisible,
-    piece_of,
-)
+from loadmaster.workloads.lowering.grid import CHANNELS, WHOLE, Divisible, Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.window import Box, shared, volume, whole
 
@@ -305,7 +298,7 @@ computed."""
 
 
 @dataclass(frozen=True)
-class Sizes:
+class TileSizes:
     """Numbers of output channels of tiles that suit a machine: multiples of ``step``, at least
     ``least`` if several tiles run at once.
 
@@ -317,7 +310,7 @@ class Sizes:
     balance: float = 0.0
 
 
-def sizes_for(target: Target) -> Sizes:
+def sizes_for(target: Target) -> TileSizes:
     """Sizes of tiles that fill the arrays of all cores, and whose arithmetic takes as long as
     reading the shared operand again.
 
@@ -337,7 +330,7 @@ def sizes_for(target: Target) -> Sizes:
         core.rows * core.columns * core.macs_per_cycle[8] * core.clock for core in target.cores
     )
     bandwidth = target.near.read_bandwidth
-    return Sizes(
+    return TileSizes(
         step, max(1, math.ceil(rate / bandwidth / step)) * step, rate / target.main.read_bandwidth
     )
 
@@ -350,7 +343,7 @@ def plain_cuts(graph: Graph, groups: Sequence[FusedOp], target: Target) -> list[
     ]
 
 
-def _in_channels(graph: Graph, group: FusedOp, capacity: int, sizes: Sizes) -> Grid:
+def _in_channels(graph: Graph, group: FusedOp, capacity: int, sizes: TileSizes) -> Grid:
     """Cut an operator into the fewest pieces along its output channels of which several fit into
     ``capacity`` bytes; whole if that is not needed or does not help.
 

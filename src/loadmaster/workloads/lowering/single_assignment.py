@@ -285,7 +285,7 @@ def without_updates(graph: Graph) -> Graph:
     (:func:`without_copies`). Graphs without updates and copies are returned unchanged. O(operators
     + operands).
     """
-    versions = _Versions(graph)
+    versions = _StorageVersions(graph)
     ops = tuple(versions.renamed(op) for op in graph.ops)
     if versions.count:
         kept = [
@@ -296,7 +296,7 @@ def without_updates(graph: Graph) -> Graph:
     return with_leading_dimensions(without_copies(graph))
 
 
-class _Versions:
+class _StorageVersions:
     """The number of updates of each storage so far, and the tensors of its versions."""
 
     def __init__(self, graph: Graph) -> None:

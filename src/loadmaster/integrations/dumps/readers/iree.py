@@ -13,13 +13,13 @@ from collections import Counter
 from pathlib import Path
 
 from loadmaster.core.errors import AllocationError
-from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
+from loadmaster.integrations.dumps.arena import DumpedArena, DumpedBuffer, arena_of
 from loadmaster.integrations.dumps.text import read_text
 from loadmaster.integrations.iree.packs import ALIGNMENT
 from loadmaster.integrations.iree.printed import PlacedPack, find_dumps, placed_packs
 
 
-def read(path: Path) -> list[Arena]:
+def read(path: Path) -> list[DumpedArena]:
     """Read all arenas.
 
     Raises
@@ -34,7 +34,7 @@ def read(path: Path) -> list[Arena]:
             f"{path}:1: holds no dump of iree-stream-layout-slices: see what to give to"
             " iree-compile"
         )
-    arenas: list[Arena] = []
+    arenas: list[DumpedArena] = []
     names: Counter[str] = Counter()
     for placed in placed_packs(dumps, str(path)):
         name = placed.pack.function
@@ -48,11 +48,11 @@ def read(path: Path) -> list[Arena]:
 READER = read
 
 
-def _arena(path: Path, title: str, placed: PlacedPack) -> Arena:
+def _arena(path: Path, title: str, placed: PlacedPack) -> DumpedArena:
     """Return a packing operation as an arena."""
     offsets = placed.offsets or [None] * len(placed.pack.slices)
     buffers = [
-        Placed(f"slice {number}", each.first, each.last, each.size, offset)
+        DumpedBuffer(f"slice {number}", each.first, each.last, each.size, offset)
         for number, (each, offset) in enumerate(zip(placed.pack.slices, offsets, strict=True), 1)
     ]
     return arena_of(path, title, buffers, ALIGNMENT, stated=placed.total)

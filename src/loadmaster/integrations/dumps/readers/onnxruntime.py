@@ -20,7 +20,7 @@ from typing import Any
 
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError, package
-from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
+from loadmaster.integrations.dumps.arena import DumpedArena, DumpedBuffer, arena_of
 from loadmaster.integrations.dumps.text import read_bytes
 
 _ALIGNMENT = 256
@@ -36,7 +36,7 @@ _WIDTHS = {"float": 4, "double": 8, "float16": 2, "bfloat16": 2, "bool": 1} | {
 
 
 @dataclass(frozen=True)
-class _Node:
+class _KernelRun:
     """A run of a kernel: bytes of each result, allocated bytes, and bytes in use before it."""
 
     name: str
@@ -46,7 +46,7 @@ class _Node:
     before: int
 
 
-def read(path: Path) -> list[Arena]:
+def read(path: Path) -> list[DumpedArena]:
     """Read the block of one session.
 
     Raises
@@ -79,7 +79,7 @@ def read(path: Path) -> list[Arena]:
 READER = read
 
 
-def _runs(path: Path) -> list[list[_Node]]:
+def _runs(path: Path) -> list[list[_KernelRun]]:
     """Return the kernels of every run, in order."""
     try:
         events = json.loads(read_bytes(path))
@@ -90,7 +90,7 @@ def _runs(path: Path) -> list[list[_Node]]:
         ) from None
     if not isinstance(events, list):
         raise AllocationError(f"{path}: is no profile of ONNX Runtime: it must be a list of events")
-    runs: list[list[_Node]] = [[]]
+    runs: list[list[_KernelRun]] = [[]]
     for number, event in enumerate(events):
         name = event.get("name") if isinstance(event, dict) else None
         if name == "model_run":
@@ -102,7 +102,7 @@ def _runs(path: Path) -> list[list[_Node]]:
     return [run for run in runs if run]
 
 
-def _node(spot: str, name: str, args: object) -> _Node:
+def _node(spot: str, name: str, args: object) -> _KernelRun:
     """Return a kernel of the profile with the bytes it allocates and the bytes in use before it."""
     if not isinstance(args, dict) or "mem_bytes_requested_in_use" not in args:
         raise AllocationError(
@@ -112,7 +112,7 @@ def _node(spot: str, name: str, args: object) -> _Node:
         _whole(spot, args, key)
         for key in ("mem_bytes_requested_in_use", "mem_requested_in_use_delta")
     )
-    return _Node(
+    return _KernelRun(
         name,
         str(args.get("op_name")),
         _sizes(spot, args.get("output_type_shape")),
@@ -171,7 +171,7 @@ def _graph(path: Path) -> Any:
         ) from None
 
 
-def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
+def _arena(path: Path, run: Sequence[_KernelRun], graph: Any, block: int) -> DumpedArena:
     """Return the arena of one run; the first result of a kernel is in place of an operand if the
     profile shows it."""
     nodes = _nodes_of_run(path, run, graph)
@@ -189,14 +189,16 @@ def _arena(path: Path, run: Sequence[_Node], graph: Any, block: int) -> Arena:
                 made[name] = instant, -(-size // _ALIGNMENT) * _ALIGNMENT
     number = {name: at for at, name in enumerate(made)}
     buffers = [
-        Placed(name, born, max(deaths.get(name, 0), born), size)
+        DumpedBuffer(name, born, max(deaths.get(name, 0), born), size)
         for name, (born, size) in made.items()
     ]
     pairs = _in_place(nodes, buffers, number, source)
     return arena_of(path, "block", buffers, _ALIGNMENT, stated=block, in_place=pairs)
 
 
-def _nodes_of_run(path: Path, run: Sequence[_Node], graph: Any) -> list[tuple[_Node, Any]]:
+def _nodes_of_run(
+    path: Path, run: Sequence[_KernelRun], graph: Any
+) -> list[tuple[_KernelRun, Any]]:
     """Return kernels with their nodes in the model."""
     by_name = {node.name: node for node in graph.node}
     found = []
@@ -213,8 +215,8 @@ def _nodes_of_run(path: Path, run: Sequence[_Node], graph: Any) -> list[tuple[_N
 
 
 def _in_place(
-    nodes: Sequence[tuple[_Node, Any]],
-    buffers: Sequence[Placed],
+    nodes: Sequence[tuple[_KernelRun, Any]],
+    buffers: Sequence[DumpedBuffer],
     number: Mapping[str, int],
     source: Mapping[str, str],
 ) -> list[tuple[int, int]]:

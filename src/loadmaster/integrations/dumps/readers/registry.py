@@ -10,7 +10,7 @@ from loadmaster.core.errors import AllocationError
 from loadmaster.core.registry import Registry
 
 if TYPE_CHECKING:
-    from loadmaster.integrations.dumps.arena import Arena
+    pass
 
 Reader = Callable[[Path], "list[Arena]"]
 """Function that reads the arenas of a dump from its path."""

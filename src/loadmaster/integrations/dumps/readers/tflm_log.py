@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from loadmaster.core.errors import AllocationError
-from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
+from loadmaster.integrations.dumps.arena import DumpedArena, DumpedBuffer, arena_of
 from loadmaster.integrations.dumps.text import numbered, read_text, whole
 
 _LINE = re.compile(
@@ -20,7 +20,7 @@ _FIELDS = ("the id", "the size", "the offset", "the first use", "the last use")
 _ALIGNMENT = 16
 
 
-def read(path: Path) -> list[Arena]:
+def read(path: Path) -> list[DumpedArena]:
     """Read all plans of a log as arenas. Raises the errors of `logged_plans`."""
     arenas = []
     for number, plan in enumerate(logged_plans(path), 1):
@@ -32,7 +32,7 @@ def read(path: Path) -> list[Arena]:
 READER = read
 
 
-def logged_plans(path: Path) -> list[list[Placed]]:
+def logged_plans(path: Path) -> list[list[DumpedBuffer]]:
     """Return the buffers of all plans of a log, at least one, with lifetimes as TFLM counts them.
 
     Raises
@@ -41,7 +41,7 @@ def logged_plans(path: Path) -> list[list[Placed]]:
         If the file cannot be read, has no plan, or an incomplete one; the message names file and
         line.
     """
-    plans: list[list[Placed]] = []
+    plans: list[list[DumpedBuffer]] = []
     for number, line in numbered(read_text(path)):
         if "(id=" not in line:
             continue
@@ -62,7 +62,7 @@ def logged_plans(path: Path) -> list[list[Placed]]:
                 f"{spot}: buffer {buffer} has {size} bytes at {offset} from {first} to {last}: the"
                 " log is damaged"
             )
-        plans[-1].append(Placed(f"buffer {buffer}", first, last, size, offset))
+        plans[-1].append(DumpedBuffer(f"buffer {buffer}", first, last, size, offset))
     if not plans:
         raise AllocationError(
             f"{path}:1: holds no plan: build TFLM with TF_LITE_SHOW_MEMORY_USE, and give what it"

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from loadmaster.core.arguments import as_whole
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError
-from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
+from loadmaster.integrations.dumps.arena import DumpedArena, DumpedBuffer, arena_of
 from loadmaster.integrations.dumps.text import read_bytes
 
 _ALIGNMENT = 512
@@ -49,13 +49,13 @@ class _Stream:
     """State of one stream: live blocks, all blocks, and reserved bytes (peak and current) relative
     to those at the start."""
 
-    live: dict[int, Placed] = field(default_factory=dict)
-    blocks: list[Placed] = field(default_factory=list)
+    live: dict[int, DumpedBuffer] = field(default_factory=dict)
+    blocks: list[DumpedBuffer] = field(default_factory=list)
     reserved: int = 0
     most: int = 0
 
 
-def read(path: Path) -> list[Arena]:
+def read(path: Path) -> list[DumpedArena]:
     """Read the streams of all devices.
 
     Raises
@@ -70,7 +70,7 @@ def read(path: Path) -> list[Arena]:
         raise AllocationError(
             f"{path}: holds no device_traces: give what torch.cuda.memory._dump_snapshot writes"
         )
-    arenas: list[Arena] = []
+    arenas: list[DumpedArena] = []
     for device, trace in enumerate(traces):
         streams = _streams(path, device, trace)
         segments = [
@@ -135,9 +135,9 @@ def _streams(path: Path, device: int, trace: Sequence[object]) -> dict[int, _Str
                     f"{path}: {spot}: address {address:#x} is given away twice: the trace is"
                     " damaged"
                 )
-            mine.live[address] = Placed(f"block {number}", number, number, size, address)
+            mine.live[address] = DumpedBuffer(f"block {number}", number, number, size, address)
         elif action == "free_completed":
-            block = mine.live.pop(address, None) or Placed(
+            block = mine.live.pop(address, None) or DumpedBuffer(
                 f"block before {number}", 0, 0, size, address
             )
             if number > block.first:
@@ -150,7 +150,7 @@ def _streams(path: Path, device: int, trace: Sequence[object]) -> dict[int, _Str
 
 def _arena(
     path: Path, name: str, stream: _Stream, segments: Sequence[Mapping[str, Any]], events: int
-) -> Iterator[Arena]:
+) -> Iterator[DumpedArena]:
     """Return the arena of a stream, None if it has no blocks; ``segments`` are those at the end of
     the trace."""
     ends = list(stream.live.values())
@@ -160,7 +160,7 @@ def _arena(
                 size = _number(
                     path, "block", block, "requested_size" if "requested_size" in block else "size"
                 )
-                ends.append(Placed(f"block at {address:#x}", 0, 0, size, address))
+                ends.append(DumpedBuffer(f"block at {address:#x}", 0, 0, size, address))
     blocks = stream.blocks + [block._replace(last=max(events - 1, block.first)) for block in ends]
     if not blocks:
         return

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from loadmaster.core.errors import AllocationError
-from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
+from loadmaster.integrations.dumps.arena import DumpedArena, DumpedBuffer, arena_of
 from loadmaster.integrations.dumps.text import numbered, read_text, whole
 
 _TABLE = re.compile(r"Allocation, memory (.+?)(?:, usage mask: .*)?$")
@@ -22,7 +22,7 @@ _HEADING = "Start Time"
 _ALIGNMENT = 16
 
 
-def read(path: Path) -> list[Arena]:
+def read(path: Path) -> list[DumpedArena]:
     """Read the tables.
 
     Raises
@@ -31,9 +31,9 @@ def read(path: Path) -> list[Arena]:
         If the file cannot be read, has no table, or a malformed one; the message names file and
         line.
     """
-    arenas: list[Arena] = []
+    arenas: list[DumpedArena] = []
     memory: str | None = None
-    rows: dict[tuple[int, int, int], Placed] = {}
+    rows: dict[tuple[int, int, int], DumpedBuffer] = {}
     for number, line in numbered(read_text(path)):
         spot = f"{path}:{number}"
         if table := _TABLE.match(line):
@@ -74,7 +74,7 @@ def read(path: Path) -> list[Arena]:
 READER = read
 
 
-def _placed_tensor(line: str, spot: str) -> Placed:
+def _placed_tensor(line: str, spot: str) -> DumpedBuffer:
     """Return the tensor of a row of Vela's output, with its lifetime and addresses."""
     row = _ROW.match(line)
     if row is None:
@@ -89,7 +89,7 @@ def _placed_tensor(line: str, spot: str) -> Placed:
         raise AllocationError(
             f"{spot}: tensor {name!r} has {size} bytes, but its addresses only {high - low}"
         )
-    return Placed(name, first, last, high - low, low)
+    return DumpedBuffer(name, first, last, high - low, low)
 
 
 _COLUMNS = ("the first instant", "the last instant", "the first address", "the end", "the size")

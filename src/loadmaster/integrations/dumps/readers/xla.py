@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from loadmaster.core.errors import AllocationError
-from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
+from loadmaster.integrations.dumps.arena import DumpedArena, DumpedBuffer, arena_of
 from loadmaster.integrations.dumps.text import numbered, read_text, whole
 
 _ALLOCATION = re.compile(r"allocation (\d{1,20}): size (\d+)(.*)")
@@ -25,7 +25,7 @@ _ALIGNMENT = 64
 """XLA's alignment in bytes on a CPU; that of accelerators is larger, see `--alignment`."""
 
 
-def read(path: Path) -> list[Arena]:
+def read(path: Path) -> list[DumpedArena]:
     """Read the arenas of one module.
 
     Raises
@@ -45,7 +45,7 @@ def read(path: Path) -> list[Arena]:
                     f"{spot}: value {name!r} has no line in {_live_range_path(path).name}: give two"
                     " files of one module"
                 )
-            buffers.append(Placed(name, *lives[name], size, offset, carried))
+            buffers.append(DumpedBuffer(name, *lives[name], size, offset, carried))
         arenas.append(arena_of(path, title, buffers, _ALIGNMENT, stated=stated, shared=True))
     return arenas
 

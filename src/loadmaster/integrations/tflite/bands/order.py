@@ -43,10 +43,10 @@ def least_order(subgraph: SubgraphEntry) -> Order | None:
         state = any(t >= 0 and subgraph.tensors[t].is_variable for t in op.inputs)
         if state or op.bodies or not op.outputs or op.kind.startswith(("CUSTOM", "RANDOM")):
             return None
-    return _Search(subgraph).run()
+    return _OrderSearch(subgraph).run()
 
 
-class _Search:
+class _OrderSearch:
     """Finds the order of operators with the least peak. Sets of operators are bit masks."""
 
     def __init__(self, subgraph: SubgraphEntry) -> None:

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from loadmaster.allocation.problem import Buffer, Gap, Problem
 from loadmaster.allocation.rules import problem_of
-from loadmaster.integrations.tflite.arena import Arena, arena_buffers
+from loadmaster.integrations.tflite.arena import TensorArena, arena_buffers
 from loadmaster.integrations.tflite.bands.rewrite import Written
 from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, row_bytes
 from loadmaster.workloads.frontends.tflite.model import TfliteModel
 
 
 def banded_problem(
-    model: TfliteModel, arena: Arena, written: Sequence[Written], alignment: int
+    model: TfliteModel, arena: TensorArena, written: Sequence[Written], alignment: int
 ) -> Problem:
     """Return the packing problem of
     :func:`~loadmaster.integrations.tflite.arena.arena_problem`, relaxed for bands.

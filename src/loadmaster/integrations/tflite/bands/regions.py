@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from loadmaster.integrations.tflite.bands.rows import RowRule, Slice, rules_of
+from loadmaster.integrations.tflite.bands.rows import RowRule, RowSlice, rules_of
 from loadmaster.integrations.tflite.lifetimes import needs_room
-from loadmaster.workloads.frontends.tflite.flatbuffer import Table
+from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
 
 LONGEST = 16
@@ -45,7 +45,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Cut:
+class RowCut:
     """A cut of a tensor in every band ``b`` to ``rows`` rows from row ``begins[b]`` on, before
     operator ``before`` of the network."""
 
@@ -70,18 +70,18 @@ class Rows:
     tops: tuple[int, ...]
     rows: int
 
-    def are_in(self, made: Mapping[int, Slice], band: int) -> bool:
+    def are_in(self, made: Mapping[int, RowSlice], band: int) -> bool:
         """Return whether the slices ``made`` in a band include these rows with valid values."""
         here, top = made[self.tensor], self.tops[band]
         return here.first <= top and top + self.rows <= here.last
 
-    def cut(self, made: Sequence[Slice]) -> Cut | None:
+    def cut(self, made: Sequence[RowSlice]) -> RowCut | None:
         """Return the cut of the slice that each band makes to these rows; None if the slices have
         no others."""
         if made[0].height == self.rows:
             return None
         begins = (top - each.start for top, each in zip(self.tops, made, strict=True))
-        return Cut(self.before, self.tensor, self.rows, tuple(begins))
+        return RowCut(self.before, self.tensor, self.rows, tuple(begins))
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Bands:
     height: int
     tops: tuple[int, ...]
     starts: tuple[int, ...]
-    cuts: tuple[Cut, ...]
+    cuts: tuple[RowCut, ...]
     heights: Mapping[int, int]
 
     @property
@@ -110,7 +110,7 @@ class Bands:
         return (self.count - 1) * self.rows - self.tops[-1]
 
 
-class Chain:
+class RowChain:
     """The operators of a network's first subgraph, with their row rules, and its regions."""
 
     def __init__(self, model: TfliteModel) -> None:
@@ -170,7 +170,7 @@ class Chain:
     def _type_and_scale(self, tensor: int) -> list[object]:
         """Return the type and quantisation of a tensor."""
         entry = self.subgraph.tensors[tensor]
-        table = Table(self.file, entry.position).table(4)
+        table = FlatTable(self.file, entry.position).table(4)
         return [entry.dtype, table and (table.numbers(2, "f"), table.numbers(3, "q"))]
 
     def regions(self) -> Iterator[Region]:
@@ -253,7 +253,7 @@ class Chain:
         the part before it must make.
         """
         operators, asked = self.subgraph.operators, list[Rows]()
-        cuts, heights = tuple[Cut, ...](), dict[int, int]()
+        cuts, heights = tuple[RowCut, ...](), dict[int, int]()
         for first, last in reversed(list(pairwise((region.first, *points, region.rest)))):
             outer = first == region.first
             source = region.source if outer else operators[first - 1].outputs[0]
@@ -278,7 +278,7 @@ class Chain:
 
     def _slices(
         self, first: int, last: int, source: int, asked: Sequence[Rows], most: int
-    ) -> tuple[tuple[int, ...], int, dict[int, Slice], tuple[Cut, ...]] | None:
+    ) -> tuple[tuple[int, ...], int, dict[int, RowSlice], tuple[RowCut, ...]] | None:
         """Find the lowest slices of a source (at most ``most`` rows) from which operators [first,
         last) make the rows ``asked`` for.
 
@@ -289,7 +289,7 @@ class Chain:
         needs = [self._needed_rows(first, last, source, asked, band) for band in range(count)]
         fewest = max(high - low for low, high in needs)
         for height in range(fewest, min(most, fewest + _SLACK) + 1):
-            placed = list[dict[int, Slice]]()
+            placed = list[dict[int, RowSlice]]()
             for band, (low, high) in enumerate(needs):
                 latest = min(low, self.rows(source) - height)
                 for start in range(latest, max(0, high - height) - 1, -1):
@@ -328,10 +328,10 @@ class Chain:
 
     def _result_slices(
         self, first: int, last: int, source: int, start: int, height: int
-    ) -> dict[int, Slice] | None:
+    ) -> dict[int, RowSlice] | None:
         """Return the slices of all results for ``height`` rows of the source from ``start`` on;
         None if operands of an operator have different rows."""
-        found = {source: Slice(start, height, start, start + height)}
+        found = {source: RowSlice(start, height, start, start + height)}
         for number in range(first, last):
             operator = self.subgraph.operators[number]
             rule = self._rule(number)
@@ -342,7 +342,7 @@ class Chain:
             right = max(p.first for p in known), min(p.last for p in known)
             if right[0] >= right[1]:
                 return None
-            found[operator.outputs[0]] = Slice(known[0].start, known[0].height, *right)
+            found[operator.outputs[0]] = RowSlice(known[0].start, known[0].height, *right)
         return found
 
     def _rule(self, number: int) -> RowRule:

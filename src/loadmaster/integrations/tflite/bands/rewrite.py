@@ -12,7 +12,7 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loadmaster.integrations.tflite.bands.regions import Bands, Cut
+from loadmaster.integrations.tflite.bands.regions import Bands, RowCut
 from loadmaster.integrations.tflite.flatbuffer_writer import (
     Content,
     Existing,
@@ -26,7 +26,7 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     write_before,
 )
 from loadmaster.integrations.tflite.planned_file import copied_operator
-from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, Table
+from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, FlatTable
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
 
@@ -259,7 +259,7 @@ class _Rewriter:
         region, own = bands.region, _Lists()
         place = {region.source: own.tensor(self._tensor_like(region.source, bands.height, "rows"))}
         inputs = [place[region.source]]
-        cuts: dict[Cut, int] = {}
+        cuts: dict[RowCut, int] = {}
         for cut in bands.cuts:
             begin = _tensor("begin", "int32", [4]) if cut.moves else self._begin_at(cut.begins[0])
             cuts[cut] = own.tensor(begin)
@@ -287,7 +287,7 @@ class _Rewriter:
         )
 
     def _add_cuts(
-        self, own: _Lists, number: int, place: dict[int, int], cuts: Mapping[Cut, int]
+        self, own: _Lists, number: int, place: dict[int, int], cuts: Mapping[RowCut, int]
     ) -> None:
         """Add the cuts before operator ``number``."""
         for cut, begin in cuts.items():
@@ -331,7 +331,7 @@ class _Rewriter:
         """Return a new tensor with the type and quantisation of ``tensor`` and another number of
         rows."""
         known = self.main.tensors[tensor]
-        table = Table(self.file, known.position)
+        table = FlatTable(self.file, known.position)
         name = f"{known.name} ({what})" if what else known.name
         fields: dict[int, Field] = {
             0: Numbers("i", [1, rows, *known.shape[2:]]),

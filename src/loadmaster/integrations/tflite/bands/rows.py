@@ -31,7 +31,7 @@ _BY_ELEMENT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class RowSlice:
     """Rows [start, start + height) of a tensor, of which [first, last) have valid values."""
 
     start: int
@@ -77,7 +77,7 @@ class RowRule:
         pad = self.pad_top(rows)
         return first * self.stride - pad, (last - 1) * self.stride - pad + self.taps
 
-    def applied(self, given: Slice, rows: int) -> Slice | None:
+    def applied(self, given: RowSlice, rows: int) -> RowSlice | None:
         """Return the slice of the result for a slice of an operand of ``rows`` rows; None if it is
         not aligned with the stride, or has no valid rows."""
         local, pad = self.pad_top(given.height), self.pad_top(rows)
@@ -92,7 +92,7 @@ class RowRule:
             begin = max(begin, -(-(max(given.first, 0) + pad) // self.stride))
         if given.last < rows or given.start + given.height > rows:
             end = min(end, (min(given.last, rows) + pad - self.taps) // self.stride + 1)
-        return Slice(start, height, begin, end) if begin < end else None
+        return RowSlice(start, height, begin, end) if begin < end else None
 
 
 def rules_of(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from loadmaster.integrations.tflite.bands.regions import Bands, Chain, Region, counts
+from loadmaster.integrations.tflite.bands.regions import Bands, Region, RowChain, counts
 from loadmaster.integrations.tflite.bands.rows import work_of
 from loadmaster.integrations.tflite.lifetimes import UNIT, arena_bytes, rounded, row_bytes
 
@@ -31,7 +31,7 @@ multiply-accumulates of other convolutions; rough values for TFLM's reference ke
 
 
 @dataclass(frozen=True)
-class Choice:
+class BandChoice:
     """A choice of regions in bands.
 
     Attributes
@@ -73,7 +73,7 @@ class _Edge(NamedTuple):
     work: float
 
 
-class _Path(NamedTuple):
+class _BandPath(NamedTuple):
     """The best path to a position: its work, its load in bytes, and its regions in bands."""
 
     work: float
@@ -84,7 +84,7 @@ class _Path(NamedTuple):
 class BandSearch:
     """Finds the choices of regions in bands for a network."""
 
-    def __init__(self, chain: Chain, alignment: int = UNIT) -> None:
+    def __init__(self, chain: RowChain, alignment: int = UNIT) -> None:
         self.chain, self.alignment = chain, alignment
         tensors, operators = chain.subgraph.tensors, chain.subgraph.operators
         self.size = [arena_bytes(tensor) for tensor in tensors]
@@ -111,10 +111,10 @@ class BandSearch:
                 edge = _Edge((bands,), region.last, self._peak(bands), work)
                 self.edges[region.first].append(edge)
 
-    def choices(self) -> Iterator[Choice]:
+    def choices(self) -> Iterator[BandChoice]:
         """Yield choices of decreasing load and increasing work, beginning with no bands."""
         target = max(self.load, default=0)
-        found: Choice | None = Choice((), target, 1.0)
+        found: BandChoice | None = BandChoice((), target, 1.0)
         while found is not None and found.load <= target:
             yield found
             target = found.load - 1
@@ -222,16 +222,16 @@ class BandSearch:
                 yield sum(alive.values()) + kept
                 alive[cut.tensor] = kept
 
-    def _path(self, target: int) -> Choice | None:
+    def _path(self, target: int) -> BandChoice | None:
         """Return the choice of bands with the least work whose peak is at most ``target`` bytes, as
         a shortest path; None if there is none."""
-        best: list[_Path | None] = [_Path(1.0, 0, ()), *(None for _ in self.load)]
+        best: list[_BandPath | None] = [_BandPath(1.0, 0, ()), *(None for _ in self.load)]
         for at, edges in enumerate(self.edges):
             here = best[at]
             if here is None:
                 continue
             for bands, end, peak, work in edges:
-                path = _Path(here.work + work, max(here.load, peak), here.bands + bands)
+                path = _BandPath(here.work + work, max(here.load, peak), here.bands + bands)
                 known = best[end]
                 if peak <= target and (known is None or path[:2] < known[:2]):
                     best[end] = path
@@ -239,4 +239,4 @@ class BandSearch:
         if found is None:
             return None
         work = round(found.work - _BAND_COST * sum(each.count for each in found.bands), 9)
-        return Choice(found.bands, found.load, work, time=self._time(found.bands))
+        return BandChoice(found.bands, found.load, work, time=self._time(found.bands))

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from loadmaster.core.errors import AllocationError, ModelError
 from loadmaster.core.units import format_bytes
-from loadmaster.integrations.tflite.arena import Arena, plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import TensorArena, plan_arena, plan_entries
 from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
-from loadmaster.integrations.tflite.bands.regions import Chain
+from loadmaster.integrations.tflite.bands.regions import RowChain
 from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
-from loadmaster.integrations.tflite.bands.search import BandSearch, Choice
+from loadmaster.integrations.tflite.bands.search import BandChoice, BandSearch
 from loadmaster.integrations.tflite.export import ExportedModel, naming
-from loadmaster.integrations.tflite.interpreter import Measured, differing, is_installed, measure
+from loadmaster.integrations.tflite.interpreter import ArenaBytes, differing, is_installed, measure
 from loadmaster.integrations.tflite.lifetimes import UNIT, lifetimes
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
 from loadmaster.integrations.tflite.probe import probe
@@ -39,7 +39,7 @@ class Front:
     """
 
     variants: tuple[TfliteModel, ...]
-    choices: tuple[Choice, ...]
+    choices: tuple[BandChoice, ...]
     alignment: int
     folded: int
 
@@ -71,12 +71,12 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
             )
     variants = [model]
     count = len(model.subgraphs[0].operators)
-    if folds := Chain(model).folds():
+    if folds := RowChain(model).folds():
         variants.append(parse_model(in_order(model, range(count), folds)))
     order = least_order(variants[-1].subgraphs[0])
-    offered: list[Choice] = []
+    offered: list[BandChoice] = []
     for number, variant in enumerate(variants):
-        search = BandSearch(Chain(variant), alignment)
+        search = BandSearch(RowChain(variant), alignment)
         if number + 1 == len(variants) and order and order.load < max(search.load, default=0):
             variants.append(parse_model(in_order(variant, order.operators, {})))
             order = None
@@ -91,13 +91,13 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
     return Front(tuple(variants), tuple(choices), alignment, len(folds))
 
 
-def banded(front: Front, choice: Choice, *, probed: bool = False) -> ExportedModel:
+def banded(front: Front, choice: BandChoice, *, probed: bool = False) -> ExportedModel:
     """Write and plan one choice; the result has no name. ``probed``: include the scratch buffers of
     TFLM's kernels."""
     data, written = in_bands(front.variants[choice.variant], choice.bands)
     model = parse_model(data)
     found = lifetimes(model)
-    arena = Arena(found, probe(model, found) if probed else UNKNOWN)
+    arena = TensorArena(found, probe(model, found) if probed else UNKNOWN)
     problem = banded_problem(model, arena, written, front.alignment)
     plan = plan_arena(arena, problem)
     planned = with_plan(model, plan_entries(found, plan.offsets))
@@ -109,7 +109,7 @@ def banded(front: Front, choice: Choice, *, probed: bool = False) -> ExportedMod
 
 def smallest_within(
     front: Front, extra_work: float, *, probed: bool
-) -> tuple[Choice, ExportedModel]:
+) -> tuple[BandChoice, ExportedModel]:
     """Return the choice with the smallest arena within a share of extra work, and its plan.
 
     The arena is the planned head and an estimate of what the bands add to the tail.
@@ -190,8 +190,8 @@ def shrink_model(
 
 
 def _least_work_within(
-    front: Front, arena: int, before: Measured | None
-) -> tuple[Choice, ExportedModel]:
+    front: Front, arena: int, before: ArenaBytes | None
+) -> tuple[BandChoice, ExportedModel]:
     """Return the choice with the least work that fits into an arena, and its plan. Raises
     `TooLarge`."""
     reached: list[int] = []
@@ -213,7 +213,7 @@ def _least_work_within(
     )
 
 
-def _check(front: Front, choice: Choice, old: bytes, found: ExportedModel) -> None:
+def _check(front: Front, choice: BandChoice, old: bytes, found: ExportedModel) -> None:
     """Raise `AllocationError` if the two files give different outputs, or, without a plan,
     different results of any region in bands."""
     maps = [each.region.result for each in choice.bands]

@@ -31,7 +31,7 @@ from loadmaster.integrations.torch_compile.compare.run_json import (
     DifferenceJson,
     RivalJson,
 )
-from loadmaster.integrations.torch_compile.compiled_model import Model
+from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
 from loadmaster.integrations.torch_compile.cpu_memory import SlowFile
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -91,7 +91,7 @@ class Variant:
     measured_peak: int | None = None
     failed: str = ABSENT
     optimizer: torch.optim.Optimizer | None = None
-    model: Model | None = None
+    model: CompiledModel | None = None
     predicted: list[float] = field(default_factory=list)
     loadmaster_at_its_peak: Variant = ABSENT
     difference: DifferenceJson | None = ABSENT
@@ -189,7 +189,7 @@ _PREDICTION_STEPS = 3
 
 
 @dataclass
-class Workload:
+class MeasuredModule:
     """A module with its inputs, for training steps or inferences. Every step begins with the same
     random state."""
 
@@ -264,7 +264,7 @@ def compiled(module: nn.Module, how: Any, options: Any = None) -> Callable[..., 
 
 
 def compare(
-    work: Workload,
+    work: MeasuredModule,
     options: dict[str, Any],
     steps: int,
     with_rivals: bool,
@@ -291,7 +291,7 @@ def compare(
         more = [
             _planned_variant(work, options | {"fast_memory": budget}) for budget in (None, *budgets)
         ]
-    turns, others = Turns(work, [*first, *rest, *more], progress), [*first[2:], *rest]
+    turns, others = AlternatingRuns(work, [*first, *rest, *more], progress), [*first[2:], *rest]
     for variant in (unmoved, eager, *rest):
         variant.optimizer = optimizer_of(work.optimizer, work.module)
     found = turns.check(first, eager)
@@ -329,7 +329,7 @@ def compare(
     return found
 
 
-def _planned_variant(work: Workload, options: dict[str, Any]) -> Variant:
+def _planned_variant(work: MeasuredModule, options: dict[str, Any]) -> Variant:
     """Return the variant of a step that Loadmaster plans."""
     optimizer = optimizer_of(work.optimizer, work.module)
     call = compiled(work.module, backend.loadmaster, options | {"optimizer": optimizer})
@@ -338,7 +338,7 @@ def _planned_variant(work: Workload, options: dict[str, Any]) -> Variant:
     return Variant("loadmaster", call, optimizer=optimizer, model=model)
 
 
-def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Variant]:
+def _training_rivals(work: MeasuredModule, options: dict[str, Any]) -> Iterator[Variant]:
     """Yield the techniques to compare training with: activations saved to the slow memory,
     checkpoints, and PyTorch's activation memory budget."""
     parameters = {
@@ -361,7 +361,7 @@ def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Varian
     )
 
 
-def _inference_rivals(work: Workload) -> Iterator[Variant]:
+def _inference_rivals(work: MeasuredModule) -> Iterator[Variant]:
     """Yield the techniques to compare inference with: an exported graph and Inductor's memory
     planning."""
     yield Variant("torch.export", rivals.exported(work.module))
@@ -402,11 +402,11 @@ def _distance(mine: list[torch.Tensor], right: list[torch.Tensor], order: float)
 
 
 @dataclass
-class Turns:
+class AlternatingRuns:
     """Runs steps of all variants of one module in turns. After Ctrl-C (``stopped``) finished
     measurements are kept."""
 
-    work: Workload
+    work: MeasuredModule
     variants: list[Variant]
     progress: Progress
     stopped: bool = False
@@ -594,7 +594,7 @@ class Turns:
         variant.cpu_seconds.append(time.process_time() - busy)
 
 
-def _summary(work: Workload, ours: Variant, unmoved: Variant) -> dict[str, Any]:
+def _summary(work: MeasuredModule, ours: Variant, unmoved: Variant) -> dict[str, Any]:
     """Return the comparison's figures as JSON: peaks in bytes, times in seconds, and rows of
     kernels."""
     assert ours.model is not None

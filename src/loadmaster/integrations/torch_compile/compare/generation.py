@@ -42,7 +42,7 @@ from loadmaster.integrations.torch_compile.cpu_memory import (
 )
 
 if TYPE_CHECKING:
-    from loadmaster.integrations.torch_compile.compiled_model import Model
+    from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
 
 _MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY = (
     "mmap",
@@ -168,7 +168,7 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
         )
 
 
-def _last_token_figures(model: Model) -> dict[str, Any]:
+def _last_token_figures(model: CompiledModel) -> dict[str, Any]:
     """Return the figures of the graphs of the last step, which generate a token."""
     plans = [plan for plan in model.last_step_graphs if plan.program is not None]
     found = model.summary()

@@ -64,16 +64,16 @@ class HighWater:
 
 
 @dataclass
-class Peak:
+class MeasuredPeak:
     """Peak in bytes above the start of a measured block, set at its end."""
 
     bytes: int = 0
 
 
 @contextmanager
-def peak_of(device: torch.device) -> Iterator[Peak]:
+def peak_of(device: torch.device) -> Iterator[MeasuredPeak]:
     """Measure the peak of the memory that the block takes above its start."""
-    peak = Peak()
+    peak = MeasuredPeak()
     if device.type == "cuda":
         gc.collect()
         torch.cuda.synchronize(device)

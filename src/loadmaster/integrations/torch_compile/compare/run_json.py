@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loadmaster.core.json_object import ABSENT
-from loadmaster.core.provenance import Costs, Label
+from loadmaster.core.provenance import CostBasis, Label
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class RunJson(PlannedSteps):
     """Median seconds of a step if no tensor moves."""
     unmoved_step_cpu_seconds: float | None
     """Median processor seconds of a step if no tensor moves."""
-    costs: Costs
+    costs: CostBasis
     """What the costs rest on."""
     label: Literal[Label.MEASURED]
     """How far the measured figures can be trusted."""

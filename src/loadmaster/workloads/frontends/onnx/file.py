@@ -16,7 +16,7 @@ from onnx import inliner
 from loadmaster.core.arguments import instead
 from loadmaster.core.errors import ModelError
 from loadmaster.core.files import why_unreadable
-from loadmaster.workloads.frontends.frontend import Options, labelled
+from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 from loadmaster.workloads.frontends.onnx.order import nested_nodes
 from loadmaster.workloads.frontends.onnx.rules import require_precision
@@ -84,7 +84,7 @@ _LIGHT = Path("backend", "test", "data", "light")
 _EXAMPLE = "give the path of an .onnx or .onnx.gz file, or onnx:NAME"
 
 
-def load_onnx(source: str, options: Options) -> Graph:
+def load_onnx(source: str, options: LoadOptions) -> Graph:
     """Read a network from an ONNX file; errors as in
     :func:`loadmaster.workloads.frontends.load.load`."""
     label = _one_line(source)
@@ -93,7 +93,7 @@ def load_onnx(source: str, options: Options) -> Graph:
         return graph_of(network, options.name or network_name(label), label)
 
 
-def load_model(source: onnx.ModelProto, options: Options) -> Graph:
+def load_model(source: onnx.ModelProto, options: LoadOptions) -> Graph:
     """Read a network from a model in memory, which stays as it is; errors as in
     :func:`load_onnx`."""
     label = _one_line(f"model {source.graph.name}")
@@ -104,7 +104,7 @@ def load_model(source: onnx.ModelProto, options: Options) -> Graph:
         return graph_of(network, options.name or source.graph.name or "network", label)
 
 
-def walk_onnx(source: str, options: Options) -> tuple[WalkedNetwork, onnx.ModelProto]:
+def walk_onnx(source: str, options: LoadOptions) -> tuple[WalkedNetwork, onnx.ModelProto]:
     """Read an ONNX file, node by node, for those who need what the nodes hold, too; errors as in
     :func:`load_onnx`.
 
@@ -115,7 +115,9 @@ def walk_onnx(source: str, options: Options) -> tuple[WalkedNetwork, onnx.ModelP
         return _walk_model(parse_model(read_bytes(label)), options)
 
 
-def _walk_model(given: onnx.ModelProto, options: Options) -> tuple[WalkedNetwork, onnx.ModelProto]:
+def _walk_model(
+    given: onnx.ModelProto, options: LoadOptions
+) -> tuple[WalkedNetwork, onnx.ModelProto]:
     """Return a network's steps, and the model with its functions inlined."""
     require_precision(options.precision)
     model = inline_functions(given)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import onnx
 
 from loadmaster.core.names import free_name
-from loadmaster.workloads.frontends.frontend import Options, labelled
+from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.frontends.onnx.operators import division_of, rule_of
 from loadmaster.workloads.frontends.onnx.order import (
     captured,
@@ -33,7 +33,7 @@ from loadmaster.workloads.frontends.onnx.shapes import (
     tensor_type,
     values_given,
 )
-from loadmaster.workloads.frontends.onnx.walk import Step, Walk, WalkedNetwork
+from loadmaster.workloads.frontends.onnx.walk import VisitedNode, Walk, WalkedNetwork
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, assembled, merged
 from loadmaster.workloads.window import ALL, Window, operand_box, volume, whole
 
@@ -41,7 +41,7 @@ _STANDARD = "ai.onnx"
 """Another name of the domain of standard operators, which has none."""
 
 
-def walk_network(model: onnx.ModelProto, options: Options) -> WalkedNetwork:
+def walk_network(model: onnx.ModelProto, options: LoadOptions) -> WalkedNetwork:
     """Visit every node of ``model`` in execution order.
 
     Raises
@@ -141,7 +141,7 @@ def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
     return names, (note,) if repeated else ()
 
 
-def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
+def operators(steps: list[VisitedNode], outputs: set[str]) -> tuple[Op, ...]:
     """Make the operators for planning; those that compute constants which no other operator reads
     are left out."""
     seen = []
@@ -158,12 +158,12 @@ def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
     return tuple(ops)
 
 
-def _naming(step: Step) -> AbstractContextManager[None]:
+def _naming(step: VisitedNode) -> AbstractContextManager[None]:
     """Prefix errors within the block with the operator's name."""
     return labelled(describe(step.kind or step.node.kind, step.node.name))
 
 
-def _op_of(step: Step, found: Division, reads: tuple[Access, ...], used: set[str]) -> Op:
+def _op_of(step: VisitedNode, found: Division, reads: tuple[Access, ...], used: set[str]) -> Op:
     """Return the graph's operator for a step; ``used`` names the tensors that are read or
     delivered."""
     work = step.work
@@ -190,14 +190,14 @@ def _op_of(step: Step, found: Division, reads: tuple[Access, ...], used: set[str
     )
 
 
-def _bits(step: Step) -> int:
+def _bits(step: VisitedNode) -> int:
     """Width of the arithmetic in bits: that of the data operand's storage, or of the result if
     nothing is read."""
     value = step.node.optional(step.work.data) or next(filter(None, step.node.outputs), None)
     return ELEMENT_BITS[value.stored] if value else 32
 
 
-def _reads(step: Step, found: Division) -> Iterator[Access]:
+def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:
     """Yield the reads of an operator with the bytes touched; constants that are only needed at
     planning time are skipped."""
     node, work = step.node, step.work
@@ -232,7 +232,9 @@ def _access(value: Value, size: int, windows: tuple[Window, ...]) -> Access:
     )
 
 
-def _operands(step: Step, found: Division) -> Iterator[tuple[int, Value, tuple[Window, ...]]]:
+def _operands(
+    step: VisitedNode, found: Division
+) -> Iterator[tuple[int, Value, tuple[Window, ...]]]:
     """Yield (position, value, windows) of all operands; block scales come last, with the windows of
     the elements that they scale."""
     operands = (*step.node.inputs, *step.outer)

@@ -35,7 +35,7 @@ Dimension = onnx.TensorShapeProto.Dimension
 
 
 @dataclass
-class Sizes:
+class DimensionSizes:
     """Sizes of dimensions by symbol and by ``TENSOR.AXIS``; ``old_batch`` and ``batch`` differ
     where a fixed batch is replaced."""
 
@@ -75,7 +75,7 @@ def bind_inputs(
     batch: int | None,
     dims: Mapping[str, int],
     spent: frozenset[str] = frozenset(),
-) -> tuple[Sizes, dict[str, Shape]]:
+) -> tuple[DimensionSizes, dict[str, Shape]]:
     """Return the sizes for the whole file and the shape of each input; inputs in ``spent`` may be
     empty, as nothing needs their elements.
 
@@ -149,7 +149,7 @@ def _dims(item: onnx.ValueInfoProto) -> Sequence[Dimension]:
     return dims
 
 
-def _split_sizes(graph: onnx.GraphProto, dims: Mapping[str, int]) -> Sizes:
+def _split_sizes(graph: onnx.GraphProto, dims: Mapping[str, int]) -> DimensionSizes:
     """Return the caller's sizes, split into symbols and axes of tensors."""
     everything = [*graph.input, *graph.value_info, *graph.output]
     symbols = list(
@@ -162,7 +162,7 @@ def _split_sizes(graph: onnx.GraphProto, dims: Mapping[str, int]) -> Sizes:
         if _is_unnamed(dim)
     ]
     made = {name for node in graph.node for name in node.output}
-    sizes = Sizes()
+    sizes = DimensionSizes()
     for name, size in dims.items():
         if size < 1:
             raise ModelError(f"--dim {name}={size} is not positive: give a size of at least 1")
@@ -188,7 +188,7 @@ def _is_unnamed(dim: Dimension) -> bool:
     return dim.dim_value <= 0 and not dim.dim_param
 
 
-def _set_batch(sizes: Sizes, inputs: Sequence[onnx.ValueInfoProto], batch: int) -> None:
+def _set_batch(sizes: DimensionSizes, inputs: Sequence[onnx.ValueInfoProto], batch: int) -> None:
     """Set the batch in ``sizes``: the first dimension of the first input that has dimensions, by
     its symbol or its number, and all unnamed first dimensions."""
     if batch < 1:
@@ -271,7 +271,7 @@ class Shapes:
     notes."""
 
     opsets: Mapping[str, int]
-    sizes: Sizes
+    sizes: DimensionSizes
     noted: Mapping[str, onnx.TypeProto]
 
     def opset(self, domain: str) -> int:

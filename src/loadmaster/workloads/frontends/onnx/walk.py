@@ -39,7 +39,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     dtype_name,
     stored_as,
 )
-from loadmaster.workloads.frontends.onnx.shapes import Guess, Shapes, Sizes, unshaped
+from loadmaster.workloads.frontends.onnx.shapes import DimensionSizes, Guess, Shapes, unshaped
 from loadmaster.workloads.graph import OpClass, TensorKind
 
 LARGEST_COMPUTED = 2**40
@@ -59,7 +59,7 @@ _SHAPE_ONLY = ("Shape", "Size", "EyeLike")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class VisitedNode:
     """One visited node with its work and outputs; ``outer`` are the values that its bodies capture.
 
     Frontends of other formats, which translate operators to ONNX, set ``kind``, the operator's name
@@ -79,7 +79,7 @@ class WalkedNetwork:
     operators in bodies; ``inputs`` are the inputs that hold elements."""
 
     values: dict[str, Value] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[VisitedNode] = field(default_factory=list)
     subgraph_ops: Counter[str] = field(default_factory=Counter)
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class Walk(WalkedNetwork):
         if proto.op_type == "Constant" and not proto.domain:
             made = (self._constant(proto, proto.output[0]),)
             node = Node(name, "Constant", "", _attributes(proto), (), made)
-            self.steps.append(Step(node, Work(OpClass.SHAPE)))
+            self.steps.append(VisitedNode(node, Work(OpClass.SHAPE)))
             return
         inner = (
             expanded(proto, name, self.values, self.shapes.opset(""), self._free)
@@ -176,7 +176,7 @@ class Walk(WalkedNetwork):
                 node, outputs=tuple(_as_quantised(node, value) for value in node.outputs)
             )
         self.values.update((value.name, value) for value in node.outputs if value)
-        self.steps.append(Step(node, work, outer))
+        self.steps.append(VisitedNode(node, work, outer))
 
     def _visit_all(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Append the steps of all nodes, in order and under unused names."""
@@ -385,7 +385,7 @@ def checked(value: Value) -> Value:
     return value
 
 
-def rebatched_shape(node: Node, sizes: Sizes) -> Shape | None:
+def rebatched_shape(node: Node, sizes: DimensionSizes) -> Shape | None:
     """Return the target of a ``Reshape`` with the old batch replaced; ``None`` if the file's own
     target is right.
 

@@ -35,9 +35,9 @@ class Flatbuffer:
         self._elements_left = _READINGS * len(data)
 
     @property
-    def root(self) -> Table:
+    def root(self) -> FlatTable:
         """The root table."""
-        return Table(self, self.follow(0))
+        return FlatTable(self, self.follow(0))
 
     def number(self, at: int, code: str) -> int:
         """Return a little-endian number of ``struct``'s type ``code`` at a position."""
@@ -79,7 +79,7 @@ class Flatbuffer:
         )
 
 
-class Table:
+class FlatTable:
     """A table at a position; its fields are read by their numbers in the schema."""
 
     __slots__ = ("_end", "_vtable", "file", "position")
@@ -110,17 +110,17 @@ class Table:
         at = self.at(field)
         return default if at is None else self.file.number(at, code)
 
-    def table(self, field: int) -> Table | None:
+    def table(self, field: int) -> FlatTable | None:
         """Return the table that a field points to; None if it is absent."""
         at = self.at(field)
-        return None if at is None else Table(self.file, self.file.follow(at))
+        return None if at is None else FlatTable(self.file, self.file.follow(at))
 
-    def tables(self, field: int) -> Iterator[Table]:
+    def tables(self, field: int) -> Iterator[FlatTable]:
         """Yield the tables of a vector."""
         start, count = self._vector(field, 4)
         self.file.spend(count)
         for at in range(start, start + 4 * count, 4):
-            yield Table(self.file, self.file.follow(at))
+            yield FlatTable(self.file, self.file.follow(at))
 
     def count(self, field: int) -> int:
         """Return the number of elements of a vector of tables."""

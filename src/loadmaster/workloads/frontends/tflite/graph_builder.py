@@ -15,7 +15,7 @@ import numpy as np
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name, unique_names
-from loadmaster.workloads.frontends.frontend import Options, labelled
+from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
 from loadmaster.workloads.frontends.onnx.operators import division_of, is_view, work_of
 from loadmaster.workloads.frontends.onnx.rules import (
@@ -29,7 +29,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     require_precision,
     stored_as,
 )
-from loadmaster.workloads.frontends.onnx.walk import Step, WalkedNetwork
+from loadmaster.workloads.frontends.onnx.walk import VisitedNode, WalkedNetwork
 from loadmaster.workloads.frontends.tflite.model import (
     OperatorEntry,
     TensorEntry,
@@ -40,7 +40,7 @@ from loadmaster.workloads.frontends.tflite.model import (
 from loadmaster.workloads.frontends.tflite.operators import (
     BY_ELEMENT,
     POOLS,
-    Call,
+    OperatorCall,
     in_file_order,
     meaning_of,
     recurrent_work,
@@ -72,7 +72,7 @@ _NEVER_SCALAR = _kinds(
 _OF_IMAGES = ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS)
 
 
-def completed(call: Call) -> Call:
+def completed(call: OperatorCall) -> OperatorCall:
     """Return a call whose results have shapes. Raise `ModelError` for a tensor whose shape cannot
     be derived."""
     if call.kind in _OF_IMAGES:
@@ -95,7 +95,7 @@ def _require_shape(value: Value) -> None:
         )
 
 
-def _result_shape(call: Call) -> Shape:
+def _result_shape(call: OperatorCall) -> Shape:
     """Return the shape of an operator's result, derived from its operands; empty if unknown."""
     given = [value.shape for value in call.inputs if value]
     if call.kind in BY_ELEMENT:
@@ -107,7 +107,7 @@ def _result_shape(call: Call) -> Shape:
     return ()
 
 
-def _window_shape(call: Call) -> Shape:
+def _window_shape(call: OperatorCall) -> Shape:
     """Return the shape of a convolution's or pool's result. Options are padding, strides of width
     and height, and for pools the window's width and height, for convolutions dilations."""
     batch, *sizes, channels = call.operand(0).shape
@@ -134,7 +134,7 @@ _WHOLE = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int6
 _SHAPE_KINDS = frozenset({"SHAPE", "RANK", "VAR_HANDLE"})
 
 
-class _Walk(WalkedNetwork):
+class _TfliteWalk(WalkedNetwork):
     """State of one pass over the network; every value that an operator reads is in ``values``
     before it is visited."""
 
@@ -180,7 +180,9 @@ class _Walk(WalkedNetwork):
                 for index in operator.outputs
             )
             call = completed(
-                Call(name, operator.kind, "tflite", {}, inputs, outputs, options=operator.options)
+                OperatorCall(
+                    name, operator.kind, "tflite", {}, inputs, outputs, options=operator.options
+                )
             )
             step = self._step(operator, call)
             for value in step.node.outputs:
@@ -232,7 +234,7 @@ class _Walk(WalkedNetwork):
             )
         return self.values[name]
 
-    def _step(self, operator: OperatorEntry, call: Call) -> Step:
+    def _step(self, operator: OperatorEntry, call: OperatorCall) -> VisitedNode:
         """Return what an operator does: by its bodies, as a recurrent operator, by the ONNX
         operator that it is like, or as data movement or unknown work."""
         if operator.bodies:
@@ -240,21 +242,21 @@ class _Walk(WalkedNetwork):
         if (recurrent := recurrent_work(call)) is not None:
             # Its states are updated in place.
             inputs = (value for value in call.inputs if value and value.name in self._variables)
-            return Step(replace(call, outputs=(*call.outputs, *inputs)), recurrent)
+            return VisitedNode(replace(call, outputs=(*call.outputs, *inputs)), recurrent)
         meaning = meaning_of(call) if call.outputs else None
         if meaning is not None:
             return _translated_step(call, meaning)
         assigns = call.kind == "ASSIGN_VARIABLE"
-        return Step(call, Work(OpClass.MOVEMENT if assigns else OpClass.UNKNOWN))
+        return VisitedNode(call, Work(OpClass.MOVEMENT if assigns else OpClass.UNKNOWN))
 
-    def _control_flow(self, operator: OperatorEntry, call: Call) -> Step:
+    def _control_flow(self, operator: OperatorEntry, call: OperatorCall) -> VisitedNode:
         """Return the step of an operator that runs subgraphs: it reads their weights, which all
         operators that run them share."""
         found: list[Value] = []
         for body in bodies_within(self._model, operator.bodies):
             self.subgraph_ops.update(inner.kind for inner in self._model.subgraphs[body].operators)
             found += self._weights_of(body)
-        return Step(call, Work(OpClass.CONTROL_FLOW), tuple(found))
+        return VisitedNode(call, Work(OpClass.CONTROL_FLOW), tuple(found))
 
     def _weights_of(self, body: int) -> tuple[Value, ...]:
         """Return the constants of a subgraph, added to the network under unused names on the first
@@ -287,7 +289,7 @@ def bodies_within(model: TfliteModel, first: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _translated_step(call: Call, node: Call) -> Step:
+def _translated_step(call: OperatorCall, node: OperatorCall) -> VisitedNode:
     """Return the step of an operator from ``node``, the ONNX operator that it is like: its work,
     its division in the file's order of dimensions, and its result as a view or constant where it is
     one."""
@@ -305,22 +307,24 @@ def _translated_step(call: Call, node: Call) -> Step:
         value for value in given.values() if value not in inputs and not value.constant
     )
     outputs = (result, *call.outputs[1:])
-    return Step(replace(node, inputs=inputs, outputs=outputs), work, left_out, call.kind, division)
+    return VisitedNode(
+        replace(node, inputs=inputs, outputs=outputs), work, left_out, call.kind, division
+    )
 
 
-def _work(call: Call, node: Node) -> Work:
+def _work(call: OperatorCall, node: Node) -> Work:
     """Return the work of an operator by its own kind, or by the ONNX operator that it is like."""
     if call.kind in _SHAPE_KINDS:
         return Work(OpClass.SHAPE)
     return Work(OpClass.VIEW) if is_view(node) else work_of(node)
 
 
-def load_tflite(source: str, options: Options) -> Graph:
+def load_tflite(source: str, options: LoadOptions) -> Graph:
     """Read a network from a ``.tflite`` file; errors as in
     :func:`loadmaster.workloads.frontends.load.load`."""
     with labelled(source):
         require_precision(options.precision)
-        walk = _Walk(parse_model(read_file(source)), options.precision)
+        walk = _TfliteWalk(parse_model(read_file(source)), options.precision)
         walk.visit()
         graph = graph_of(walk, options.name or Path(source).stem or "network", source)
         if options.batch not in (None, graph.batch):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.files import why_unreadable
-from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, Table
+from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, FlatTable
 from loadmaster.workloads.frontends.tflite.schema import CUSTOM, IDENTIFIER, OPERATORS, TYPES
 
 LARGEST_FILE = 2**31
@@ -63,7 +63,7 @@ class OperatorEntry:
     outputs: tuple[int, ...]
     intermediates: tuple[int, ...]
     bodies: tuple[int, ...]
-    options: Table | None
+    options: FlatTable | None
     position: int
 
 
@@ -85,7 +85,7 @@ class TfliteModel:
     need more."""
 
     subgraphs: tuple[SubgraphEntry, ...]
-    root: Table
+    root: FlatTable
 
 
 def read_file(path: str | Path) -> bytes:
@@ -143,7 +143,7 @@ def parse_model(data: bytes) -> TfliteModel:
     return TfliteModel(subgraphs, root)
 
 
-def _kind(table: Table) -> str:
+def _kind(table: FlatTable) -> str:
     """Return the name of an operator. Old files store its number in a byte, which new files leave
     at 127 for larger numbers."""
     number = max(table.number(0, "b"), table.number(3))
@@ -152,7 +152,7 @@ def _kind(table: Table) -> str:
     return f"{CUSTOM}:{table.text(1)}" if OPERATORS[number] == CUSTOM else OPERATORS[number]
 
 
-def _content(table: Table) -> tuple[bool, tuple[int, int]]:
+def _content(table: FlatTable) -> tuple[bool, tuple[int, int]]:
     """Return whether a buffer has bytes, and where they are in the file; bytes beyond 2 GiB are
     given by their distance from its start."""
     inside = table.content(0)
@@ -160,7 +160,7 @@ def _content(table: Table) -> tuple[bool, tuple[int, int]]:
 
 
 def _subgraph(
-    table: Table,
+    table: FlatTable,
     number: int,
     kinds: Sequence[str],
     contents: Sequence[tuple[bool, tuple[int, int]]],
@@ -181,7 +181,7 @@ def _subgraph(
 
 
 def _tensor(
-    table: Table, where: str, contents: Sequence[tuple[bool, tuple[int, int]]]
+    table: FlatTable, where: str, contents: Sequence[tuple[bool, tuple[int, int]]]
 ) -> TensorEntry:
     """Read a tensor; raise ModelError for negative dimensions, unknown element types and missing
     buffers. ``contents`` holds, for each buffer, whether it has data and where in the file."""
@@ -213,7 +213,7 @@ def _tensor(
 
 
 def _operator(
-    table: Table, subgraph: int, index: int, kinds: Sequence[str], tensors: int
+    table: FlatTable, subgraph: int, index: int, kinds: Sequence[str], tensors: int
 ) -> OperatorEntry:
     """Read an operator of a subgraph with ``tensors`` tensors; raise ModelError for indices out of
     range, a missing result, or control flow without its subgraphs."""

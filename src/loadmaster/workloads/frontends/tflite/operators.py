@@ -26,17 +26,17 @@ from loadmaster.workloads.frontends.onnx.rules import (
     Work,
     product,
 )
-from loadmaster.workloads.frontends.tflite.flatbuffer import Table
+from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.window import Window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call(Node):
+class OperatorCall(Node):
     """One operator of a file with its operands, and its options by number of their field."""
 
     cure = "convert the model again"
-    options: Table | None = None
+    options: FlatTable | None = None
 
     def numbers(self, index: int) -> list[int] | None:
         """Return the elements of a constant operand; None if unknown."""
@@ -53,7 +53,7 @@ class Call(Node):
         operands: Iterable[Value | None],
         result: Value | None = None,
         **attributes: Any,
-    ) -> Call:
+    ) -> OperatorCall:
         """Return the equivalent ONNX operator, with operands, first result and attributes as ONNX
         has them. Operands that are left out are still read."""
         return replace(
@@ -122,11 +122,11 @@ _REDUCES = "TopK"
 _SAME = 0
 """``Padding``: 0 is SAME, 1 is VALID."""
 
-_Rule = Callable[[Call], Call]
+_Rule = Callable[[OperatorCall], OperatorCall]
 _RULES: dict[str, _Rule] = {}
 
 
-def meaning_of(call: Call) -> Call | None:
+def meaning_of(call: OperatorCall) -> OperatorCall | None:
     """Return the ONNX operator that an operator is like; None if there is none."""
     rule = _RULES.get(call.kind)
     return rule(call) if rule else None
@@ -144,15 +144,20 @@ def _table(text: str) -> dict[str, str]:
     return {kind: alike for alike, *kinds in lines for kind in kinds}
 
 
-def _like(kind: str, call: Call, *operands: int, **attributes: Any) -> Call:
+def _like(kind: str, call: OperatorCall, *operands: int, **attributes: Any) -> OperatorCall:
     """Return the ONNX operator with these operands, or all, as the file orders their dimensions."""
     values = [call.operand(index) for index in operands] or call.inputs
     return call.like(kind, values, **attributes)
 
 
 def _on_images(
-    kind: str, call: Call, *others: Value | None, data: int = 0, rank: int = 4, **options: Any
-) -> Call:
+    kind: str,
+    call: OperatorCall,
+    *others: Value | None,
+    data: int = 0,
+    rank: int = 4,
+    **options: Any,
+) -> OperatorCall:
     """Return the ONNX operator whose first operand, at position ``data``, and result have ``rank``
     dimensions, in the file channels last."""
     order = (0, rank - 1, *range(1, rank - 1))
@@ -246,7 +251,7 @@ _rule(
 )
 
 
-def _dequantise(call: Call) -> Call:
+def _dequantise(call: OperatorCall) -> OperatorCall:
     """Return DequantizeLinear; a constant is dequantised once, before the first inference."""
     constant = call.operand(0).constant
     return _like("DequantizeLinear" if constant else "QuantizeLinear", call, 0)
@@ -255,7 +260,7 @@ def _dequantise(call: Call) -> Call:
 _rule("DEQUANTIZE DENSIFY", _dequantise)
 
 
-def _padding(call: Call) -> str:
+def _padding(call: OperatorCall) -> str:
     """Return the ONNX name of an operator's padding."""
     return "SAME_UPPER" if call.option(0, code="b") == _SAME else "VALID"
 
@@ -264,9 +269,9 @@ def _convolution(
     order: tuple[int, ...],
     stride: tuple[int, ...],
     dilation: tuple[int, ...],
-    call: Call,
+    call: OperatorCall,
     transposed: bool = False,
-) -> Call:
+) -> OperatorCall:
     """Return a convolution. Options are given by the numbers of their fields, and ``order`` puts
     weights into ONNX's order. The first operand of a transposed convolution only gives the
     shape."""
@@ -301,7 +306,7 @@ _rule("CONV_3D", partial(_convolution, (4, 3, 0, 1, 2), (1, 3, 2), (5, 7, 6)))
 _rule("CONV_3D_TRANSPOSE", partial(_transposing, (4, 3, 0, 1, 2), (1, 3, 2), (5, 7, 6)))
 
 
-def _pool(kind: str, call: Call) -> Call:
+def _pool(kind: str, call: OperatorCall) -> OperatorCall:
     """Return the ONNX pool that an operator is like."""
     return _on_images(
         kind,
@@ -316,7 +321,7 @@ POOLS = {"AVERAGE_POOL_2D": "AveragePool", "MAX_POOL_2D": "MaxPool", "L2_POOL_2D
 _RULES |= {kind: partial(_pool, alike) for kind, alike in POOLS.items()}
 
 
-def _fully_connected(call: Call) -> Call:
+def _fully_connected(call: OperatorCall) -> OperatorCall:
     """Return a matrix product with weights (out, in); an operand of more dimensions is rows of
     ``in`` elements."""
     data, weight, result = call.operand(0), call.operand(1), call.result
@@ -334,7 +339,7 @@ def _fully_connected(call: Call) -> Call:
     return call.like("Gemm", (data, weight, call.optional(2)), result, transB=1)
 
 
-def _matrix_product(call: Call) -> Call:
+def _matrix_product(call: OperatorCall) -> OperatorCall:
     """Return a matrix product, either operand of which may be transposed."""
     operands = []
     for side in (0, 1):
@@ -350,14 +355,14 @@ _rule("FULLY_CONNECTED", _fully_connected)
 _rule("BATCH_MATMUL", _matrix_product)
 
 
-def _reduction(kind: str, call: Call) -> Call:
+def _reduction(kind: str, call: OperatorCall) -> OperatorCall:
     """Return a reduction, whose axes are the second operand."""
     axes, keeps = call.numbers(1), call.option(0, code="b")
     attributes = {} if axes is None else {"axes": axes}
     return _like(kind, call, *([0] if axes else [0, 1]), keepdims=keeps, **attributes)
 
 
-def _position(call: Call) -> Call:
+def _position(call: OperatorCall) -> OperatorCall:
     """Return ArgMax or ArgMin; the axis is the second operand, and is not kept."""
     axis = call.numbers(1)
     return _like("ArgMax", call, 0, axis=axis[0], keepdims=0) if axis else _like(_REDUCES, call, 0)
@@ -376,14 +381,14 @@ _RULES |= {kind: partial(_reduction, alike) for kind, alike in _REDUCTIONS.items
 _rule("ARG_MAX ARG_MIN", _position)
 
 
-def _gather(call: Call) -> Call:
+def _gather(call: OperatorCall) -> OperatorCall:
     """Return Gather along an axis; with batch dimensions, each batch selects for itself."""
     if call.option(1):
         return _like("GatherND", call, 0, 1)
     return _like("Gather", call, 0, 1, axis=call.option(0))
 
 
-def _selection(call: Call) -> Call:
+def _selection(call: OperatorCall) -> OperatorCall:
     """Return Where; a condition of one dimension chooses whole rows of the first dimension."""
     condition, result = call.operand(0), call.result
     if condition.shape != result.shape:
@@ -395,14 +400,14 @@ _rule("GATHER", _gather)
 _rule("SELECT", _selection)
 
 
-def _resize(field: int, centred: str, call: Call, **attributes: Any) -> Call:
+def _resize(field: int, centred: str, call: OperatorCall, **attributes: Any) -> OperatorCall:
     """Return Resize; the options from ``field`` on say whether corners or centres are aligned."""
     aligned, centres = (call.option(field + more, code="b") for more in (0, 1))
     mode = "align_corners" if aligned else centred if centres else "asymmetric"
     return _like("Resize", call, 0, coordinate_transformation_mode=mode, **attributes)
 
 
-def _nearest(call: Call) -> Call:
+def _nearest(call: OperatorCall) -> OperatorCall:
     """Return the ONNX Resize to nearest neighbours that an operator is like."""
     rounding = "round_prefer_ceil" if call.option(0, code="b") else "floor"
     return _resize(0, "tf_half_pixel_for_nn", call, mode="nearest", nearest_mode=rounding)
@@ -412,7 +417,7 @@ _rule("RESIZE_BILINEAR", partial(_resize, 2, "half_pixel", mode="linear"))
 _rule("RESIZE_NEAREST_NEIGHBOR", _nearest)
 
 
-def _transposition(call: Call) -> Call:
+def _transposition(call: OperatorCall) -> OperatorCall:
     """Return Transpose; it does not divide if the order is unknown before the first inference."""
     order = call.numbers(1)
     if order is None or sorted(order) != list(range(len(call.operand(0).shape))):
@@ -420,7 +425,7 @@ def _transposition(call: Call) -> Call:
     return _like("Transpose", call, 0, perm=order)
 
 
-def _pad(call: Call) -> Call:
+def _pad(call: OperatorCall) -> OperatorCall:
     """Return Pad; the second operand has a row for every dimension: elements before and after
     it."""
     pads = call.numbers(1)
@@ -430,7 +435,7 @@ def _pad(call: Call) -> Call:
     return _like("Pad", call, 0, **attributes)
 
 
-def _strided_slice(call: Call) -> Call:
+def _strided_slice(call: OperatorCall) -> OperatorCall:
     """Return Slice; masks leave a start or an end open, and add or remove dimensions."""
     starts, steps = call.numbers(1), call.numbers(3)
     begin, _, ellipsis, added, removed = (call.option(field) for field in range(5))
@@ -443,7 +448,7 @@ def _strided_slice(call: Call) -> Call:
     )
 
 
-def _slice_from(call: Call, starts: list[int] | None) -> Call:
+def _slice_from(call: OperatorCall, starts: list[int] | None) -> OperatorCall:
     """Return the ONNX Slice that an operator is like; ``starts`` are unknown if None."""
     ranks = len(call.operand(0).shape), len(call.result.shape)
     known = starts is not None and ranks == (len(starts),) * 2
@@ -461,7 +466,7 @@ _BASIC_CELL = 5
 together."""
 
 
-def recurrent_work(call: Call) -> Work | None:
+def recurrent_work(call: OperatorCall) -> Work | None:
     """Return the work of a recurrent operator; None for other operators."""
     if call.kind == "SVDF":
         return _singular_value(call)
@@ -473,7 +478,9 @@ def recurrent_work(call: Call) -> Work | None:
     return _cell(call, whole, stepwise, field is not None and bool(call.option(field, code="b")))
 
 
-def _cell(call: Call, whole: tuple[int, ...], stepwise: tuple[int, ...], time_major: bool) -> Work:
+def _cell(
+    call: OperatorCall, whole: tuple[int, ...], stepwise: tuple[int, ...], time_major: bool
+) -> Work:
     """Return the work of a recurrent cell: products of the input with the matrices ``whole``, and
     of the state with the matrices ``stepwise``; operands by position."""
     steps, batch = _steps_and_batch(call, time_major)
@@ -491,7 +498,7 @@ def _cell(call: Call, whole: tuple[int, ...], stepwise: tuple[int, ...], time_ma
     return product(*nests, elements=elements)
 
 
-def _steps_and_batch(call: Call, time_major: bool) -> tuple[int, int]:
+def _steps_and_batch(call: OperatorCall, time_major: bool) -> tuple[int, int]:
     """Return steps and sequences of the first operand; with two dimensions it is one step."""
     shape = call.operand(0).shape
     if len(shape) < 3:
@@ -499,7 +506,7 @@ def _steps_and_batch(call: Call, time_major: bool) -> tuple[int, int]:
     return (shape[0], shape[1]) if time_major else (shape[1], shape[0])
 
 
-def _matrix(call: Call, index: int) -> tuple[int, int]:
+def _matrix(call: OperatorCall, index: int) -> tuple[int, int]:
     """Return the shape of an operand; raise ModelError unless it is a matrix."""
     shape = call.operand(index).shape
     if len(shape) != 2:
@@ -510,7 +517,7 @@ def _matrix(call: Call, index: int) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def _singular_value(call: Call) -> Work:
+def _singular_value(call: OperatorCall) -> Work:
     """Return the work of SVDF: a product with the features, then a filter over time for each of
     them (Nakkiran and others, Interspeech 2015)."""
     features, width = _matrix(call, 1)

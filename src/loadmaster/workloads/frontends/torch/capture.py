@@ -74,7 +74,7 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
         except Exception as error:
             raise ModelError(f"the factory failed: {error_text(error)}") from error
         try:
-            return _Run(*_parts(made), training, mode).record(name, source)
+            return _TracedModule(*_parts(made), training, mode).record(name, source)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ModelError(
                 f"what it computes depends on values ({error_text(error)}), and a plan needs to"
@@ -136,7 +136,7 @@ _UNRECORDED = (torch.ops.aten.detach.default, torch.ops.aten.lift_fresh.default)
 step."""
 
 
-class _Mode(TorchDispatchMode):  # type: ignore[misc]
+class _DispatchMode(TorchDispatchMode):  # type: ignore[misc]
     """Intercepts every operator below automatic differentiation."""
 
     @classmethod
@@ -147,7 +147,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
         return False
 
 
-class _Unfilled(_Mode):
+class _Unfilled(_DispatchMode):
     """Skips operators that fill tensors: there are no bytes to fill, and initialising parameters
     takes most of a factory's time."""
 
@@ -207,7 +207,7 @@ def _materialise(made: Any) -> None:
             module(*args, **kwargs)
 
 
-class _Recorder(_Mode):
+class _Recorder(_DispatchMode):
     """Runs every call, and adds it to the recording."""
 
     def __init__(self, recording: Recording) -> None:
@@ -246,7 +246,7 @@ def _is_composite(func: Any) -> bool:
     )
 
 
-class _Run:
+class _TracedModule:
     """One module, its inputs and its optimiser, all without bytes."""
 
     def __init__(

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.core.errors import ModelError, error_text
-from loadmaster.workloads.frontends.frontend import Options, labelled
+from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.graph import Graph
 
 VERSION = (2, 13)
 """Release of torch whose traces are understood."""
 
 
-def load_factory(spot: str, options: Options) -> Graph:
+def load_factory(spot: str, options: LoadOptions) -> Graph:
     """Capture the graph of an inference, or of a training step, of the module that
     ``module.path:factory`` makes; dimensions are arguments of the factory by name.
 
@@ -47,7 +47,7 @@ def load_factory(spot: str, options: Options) -> Graph:
         return capture(factory, training=options.training, name=name, source=label)
 
 
-def load_module(made: tuple[Any, ...], label: str, options: Options) -> Graph:
+def load_module(made: tuple[Any, ...], label: str, options: LoadOptions) -> Graph:
     """Capture a module and its inputs as a factory would return them; afterwards the module is as
     it was. Errors as `load_factory`."""
     with _capturing(label):

@@ -29,7 +29,7 @@ from loadmaster.workloads.frontends.torch.ops import (
     SILENTLY_UPDATED,
     elementwise,
 )
-from loadmaster.workloads.frontends.torch.windows import Call, Value, division, in_storage
+from loadmaster.workloads.frontends.torch.windows import OpCall, OpValue, division, in_storage
 from loadmaster.workloads.graph import (
     Access,
     Graph,
@@ -71,7 +71,7 @@ def invocation(
 
 def _encode(value: Any, tensors: list[str]) -> Any:
     """Return JSON data for a value; names of tensors are appended to ``tensors``."""
-    if isinstance(value, Value):
+    if isinstance(value, OpValue):
         tensors.append(value.name)
         return {"tensor": [value.dtype, value.shape, value.strides]}
     if value is None or type(value) in (bool, int, float, str):
@@ -143,9 +143,9 @@ class Recording:
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
         self._owners: dict[int, str] = {}
-        self._known: dict[int, tuple[torch.Tensor, Value]] = {}
+        self._known: dict[int, tuple[torch.Tensor, OpValue]] = {}
         self._ops: list[Op] = []
-        self._layouts: dict[str, Value] = {}
+        self._layouts: dict[str, OpValue] = {}
         self._inputs: list[str] = []
 
     def given(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> None:
@@ -169,7 +169,7 @@ class Recording:
             run = invocation(target, args, kwargs, tuple(value.name for value in fresh))
             self._ops.append(
                 self._op_of(
-                    name, Call(signature.name, arguments, results), signature, fresh, written, run
+                    name, OpCall(signature.name, arguments, results), signature, fresh, written, run
                 )
             )
         elif operands := [value for value in _leaves(arguments) if value not in results]:
@@ -189,7 +189,7 @@ class Recording:
         inputs = tuple(self._inputs)
         return assembled(name, source, self._needed_operators(names), self._tensors, inputs, names)
 
-    def _value(self, tensor: torch.Tensor) -> Value:
+    def _value(self, tensor: torch.Tensor) -> OpValue:
         """Return the value of a tensor, the same for each call."""
         known = self._known.get(id(tensor))
         if known is None:
@@ -204,7 +204,7 @@ class Recording:
             self._register(f"constant_{len(self._owners)}", tensor, TensorKind.WEIGHT)
         return self._owners[key]
 
-    def _register(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> Value:
+    def _register(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> OpValue:
         """Register a tensor under its own name, as the owner of a new storage or an alias of a
         known one."""
         name = free_name(name, self._tensors)
@@ -221,7 +221,7 @@ class Recording:
         self._known[id(tensor)] = tensor, value
         return value
 
-    def _results(self, name: str, result: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    def _results(self, name: str, result: Any) -> tuple[tuple[OpValue, ...], tuple[OpValue, ...]]:
         """Return the tensors of a call's result, and those of them in new storages."""
         results, fresh = [], []
         single = isinstance(result, torch.Tensor)
@@ -239,17 +239,17 @@ class Recording:
             results.append(self._value(tensor))
         return tuple(results), tuple(fresh)
 
-    def _storage(self, value: Value) -> str:
+    def _storage(self, value: OpValue) -> str:
         """Return the name of a value's storage."""
         return self._tensors[value.name].storage
 
     def _op_of(
         self,
         name: str,
-        call: Call,
+        call: OpCall,
         signature: _Signature,
-        fresh: tuple[Value, ...],
-        written: list[Value],
+        fresh: tuple[OpValue, ...],
+        written: list[OpValue],
         run: Invocation | None,
     ) -> Op:
         """Return the graph's operator for a recorded call: bytes and windows of its reads and
@@ -296,7 +296,7 @@ class Recording:
         return tuple(reversed(kept))
 
 
-def _work(call: Call, signature: _Signature) -> Work:
+def _work(call: OpCall, signature: _Signature) -> Work:
     """Return the work of a call by its rule, or as element-wise work; unknown otherwise."""
     found = RULES.get(call.name)
     if found is not None:
@@ -308,7 +308,7 @@ def _work(call: Call, signature: _Signature) -> Work:
     return elementwise(call) if signature.pointwise else Work(OpClass.UNKNOWN)
 
 
-def _updated_tensors(signature: _Signature, arguments: Mapping[str, Any]) -> list[Value]:
+def _updated_tensors(signature: _Signature, arguments: Mapping[str, Any]) -> list[OpValue]:
     """Return the arguments that a call updates in place."""
     names = signature.written
     if signature.name in SILENTLY_UPDATED and arguments.get("training"):
@@ -316,7 +316,7 @@ def _updated_tensors(signature: _Signature, arguments: Mapping[str, Any]) -> lis
     return [value for name in names for value in _leaves(arguments.get(name))]
 
 
-def _describe(name: str, tensor: torch.Tensor) -> Value:
+def _describe(name: str, tensor: torch.Tensor) -> OpValue:
     """Return shape, layout and bytes of a tensor; a dimension of stride 0 repeats the same
     bytes."""
     shape = tuple(map(int, tensor.shape))
@@ -326,7 +326,7 @@ def _describe(name: str, tensor: torch.Tensor) -> Value:
         count *= size if stride or not size else 1
     dtype = tensor.dtype
     touched = min(count * dtype.itemsize, int(tensor.untyped_storage().nbytes()))
-    return Value(
+    return OpValue(
         name,
         shape,
         strides,
@@ -354,6 +354,6 @@ def _storage(tensor: torch.Tensor) -> Any:
         ) from error
 
 
-def _leaves(values: Any) -> list[Value]:
+def _leaves(values: Any) -> list[OpValue]:
     """Return all values in nested tuples, lists and dicts, in order."""
-    return [value for value in pytree.tree_leaves(values) if isinstance(value, Value)]
+    return [value for value in pytree.tree_leaves(values) if isinstance(value, OpValue)]

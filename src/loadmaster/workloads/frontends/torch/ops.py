@@ -19,15 +19,15 @@ from loadmaster.workloads.frontends.onnx.rules import (
     fourier_steps,
 )
 from loadmaster.workloads.frontends.torch.windows import (
-    Call,
-    Value,
+    OpCall,
+    OpValue,
     convolution,
     node_of,
     product,
 )
 from loadmaster.workloads.graph import LoopNest, OpClass
 
-WorkRule = Callable[[Call], Work]
+WorkRule = Callable[[OpCall], Work]
 RULES: dict[str, WorkRule] = {}
 """Rules for the work of operators, by name; each family registers its own."""
 
@@ -94,7 +94,7 @@ say so."""
         """
     )
 )
-def elementwise(call: Call) -> Work:
+def elementwise(call: OpCall) -> Work:
     """Count one operation for each element of the largest operand."""
     return Work(OpClass.ELEMENTWISE, elements=call.largest)
 
@@ -145,7 +145,7 @@ rule(
     fractional_max_pool2d fractional_max_pool3d avg_pool2d_backward avg_pool3d_backward
     """
 )
-def _pool(call: Call) -> Work:
+def _pool(call: OpCall) -> Work:
     """Return the work of a pool: one operation for every tap of the window and element of the
     smaller side."""
     window = call.arguments["kernel_size"]
@@ -182,13 +182,13 @@ def _pool(call: Call) -> Work:
         """
     )
 )
-def _movement(_: Call) -> Work:
+def _movement(_: OpCall) -> Work:
     """Return work that moves elements."""
     return Work(OpClass.MOVEMENT)
 
 
 @rule("embedding index index_select gather take _unsafe_index take_along_dim")
-def _selection(call: Call) -> Work:
+def _selection(call: OpCall) -> Work:
     """Return the work of a selection, with the selected bytes only."""
     table = "weight" if "weight" in call.arguments else "self"
     return Work(
@@ -200,7 +200,7 @@ def _rows(table: str, steps: int) -> WorkRule:
     """Return a rule for looking up rows of a table, with ``steps`` operations for each of their
     elements."""
 
-    def work(call: Call) -> Work:
+    def work(call: OpCall) -> Work:
         """Return the work of a lookup, which touches only the rows that are looked up."""
         value = call.tensor(table)
         chosen = call.tensor("indices").count * value.shape[1]
@@ -216,17 +216,17 @@ rule("_weight_norm_interface _weight_norm_interface_backward renorm")(_per_eleme
 
 
 @rule("bucketize searchsorted isin")
-def _searches(call: Call) -> Work:
+def _searches(call: OpCall) -> Work:
     """Return the work of a binary search for each element of the result; `isin` sorts its second
     operand first."""
     names = ("boundaries", "sorted_sequence", "test_elements")
     known = [call.arguments[name] for name in names if name in call.arguments]
-    length = known[0].shape[-1] if isinstance(known[0], Value) and known[0].shape else 1
+    length = known[0].shape[-1] if isinstance(known[0], OpValue) and known[0].shape else 1
     return Work(OpClass.REDUCTION, elements=call.results[0].count * length.bit_length())
 
 
 @rule("_cdist_forward _cdist_backward _pdist_forward _pdist_backward")
-def _distances(call: Call) -> Work:
+def _distances(call: OpCall) -> Work:
     """Return the work of difference, power and sum for each pair of rows and each of their
     columns."""
     rows = call.tensor("x1" if "x1" in call.arguments else "self")
@@ -235,7 +235,7 @@ def _distances(call: Call) -> Work:
 
 
 @rule("_fft_c2c _fft_r2c _fft_c2r")
-def _transforms(call: Call) -> Work:
+def _transforms(call: OpCall) -> Work:
     """Return the work of Fourier transforms, one for each position in the other dimensions."""
     whole = call.results[0] if call.name == "_fft_c2r" else call.tensor("self")
     length = math.prod(whole.shape[axis] for axis in call.arguments["dim"])
@@ -250,14 +250,14 @@ def _transforms(call: Call) -> Work:
     _scaled_dot_product_cudnn_attention
     """
 )
-def _as_in_onnx(call: Call) -> Work:
+def _as_in_onnx(call: OpCall) -> Work:
     """Return the work of a product by its ONNX operator."""
     node = node_of(call)
     return work_of(node) if all(value.count for value in node.present) else product()
 
 
 @rule("convolution_backward")
-def _backward(call: Call) -> Work:
+def _backward(call: OpCall) -> Work:
     """Return the work of a convolution's gradients: one product for the input's, one for the
     weight's, each with the multiply-accumulates of the forward one."""
     gradient, source = call.tensor("grad_output"), call.tensor("input")
@@ -306,7 +306,7 @@ def _backward(call: Call) -> Work:
     _scaled_dot_product_cudnn_attention_backward
     """
 )
-def _attention_backward(call: Call) -> Work:
+def _attention_backward(call: OpCall) -> Work:
     """Return the work of attention's gradients: the scores again, then one product each for
     softmax, value, query and key."""
     query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
@@ -327,7 +327,7 @@ def _attention_backward(call: Call) -> Work:
 
 
 @rule("mkldnn_rnn_layer")
-def _recurrent_layer(call: Call) -> Work:
+def _recurrent_layer(call: OpCall) -> Work:
     """Return the work of one recurrent layer in one direction over (steps, batch, width)."""
     operands = [call.tensor(name) for name in ("input", "weight0", "weight1")]
     (steps, batch, width), (gates, hidden) = operands[0].shape, operands[2].shape
@@ -336,7 +336,7 @@ def _recurrent_layer(call: Call) -> Work:
 
 
 @rule("mkldnn_rnn_layer_backward")
-def _recurrent_layer_backward(call: Call) -> Work:
+def _recurrent_layer_backward(call: OpCall) -> Work:
     """Return the work of a recurrent layer's gradients: that of the state step after step, then
     those of the input and of both weights."""
     source, output = call.tensor("input"), call.tensor("output")
@@ -354,7 +354,7 @@ def _recurrent_layer_backward(call: Call) -> Work:
 
 
 @rule("_trilinear")
-def _bilinear_layer(call: Call) -> Work:
+def _bilinear_layer(call: OpCall) -> Work:
     """Return the work of sums of products of three operands over ``sumdim``, each broadcast along
     the dimensions that it lacks."""
     shapes = []
@@ -374,7 +374,7 @@ def _bilinear_layer(call: Call) -> Work:
 
 
 @rule("conv_tbc")
-def _steps_first_convolution(call: Call) -> Work:
+def _steps_first_convolution(call: OpCall) -> Work:
     """Return the work of a convolution of (steps, batch, channels) with a weight (taps, channels,
     result's channels)."""
     source = call.tensor("self")

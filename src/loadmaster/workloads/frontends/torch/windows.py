@@ -20,7 +20,7 @@ from loadmaster.workloads.window import ALL, Window
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class OpValue:
     """One tensor of a trace: ``bytes`` are those that using it touches (an expanded dimension
     repeats the same ones).
 
@@ -43,32 +43,32 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OpCall:
     """One call of the operator ``name`` (no namespace, no overload, no trailing underscore):
     arguments by name, and resulting tensors."""
 
     name: str
     arguments: Mapping[str, Any]
-    results: tuple[Value, ...]
+    results: tuple[OpValue, ...]
 
-    def tensor(self, argument: str) -> Value:
+    def tensor(self, argument: str) -> OpValue:
         """Return a tensor argument; raises if it is none."""
         value = self.arguments[argument]
-        assert isinstance(value, Value)
+        assert isinstance(value, OpValue)
         return value
 
     @property
-    def first(self) -> Value:
+    def first(self) -> OpValue:
         """The first tensor among the arguments, or the first result without tensor arguments."""
         return next(
-            (value for value in self.arguments.values() if isinstance(value, Value)),
+            (value for value in self.arguments.values() if isinstance(value, OpValue)),
             self.results[0],
         )
 
     @property
     def largest(self) -> int:
         """Number of elements of the largest argument or result."""
-        values = [value for value in self.arguments.values() if isinstance(value, Value)]
+        values = [value for value in self.arguments.values() if isinstance(value, OpValue)]
         return max((value.count for value in (*values, *self.results)), default=0)
 
 
@@ -98,7 +98,7 @@ class Meaning:
     arguments: Sequence[str]
     attributes: dict[str, Any] = field(default_factory=dict)
 
-    def node(self, call: Call, result: Value | None = None) -> rules.Node:
+    def node(self, call: OpCall, result: OpValue | None = None) -> rules.Node:
         """Return the ONNX node of a call, with its first result or another one."""
         operands = [
             value for name in self.arguments for value in _as_list(call.arguments.get(name))
@@ -108,7 +108,7 @@ class Meaning:
         return rules.Node(call.name, self.kind, "", self.attributes, inputs, (made,))
 
 
-def _onnx_value(value: Value | None) -> rules.Value | None:
+def _onnx_value(value: OpValue | None) -> rules.Value | None:
     """Return a value as the ONNX rules take it; None for None."""
     if value is None:
         return None
@@ -120,14 +120,14 @@ def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def node_of(call: Call) -> rules.Node:
+def node_of(call: OpCall) -> rules.Node:
     """Return the ONNX node of a call whose operator always has the same ONNX operator."""
     meaning = _RULES[call.name](call)
     assert meaning is not None
     return meaning.node(call)
 
 
-def division(call: Call, work: rules.Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
+def division(call: OpCall, work: rules.Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
     """Return how a call divides, :data:`WHOLE` if unknown, and the windows of its arguments."""
     rule = _RULES.get(call.name)
     if not call.results or not call.results[0].shape or work.touched:
@@ -135,7 +135,7 @@ def division(call: Call, work: rules.Work) -> tuple[Division, dict[str, Sequence
     if rule:
         meaning = rule(call)
     elif work.op_class is OpClass.ELEMENTWISE and not call.name.startswith(_NOT_BY_POSITION):
-        tensors = [name for name, value in call.arguments.items() if isinstance(value, Value)]
+        tensors = [name for name, value in call.arguments.items() if isinstance(value, OpValue)]
         meaning = Meaning("Sum", tensors)
     else:
         meaning = None
@@ -151,7 +151,7 @@ def division(call: Call, work: rules.Work) -> tuple[Division, dict[str, Sequence
     return found, windows
 
 
-_Rule = Callable[[Call], Meaning | None]
+_Rule = Callable[[OpCall], Meaning | None]
 _RULES: dict[str, _Rule] = {}
 
 
@@ -166,14 +166,14 @@ def _like(kind: str, arguments: str, **attributes: Any) -> _Rule:
     return lambda _: meaning
 
 
-def _numbers(call: Call, name: str, rank: int, default: Sequence[int]) -> list[int]:
+def _numbers(call: OpCall, name: str, rank: int, default: Sequence[int]) -> list[int]:
     """Return an argument with one number for each spatial dimension."""
     given = call.arguments.get(name)
     numbers = list(default) if given in (None, []) else list(_as_list(given))
     return numbers * rank if len(numbers) == 1 else numbers
 
 
-def convolution(call: Call) -> Meaning:
+def convolution(call: OpCall) -> Meaning:
     """Return the ONNX operator of a convolution, transposed or not."""
     rank = len(call.tensor("weight").shape) - 2
     return Meaning(
@@ -188,7 +188,7 @@ def convolution(call: Call) -> Meaning:
     )
 
 
-def _pooling(call: Call) -> Meaning:
+def _pooling(call: OpCall) -> Meaning:
     """Return the ONNX operator, MaxPool, whose windows a pooling call has."""
     kernel = _numbers(call, "kernel_size", 2, [1])
     attributes = {
@@ -200,28 +200,28 @@ def _pooling(call: Call) -> Meaning:
     return Meaning("MaxPool", ["self"], attributes)
 
 
-def _batch_normalisation(call: Call) -> Meaning | None:
+def _batch_normalisation(call: OpCall) -> Meaning | None:
     """Return the ONNX operator of a batch normalisation; None if it computes mean and variance
     itself."""
     names = ("input", "weight", "bias", "running_mean", "running_var")
     return None if call.arguments.get("training") else Meaning("BatchNormalization", names)
 
 
-def _reduction(call: Call) -> Meaning | None:
+def _reduction(call: OpCall) -> Meaning | None:
     """Return the ONNX operator, ReduceMean; None for a reduction over all dimensions."""
     axes = call.arguments.get("dim")
     attributes = {"axes": axes, "keepdims": bool(call.arguments.get("keepdim"))}
     return None if axes in (None, []) else Meaning("ReduceMean", ["self"], attributes)
 
 
-def _concatenation(call: Call) -> Meaning | None:
+def _concatenation(call: OpCall) -> Meaning | None:
     """Return the ONNX operator, Concat; None for operands of other ranks."""
     ranks = {len(value.shape) for value in (*call.arguments["tensors"], call.results[0])}
     attributes = {"axis": call.arguments.get("dim", 0)}
     return Meaning("Concat", ["tensors"], attributes) if len(ranks) == 1 else None
 
 
-def _padding(call: Call) -> Meaning:
+def _padding(call: OpCall) -> Meaning:
     """Return Pad; the argument has pairs of elements before and after, the last dimension first."""
     pads = list(call.arguments["pad"])
     others = [0] * (len(call.results[0].shape) - len(pads) // 2)
@@ -229,7 +229,7 @@ def _padding(call: Call) -> Meaning:
     return Meaning("Pad", ["self"], {"pads": both})
 
 
-def _upsampling(call: Call) -> Meaning | None:
+def _upsampling(call: OpCall) -> Meaning | None:
     """Return Resize for an enlargement by whole factors; None for others, which implementations
     round differently."""
     sizes = zip(call.tensor("self").shape, call.results[0].shape, strict=True)
@@ -278,7 +278,7 @@ _rule(
 )
 
 
-def in_storage(windows: Sequence[Window], view: Value, owner: Value) -> Windows:
+def in_storage(windows: Sequence[Window], view: OpValue, owner: OpValue) -> Windows:
     """Return windows of a view as windows of the tensor that owns its storage; empty if strides do
     not determine them.
 
@@ -315,7 +315,7 @@ def in_storage(windows: Sequence[Window], view: Value, owner: Value) -> Windows:
     return tuple(found)
 
 
-def _parts(view: Value, owner: Value) -> dict[int, list[tuple[int, int, int]]] | None:
+def _parts(view: OpValue, owner: OpValue) -> dict[int, list[tuple[int, int, int]]] | None:
     """Return, by dimension of the owner, the view's dimensions in it: which, elements per step,
     steps per element. None if strides do not determine them."""
     order = sorted(
