@@ -530,3 +530,25 @@ def test_a_shape_that_is_not_to_be_known_is_named(kind, shape, weights, options,
     model = one_operator(kind, [shape], weights, (), options)
     with pytest.raises(ModelError, match=f"the shape of tensor '{missing}' is not in the file"):
         graph_of(model)
+
+
+def test_a_bias_may_have_as_many_dimensions_as_the_result():
+    found = []
+    for shape in ((8,), (1, 1, 1, 8)):
+        model, net = started()
+        value, weights = net.input((1, 4, 4, 2)), net.tensor((8, 3, 3, 2), data=1)
+        operands = [value, weights, net.tensor(shape, data=0)]
+        net.outputs.append(net.out("CONV_2D", operands, (1, 4, 2, 8), CONV))
+        (op,) = graph_of(model).ops
+        found.append((op.macs, op.axes))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", ["CONV_2D", "MAX_POOL_2D", "DEPTH_TO_SPACE"])
+@pytest.mark.parametrize("shapes", [[(4, 4, 2), (1, 4, 4, 2)], [(1, 4, 4, 2), (1, 4, 4, 1, 2)]])
+def test_images_of_another_number_of_dimensions_are_refused_by_name(tmp_path, kind, shapes):
+    weights = [(2, 1, 1, 2)] if kind == "CONV_2D" else []
+    text = refused(tmp_path, one_operator(kind, shapes[:1], weights, shapes[1], CONV))
+    name = "x0" if len(shapes[0]) == 3 else "y"
+    assert f"tensor '{name}' has" in text
+    assert "dimensions, not 4: the file is damaged" in text

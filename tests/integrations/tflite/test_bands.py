@@ -387,3 +387,63 @@ def test_two_paddings_of_one_tensor_are_told_apart():
     old = model.bytes()
     new, head = planned(old, [])
     assert check_rewritten(old, new) <= head
+
+
+def image_with(kind, operands, shape, options):
+    """A network of one operator on an image of 16 x 4, given shapes of its other operands."""
+    model, net = started()
+    value = net.input((1, 16, 4, 4))
+    others = [net.tensor(each, dtype, data=1) for each, dtype in operands]
+    net.outputs.append(net.out(kind, [value, *others], shape, options))
+    return model.bytes()
+
+
+FILTER, PADDING = ((4, 3, 3, 4), "float32"), ((4, 2), "int32")
+CONV, POOL = {0: 0, 1: 1, 2: 1, 4: 1, 5: 1}, {0: 0, 1: 1, 2: 1, 3: 3, 4: 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "operands", "shape", "options"),
+    [
+        ("CONV_2D", [FILTER], (1, 16, 4, 4), CONV | {1: 0}),
+        ("CONV_2D", [FILTER], (1, 16, 4, 4), CONV | {2: 0}),
+        ("CONV_2D", [FILTER], (1, 12, 4, 4), CONV),
+        ("CONV_2D", [((4, 3), "float32")], (1, 16, 4, 4), CONV),
+        ("CONV_2D", [], (1, 16, 4, 4), CONV),
+        ("CONV_2D", [FILTER], (16, 4, 4), CONV),
+        ("MAX_POOL_2D", [], (1, 16, 0, 4), POOL),
+        ("PAD", [((2, 2), "int32")], (1, 18, 6, 4), None),
+        ("PAD", [PADDING], (1, 18, 6, 4), None),
+        ("PAD", [], (1, 16, 4, 4), None),
+        ("RELU", [], (1, 16, 0, 4), None),
+    ],
+)
+def test_operators_that_do_not_fit_their_tensors_are_in_no_region(kind, operands, shape, options):
+    data = image_with(kind, operands, shape, options)
+    assert not list(RowChain(parse_model(data)).regions())
+    assert [choice.bands for choice in front_of(data).choices] == [()]
+
+
+def test_a_tensor_that_nothing_makes_is_no_reason_to_reorder_for_ever():
+    """The least load of any order was counted without it, and that of each network with it."""
+    model, net = started()
+    value, unmade = net.input((1, 4, 4, 4)), net.tensor((1, 4, 4, 4))
+    large = [net.conv(net.out("ADD", [value, unmade], (1, 4, 4, 4), {0: 0}), n) for n in (16, 12)]
+    axes = net.tensor((2,), "int32", [1, 2])
+    means = [net.out("MEAN", [each, axes], (1, 1, 1, 1), {0: 1}) for each in large]
+    net.outputs.append(net.out("ADD", means, (1, 1, 1, 1), {0: 0}))
+    main = parse_model(model.bytes())
+    found = least_order(main.subgraphs[0])
+    new = parse_model(in_order(main, found.operators, {}))
+    assert found.load == max(BandSearch(RowChain(new)).load)
+    assert len(front_of(model.bytes()).variants) == 2
+
+
+def test_an_input_that_nothing_reads_is_not_kept():
+    model = branches(16, 12, 8)
+    load = least_order(parse_model(model.bytes()).subgraphs[0]).load
+    model.subgraphs[0].input((1, 4, 4, 4))
+    main = parse_model(model.bytes())
+    found = least_order(main.subgraphs[0])
+    assert found.load == load
+    assert max(BandSearch(RowChain(parse_model(in_order(main, found.operators, {})))).load) == load

@@ -233,11 +233,6 @@ def plan_arena(arena: TensorArena, problem: Problem) -> ArenaPlan:
     )
 
 
-def without_plan(arena: TensorArena) -> list[int]:
-    """Return TFLM's addresses for the file as it is."""
-    return online_offsets(arena.owners, arena.given)
-
-
 def arena_violations(
     problem: Problem, arena: TensorArena, offsets: Sequence[int], head: int
 ) -> Sequence[Violation]:

@@ -17,8 +17,8 @@ from loadmaster.integrations.tflite.arena import (
     addresses_of,
     arena_problem,
     head_of,
+    online_offsets,
     plan_arena,
-    without_plan,
 )
 from loadmaster.integrations.tflite.bands.rows import rules_of
 from loadmaster.integrations.tflite.bands.search import BandChoice
@@ -71,7 +71,7 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
         model = parse_model(data)
         arena = TensorArena(lifetimes(model), scratch)
         problem = arena_problem(arena)
-        offsets = without_plan(arena)
+        offsets = online_offsets(arena.owners, arena.given)
         highest = tuple(_peaks(model, arena.found, problem))
         front, no_bands = None, "nothing in it takes less in bands"
         try:
@@ -107,18 +107,17 @@ def _remedies(
     head = plan_arena(arena, arena_problem(arena, alignment, pairs)).head
     yield Remedy("kernels in place", "--in-place reference", head)
     if smaller := _smaller_input(model, arena.found):
-        size, small = smaller[0], replace(arena, found=smaller[1])
+        small = replace(arena, found=smaller[1])
         head = plan_arena(small, arena_problem(small, alignment)).head
-        yield Remedy(f"an input of {size}", "convert the model with it", head)
+        yield Remedy(f"an input of {smaller[0]}", "convert the model with it", head)
     if front is None:
         return
     probed = bool(arena.scratch.buffers)
     names = [""] + ["PAD left out"] * bool(front.folded) + ["operators in another order"]
     for variant, name in enumerate(names[: len(front.variants)]):
         if variant:
-            plain = BandChoice((), 0, 1.0, variant)
-            plan = banded(front, plain, probed=probed).plan
-            yield Remedy(name, "--extra-macs 0%", plan.head)
+            plain = banded(front, BandChoice((), 0, 1.0, variant), probed=probed)
+            yield Remedy(name, "--extra-macs 0%", plain.plan.head)
     known = front.choices[0]
     for share in _WORKS:
         choice, made = smallest_within(front, share, probed=probed)

@@ -51,10 +51,12 @@ class _OrderSearch:
 
     def __init__(self, subgraph: SubgraphEntry) -> None:
         operators = subgraph.operators
-        size = [arena_bytes(t) for t in subgraph.tensors]
         self.count = len(operators)
-        self.reads: dict[int, int] = dict.fromkeys(range(len(size)), 0)
         makers = {t: number for number, op in enumerate(operators) for t in op.outputs}
+        # In a damaged file nothing makes some tensors.
+        size = dict.fromkeys(range(len(subgraph.tensors)), 0)
+        self.reads = dict(size)
+        size |= {t: arena_bytes(subgraph.tensors[t]) for t in (*subgraph.inputs, *makers)}
         self.needs = [0] * self.count
         for number, op in enumerate(operators):
             for tensor in op.inputs:
@@ -66,7 +68,7 @@ class _OrderSearch:
             self.reads[tensor] |= 1 << self.count
         self.size, self.operators = size, operators
         self.made = [sum(size[t] for t in op.outputs) for op in operators]
-        self.start = sum(size[t] for t in subgraph.inputs)
+        self.start = sum(size[t] for t in subgraph.inputs if self.reads[t])
         self.steps = 0
         self.least = max(
             (

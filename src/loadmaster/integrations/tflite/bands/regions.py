@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from loadmaster.integrations.tflite.bands.rows import RowRule, RowSlice, rules_of
+from loadmaster.integrations.tflite.lifetimes import needs_room
 from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
 
@@ -72,8 +73,7 @@ class Rows:
     def are_in(self, made: Mapping[int, RowSlice], band: int) -> bool:
         """Return whether the slices ``made`` in a band include these rows with valid values."""
         here, top = made[self.tensor], self.tops[band]
-        end = min(here.last, here.start + here.height)
-        return max(here.first, here.start) <= top and top + self.rows <= end
+        return here.first <= top and top + self.rows <= here.last
 
     def cut(self, made: Sequence[RowSlice]) -> RowCut | None:
         """Return the cut of the slice that each band makes to these rows; None if the slices have
@@ -171,9 +171,7 @@ class RowChain:
         """Return the type and quantisation of a tensor."""
         entry = self.subgraph.tensors[tensor]
         table = FlatTable(self.file, entry.position).table(4)
-        if table is None:
-            return [entry.dtype]
-        return [entry.dtype, table.numbers(2, "f"), table.numbers(3, "q")]
+        return [entry.dtype, table and (table.numbers(2, "f"), table.numbers(3, "q"))]
 
     def regions(self) -> Iterator[Region]:
         """Yield all regions. O(operators x LONGEST^2)."""
@@ -181,8 +179,7 @@ class RowChain:
             for last in range(first + 1, min(first + LONGEST, len(self.rules)) + 1):
                 if self.rules[last - 1] is None:
                     break
-                region = self._region(first, last)
-                if region is not None:
+                if region := self._region(first, last):
                     yield region
 
     def _region(self, first: int, last: int) -> Region | None:
@@ -205,10 +202,8 @@ class RowChain:
         if len(sources) != 1 or kept:
             return None
         (source,) = sources
-        every = (source, *made)
-        if any(len(tensors[t].shape) != 4 or tensors[t].shape[0] != 1 for t in every) or any(
-            tensors[t].is_variable for t in every
-        ):
+        every = [tensors[t] for t in (source, *made)]
+        if not all(needs_room(t) and (len(t.shape), *t.shape[:1]) == (4, 1) for t in every):
             return None
         rest = max(
             (n + 1 for n in range(first, last) if not self._rule(n).row_by_row), default=first
@@ -233,8 +228,7 @@ class RowChain:
         rows = -(-total // count)
         tops = tuple(min(band * rows, total - rows) for band in range(count))
         for points in dict.fromkeys(((), region.points)):
-            found = self._with_cuts(region, points, tops, rows)
-            if found is not None:
+            if found := self._with_cuts(region, points, tops, rows):
                 yield found
 
     def _cut_points(self, first: int, rest: int, source: int) -> tuple[int, ...]:
@@ -243,11 +237,10 @@ class RowChain:
         operators, points = self.subgraph.operators, list[int]()
         made = {source}
         for number in range(first + 1, rest):
-            before = operators[number - 1].outputs[0]
             read = {t for op in operators[number:rest] for t in op.inputs}
             if not self._rule(number - 1).row_by_row and made.isdisjoint(read):
                 points.append(number)
-            made.add(before)
+            made.add(operators[number - 1].outputs[0])
         return tuple(points)
 
     def _with_cuts(

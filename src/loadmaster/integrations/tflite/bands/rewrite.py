@@ -200,8 +200,8 @@ class _Rewriter:
         for band, start in enumerate(bands.starts):
             begin = network.tensor(self._begin_at(start))
             calls.append(len(network.operators))
-            like = (region.source, bands.height, f"rows {band}")
-            slices.append(self._add_slice(network, region.source, begin, *like))
+            source, what = region.source, f"rows {band}"
+            slices.append(self._add_slice(network, source, begin, source, bands.height, what))
             parts.append(
                 network.tensor(self._tensor_like(region.result, bands.rows, f"band {band}"))
             )
@@ -292,14 +292,13 @@ class _Rewriter:
         """Add the cuts before operator ``number``."""
         for cut, begin in cuts.items():
             if cut.before == number:
-                operand = place[cut.tensor]
-                made = self._add_slice(own, operand, begin, cut.tensor, cut.rows, "kept")
-                place[cut.tensor] = made
+                place[cut.tensor] = self._add_slice(
+                    own, place[cut.tensor], begin, cut.tensor, cut.rows, "kept"
+                )
 
     def _keep_operators(self, network: _Lists, first: int, last: int) -> None:
         """Add the operators ``first`` to ``last`` - 1 of the old file unchanged."""
-        for op in self.main.operators[first:last]:
-            network.operators.append(Existing(op.position))
+        network.operators += (Existing(op.position) for op in self.main.operators[first:last])
 
     def _operator(
         self,

@@ -12,7 +12,9 @@ window is a valid row of the slice, or padding both in the whole tensor and in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -56,7 +58,7 @@ class RowRule:
     @property
     def row_by_row(self) -> bool:
         """Whether each row depends only on the same row of an operand."""
-        return (self.stride, self.taps, self.top, self.bottom) == (1, 1, 0, 0)
+        return replace(self, same=False) == RowRule()
 
     def height(self, rows: int) -> int:
         """Return the rows of the result for an operand of ``rows`` rows."""
@@ -96,40 +98,40 @@ class RowRule:
 def rules_of(
     subgraph: SubgraphEntry, operator: OperatorEntry, data: bytes
 ) -> tuple[RowRule, RowRule] | None:
-    """Return the rules of an operator for rows and for columns; None if they are not known."""
-    kind, options = operator.kind, operator.options
-    if any(len(subgraph.tensors[t].shape) != 4 for t in operator.outputs):
+    """Return the rules of an operator for rows and for columns; None if they are not known, or do
+    not give the shape of its result, as in a damaged file."""
+    kind, options, rules = operator.kind, operator.options, list[RowRule]()
+    try:
+        made, image, *others = (subgraph.tensors[t] for t in (*operator.outputs, *operator.inputs))
+        if kind in _BY_ELEMENT.split():
+            rules, image = [RowRule(), RowRule()], made
+        elif kind in ("PAD", "PADV2"):
+            rules += _rules_of_pad(others[0], data)
+        elif kind in _WINDOWS and options is not None:
+            stride, dilation = _WINDOWS[kind]
+            # The field of columns is right before that of rows.
+            for axis, before in ((1, 0), (2, 1)):
+                if dilation is None:
+                    extent = options.number(4 - before)
+                else:
+                    taps = others[0].shape[axis]
+                    extent = (taps - 1) * options.number(dilation - before, default=1) + 1
+                same = options.number(0, "b") == _SAME
+                rules.append(RowRule(options.number(stride - before), extent, same))
+        rows, columns = rules
+        sizes = rows.height(image.shape[1]), columns.height(image.shape[2])
+    except (IndexError, ValueError, ZeroDivisionError):
         return None
-    if kind in _BY_ELEMENT.split():
-        return RowRule(), RowRule()
-    if kind in ("PAD", "PADV2"):
-        return _rules_of_pad(subgraph.tensors[operator.inputs[1]], data)
-    if kind not in _WINDOWS or options is None:
-        return None
-    stride, dilation = _WINDOWS[kind]
-    rules = []
-    # The field of columns is right before that of rows.
-    for axis, before in ((1, 0), (2, 1)):
-        if dilation is None:
-            extent = options.number(4 - before)
-        else:
-            taps = subgraph.tensors[operator.inputs[1]].shape[axis]
-            extent = (taps - 1) * options.number(dilation - before, default=1) + 1
-        same = options.number(0, "b") == _SAME
-        rules.append(RowRule(options.number(stride - before), extent, same))
-    return rules[0], rules[1]
+    return (rows, columns) if sizes == made.shape[1:-1] else None
 
 
-def _rules_of_pad(paddings: TensorEntry, data: bytes) -> tuple[RowRule, RowRule] | None:
-    """Return the rules of PAD for rows and columns; None if it pads other dimensions."""
+def _rules_of_pad(paddings: TensorEntry, data: bytes) -> Iterator[RowRule]:
+    """Yield the rules of PAD for rows and columns; none if it pads other dimensions."""
     at, length = paddings.content
-    if paddings.dtype not in ("int32", "int64") or length == 0:
-        return None
-    values = np.frombuffer(data, np.dtype(paddings.dtype), 8, at).reshape(-1, 2)
-    if values[[0, 3]].any() or (values < 0).any():
-        return None
-    rows, columns = (RowRule(top=int(a), bottom=int(b)) for a, b in values[1:3])
-    return rows, columns
+    if paddings.dtype in ("int32", "int64"):
+        values = np.frombuffer(data[at : at + length], paddings.dtype).reshape(4, 2)
+        if not values[[0, 3]].any() and (values >= 0).all():
+            yield from (RowRule(top=int(a), bottom=int(b)) for a, b in values[1:3])
 
 
 def work_of(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
@@ -137,6 +139,5 @@ def work_of(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
     than convolutions."""
     if not operator.kind.endswith("CONV_2D"):
         return 0
-    _, _, width, channels = subgraph.tensors[operator.outputs[0]].shape
-    _, taps, across, depth = subgraph.tensors[operator.inputs[1]].shape
-    return width * channels * taps * across * (depth if operator.kind == "CONV_2D" else 1)
+    made, weights = (subgraph.tensors[t].shape for t in (operator.outputs[0], operator.inputs[1]))
+    return math.prod(made[2:]) * math.prod(weights[1 : 4 if operator.kind == "CONV_2D" else 3])

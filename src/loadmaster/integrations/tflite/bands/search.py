@@ -88,8 +88,11 @@ class BandSearch:
         self.chain, self.alignment = chain, alignment
         tensors, operators = chain.subgraph.tensors, chain.subgraph.operators
         self.size = [arena_bytes(tensor) for tensor in tensors]
-        self.work = [work_of(chain.subgraph, op) for op in operators]
-        self.born = dict.fromkeys(chain.subgraph.inputs, 0)
+        self.work = [
+            work_of(chain.subgraph, op) if rule else 0
+            for op, rule in zip(operators, chain.rules, strict=True)
+        ]
+        self.born = {t: 0 for t in chain.subgraph.inputs if t in chain.last_use}
         self.born |= {t: number for number, op in enumerate(operators) for t in op.outputs}
         change = [0] * (len(operators) + 1)
         for tensor, first in self.born.items():
@@ -140,12 +143,11 @@ class BandSearch:
 
     def _repeated_work(self, bands: Bands, of_row: Sequence[int]) -> int:
         """Return the sum over a region's operators of ``of_row`` times the repeated rows."""
-        extra = 0
-        for number in range(bands.region.first, bands.region.last):
-            (made,) = self.chain.subgraph.operators[number].outputs
-            rows = bands.count * bands.heights[made] - self.chain.rows(made)
-            extra += of_row[number] * rows
-        return extra
+        return sum(
+            of_row[number] * (bands.count * bands.heights[made] - self.chain.rows(made))
+            for number in range(bands.region.first, bands.region.last)
+            for made in self.chain.subgraph.operators[number].outputs
+        )
 
     def _time(self, chosen: Sequence[Bands]) -> float:
         """Return the ratio of the estimated time to that of the network."""

@@ -79,13 +79,13 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
         search = BandSearch(RowChain(variant), alignment)
         if number + 1 == len(variants) and order and order.load < max(search.load, default=0):
             variants.append(parse_model(in_order(variant, order.operators, {})))
+            order = None
         for choice in search.choices():
             if choice.work > MOST_WORK:
                 break
             offered.append(replace(choice, variant=number))
-    first, *others = offered
-    choices = [first]
-    for choice in sorted(others, key=lambda each: (each.work, each.size, each.variant)):
+    choices = offered[:1]
+    for choice in sorted(offered[1:], key=lambda each: (each.work, each.size, each.variant)):
         if choice.size < choices[-1].size:
             choices.append(choice)
     return Front(tuple(variants), tuple(choices), alignment, len(folds))
@@ -224,8 +224,8 @@ def _check(front: Front, choice: BandChoice, old: bytes, found: ExportedModel) -
         for model, bands in ((whole, ()), (variant, choice.bands))
     ]
     room = sum(each.bytes for each in found.arena.found.tensors)
-    for pair in ((old, found.data), (shown[0], shown[1])):
-        difference = differing(*pair, head=room)
+    for one, other in ((old, found.data), shown):
+        difference = differing(one, other, head=room)
         if difference is not None:
             raise AllocationError(
                 f"in bands gives other results ({difference}): please report it; nothing is written"

@@ -68,14 +68,13 @@ class OperatorCall(Node):
 
 def permuted(value: Value, *order: int) -> Value:
     """Return an operand with permuted dimensions: dimension ``i`` is dimension ``order[i]`` of the
-    file's."""
+    file's. Raise ModelError for another number of dimensions."""
+    if len(value.shape) != len(order):
+        raise ModelError(
+            f"tensor {value.name!r} has {len(value.shape)} dimensions, not {len(order)}: the file"
+            " is damaged, convert the model again"
+        )
     return replace(value, shape=tuple(value.shape[axis] for axis in order), order=order)
-
-
-def channels_second(value: Value) -> Value:
-    """Return an operand or result with its last dimension, the channels, in the second place."""
-    rank = len(value.shape)
-    return permuted(value, 0, rank - 1, *range(1, rank - 1))
 
 
 def in_file_order(found: Division, node: Node) -> Division:
@@ -152,12 +151,18 @@ def _like(kind: str, call: OperatorCall, *operands: int, **attributes: Any) -> O
 
 
 def _on_images(
-    kind: str, call: OperatorCall, *others: Value | None, data: int = 0, **options: Any
+    kind: str,
+    call: OperatorCall,
+    *others: Value | None,
+    data: int = 0,
+    rank: int = 4,
+    **options: Any,
 ) -> OperatorCall:
-    """Return the ONNX operator whose first operand, at position ``data``, and result have channels
-    last in the file."""
-    image = channels_second(call.operand(data))
-    return call.like(kind, (image, *others), channels_second(call.result), **options)
+    """Return the ONNX operator whose first operand, at position ``data``, and result have ``rank``
+    dimensions, in the file channels last."""
+    order = (0, rank - 1, *range(1, rank - 1))
+    image, result = (permuted(value, *order) for value in (call.operand(data), call.result))
+    return call.like(kind, (image, *others), result, **options)
 
 
 BY_ELEMENT = _table(
@@ -270,32 +275,25 @@ def _convolution(
     """Return a convolution. Options are given by the numbers of their fields, and ``order`` puts
     weights into ONNX's order. The first operand of a transposed convolution only gives the
     shape."""
-    data, bias = (2, 3) if transposed else (0, 2)
+    data = 2 if transposed else 0
+    bias = call.optional(3 if transposed else 2)
+    if bias and len(bias.shape) != 1:
+        bias = replace(bias, order=())
     shape = call.operand(data).shape
-    filters = _with_order(call.operand(1), order)
+    filters = permuted(call.operand(1), *order)
     groups = (shape[-1] if shape else 0) // max(1, filters.shape[1])
     return _on_images(
         "ConvTranspose" if transposed else "Conv",
         call,
         filters,
-        call.optional(bias),
+        bias,
         data=data,
+        rank=len(order),
         group=1 if transposed else max(1, groups),
         strides=[call.option(field) for field in stride],
         dilations=[call.option(field, 1) for field in dilation],
         auto_pad=_padding(call),
     )
-
-
-def _with_order(weight: Value, order: tuple[int, ...]) -> Value:
-    """Return weights with permuted dimensions; raise ModelError for another number of
-    dimensions."""
-    if len(weight.shape) != len(order):
-        raise ModelError(
-            f"its weights have {len(weight.shape)} dimensions, not {len(order)}: the file is"
-            " damaged, convert the model again"
-        )
-    return permuted(weight, *order)
 
 
 _transposing = partial(_convolution, transposed=True)
