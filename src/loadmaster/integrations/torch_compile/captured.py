@@ -414,6 +414,13 @@ class _Reader:
             if any(views((arguments, keywords))):
                 raise NotPlannable(f"operator {target}")
             return target(*arguments, **keywords)
+        if (
+            target is torch.ops.aten.as_strided.default
+            and arguments[3:] not in ((), (None,))
+            and self.storages[arguments[0].storage].owner is Owner.CALLER
+        ):
+            # It counts from the beginning of the storage, wherever the input begins.
+            raise NotPlannable(f"operator {target} on an input")
         fakes, named = tree_map(
             lambda leaf: self._fakes[leaf] if is_view(leaf) else leaf,
             (arguments, keywords),
