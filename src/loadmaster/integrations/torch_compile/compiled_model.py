@@ -34,6 +34,7 @@ from loadmaster.integrations.torch_compile.captured import (
     movable_storages,
     persistent_inputs,
     views,
+    whole_inputs,
 )
 from loadmaster.integrations.torch_compile.cpu_memory import (
     CpuMemory,
@@ -672,6 +673,14 @@ class PlannedGraph:
         self.open: weakref.WeakSet[Session] = weakref.WeakSet()
         self._shared = False
         self._shifts: dict[int, int] = {}
+
+    def fits(self, shapes: Any, given: Sequence[Any]) -> bool:
+        """Return whether the plan is for these input shapes, and each parameter that it may move is
+        still a storage of its own."""
+        return bool(self.shapes == shapes) and (
+            not self.traced.given
+            or self.traced.given.keys() <= whole_inputs(self.traced, given).keys()
+        )
 
     def prepare(self, given: Sequence[Any]) -> None:
         """Make or renew the plan if needed.
