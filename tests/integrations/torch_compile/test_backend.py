@@ -142,6 +142,7 @@ def test_new_shapes_are_planned_anew():
     [
         ({"fast_memory": 1.5}, "share"), ({"fast_memory": "x%"}, "percentage"),
         ({"mode": "static"}, "sync or async"), ({"budget": 1}, "unknown"),
+        ({"refine_after": "never"}, "a whole number"), ({"slow_memory": 5}, "a path"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_named(options, said):
