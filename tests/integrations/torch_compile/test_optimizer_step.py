@@ -126,6 +126,19 @@ def test_a_step_is_the_optimizers_bit_for_bit_and_keeps_the_budget(name):
     assert used - model.memory(CPU).file.used == rested
 
 
+def test_state_that_has_room_at_first_and_none_later():
+    """Its contents were taken for unwritten, and were not copied when it left the memory."""
+
+    def run(loop):
+        loop.step(0)
+        if loop.budget:
+            assert loop.model.offloaded_bytes() == 0
+            loop.model.persistent.offload_movable()
+        loop.step(1)
+
+    both(run, share=1.0)
+
+
 @pytest.mark.parametrize("name", sorted(WHOLE))
 def test_an_optimizer_that_needs_whole_tensors_works_and_is_named(name):
     def run(loop):

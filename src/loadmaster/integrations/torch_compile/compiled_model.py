@@ -580,7 +580,7 @@ class Model:
         plans; ``fresh``: nothing was written to it yet."""
         known = self.persistent
         new = [
-            known.of(tensor, fresh, movable=known.file is not None)
+            known.of(tensor, movable=known.file is not None)
             for tensor in state
             if known.known(tensor) is None
         ]
@@ -592,6 +592,7 @@ class Model:
             for one in new:
                 one.reserve(known.file)
             for one in new:
+                one.fresh = fresh
                 one.offload(known.file)
 
     def leave_shared_updates(self, plan: PlannedGraph) -> bool:
