@@ -348,3 +348,22 @@ def test_what_the_caller_gave_is_updated_in_its_own_groups():
             loop.optimizer.param_groups[1]["lr"] *= 0.5
 
     both(run, make)
+
+
+def test_state_that_is_loaded_before_the_first_update_is_no_longer_unwritten():
+    """Its contents were not copied when it left the memory while another graph ran."""
+    module = network()
+    plain = Loop(module, ELEMENTWISE["adamw"])
+    plain.step(0)
+    saved = copy.deepcopy(plain.optimizer.state_dict())
+    ours = copy.deepcopy(plain.module)
+    optimizer = ELEMENTWISE["adamw"](ours.parameters())
+    call = with_plan(ours, 1.0, optimizer=optimizer)
+    call(tokens(1))
+    optimizer.load_state_dict(saved)
+    loss = call(tokens(1))
+    model_of(call).persistent.offload_movable()
+    loss.backward()
+    optimizer.step()
+    plain.step(1)
+    assert same(ours.parameters(), plain.module.parameters())
