@@ -128,7 +128,7 @@ class Settings:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Settings:
         """Parse the options of ``torch.compile``; None is the default. Raises `BudgetError`."""
-        given = {}
+        given: dict[str, Any] = {}
         for name, value in options.items():
             if name not in _OPTIONS:
                 raise BudgetError(
