@@ -88,6 +88,14 @@ def test_assignments_to_parts_of_a_tensor(function, shape):
         assert all(torch.equal(call(x), function(x)) for _ in range(2))
 
 
+@pytest.mark.parametrize("offset", [0, 15])
+def test_strides_from_the_beginning_of_a_storage_in_whose_middle_the_input_begins(offset):
+    torch._dynamo.reset()
+    x = torch.arange(40.0).reshape(4, 10)[1:]
+    call = torch.compile(lambda x: x.as_strided((3,), (2,), offset) + 1, backend=loadmaster)
+    assert torch.equal(call(x), x.as_strided((3,), (2,), offset) + 1)
+
+
 def test_a_normalisation_of_the_input_has_no_gradient_for_it():
     """Its backward pass returns None where fake tensors predict a tensor."""
     torch._dynamo.reset()
@@ -134,6 +142,7 @@ def test_new_shapes_are_planned_anew():
     [
         ({"fast_memory": 1.5}, "share"), ({"fast_memory": "x%"}, "percentage"),
         ({"mode": "static"}, "sync or async"), ({"budget": 1}, "unknown"),
+        ({"refine_after": "never"}, "a whole number"), ({"slow_memory": 5}, "a path"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_named(options, said):

@@ -126,6 +126,19 @@ def test_a_step_is_the_optimizers_bit_for_bit_and_keeps_the_budget(name):
     assert used - model.memory(CPU).file.used == rested
 
 
+def test_state_that_has_room_at_first_and_none_later():
+    """Its contents were taken for unwritten, and were not copied when it left the memory."""
+
+    def run(loop):
+        loop.step(0)
+        if loop.budget:
+            assert loop.model.offloaded_bytes() == 0
+            loop.model.persistent.offload_movable()
+        loop.step(1)
+
+    both(run, share=1.0)
+
+
 @pytest.mark.parametrize("name", sorted(WHOLE))
 def test_an_optimizer_that_needs_whole_tensors_works_and_is_named(name):
     def run(loop):
@@ -335,3 +348,22 @@ def test_what_the_caller_gave_is_updated_in_its_own_groups():
             loop.optimizer.param_groups[1]["lr"] *= 0.5
 
     both(run, make)
+
+
+def test_state_that_is_loaded_before_the_first_update_is_no_longer_unwritten():
+    """Its contents were not copied when it left the memory while another graph ran."""
+    module = network()
+    plain = Loop(module, ELEMENTWISE["adamw"])
+    plain.step(0)
+    saved = copy.deepcopy(plain.optimizer.state_dict())
+    ours = copy.deepcopy(plain.module)
+    optimizer = ELEMENTWISE["adamw"](ours.parameters())
+    call = with_plan(ours, 1.0, optimizer=optimizer)
+    call(tokens(1))
+    optimizer.load_state_dict(saved)
+    loss = call(tokens(1))
+    model_of(call).persistent.offload_movable()
+    loss.backward()
+    optimizer.step()
+    plain.step(1)
+    assert same(ours.parameters(), plain.module.parameters())

@@ -140,6 +140,19 @@ def test_parameters_that_are_replaced_and_resized(loop):
     assert all(loop.step() for _ in range(4))
 
 
+def test_parameters_that_become_parts_of_one_storage(loop):
+    """As after `torch.nn.utils.vector_to_parameters`: plans that move them read other bytes."""
+    for module in (loop.module, loop.plain):
+        layers = [module[0], module[2]]
+        whole = torch.cat([layer.weight.detach() for layer in layers])
+        for layer, part in zip(layers, whole.split(WIDTH), strict=True):
+            layer.weight.data = part
+    with torch.no_grad():
+        for x in (loop.x, loop.x[:3]):
+            assert all(torch.equal(loop.call(x), loop.plain(x)) for _ in range(2))
+    assert all(loop.step() for _ in range(3))
+
+
 def test_a_parameter_that_is_resized_between_its_passes_is_an_error(loop):
     out = loop.call(loop.x)
     loop.module[2].weight.data = torch.randn(WIDTH // 2, WIDTH)

@@ -138,7 +138,7 @@ class CompiledGraph:
             )
         with model.lock:
             plans = (one for one in model.graphs if one.graphs is self.parts)
-            plan = next((one for one in plans if one.shapes == shapes), None)
+            plan = next((one for one in plans if one.fits(shapes, arguments)), None)
             if plan is None:
                 plan = PlannedGraph(model, self.parts, self.kept, shapes)
                 model.graphs.append(plan)

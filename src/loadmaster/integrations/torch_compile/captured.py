@@ -228,9 +228,9 @@ def name_runs(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, res
     backward.recompile()
 
 
-def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
-    """Return the storages of parameters and buffers, with their positions among the arguments
-    ``given``; without shared storages and parts of storages."""
+def whole_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
+    """Return the storages of tensors, with their positions among the arguments ``given``; without
+    shared storages and parts of storages."""
     tensors = {
         i: (slot.storage, argument, argument.untyped_storage())
         for i, (slot, argument) in enumerate(zip(captured.parts[0].given, given, strict=True))
@@ -243,10 +243,16 @@ def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int
         if uses[storage._cdata] == 1
         and argument.storage_offset() == 0
         and storage.nbytes() == captured.storages[s].bytes
-        and (
-            isinstance(argument, torch.nn.Parameter)
-            or getattr(argument, "_dynamo_static_input_type", None) is not None
-        )
+    }
+
+
+def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
+    """Return those of `whole_inputs` that are parameters and buffers."""
+    return {
+        s: i
+        for s, i in whole_inputs(captured, given).items()
+        if isinstance(given[i], torch.nn.Parameter)
+        or getattr(given[i], "_dynamo_static_input_type", None) is not None
     }
 
 
@@ -414,6 +420,13 @@ class _Reader:
             if any(views((arguments, keywords))):
                 raise NotPlannable(f"operator {target}")
             return target(*arguments, **keywords)
+        if (
+            target is torch.ops.aten.as_strided.default
+            and arguments[3:] not in ((), (None,))
+            and self.storages[arguments[0].storage].owner is Owner.CALLER
+        ):
+            # It counts from the beginning of the storage, wherever the input begins.
+            raise NotPlannable(f"operator {target} on an input")
         fakes, named = tree_map(
             lambda leaf: self._fakes[leaf] if is_view(leaf) else leaf,
             (arguments, keywords),

@@ -14,9 +14,9 @@ import operator
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
@@ -34,6 +34,7 @@ from loadmaster.integrations.torch_compile.captured import (
     movable_storages,
     persistent_inputs,
     views,
+    whole_inputs,
 )
 from loadmaster.integrations.torch_compile.cpu_memory import (
     CpuMemory,
@@ -126,42 +127,26 @@ class CompileOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> CompileOptions:
-        """Parse the options of ``torch.compile``. Raises `BudgetError`."""
-        known = [field.name for field in fields(cls)]
-        for name in options:
-            if name not in known:
+        """Parse the options of ``torch.compile``; None is the default. Raises `BudgetError`."""
+        given: dict[str, Any] = {}
+        for name, value in options.items():
+            if name not in _OPTIONS:
                 raise BudgetError(
-                    f"option {name!r} is unknown: the loadmaster backend has {', '.join(known)}"
+                    f"option {name!r} is unknown: the loadmaster backend has {', '.join(_OPTIONS)}"
                 )
-        mode = options.get("mode", "async")
-        if mode not in ("sync", "async"):
-            why = (
-                ": operands of kernels must be in fast memory, so tensors have to move"
-                if mode == "static"
-                else ""
-            )
-            raise BudgetError(f"mode {mode!r}: write sync or async{why}")
-        optimizer = options.get("optimizer")
-        if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-            raise BudgetError(
-                f"optimizer of type {type(optimizer).__name__}: give one of torch.optim"
-            )
-        folder, limit = options.get("slow_memory"), options.get("slow_limit")
-        return cls(
-            _parse_budget(options.get("fast_memory")),
-            Mode(mode),
-            None if folder is None else Path(folder),
-            None if limit is None else parse_bytes(limit),
-            int(options.get("refine_after", 3)),
-            optimizer,
-        )
+            parse, kind = _OPTIONS[name]
+            try:
+                given |= {} if value is None else {name: parse(value)}
+            except (KeyError, TypeError, ValueError):
+                raise BudgetError(f"{name} {value!r}: write {kind}") from None
+        return cls(**given)
 
 
-def _parse_budget(given: Any) -> int | float | None:
+def _parse_budget(given: Any) -> int | float:
     """Return a budget as bytes (an integer) or as a share (a float). Raises `BudgetError`."""
     text = str(given).strip()
     if not (isinstance(given, float) or text.endswith("%")):
-        return None if given is None else parse_bytes(given)
+        return parse_bytes(given)
     with suppress(ValueError):
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         if 0 < share <= 1:
@@ -170,6 +155,27 @@ def _parse_budget(given: Any) -> int | float | None:
         f"fast_memory {given}: a share lies between 0 and 1; write bytes, such as '2 GiB', or a"
         " percentage, such as '50%'"
     )
+
+
+def _optimizer(given: Any) -> torch.optim.Optimizer:
+    """Return an optimizer; raise TypeError for other values."""
+    if isinstance(given, torch.optim.Optimizer):
+        return given
+    raise TypeError
+
+
+_OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "fast_memory": (_parse_budget, ""),
+    "mode": (
+        {"sync": Mode.SYNC, "async": Mode.ASYNC}.__getitem__,
+        "sync or async (static: operands of kernels must be in fast memory, so tensors must move)",
+    ),
+    "slow_memory": (Path, "a path"),
+    "slow_limit": (parse_bytes, ""),
+    "refine_after": (operator.index, "a whole number"),
+    "optimizer": (_optimizer, "one of torch.optim"),
+}
+"""The parser of each option, and what it takes."""
 
 
 @dataclass
@@ -578,7 +584,7 @@ class CompiledModel:
         plans; ``fresh``: nothing was written to it yet."""
         known = self.persistent
         new = [
-            known.of(tensor, fresh, movable=known.file is not None)
+            known.of(tensor, movable=known.file is not None)
             for tensor in state
             if known.known(tensor) is None
         ]
@@ -590,6 +596,7 @@ class CompiledModel:
             for one in new:
                 one.reserve(known.file)
             for one in new:
+                one.fresh = fresh
                 one.offload(known.file)
 
     def leave_shared_updates(self, plan: PlannedGraph) -> bool:
@@ -676,6 +683,14 @@ class PlannedGraph:
         self.open: weakref.WeakSet[Session] = weakref.WeakSet()
         self._shared = False
         self._shifts: dict[int, int] = {}
+
+    def fits(self, shapes: Any, given: Sequence[Any]) -> bool:
+        """Return whether the plan is for these input shapes, and each parameter that it may move is
+        still a storage of its own."""
+        return bool(self.shapes == shapes) and (
+            not self.traced.given
+            or self.traced.given.keys() <= whole_inputs(self.traced, given).keys()
+        )
 
     def prepare(self, given: Sequence[Any]) -> None:
         """Make or renew the plan if needed.

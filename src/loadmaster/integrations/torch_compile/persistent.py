@@ -202,7 +202,7 @@ class PersistentTensors:
         self, tensor: torch.Tensor, fresh: bool = False, movable: bool = False
     ) -> PersistentTensor:
         """Return the entry of a tensor's storage, made at the first call. It becomes movable if any
-        call says so."""
+        call says so, and is fresh only as long as every call says so."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self._entries:
@@ -210,6 +210,7 @@ class PersistentTensors:
             weakref.finalize(storage, _release_place, self._entries, key)
         one = self._entries[key]
         one.movable |= movable
+        one.fresh &= fresh
         return one
 
     def find_in_files(self, wanted: Iterable[PersistentTensor]) -> None:
