@@ -119,9 +119,8 @@ class CompiledGraph:
         self.kept: int | None = None
         self.planned = True
         self._options = options
-        self._first = _owner(options) or CompiledModel(
-            options
-        )  # kept as long as Dynamo keeps the graph
+        # Kept as long as Dynamo keeps the graph.
+        self._first = _owner(options) or CompiledModel(options)
 
     @property
     def model(self) -> CompiledModel:

@@ -203,7 +203,7 @@ class RowChain:
             return None
         (source,) = sources
         every = [tensors[t] for t in (source, *made)]
-        if not all(needs_room(t) and (len(t.shape), *t.shape[:1]) == (4, 1) for t in every):
+        if not all(needs_room(t) and len(t.shape) == 4 and t.shape[0] == 1 for t in every):
             return None
         rest = max(
             (n + 1 for n in range(first, last) if not self._rule(n).row_by_row), default=first
