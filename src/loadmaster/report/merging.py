@@ -9,8 +9,8 @@ from operator import attrgetter
 
 from loadmaster.report.view import MemoryMap, Shape
 
-_BISECTIONS = 32
-"""Steps of the bisection: a precision of 2^-32 of the time axis."""
+_BISECTIONS = 12
+"""Steps of the bisection: a precision of 2^-12 of the time axis, less than a pixel."""
 _BANDS = 64
 """Number of bands of addresses within which regions of a memory map are merged."""
 Lane = Callable[[Shape], float]
@@ -21,7 +21,7 @@ lane_of: Lane = attrgetter("low")
 def neighbours(shapes: Sequence[Shape], limit: int, lane: Lane = lane_of) -> list[Sequence[Shape]]:
     """Sort shapes by lane and start, and merge neighbours on a lane into at most ``limit`` groups.
 
-    Minimises the duration of the longest merged group by bisection, O(shapes x 32). Lanes are not
+    Minimises the duration of the longest merged group by bisection, O(shapes x 12). Lanes are not
     merged: with more than ``limit`` lanes, each is one group.
     """
     shapes = sorted(shapes, key=lambda shape: (lane(shape), shape.start))

@@ -153,11 +153,12 @@ def _incomplete(facts: Facts, job: PlannedJob, needed: Set[str], read: Operands)
         )
         # Parts of different shapes are found by the check of parts.
         if not lacking and len({part.shape for part in parts}) == 1:
-            box = hull(taken(operand, facts.tensors[operand.tensor]) for operand in read[storage])
-            if box != whole(parts[0].shape):
+            boxes = [taken(operand, facts.tensors[operand.tensor]) for operand in read[storage]]
+            full = whole(parts[0].shape)
+            if full not in boxes and hull(boxes) != full:
                 yield (
-                    f"{label} reads {text(box)} of {quoted(storage)}, of which its operators need"
-                    " all"
+                    f"{label} reads {text(hull(boxes))} of {quoted(storage)}, of which its"
+                    " operators need all"
                 )
 
 

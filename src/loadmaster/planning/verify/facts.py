@@ -34,6 +34,7 @@ _LONGEST_NAME = 120
 class Step(NamedTuple):
     """A job or a copy: what ``after`` lists order. Times in picoseconds."""
 
+    name: str
     label: str
     start: int
     end: int
@@ -165,7 +166,7 @@ class Facts:
     def steps(self) -> tuple[Step, ...]:
         """All jobs, in the plan's order, then all copies."""
         return tuple(
-            Step(f"{kind} {quoted(task.name)}", ps(task.start), ps(task.end), task.after)
+            Step(task.name, f"{kind} {quoted(task.name)}", ps(task.start), ps(task.end), task.after)
             for kind, tasks in (("job", self.plan.jobs), ("copy", self.copies))
             for task in tasks
         )
@@ -173,15 +174,14 @@ class Facts:
     @cached_property
     def step_of(self) -> dict[str, int]:
         """Index of every step by the name of its job or copy."""
-        names = (task.name for task in self.moving if isinstance(task, PlannedJob) or not task.job)
-        return {name: i for i, name in enumerate(names)}
+        return {step.name: i for i, step in enumerate(self.steps)}
 
     @cached_property
     def core_orders(self) -> dict[str, list[int]]:
         """Steps of every core in the order in which it runs them: by start, then end, then place in
         the plan's list."""
         orders = defaultdict(list)
-        for i in sorted(range(len(self.plan.jobs)), key=lambda i: self.steps[i][1:3]):
+        for i in sorted(range(len(self.plan.jobs)), key=lambda i: self.steps[i][2:4]):
             orders[self.plan.jobs[i].core].append(i)
         return orders
 

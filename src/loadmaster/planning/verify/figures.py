@@ -4,11 +4,13 @@ bound."""
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
+import numpy as np
+
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import (
     FEMTOJOULES,
     PICOSECONDS,
@@ -34,7 +36,10 @@ def curves(facts: Facts) -> Iterator[str]:
                 )
         for segment in segments:
             yield from _excess(facts.memories[name], segment)
-        yield from _deviations(facts, name)
+        # Damaged rates may overflow.
+        with np.errstate(all="ignore"):
+            deviations = list(_deviations(facts, name))
+        yield from deviations
 
 
 def _excess(memory: Memory, segment: LinkSegment) -> Iterator[str]:
@@ -48,13 +53,10 @@ def _excess(memory: Memory, segment: LinkSegment) -> Iterator[str]:
         (segment.load * memory.read_bandwidth, segment.load * memory.write_bandwidth)
     )
     if not slowest * (1 - 1e-6) <= segment.bytes_per_second <= fastest * (1 + 1e-6):
-        moves = (
-            f"{segment.bytes_per_second:.9g} bytes/s over {span(segment.start, segment.end)} with a"
-            f" load of {segment.load:.9g}"
-        )
         yield (
-            f"the curve of link {memory.name} moves {moves}, that is between {slowest:.9g} and"
-            f" {fastest:.9g} bytes/s"
+            f"the curve of link {memory.name} moves {segment.bytes_per_second:.9g} bytes/s over"
+            f" {span(segment.start, segment.end)} with a load of {segment.load:.9g}, that is"
+            f" between {slowest:.9g} and {fastest:.9g} bytes/s"
         )
 
 
@@ -64,46 +66,47 @@ def _deviations(facts: Facts, name: str) -> Iterator[str]:
 
     A millionth of all, and a picosecond's worth of every segment up to then, may go in rounding.
     """
-    memory, segments = facts.memories[name], facts.plan.links[name]
+    memory = facts.memories[name]
     moves = [each for each in facts.plan.transfers if name in (each.source, each.destination)]
-    begins = [ps(move.start) for move in moves]
-    ends = [ps(move.end) for move in moves]
-    sizes = [float(move.bytes) for move in moves]
-    lasting = [
-        move.bytes / (memory.read_bandwidth if move.source == name else memory.write_bandwidth)
-        for move in moves
+    begins, ends = _instants(moves)
+    sizes = np.array([move.bytes for move in moves], float)
+    speeds = [
+        memory.read_bandwidth if move.source == name else memory.write_bandwidth for move in moves
     ]
-    starts = [ps(each.start) for each in segments]
-    stops = [ps(each.end) for each in segments]
+    # The segment at the end is empty, and the one before the first.
+    segments = (*facts.plan.links[name], LinkSegment(0.0, 0.0, 0.0, 0.0))
+    starts, stops = _instants(segments)
+    at = np.unique(np.concatenate((begins, ends, starts, stops)))
+    current = np.searchsorted(starts[:-1], at, "right") - 1
+    since = np.where(stops[current] > at, at - starts[current], 0)
     measures = (
-        (sizes, [each.bytes_per_second / PICOSECONDS for each in segments], format_bytes),
-        (lasting, [each.load / PICOSECONDS for each in segments], format_seconds),
+        (sizes, [each.bytes_per_second for each in segments], format_bytes),
+        (sizes / speeds, [each.load for each in segments], format_seconds),
     )
-    for amounts, rates, shown in measures:
-        begun, ended = _running(begins, amounts), _running(ends, amounts)
-        whole = [rate * (b - a) for a, b, rate in zip(starts, stops, rates, strict=True)]
-        moved, rounding = _running(stops, whole), _running(starts, rates)
-        slack = sum(amounts) * 1e-6
-        for at in sorted({*begins, *ends, *starts, *stops}):
-            area, least, most = moved(at), ended(at), begun(at - 1)
-            current = bisect_right(starts, at) - 1
-            if current >= 0 and stops[current] > at:
-                area += rates[current] * (at - starts[current])
-            room = slack + rounding(at - 1)
-            if not least - room <= area <= most + room:
-                yield (
-                    f"the curve of link {name} has moved {shown(area)} by {when(at)}, when"
-                    f" {shown(least)} of its transfers have ended and {shown(most)} have begun"
-                )
-                break
+    for amounts, per_second, shown in measures:
+        rates = np.array(per_second) / PICOSECONDS
+        least, most = _running(ends, amounts, at), _running(begins, amounts, at - 1)
+        moved = _running(stops, rates * (stops - starts), at) + rates[current] * since
+        room = amounts.sum() * 1e-6 + _running(starts, rates, at - 1)
+        within = (least - room <= moved) & (moved <= most + room)
+        if not within.all():
+            i = within.argmin()
+            yield (
+                f"the curve of link {name} has moved {shown(moved[i])} by {when(at[i])}, when"
+                f" {shown(least[i])} of its transfers have ended and {shown(most[i])} have begun"
+            )
 
 
-def _running(times: Sequence[int], amounts: Sequence[float]) -> Callable[[int], float]:
-    """Running sums of (instant, amount) pairs, by instant."""
-    ordered = sorted(zip(times, amounts, strict=True))
-    instants = [at for at, _ in ordered]
-    sums = [0.0, *accumulate(each for _, each in ordered)]
-    return lambda at: sums[bisect_right(instants, at)]
+def _instants(records: Sequence[PlannedTransfer | LinkSegment]) -> Ints:
+    """Return rows of starts and of ends, in picoseconds."""
+    return np.array([[ps(each.start), ps(each.end)] for each in records], np.int64).reshape(-1, 2).T
+
+
+def _running(times: Ints, amounts: Floats, at: Ints) -> Floats:
+    """Return the sum of the amounts of all times until each instant."""
+    order = np.argsort(times, kind="stable")
+    sums: Floats = np.append(0.0, np.cumsum(amounts[order]))
+    return sums[np.searchsorted(times[order], at, "right")]
 
 
 Key = tuple[str, int]
@@ -148,10 +151,10 @@ def latencies(facts: Facts) -> Iterator[str]:
         for name, deadline in deadlines.items()
         if deadline == 0
     )
-    ends: dict[Key, int] = {}
+    ends = Counter[Key]()
     for job in plan.jobs:
         key = job.network, job.mini_batch
-        ends[key] = max(ends.get(key, 0), ps(job.end))
+        ends[key] = max(ends[key], ps(job.end))
     for copy in facts.copies:
         key = _batch_of(facts, copy)
         to_main = copy.destination == plan.target.main.name
@@ -289,7 +292,7 @@ def rates(facts: Facts) -> Iterator[str]:
         ("the inferences per second", metrics.inferences_per_second, inferences, math.inf),
     ]
     for core, stated in metrics.utilisation.items():
-        busy = math.fsum(facts.plan.jobs[i].compute for i in facts.core_orders.get(core, ()))
+        busy = math.fsum(facts.plan.jobs[i].compute for i in facts.core_orders[core])
         amounts.append((f"the utilisation of {core}", stated, busy, 1.0))
     for what, stated, amount, most in amounts:
         found = amount / seconds if seconds else 0.0
@@ -327,7 +330,7 @@ def memory_use(facts: Facts) -> Iterator[str]:
     """Peaks and lower bounds of memories follow from the allocations, and the capacity from the
     target."""
     for name, stated in facts.plan.metrics.memory.items():
-        group = facts.groups.get(name, [])
+        group = facts.groups[name]
         allocations = [facts.plan.allocations[i] for i in group]
         found = {
             "peak": max((each.offset + each.bytes for each in allocations), default=0),

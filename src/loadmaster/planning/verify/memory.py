@@ -128,11 +128,11 @@ def outputs(facts: Facts) -> Iterator[str]:
     """Outputs of the networks lie in main memory at the end, written by their producer or a
     copy."""
     main, end = facts.plan.target.main.name, facts.makespan
-    for tensor in facts.plan.tensors:
-        held = facts.held(tensor.name, main, end, end) if tensor.is_output else None
-        if tensor.is_output and held is None:
+    for tensor in (each for each in facts.plan.tensors if each.is_output):
+        held = facts.held(tensor.name, main, end, end)
+        if held is None:
             yield f"output {quoted(tensor.name)} is not in {main} at the end, {when(end)}"
-        elif held is not None and held not in facts.initial and held not in facts.deliveries:
+        elif held not in facts.initial and held not in facts.deliveries:
             yield (
                 f"output {quoted(tensor.name)} has a place in {main} at the end, but nothing writes"
                 " it there"

@@ -65,7 +65,7 @@ def races(facts: Facts) -> Iterator[str]:
     found = [
         (before, after, one, two)
         for memory in facts.memories
-        for one, two in successions(facts, filter(users.__contains__, facts.groups.get(memory, ())))
+        for one, two in successions(facts, filter(users.__contains__, facts.groups[memory]))
         if facts.spans[one][1] <= facts.spans[two][0]
         for before in users[one]
         for after in writers[two]

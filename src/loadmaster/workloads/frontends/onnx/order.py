@@ -15,8 +15,11 @@ from loadmaster.workloads.frontends.onnx.rules import describe
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """Return the bodies of a control-flow node."""
-    bodies = ([item.g] if item.HasField("g") else item.graphs for item in node.attribute)
-    return [graph for graphs in bodies for graph in graphs]
+    return [
+        graph
+        for item in node.attribute
+        for graph in ((item.g,) if item.HasField("g") else item.graphs)
+    ]
 
 
 def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Array
 from loadmaster.core.errors import ModelError, defect
@@ -106,7 +105,7 @@ class Walk(WalkedNetwork):
         """Register an input of the network; one without elements is known beforehand."""
         value = Value(name, shape, dtype, stored_as(dtype, self.precision), TensorKind.INPUT)
         if 0 in shape:
-            data = np.empty(shape, onnx.helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[dtype]))
+            data = np.empty(shape, helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[dtype]))
             value = replace(value, kind=TensorKind.WEIGHT, data=data)
         self.add(value)
 
@@ -269,7 +268,7 @@ class Walk(WalkedNetwork):
                 )
             kind = _CONSTANT_TYPES.get(attribute.name.removesuffix("s"))
             if kind is not None:
-                array: Array = np.array(onnx.helper.get_attribute_value(attribute), kind)
+                array: Array = np.array(helper.get_attribute_value(attribute), kind)
                 return self.add_constant(name, onnx.numpy_helper.from_array(array, name))
         raise ModelError(
             f"{describe('Constant', proto.name)} holds no value: the file is damaged, export it"
@@ -302,13 +301,9 @@ class Walk(WalkedNetwork):
                 _with_data(value, array)
                 for value, array in itertools.zip_longest(outputs, data[: len(outputs)])
             ]
-        return tuple(self._needed_outputs(outputs))
-
-    def _needed_outputs(self, outputs: list[Value | None]) -> list[Value | None]:
-        """Drop optional outputs without readers; a node none of whose outputs are read keeps
-        all."""
+        # A node none of whose outputs are read keeps all of them.
         wanted = [value if value and value.name in self.needed else None for value in outputs]
-        return wanted if any(wanted) else outputs
+        return tuple(wanted if any(wanted) else outputs)
 
     def _output_value(self, node: Node, name: str, guess: Guess, constant: bool) -> Value:
         """Return a node's result as a weight, if constant or empty, or an activation. Raise
@@ -427,7 +422,7 @@ def _with_data(value: Value | None, data: Array | None) -> Value | None:
     if value is None or data is None or data.shape != value.shape or data.size > LARGEST_FOLD:
         return value
     return replace(
-        value, data=data.astype(onnx.helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[value.dtype]))
+        value, data=data.astype(helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[value.dtype]))
     )
 
 
@@ -486,7 +481,7 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
     attributes = _Attributes()
     for attribute in proto.attribute:
         if attribute.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-            content = onnx.helper.get_attribute_value(attribute)
+            content = helper.get_attribute_value(attribute)
             attributes[attribute.name] = (
                 content.decode("utf-8", "replace") if isinstance(content, bytes) else content
             )
@@ -496,8 +491,6 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
 LARGEST_FOLD = 4096
 """Most elements of a constant whose values are kept: enough for shapes, too few for weights."""
 
-_OF_SHAPES = ("Shape", "Size")
-"""Operators that need only the shape of their operand."""
 _RENAMED = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 """Views: inference knows the shape of their result, in the spelling of every opset."""
 _NUMERIC = """
@@ -531,18 +524,25 @@ def fold(node: Node, proto: onnx.NodeProto, counts: list[int] | None) -> list[Ar
     """
     if node.kind not in _FOLDED or counts is None or max(counts, default=0) > LARGEST_FOLD:
         return None
-    if node.kind in _OF_SHAPES:
+    if node.kind in ("Shape", "Size"):
+        # They need only the shape.
         operands = {value.name: np.broadcast_to(False, value.shape) for value in node.present}
     else:
         operands = {value.name: value.data for value in node.present if value.data is not None}
     if any(value.name not in operands for value in node.present):
         return None
     names = [name for name in proto.output if name]
-    opsets = [helper.make_opsetid(proto.domain, node.opset)]
     try:
         if node.kind in _RENAMED:
             return [operands[node.label(0)].reshape(node.result.shape)]
-        run = helper.make_function("fold", "fold", list(operands), names, [proto], opsets)
+        if node.kind == "ConstantOfShape":
+            fill = node.attrs.get("value")
+            return [np.full(node.result.shape, onnx.numpy_helper.to_array(fill) if fill else 0.0)]
+        # its import takes longer than reading most networks, which need none of it
+        from onnx.reference import ReferenceEvaluator
+
+        opset = helper.make_opsetid(proto.domain, node.opset)
+        run = helper.make_function("fold", "fold", list(operands), names, [proto], [opset])
         with np.errstate(all="ignore"):
             return list(ReferenceEvaluator(run).run(None, operands, {}))
     except Exception:
