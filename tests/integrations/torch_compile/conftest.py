@@ -1,5 +1,7 @@
 """Every test of the runtime compiles anew."""
 
+import gc
+import importlib
 import subprocess
 import warnings
 from pathlib import Path
@@ -8,6 +10,10 @@ import pytest
 from tests.support.needs import MOUNT
 
 torch = pytest.importorskip("torch", reason="the runtime needs torch", exc_type=ImportError)
+# The runtime collects garbage when it has compiled: not among what PyTorch loads, which stays.
+importlib.import_module("torch._dynamo")
+gc.collect()
+gc.freeze()
 
 
 @pytest.fixture(autouse=True)
