@@ -229,6 +229,16 @@ def test_the_evaluator_of_the_onnx_package_keeps_the_types_of_results(tmp_path, 
     assert run_plan(planned(path), [str(path)]).violations == ()
 
 
+def test_a_transposed_convolution_of_a_told_size_in_pieces(tmp_path):
+    """The told size says how its result is padded, not VALID."""
+    nodes = ['y = ConvTranspose<strides=[3], auto_pad="VALID", output_shape=[4]>(x, w)']
+    path = save(tmp_path, model(nodes, "float[1,2,4] x", "y", [weight("w", 2, 2, 3)]))
+    graph = lm.load(path)
+    (form,) = parts_of(graph).forms
+    plan = planned_jobs(lower([graph], npu(), cuts=[Cuts([form.grid({2: 2})])]), npu())
+    assert run_plan(plan, [str(path)]).violations == ()
+
+
 def test_strings_are_refused(tmp_path):
     path = save(tmp_path, model("y = StringConcat(x, x)", "string[4] x", "y"))
     with pytest.raises(ModelError, match="tensor 'x' holds strings: only numbers can be run"):
