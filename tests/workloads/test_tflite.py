@@ -552,3 +552,24 @@ def test_images_of_another_number_of_dimensions_are_refused_by_name(tmp_path, ki
     name = "x0" if len(shapes[0]) == 3 else "y"
     assert f"tensor '{name}' has" in text
     assert "dimensions, not 4: the file is damaged" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "operands", "result", "options"),
+    [
+        ("CONCATENATION", [(5, 3, 2)], (4, 3, 5, 1), {0: 0}),
+        ("RESIZE_BILINEAR", [(4, 4, 5, 2)], (4, 2, 4, 5, 1), {}),
+        ("RESIZE_NEAREST_NEIGHBOR", [(3, 2, 1, 3)], (2,), {}),
+        ("SOFTMAX", [(4, 4, 4, 1, 2)], (5, 1, 3, 4), {}),
+        ("MAX_POOL_2D", [(3, 2, 2, 5, 5)], (), {}),
+        ("TRANSPOSE_CONV", [(4,), (2, 2, 2, 2), (1, 4, 4, 2)], (1, 8, 8, 2), {}),
+        ("DEPTH_TO_SPACE", [(1, 4, 4, 4)], (1, 8, 8, 1), {}),
+    ],
+)
+def test_an_operator_whose_tensors_do_not_fit_together_is_damaged(
+    tmp_path, kind, operands, result, options
+):
+    text = refused(tmp_path, one_operator(kind, operands, [], result, options))
+    assert f"bad.tflite: operator '{kind}_0' ({kind}): its " in text
+    assert "the file is damaged, convert the model again" in text
+    assert "defect" not in text

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from loadmaster.core.arrays import Array
-from loadmaster.core.errors import ModelError
+from loadmaster.core.errors import ModelError, error_text
 from loadmaster.core.names import free_name, unique_names
 from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
@@ -179,12 +179,26 @@ class _TfliteWalk(WalkedNetwork):
                 self._value(self.names[index], self._entries[index], TensorKind.ACTIVATION)
                 for index in operator.outputs
             )
-            call = completed(
-                OperatorCall(
-                    name, operator.kind, "tflite", {}, inputs, outputs, options=operator.options
+            try:
+                call = completed(
+                    OperatorCall(
+                        name,
+                        operator.kind,
+                        "tflite",
+                        {},
+                        inputs,
+                        outputs,
+                        options=operator.options,
+                    )
                 )
-            )
-            step = self._step(operator, call)
+                step = self._step(operator, call)
+            except (ArithmeticError, LookupError, ValueError) as error:
+                given, made = ([each.shape for each in own if each] for own in (inputs, outputs))
+                raise ModelError(
+                    f"its operands of shapes {given}, results of shapes {made} and options do not"
+                    f" fit together ({error_text(error)}): the file is damaged, convert the model"
+                    " again, or report it with the file"
+                ) from error
             for value in step.node.outputs:
                 if value is not None:
                     self.add(value)

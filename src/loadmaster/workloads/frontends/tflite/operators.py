@@ -162,6 +162,10 @@ def _on_images(
     dimensions, in the file channels last."""
     order = (0, rank - 1, *range(1, rank - 1))
     image, result = (permuted(value, *order) for value in (call.operand(data), call.result))
+    if 0 in (*options.get("strides", ()), options.get("blocksize")):
+        raise ModelError(
+            "its strides or blocks are of 0 elements: the file is damaged, convert the model again"
+        )
     return call.like(kind, (image, *others), result, **options)
 
 
