@@ -375,6 +375,27 @@ def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path):
     assert "has weights outside of the FlatBuffer" in refused(tmp_path, model, exported)
 
 
+def test_constants_behind_the_flatbuffer_are_read_whatever_the_files_size(tmp_path, monkeypatch):
+    """Files above 2 GiB end with their weights."""
+    model = one_operator("MEAN", [(1, 4, 6, 8)], [], (1, 8), {0: 0})
+    main = model.subgraphs[0]
+    main.operators.clear()
+    main.op("MEAN", [0, main.tensor((2,), "int32", [1, 2])], main.outputs, {0: 0})
+    content = model.buffers[-1].fields[0].data
+    path = tmp_path / "net.tflite"
+    path.write_bytes(model.bytes())
+    inside = load(str(path)).ops[0]
+    assert inside.axes == (0, 1)
+    at = 2
+    for _ in range(2):
+        model.buffers[-1] = NewTable({1: Number("Q", at), 2: Number("Q", len(content))})
+        at = len(model.bytes())
+    path.write_bytes(model.bytes() + content + bytes(1000))
+    assert load(str(path)).ops[0] == inside
+    monkeypatch.setattr("loadmaster.workloads.frontends.tflite.model.LARGEST_FILE", at)
+    assert load(str(path)).ops[0].macs == inside.macs
+
+
 def test_a_newer_root_is_not_exported(tmp_path):
     data = plain().bytes({12: Number("i", 1)})
     assert "has field 12 in its root" in refused(tmp_path, data, exported)

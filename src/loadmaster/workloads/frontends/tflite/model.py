@@ -18,7 +18,7 @@ from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, FlatTab
 from loadmaster.workloads.frontends.tflite.schema import CUSTOM, IDENTIFIER, OPERATORS, TYPES
 
 LARGEST_FILE = 2**31
-"""FlatBuffers hold less than this many bytes."""
+"""FlatBuffers hold less than this many bytes; weights may be behind them."""
 _SCHEMA_VERSION = 3
 _BODIES = {"IF": (92, 2), "WHILE": (93, 2), "CALL_ONCE": (103, 1)}
 """Of operators that run other subgraphs: the number of their options' type, and how many subgraphs
@@ -31,7 +31,7 @@ class TensorEntry:
     """One tensor of a subgraph.
 
     ``constant`` says whether the file holds its bytes, which ``content`` gives the position and
-    length of; (0, 0) if they are outside of the FlatBuffer. A variable keeps its value from one
+    length of; (0, 0) if they are outside of what was read. A variable keeps its value from one
     inference to the next. ``position`` is where its table lies.
     """
 
@@ -96,15 +96,10 @@ def read_file(path: str | Path) -> bytes:
         if path.exists() and not path.is_file():
             raise ModelError(f"is not a file: {_EXAMPLE}")
         with path.open("rb") as file:
-            data = file.read(LARGEST_FILE)
+            # Behind these there is nothing but weights.
+            return file.read(LARGEST_FILE)
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot be read ({why_unreadable(path, error)}): {_EXAMPLE}") from None
-    if len(data) == LARGEST_FILE:
-        raise ModelError(
-            "is larger than 2 GiB, which a FlatBuffer cannot hold: convert the model again, with"
-            " its weights outside"
-        )
-    return data
 
 
 def parse_model(data: bytes) -> TfliteModel:
@@ -153,10 +148,13 @@ def _kind(table: FlatTable) -> str:
 
 
 def _content(table: FlatTable) -> tuple[bool, tuple[int, int]]:
-    """Return whether a buffer has bytes, and where they are in the file; bytes beyond 2 GiB are
-    given by their distance from its start."""
-    inside = table.content(0)
-    return bool(inside[1]) or table.number(1, "Q") > 1, inside
+    """Return whether a buffer has bytes, and where they are in the file; those behind the
+    FlatBuffer are given by their distance from the file's start."""
+    at, length = table.number(1, "Q"), table.number(2, "Q")
+    if at <= 1:
+        at, length = table.content(0)
+    held = at + length <= len(table.file.data)
+    return length > 0, (at, length) if held else (0, 0)
 
 
 def _subgraph(
