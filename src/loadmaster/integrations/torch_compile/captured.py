@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -435,7 +436,7 @@ class _Reader:
         before = len(self.storages)
         try:
             with self.mode, torch.no_grad():
-                out = target(*fakes, **named)
+                out = _as_run(target, fakes, target(*fakes, **named))
         except Exception as error:
             raise NotPlannable(
                 f"operator {target}, which has no result of known shape ({type(error).__name__})"
@@ -471,6 +472,19 @@ class _Reader:
         if not number.is_number:
             raise NotPlannable(f"size {value}, which is known only when the graph runs")
         return int(number)
+
+
+def _as_run(target: Any, operands: Sequence[Any], out: Any) -> Any:
+    """Return fake results in the types that kernels of a CPU make where PyTorch foresees others: a
+    normalisation in fewer bits than its parameters has statistics of their type, and gradients of
+    its own."""
+    name, tensors = str(target), [each for each in operands if isinstance(each, torch.Tensor)]
+    if "native" not in name or "_norm" not in name or tensors[0].device.type != "cpu":
+        return out
+    if "backward" in name:
+        return (out[0] if out[0] is None else out[0].to(tensors[0].dtype), *out[1:])
+    kind = reduce(torch.promote_types, (each.dtype for each in tensors))
+    return (out[0], *(each.to(kind) for each in out[1:]))
 
 
 def is_view(leaf: Any) -> bool:
