@@ -454,7 +454,7 @@ def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
                 f"its kernel {list(taps)} with dilations {dilations} is larger than its padded"
                 f" input {padded}: use a larger input"
             )
-    elif mode in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+    else:
         sizes = zip(small, large, strides, reaches, extra, strict=True)
         for count, size, stride, reach, more in sizes:
             total = max(0, (count - 1) * stride + reach + 1 + more - size)

@@ -320,12 +320,8 @@ class Shapes:
             if value.data is not None
         }
         last = has_channels_last(node)
-        sized = "output_shape" in node.attrs
-        if last or sized:
-            value = node.operand(0)
-            # Inference knows no result of a told size that is smaller than the operand.
-            few = replace(value, shape=(*value.shape[:2], *(1 for _ in value.shape[2:])))
-            types[proto.input[0]] = _type_of(moved_channels(value) if last else few)
+        if last:
+            types[proto.input[0]] = _type_of(moved_channels(node.operand(0)))
             data.pop(proto.input[0], None)
         # Of an operator that the file's opset is too old for, that of its definition.
         version = max(self.opset(schema.domain), schema.since_version)
@@ -345,16 +341,16 @@ class Shapes:
         model = onnx.helper.make_model(graph, opset_imports=opsets)
         whole = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         found = {item.name: _guess(item.name, item.type) for item in whole.graph.output}
-        if (
-            node.kind == "ConvTranspose"
-            and not sized
-            and node.attrs.get("auto_pad", "")[:4] == "SAME"
-        ):
-            # Inference adds output_padding to what is no larger than its strides make it.
+        if node.kind == "ConvTranspose":
+            # Inference knows no told size below the operand's, nor that of SAME with more added.
             (name, guess), *_ = found.items()
-            strides = node.integers("strides") or [1] * LARGEST_RANK
-            most = map(int.__mul__, node.shape(0)[2:], strides)
-            found[name] = replace(guess, shape=(*guess.shape[:2], *map(min, guess.shape[2:], most)))
+            assert guess.shape
+            sizes: Any = guess.shape[2:]
+            if node.attrs.get("auto_pad", "")[:4] == "SAME":
+                strides = node.integers("strides") or [1] * LARGEST_RANK
+                sizes = map(min, sizes, map(int.__mul__, node.shape(0)[2:], strides))
+            sizes = node.integers("output_shape") or sizes
+            found[name] = replace(guess, shape=(*guess.shape[:2], *sizes))
         return {name: _channels_back(guess) if last else guess for name, guess in found.items()}
 
     def _merge(self, name: str, inferred: Guess | None, problem: str) -> Guess:

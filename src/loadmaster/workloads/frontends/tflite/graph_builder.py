@@ -193,11 +193,11 @@ class _TfliteWalk(WalkedNetwork):
                 )
                 step = self._step(operator, call)
             except (ArithmeticError, LookupError, ValueError) as error:
-                given, made = ([each.shape for each in own if each] for own in (inputs, outputs))
+                shapes = [value.shape for value in (*inputs, *outputs) if value]
                 raise ModelError(
-                    f"its operands of shapes {given}, results of shapes {made} and options do not"
-                    f" fit together ({error_text(error)}): the file is damaged, convert the model"
-                    " again, or report it with the file"
+                    f"its tensors of shapes {shapes} and its options do not fit together"
+                    f" ({error_text(error)}): the file is damaged, convert the model again, or"
+                    " report it with the file"
                 ) from error
             for value in step.node.outputs:
                 if value is not None:
@@ -218,17 +218,16 @@ class _TfliteWalk(WalkedNetwork):
 
     def _integers(self, tensor: TensorEntry) -> Array | None:
         """Return the elements of a small constant of integers; None for other tensors."""
-        at, length = tensor.content
+        (at, length), data = tensor.content, self._model.root.file.data
         if (
             tensor.dtype not in _WHOLE
             or tensor.count > _LARGEST_PARAMETER
             or length != tensor.count * np.dtype(tensor.dtype).itemsize
+            or at + length > len(data)
         ):
             return None
-        content = self._model.root.file.data[at : at + length]
-        return np.frombuffer(content, np.dtype(tensor.dtype).newbyteorder("<")).reshape(
-            tensor.shape
-        )
+        kind = np.dtype(tensor.dtype).newbyteorder("<")
+        return np.frombuffer(data, kind, tensor.count, at).reshape(tensor.shape)
 
     def _operand(self, index: int) -> Value | None:
         """Return the tensor that an operator reads, None for index -1. A tensor without a writer
