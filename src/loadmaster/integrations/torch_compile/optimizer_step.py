@@ -101,9 +101,11 @@ def _forget_spent(optimizer: Optimizer) -> None:
 
 
 def _models_of(optimizer: Optimizer) -> list[CompiledModel]:
-    """Return the models whose budget applies to an optimizer's step: all but those with another
-    optimizer as their option ``optimizer``."""
-    return [model for model in list(_MODELS) if model.settings.optimizer in (None, optimizer)]
+    """Return the models whose budget applies to an optimizer's step: those with large parameters of
+    it, but those with another optimizer as their option ``optimizer``. The lock of a model of
+    others may be held by a step in another thread, within which a block's step comes here too."""
+    models = [model for model in list(_MODELS) if model.settings.optimizer in (None, optimizer)]
+    return [model for model in models if _parameters(model, optimizer)]
 
 
 def _check_owner(optimizer: Optimizer) -> None:
