@@ -364,3 +364,10 @@ def test_a_fast_memory_as_large_as_can_be_written_is_as_good_as_one_that_nothing
         for room in (2**40, 2**62)
     ]
     assert plans[0].metrics.makespan == plans[1].metrics.makespan
+
+
+def test_operators_whose_results_have_no_dimensions():
+    nodes = ["y = ReduceSum<keepdims=0>(x)", "z = ReduceMax<keepdims=0>(y)"]
+    found = lm.plan([graph_of(nodes, "float[4] x", "z")], npu(2, 4096), effort="test")
+    assert lm.verify(found) == ()
+    assert len(found.jobs) == 2

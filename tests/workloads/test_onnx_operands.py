@@ -159,6 +159,39 @@ def test_a_wrong_output_padding_is_named():
         )
 
 
+@pytest.mark.parametrize(
+    ("attributes", "size"),
+    [
+        # Nothing is added to a result that is as large as the strides make it.
+        ('auto_pad="SAME_UPPER", strides=[2], output_padding=[1]', 16),
+        ('auto_pad="SAME_LOWER", strides=[4], output_padding=[1]', 32),
+        ('auto_pad="SAME_LOWER", strides=[6], output_padding=[1]', 47),
+        ("strides=[2], output_padding=[1]", 19),
+        # A result of a told size may be smaller than the operand.
+        ("strides=[2], output_shape=[5]", 5),
+        ('auto_pad="VALID", output_shape=[7]', 7),
+    ],
+)
+def test_a_transposed_convolution_is_of_the_size_that_onnx_runtime_makes(attributes, size):
+    node = f"y = ConvTranspose<{attributes}>(x, w)"
+    graph = graph_of([node], "float[1,2,8] x", "y", "float[2,3,4] w")
+    assert graph.tensors["y"].shape == (1, 3, size)
+    assert graph.ops[0].nests[0].macs == 8 * 2 * 3 * 4
+
+
+@pytest.mark.parametrize("attributes", ["pads=[1, 0], dilations=[2]", 'auto_pad="VALID"'])
+def test_a_kernel_that_is_larger_than_its_padded_input_is_refused(attributes):
+    """Inference rounds to 1 what is less than one stride too small."""
+    text = r"'c' \(Conv\): its kernel \[5\] with dilations \[.\] is larger than its padded input"
+    with pytest.raises(ModelError, match=text):
+        graph_of(
+            f"[c] y = Conv<strides=[7], {attributes}>(x, w)",
+            "float[1,2,4] x",
+            "y",
+            "float[3,2,5] w",
+        )
+
+
 @pytest.mark.parametrize("kind", ["Quant", "BipolarQuant", "Trunc", "FloatQuant"])
 def test_operators_of_qonnx_keep_the_shape_of_what_they_round(kind):
     nodes = [f"q = qonnx.custom_op.general.{kind}(x, s)", "y = MatMul(q, w)"]

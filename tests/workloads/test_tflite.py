@@ -375,6 +375,27 @@ def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path):
     assert "has weights outside of the FlatBuffer" in refused(tmp_path, model, exported)
 
 
+def test_constants_behind_the_flatbuffer_are_read_whatever_the_files_size(tmp_path, monkeypatch):
+    """Files above 2 GiB end with their weights."""
+    model = one_operator("MEAN", [(1, 4, 6, 8)], [], (1, 8), {0: 0})
+    main = model.subgraphs[0]
+    main.operators.clear()
+    main.op("MEAN", [0, main.tensor((2,), "int32", [1, 2])], main.outputs, {0: 0})
+    content = model.buffers[-1].fields[0].data
+    path = tmp_path / "net.tflite"
+    path.write_bytes(model.bytes())
+    inside = load(str(path)).ops[0]
+    assert inside.axes == (0, 1)
+    at = 2
+    for _ in range(2):
+        model.buffers[-1] = NewTable({1: Number("Q", at), 2: Number("Q", len(content))})
+        at = len(model.bytes())
+    path.write_bytes(model.bytes() + content + bytes(1000))
+    assert load(str(path)).ops[0] == inside
+    monkeypatch.setattr("loadmaster.workloads.frontends.tflite.model.LARGEST_FILE", at)
+    assert load(str(path)).ops[0].macs == inside.macs
+
+
 def test_a_newer_root_is_not_exported(tmp_path):
     data = plain().bytes({12: Number("i", 1)})
     assert "has field 12 in its root" in refused(tmp_path, data, exported)
@@ -552,3 +573,24 @@ def test_images_of_another_number_of_dimensions_are_refused_by_name(tmp_path, ki
     name = "x0" if len(shapes[0]) == 3 else "y"
     assert f"tensor '{name}' has" in text
     assert "dimensions, not 4: the file is damaged" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "operands", "result", "options"),
+    [
+        ("CONCATENATION", [(5, 3, 2)], (4, 3, 5, 1), {0: 0}),
+        ("RESIZE_BILINEAR", [(4, 4, 5, 2)], (4, 2, 4, 5, 1), {}),
+        ("RESIZE_NEAREST_NEIGHBOR", [(3, 2, 1, 3)], (2,), {}),
+        ("SOFTMAX", [(4, 4, 4, 1, 2)], (5, 1, 3, 4), {}),
+        ("MAX_POOL_2D", [(3, 2, 2, 5, 5)], (), {}),
+        ("TRANSPOSE_CONV", [(4,), (2, 2, 2, 2), (1, 4, 4, 2)], (1, 8, 8, 2), {}),
+        ("DEPTH_TO_SPACE", [(1, 4, 4, 4)], (1, 8, 8, 1), {}),
+    ],
+)
+def test_an_operator_whose_tensors_do_not_fit_together_is_damaged(
+    tmp_path, kind, operands, result, options
+):
+    text = refused(tmp_path, one_operator(kind, operands, [], result, options))
+    assert f"bad.tflite: operator '{kind}_0' ({kind}): its " in text
+    assert "the file is damaged, convert the model again" in text
+    assert "defect" not in text

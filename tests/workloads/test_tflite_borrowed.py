@@ -114,10 +114,14 @@ def test_a_condition_of_one_dimension_chooses_rows():
     assert [bool(read.windows) for read in reads] == [False, True, True]
 
 
-def test_an_exception_of_a_rule_is_our_defect(monkeypatch):
+def test_an_exception_of_a_rule_tells_what_did_not_fit(monkeypatch):
     def broken(_):
         raise IndexError("tuple index out of range")
 
     monkeypatch.setitem(operators._RULES, "ARG_MAX", broken)
-    with pytest.raises(ModelError, match=r"'ARG_MAX_0' \(ARG_MAX\): a defect of Loadmaster"):
+    text = (
+        r"'ARG_MAX_0' \(ARG_MAX\): its tensors of shapes \[\(2, 3\), \(1,\), \(2,\)\] and its options"
+        r" do not fit together \(IndexError: .* or report it with the file"
+    )
+    with pytest.raises(ModelError, match=text):
         indexed("ARG_MAX", (2, 3), [1], (2,), {0: 2})

@@ -167,7 +167,7 @@ Seed = Annotated[
 Threads = Annotated[int, option("N", SEARCH, "Use up to so many threads.", min=1)]
 NoReport = Annotated[
     bool,
-    option(None, OUTPUT, "Write data only, no page to look at.", "--no-report"),
+    option(None, OUTPUT, "Of the files, write data only, no page to look at.", "--no-report"),
 ]
 
 

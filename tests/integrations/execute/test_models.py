@@ -13,6 +13,7 @@ from tests.support.lowered import planned as planned_jobs
 from tests.support.needs import FIXTURES
 from tests.support.networks import npu, residual_chain
 from tests.support.onnx_builder import constant, model, node, save
+from tests.support.summed_networks import copying, in_chains
 
 import loadmaster as lm
 from loadmaster.core.errors import ModelError, PlanError
@@ -181,6 +182,61 @@ def test_narrow_floats_are_compared_as_floats(tmp_path, monkeypatch):
     _, found = made(tmp_path, nodes, "float[8,16] x", "y, z")
     assert found.violations == ()
     assert all(each.tolerance > 0 for each in found.outputs)
+
+
+@pytest.mark.parametrize(
+    ("then", "result"),
+    [
+        ("QuantizeLinear(y, s, n)", "int8"),
+        ("Greater(y, s)", "bool"),
+        ("Cast<to=1>(y)", "float32"),
+    ],
+)
+def test_rounding_of_narrow_sums_is_no_fault_whatever_follows(tmp_path, then, result):
+    """Float16 elements whose sum is rounded in another order are quantised, compared or widened."""
+    generator = np.random.default_rng(0)
+    weights = [
+        constant("w", generator.normal(0, 0.05, (512, 64)), np.float16),
+        constant("s", 0.02, np.float16),
+        constant("n", 0, np.int8),
+    ]
+    nodes = ["y = MatMul(x, w)", f"z = {then}"]
+    path = save(tmp_path, model(nodes, "float16[64,512] x", "z", weights))
+    graph, machine = lm.load(path), copying(2, 2**20)
+    cuts = [in_chains(graph, np.random.default_rng(1))]
+    plan = planned_jobs(lower([graph], machine, cuts=cuts), machine)
+    assert any(tensor.summed for tensor in plan.tensors)
+    found = run_plan(plan, [str(path)])
+    assert found.violations == ()
+    assert [each.type for each in found.outputs] == [result]
+    assert run_plan(plan, [str(path)], seed=1).violations == ()
+
+
+def test_the_evaluator_of_the_onnx_package_keeps_the_types_of_results(tmp_path, monkeypatch):
+    """It computes Adam in float64."""
+    monkeypatch.setattr("loadmaster.integrations.execute.model.runtime", lambda: "onnx.reference")
+    adam = helper.make_node(
+        "Adam",
+        ["r", "t", "x", "g", "v", "h"],
+        ["x2", "v2", "h2"],
+        "step",
+        domain="ai.onnx.preview.training",
+    )
+    inputs = "float r, int64 t, float[2] x, float[2] g, float[2] v, float[2] h"
+    proto = model([adam], inputs, "x2, v2, h2")
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.preview.training", 1))
+    path = save(tmp_path, proto)
+    assert run_plan(planned(path), [str(path)]).violations == ()
+
+
+def test_a_transposed_convolution_of_a_told_size_in_pieces(tmp_path):
+    """The told size says how its result is padded, not VALID."""
+    nodes = ['y = ConvTranspose<strides=[3], auto_pad="VALID", output_shape=[4]>(x, w)']
+    path = save(tmp_path, model(nodes, "float[1,2,4] x", "y", [weight("w", 2, 2, 3)]))
+    graph = lm.load(path)
+    (form,) = parts_of(graph).forms
+    plan = planned_jobs(lower([graph], npu(), cuts=[Cuts([form.grid({2: 2})])]), npu())
+    assert run_plan(plan, [str(path)]).violations == ()
 
 
 def test_strings_are_refused(tmp_path):

@@ -119,6 +119,34 @@ def test_autocast_and_inference():
             assert torch.equal(call(x), module(x))
 
 
+@pytest.mark.parametrize("reduced", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.LayerNorm(16),
+        nn.LayerNorm(16, elementwise_affine=False),
+        nn.GroupNorm(4, 8),
+        nn.BatchNorm2d(8),
+        nn.InstanceNorm2d(8, affine=True),
+        nn.RMSNorm(16),
+    ],
+    ids=lambda norm: type(norm).__name__,
+)
+def test_normalisations_under_autocast_save_what_their_gradients_need(norm, reduced):
+    """Their statistics have more bits than their results."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, 3, padding=1), copy.deepcopy(norm), nn.GELU(), nn.Conv2d(8, 3, 1)
+    module = nn.Sequential(*layers)
+    x, found = torch.randn(4, 3, 16, 16), []
+    for call in (module, with_plan(copy.deepcopy(module), "1 GiB")):
+        with torch.autocast("cpu", dtype=reduced):
+            loss = call(x).float().square().mean()
+        loss.backward()
+        own = getattr(call, "_orig_mod", call)
+        found.append([loss, *(parameter.grad for parameter in own.parameters()), *own.buffers()])
+    assert all(map(torch.equal, *found))
+
+
 def test_new_shapes_are_planned_anew():
     module = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
     options = {"fast_memory": "1 GiB"}

@@ -3,6 +3,7 @@ and its step keeps the budget."""
 
 import copy
 import gc
+import threading
 
 import pytest
 import torch
@@ -367,3 +368,17 @@ def test_state_that_is_loaded_before_the_first_update_is_no_longer_unwritten():
     optimizer.step()
     plain.step(1)
     assert same(ours.parameters(), plain.module.parameters())
+
+
+def test_a_step_does_not_wait_for_the_model_of_another_thread():
+    """Two threads would wait for one another, as a step takes the locks of models within that of
+    its own."""
+    one, other = (Loop(network(), ELEMENTWISE["momentum"], "60%") for _ in range(2))
+    for loop in (one, other):
+        loop.step(0)
+    assert one.model is not other.model
+    stepping = threading.Thread(target=one.step, args=(1,), daemon=True)
+    with other.model.lock:
+        stepping.start()
+        stepping.join(60)
+        assert not stepping.is_alive()

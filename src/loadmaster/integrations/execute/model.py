@@ -39,7 +39,10 @@ def evaluator(model: onnx.ModelProto) -> Evaluator:
     """Return a function from the inputs of a model to its outputs."""
     if runtime() == "onnx.reference":
         reference = ReferenceEvaluator(model)
-        return lambda given: [np.asarray(each) for each in reference.run(None, given)]
+        # It computes in wider types where numpy does.
+        types = [each.type.tensor_type.elem_type for each in model.graph.output]
+        kinds = list(map(helper.tensor_dtype_to_np_dtype, types))
+        return lambda given: list(map(np.asarray, reference.run(None, given), kinds))
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

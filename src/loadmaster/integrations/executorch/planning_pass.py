@@ -199,7 +199,7 @@ def uses_of(graph_module: torch.fx.GraphModule) -> Counter[int]:
                 for other in (node, *node.all_input_nodes)
                 for spec in get_node_tensor_specs(other)
             ]
-            uses.update({id(spec) for spec in touched})
+            uses.update(map(id, touched))
     return uses
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from loadmaster.core.errors import ModelError
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets
 from loadmaster.workloads.frontends.tflite.model import TensorEntry, TfliteModel
+from loadmaster.workloads.graph import width_of
 
 UNIT = 16
 """Alignment in bytes of sizes and addresses in TFLM's arena."""
@@ -26,13 +27,11 @@ MOST_VISITS = 250_000
 """Most runs of operators; those of a subgraph count in every run of the subgraph."""
 _DEEPEST = 100
 """Most levels of nested subgraphs."""
-_ELEMENT_BYTES = {
-    **dict.fromkeys(("bool", "int8", "uint8", "int4", "float8e4m3fn", "float8e5m2"), 1),
-    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
-    **dict.fromkeys(("float32", "int32", "uint32", "resource"), 4),
-    **dict.fromkeys(("int64", "uint64", "double", "complex64"), 8),
-    "complex128": 16,
-}
+_TYPES = """
+    bool int8 uint8 int4 float8e4m3fn float8e5m2 int16 uint16 float16 bfloat16 float32 int32 uint32
+    int64 uint64 double complex64 complex128
+"""
+_ELEMENT_BYTES = {name: max(8, width_of(name)) // 8 for name in _TYPES.split()} | {"resource": 4}
 """Bytes of an element as TFLM counts them: an element of four bits takes a byte."""
 _HANDLE = "VAR_HANDLE"
 """Operator whose result, the handle of a variable, is not in the planned arena."""

@@ -232,7 +232,7 @@ class _SymbolicRun:
             kind,
             tuple(None if value is None else value.symbol for value in operands),
             self._options(operator),
-            tuple(self._type(entry) for entry in results),
+            tuple(map(self._type, results)),
             self.stateful if with_state else None,
         )
         rows = [_rows(entry) for entry in results]

@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -65,7 +67,7 @@ class View(NamedTuple):
     stride: tuple[int, ...]
     offset: int
 
-    def empty(self, device: torch.device | None = None) -> torch.Tensor:
+    def empty(self, device: torch.device | None = None) -> Tensor:
         """Return a new tensor of this form with undefined contents."""
         return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=device)
 
@@ -75,14 +77,14 @@ class View(NamedTuple):
         return int(math.prod(self.size) * self.dtype.itemsize)
 
 
-def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
+def on_storage(storage: torch.UntypedStorage, view: View) -> Tensor:
     """Return the tensor of a view on a given storage."""
     return torch.empty(0, dtype=view.dtype, device=storage.device).set_(
         storage, view.offset, view.size, view.stride
     )
 
 
-def view_of(tensor: torch.Tensor, storage: int = 0) -> View:
+def view_of(tensor: Tensor, storage: int = 0) -> View:
     """Return the view of a tensor, on the storage of that number."""
     size, stride = (tuple(map(int, some)) for some in (tensor.shape, tensor.stride()))
     return View(storage, tensor.dtype, size, stride, int(tensor.storage_offset()))
@@ -148,7 +150,7 @@ class Captured:
     storages: list[Storage]
     calls: list[Call]
     parts: tuple[GraphPart, ...]
-    constants: dict[int, torch.Tensor] = field(default_factory=dict)
+    constants: dict[int, Tensor] = field(default_factory=dict)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     streamed: frozenset[int] = frozenset()
 
@@ -217,7 +219,7 @@ def name_runs(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, res
         run.meta["val"] = torch.empty(0, device="cpu")
     end.args = ((*saved[:results], run, *saved[results:]),)
     sizes = sum(
-        isinstance(node, torch.fx.Node) and not isinstance(node.meta.get("val"), torch.Tensor)
+        isinstance(node, torch.fx.Node) and not isinstance(node.meta.get("val"), Tensor)
         for node in saved[results:]
     )
     given = backward.graph.find_nodes(op="placeholder")
@@ -234,7 +236,7 @@ def whole_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
     tensors = {
         i: (slot.storage, argument, argument.untyped_storage())
         for i, (slot, argument) in enumerate(zip(captured.parts[0].given, given, strict=True))
-        if isinstance(slot, View) and type(argument) in (torch.Tensor, torch.nn.Parameter)
+        if isinstance(slot, View) and type(argument) in (Tensor, torch.nn.Parameter)
     }
     uses = Counter(storage._cdata for _, _, storage in tensors.values())
     return {
@@ -301,7 +303,7 @@ class _Reader:
         self.mode.cache_enabled = False
         self.storages: list[Storage] = []
         self.calls: list[Call] = []
-        self.constants: dict[int, torch.Tensor] = {}
+        self.constants: dict[int, Tensor] = {}
         self.device = torch.device("cpu")
         self._symbols: dict[Any, int] = {}
         self._fakes: dict[View, Any] = {}
@@ -360,13 +362,11 @@ class _Reader:
             return number
         if shape is None or isinstance(shape, bool | float | str):
             return shape
-        if type(shape) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(
-            shape, FakeTensor
-        ):
+        if type(shape) not in (Tensor, torch.nn.Parameter) and not isinstance(shape, FakeTensor):
             raise NotPlannable(f"input {node.name} of type {type(shape).__name__}")
         if shape.layout is not torch.strided or shape.is_quantized:
             raise NotPlannable(f"input {node.name} that is not strided")
-        if given is not None and isinstance(meta, torch.Tensor):
+        if given is not None and isinstance(meta, Tensor):
             for symbolic, size in zip(
                 (*meta.shape, *meta.stride()), (*given.shape, *given.stride()), strict=True
             ):
@@ -375,20 +375,20 @@ class _Reader:
 
     def _constant(self, node: torch.fx.Node, value: Any) -> Any:
         """Return the view of a constant tensor; raise NotPlannable for other constants."""
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, Tensor):
             raise NotPlannable(f"constant {node.target} of type {type(value).__name__}")
         view = self._given(node, value)
         self.constants[view.storage] = value
         return view
 
-    def _given(self, node: torch.fx.Node, like: torch.Tensor) -> View:
+    def _given(self, node: torch.fx.Node, like: Tensor) -> View:
         """Return the view of a new storage of the caller for a tensor like ``like``."""
         size, stride = ([*map(self._number, some)] for some in (like.shape, like.stride()))
         with self.mode:
             fake = torch.empty_strided(size, stride, dtype=like.dtype, device=like.device)
         return self._view(fake, node.name, Owner.CALLER)
 
-    def _view(self, fake: torch.Tensor, name: str, owner: Owner) -> View:
+    def _view(self, fake: Tensor, name: str, owner: Owner) -> View:
         """Return a tensor as a view of its storage, which is added if new; raise NotPlannable
         unless it is plain, strided and on the graph's device."""
         if fake.layout is not torch.strided or fake.is_conj() or fake.is_neg() or fake.is_quantized:
@@ -435,7 +435,7 @@ class _Reader:
         before = len(self.storages)
         try:
             with self.mode, torch.no_grad():
-                out = target(*fakes, **named)
+                out = _as_run(target, fakes, target(*fakes, **named))
         except Exception as error:
             raise NotPlannable(
                 f"operator {target}, which has no result of known shape ({type(error).__name__})"
@@ -452,7 +452,7 @@ class _Reader:
 
     def _result(self, value: Any, name: str) -> Any:
         """Return a call's result as a view or number; raise NotPlannable for nested lists."""
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             return self._view(value, name, Owner.PLAN)
         if isinstance(value, list | tuple):
             raise NotPlannable(f"{name}, whose results are lists in lists")
@@ -471,6 +471,20 @@ class _Reader:
         if not number.is_number:
             raise NotPlannable(f"size {value}, which is known only when the graph runs")
         return int(number)
+
+
+def _as_run(target: Any, operands: Sequence[Any], out: Any) -> Any:
+    """Return fake results in the types that kernels of a CPU make where PyTorch foresees others: a
+    normalisation in fewer bits than its parameters has statistics of their type, and gradients of
+    its own."""
+    name, tensors = str(target), [each for each in operands if isinstance(each, Tensor)]
+    if "native" not in name or "_norm" not in name or tensors[0].device.type != "cpu":
+        return out
+    kinds = [reduce(torch.promote_types, (each.dtype for each in tensors))] * len(out)
+    kinds[0] = tensors[0].dtype
+    return tuple(
+        each if each is None else each.to(kind) for each, kind in zip(out, kinds, strict=True)
+    )
 
 
 def is_view(leaf: Any) -> bool:

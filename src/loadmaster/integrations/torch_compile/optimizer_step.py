@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -36,9 +38,9 @@ _MOST_OPERANDS = 5
 """Most operands of an update: parameter, gradient, and up to three tensors of state."""
 _MODELS: weakref.WeakSet[CompiledModel] = weakref.WeakSet()
 """Models with a budget, or with the option ``optimizer``."""
-_HIDDEN: weakref.WeakKeyDictionary[
-    torch.optim.Optimizer, list[tuple[torch.Tensor, torch.Tensor]]
-] = weakref.WeakKeyDictionary()
+_HIDDEN: weakref.WeakKeyDictionary[Optimizer, list[tuple[Tensor, Tensor]]] = (
+    weakref.WeakKeyDictionary()
+)
 """By optimizer, the parameters updated before its running step, with their hidden gradients."""
 
 
@@ -49,7 +51,7 @@ def watch(model: CompiledModel) -> None:
         _MODELS.add(model)
 
 
-def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> Any:
+def _before_step(optimizer: Optimizer, arguments: Any, keywords: Any) -> Any:
     """Update large parameters of models with a budget. PyTorch calls this before the step of any
     optimizer. Returns the step's new arguments, None if they do not change."""
     if torch.compiler.is_compiling():
@@ -62,7 +64,7 @@ def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any
     return _with_closure(optimizer, arguments, keywords)
 
 
-def _update_large(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
+def _update_large(optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
     """Update large parameters of models with a budget, or record why the step cannot run in
     blocks."""
     for model in _models_of(optimizer):
@@ -77,7 +79,7 @@ def _update_large(optimizer: torch.optim.Optimizer, arguments: Any, keywords: An
                 _update(model, optimizer, parameters)
 
 
-def _with_closure(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> Any:
+def _with_closure(optimizer: Optimizer, arguments: Any, keywords: Any) -> Any:
     """Return the step's arguments with a closure that removes spent gradients after its backward
     pass; None without a closure."""
     closure = keywords.get("closure") or (arguments[1] if len(arguments) > 1 else None)
@@ -93,18 +95,20 @@ def _with_closure(optimizer: torch.optim.Optimizer, arguments: Any, keywords: An
     return arguments[:1], {**keywords, "closure": then_forget}
 
 
-def _forget_spent(optimizer: torch.optim.Optimizer) -> None:
+def _forget_spent(optimizer: Optimizer) -> None:
     """Forget spent gradients of the optimizer's parameters."""
     forget(p for group in optimizer.param_groups for p in group["params"])
 
 
-def _models_of(optimizer: torch.optim.Optimizer) -> list[CompiledModel]:
-    """Return the models whose budget applies to an optimizer's step: all but those with another
-    optimizer as their option ``optimizer``."""
-    return [model for model in list(_MODELS) if model.settings.optimizer in (None, optimizer)]
+def _models_of(optimizer: Optimizer) -> list[CompiledModel]:
+    """Return the models whose budget applies to an optimizer's step: those with large parameters of
+    it, but those with another optimizer as their option ``optimizer``. The lock of a model of
+    others may be held by a step in another thread, within which a block's step comes here too."""
+    models = [model for model in list(_MODELS) if model.settings.optimizer in (None, optimizer)]
+    return [model for model in models if _parameters(model, optimizer)]
 
 
-def _check_owner(optimizer: torch.optim.Optimizer) -> None:
+def _check_owner(optimizer: Optimizer) -> None:
     """Raise `LoadmasterError` if backward passes have updated parameters of this optimizer with
     another optimizer, given as the option ``optimizer``."""
     models = [model for model in list(_MODELS) if model.updates.optimizer is not None]
@@ -122,7 +126,7 @@ def _check_owner(optimizer: torch.optim.Optimizer) -> None:
             )
 
 
-def _after_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
+def _after_step(optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
     """Restore hidden gradients, and offload new state. PyTorch calls this after the step of any
     optimizer."""
     if torch.compiler.is_compiling() or not _MODELS:
@@ -140,7 +144,7 @@ register_optimizer_step_pre_hook(_before_step)
 register_optimizer_step_post_hook(_after_step)
 
 
-def _parameters(model: CompiledModel, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+def _parameters(model: CompiledModel, optimizer: Optimizer) -> list[Tensor]:
     """Return the optimizer's parameters that have a gradient, belong to the model, and have at
     least `SMALLEST` bytes."""
     return [
@@ -155,7 +159,7 @@ def _parameters(model: CompiledModel, optimizer: torch.optim.Optimizer) -> list[
 
 
 def _reason_unplanned(
-    optimizer: torch.optim.Optimizer, arguments: Sequence[Any], keywords: dict[str, Any]
+    optimizer: Optimizer, arguments: Sequence[Any], keywords: dict[str, Any]
 ) -> str:
     """Return why a step cannot run parameter by parameter in blocks; empty if it can."""
     if not is_elementwise(optimizer):
@@ -176,16 +180,14 @@ def _reason_unplanned(
 def _is_plain(value: Any) -> bool:
     """Whether a value is a large strided tensor with a storage of its own."""
     return (
-        type(value) in (torch.Tensor, torch.nn.Parameter)
+        type(value) in (Tensor, torch.nn.Parameter)
         and value.layout is torch.strided
         and value.nbytes >= SMALLEST
         and value.untyped_storage().nbytes() == value.nbytes
     )
 
 
-def _update(
-    model: CompiledModel, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]
-) -> None:
+def _update(model: CompiledModel, optimizer: Optimizer, parameters: Sequence[Tensor]) -> None:
     """Update parameters in blocks and hide their gradients; parameters that cannot be updated so
     are left to the optimizer's own step.
 
@@ -230,14 +232,14 @@ class _PassingTensor(SlowTensor):
     at: int
     fresh: bool
 
-    def read(self) -> torch.Tensor:
+    def read(self) -> Tensor:
         """Read the block into the arena, and return it."""
         if not self.fresh:
             self._transfer(self.file.read)
         count = self.shape[0] * self.dtype.itemsize
         return self.arena.tensor(self.view._replace(offset=0), self.at, count)
 
-    def write(self, values: torch.Tensor) -> None:
+    def write(self, values: Tensor) -> None:
         """Write the block from the arena; ``values`` are already there."""
         self._transfer(self.file.write)
 
@@ -251,7 +253,7 @@ class _PassingTensor(SlowTensor):
 def _update_in_blocks(
     arena: Arena,
     update: Update,
-    tensors: Sequence[torch.Tensor],
+    tensors: Sequence[Tensor],
     places: Sequence[PersistentTensor | None],
 ) -> None:
     """Update one parameter in blocks; ``places`` are the entries of tensors in slow memory, None

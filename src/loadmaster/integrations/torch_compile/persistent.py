@@ -317,7 +317,7 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
 
 def swap_memory(one: torch.UntypedStorage, other: torch.UntypedStorage) -> None:
     """Swap the memory of two storages of equal size, and so of all tensors on them."""
-    first, second = (_pointer(storage) for storage in (one, other))
+    first, second = map(_pointer, (one, other))
     first[:], second[:] = second[:], first[:]
 
 

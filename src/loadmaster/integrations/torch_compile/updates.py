@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
@@ -40,15 +42,15 @@ from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks
 _ZEROED = (torch.ops.aten.zero_.default, torch.ops.aten._foreach_zero_.default)
 
 
-class SpentGradient(torch.Tensor):  # type: ignore[misc]
+class SpentGradient(Tensor):  # type: ignore[misc]
     """Placeholder for a gradient that the backward pass has used for an update and freed."""
 
-    _parameter: weakref.ref[torch.Tensor]
+    _parameter: weakref.ref[Tensor]
 
     @staticmethod
-    def __new__(cls, parameter: torch.Tensor) -> SpentGradient:
+    def __new__(cls, parameter: Tensor) -> SpentGradient:
         """Make a placeholder with the shape, strides and type of ``parameter``."""
-        made = torch.Tensor._make_wrapper_subclass(
+        made = Tensor._make_wrapper_subclass(
             cls,
             parameter.shape,
             strides=parameter.stride(),
@@ -83,12 +85,12 @@ class SpentGradient(torch.Tensor):  # type: ignore[misc]
                 " budget, too"
             )
         forget(one for spent_one in spent if (one := spent_one._parameter()) is not None)
-        rest = [one for one in given if isinstance(one, torch.Tensor) and not isinstance(one, cls)]
+        rest = [one for one in given if isinstance(one, Tensor) and not isinstance(one, cls)]
         torch._foreach_zero_(rest) if rest else None
         return arguments[0]
 
 
-def forget(parameters: Iterable[torch.Tensor]) -> None:
+def forget(parameters: Iterable[Tensor]) -> None:
     """Set ``grad`` to None for parameters whose gradient is spent, so that a step skips them."""
     for parameter in parameters:
         if isinstance(parameter.grad, SpentGradient):
@@ -98,28 +100,14 @@ def forget(parameters: Iterable[torch.Tensor]) -> None:
 _HOOK_TABLES = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
-_ELEMENTWISE = frozenset(
-    getattr(torch.optim, name)
-    for name in (
-        "SGD",
-        "Adam",
-        "AdamW",
-        "NAdam",
-        "RAdam",
-        "Adamax",
-        "Adagrad",
-        "Adadelta",
-        "RMSprop",
-        "Rprop",
-        "ASGD",
-    )
-)
+_NAMES = "SGD Adam AdamW NAdam RAdam Adamax Adagrad Adadelta RMSprop Rprop ASGD"
+_ELEMENTWISE = frozenset(getattr(torch.optim, name) for name in _NAMES.split())
 """Optimizers that update each element of a parameter independently of the others."""
 _BLOCK = 2 << 20
 """Bytes of a parameter that an elementwise optimizer updates at a time."""
 
 
-def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
+def is_elementwise(optimizer: Optimizer) -> bool:
     """Return whether an optimizer is known to update each element of a parameter independently."""
     return type(optimizer) in _ELEMENTWISE
 
@@ -146,9 +134,7 @@ class Update:
         The gradient kept by a held call; else None.
     """
 
-    def __init__(
-        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, template: dict[str, Any]
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, parameter: Tensor, template: dict[str, Any]) -> None:
         self.optimizer, self.parameter, self.form = optimizer, parameter, _form_of(parameter)
         self.tensors = {name: value for name, value in template.items() if _is_movable(value)}
         self.scalars: dict[str, Any] = {}
@@ -156,12 +142,12 @@ class Update:
         self.begun = False
         self.held = False
         self.count = 0
-        self.gradient: torch.Tensor | None = None
+        self.gradient: Tensor | None = None
 
     def __str__(self) -> str:
         return f"optimizer.{type(self.optimizer).__name__}"
 
-    def __call__(self, *operands: torch.Tensor) -> Sequence[torch.Tensor]:
+    def __call__(self, *operands: Tensor) -> Sequence[Tensor]:
         """Update the operands (parameter, gradient, state) in place and return the state's tensors.
         A held update keeps the gradient instead."""
         parameter, alone = operands[0], is_elementwise(self.optimizer)
@@ -174,7 +160,7 @@ class Update:
 
     def in_blocks(
         self,
-        operands: Sequence[torch.Tensor | SlowTensor],
+        operands: Sequence[Tensor | SlowTensor],
         spans: Sequence[tuple[int, int] | None],
     ) -> None:
         """Update in blocks of rows, each (first, number) or None for all rows; operands may be in
@@ -198,9 +184,9 @@ class Update:
     def step_on(
         self,
         scalars: dict[str, Any] | None,
-        parameter: torch.Tensor,
-        gradient: torch.Tensor,
-        *state: torch.Tensor,
+        parameter: Tensor,
+        gradient: Tensor,
+        *state: Tensor,
     ) -> dict[str, Any]:
         """Update a block in place, and return the state's new scalars. ``scalars`` are those before
         the step, None if there is no state yet."""
@@ -268,7 +254,7 @@ class Update:
         return profiled_update(trial, lambda: trial(*operands), call.results)
 
 
-def _take_over(own: torch.Tensor, made: torch.Tensor) -> None:
+def _take_over(own: Tensor, made: Tensor) -> None:
     """Give tensor ``own`` the contents of ``made``, by swapping their memory if possible."""
     whole = own.untyped_storage(), made.untyped_storage()
     if (
@@ -283,15 +269,15 @@ def _take_over(own: torch.Tensor, made: torch.Tensor) -> None:
 
 def _clone(value: Any) -> Any:
     """Return a copy of a tensor; other values stay."""
-    return value.clone() if isinstance(value, torch.Tensor) else value
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _is_movable(value: Any) -> bool:
     """Whether a value is a tensor with dimensions."""
-    return isinstance(value, torch.Tensor) and value.dim() > 0
+    return isinstance(value, Tensor) and value.dim() > 0
 
 
-def group_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[str, Any]:
+def group_of(optimizer: Optimizer, parameter: Tensor) -> dict[str, Any]:
     """Return the optimizer's parameter group of a parameter. Raises `LoadmasterError`."""
     for group in optimizer.param_groups:
         if any(one is parameter for one in group["params"]):
@@ -303,10 +289,10 @@ def group_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[
 
 
 def step_alone(
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     group: dict[str, Any],
-    parameter: torch.Tensor,
-    gradient: torch.Tensor,
+    parameter: Tensor,
+    gradient: Tensor,
     state: dict[str, Any],
 ) -> dict[str, Any]:
     """Make one step of a copy of ``optimizer`` on one parameter, and return the state after it."""
@@ -338,14 +324,14 @@ class Updates:
         Parameters (by ``id``) that backward passes have updated since the last call of that step.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer | None) -> None:
+    def __init__(self, optimizer: Optimizer | None) -> None:
         self.optimizer = optimizer
         self.left: set[int] = set()
         self.made: set[int] = set()
         self._updates: dict[int, Update] = {}
         self._forms: dict[Any, dict[str, Any]] = {}
 
-    def of(self, parameter: torch.Tensor) -> Update:
+    def of(self, parameter: Tensor) -> Update:
         """Return the update of a parameter, made at the first call or after its shape has changed.
         Raises `BudgetError` if the optimizer cannot step on one parameter alone."""
         assert self.optimizer is not None
@@ -356,7 +342,7 @@ class Updates:
             )
         return known
 
-    def is_left(self, parameter: torch.Tensor) -> bool:
+    def is_left(self, parameter: Tensor) -> bool:
         """Return whether a parameter is left to the optimizer's own step; also if hooks read its
         gradient."""
         return (
@@ -392,12 +378,12 @@ class Traced(Captured):
 
     profiles: list[CallProfile] = field(default_factory=list)
     updates: dict[int, Update] = field(default_factory=dict)
-    states: dict[int, dict[int, torch.Tensor]] = field(default_factory=dict)
+    states: dict[int, dict[int, Tensor]] = field(default_factory=dict)
     given: dict[int, int] = field(default_factory=dict)
     movable: frozenset[int] = frozenset()
     gradients: frozenset[int] = frozenset()
 
-    def tensors(self, given: Sequence[Any]) -> dict[int, torch.Tensor]:
+    def tensors(self, given: Sequence[Any]) -> dict[int, Tensor]:
         """Return parameters and buffers among the arguments ``given``, and optimizer state, by
         storage."""
         tensors = {storage: given[i] for storage, i in self.given.items()}
@@ -422,7 +408,7 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
         if is_view(slot) and is_view(gradient) and id(given[i]) in mine and uses[slot.storage] == 1:
             update = traced.updates[i] = updates.of(given[i])
-            state: dict[int, torch.Tensor] = {}
+            state: dict[int, Tensor] = {}
             traced.states[i] = state
             own = storages[slot.storage].name
             for name, tensor in update.tensors.items():
@@ -459,14 +445,14 @@ def with_updates(traced: Traced, given: Sequence[Any], updates: Updates) -> Trac
     return replace(traced, storages=storages, calls=calls, parts=parts)
 
 
-def _has_hooks(parameter: torch.Tensor) -> bool:
+def _has_hooks(parameter: Tensor) -> bool:
     """Whether a parameter has hooks on its gradient."""
     return bool(parameter._backward_hooks) or bool(
         getattr(parameter, "_post_accumulate_grad_hooks", None)
     )
 
 
-def _state_key(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Any:
+def _state_key(optimizer: Optimizer, parameter: Tensor) -> Any:
     """Return a key, equal for parameters with equal optimizer state."""
     group = {
         name: repr(value)
@@ -476,13 +462,13 @@ def _state_key(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Any
     return type(optimizer), tuple(sorted(group.items())), _form_of(parameter)
 
 
-def _form_of(parameter: torch.Tensor) -> Any:
+def _form_of(parameter: Tensor) -> Any:
     """Return shape, stride and type of a parameter."""
     return parameter.shape, parameter.stride(), parameter.dtype
 
 
 def _state_template(
-    optimizer: torch.optim.Optimizer, parameter: torch.Tensor, known: dict[Any, dict[str, Any]]
+    optimizer: Optimizer, parameter: Tensor, known: dict[Any, dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the state after a first step: tensors with undefined contents, and scalars. ``known``
     caches states by `_state_key`. Raises `BudgetError`."""

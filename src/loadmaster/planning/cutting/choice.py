@@ -222,8 +222,8 @@ def _arguments(
         for group in n.fused
         for access in group.writes
     ]
-    shapes += [form.shape for n in networks for form in n.forms if form is not None]
-    rank = max(map(len, shapes), default=0)
+    shapes += [form.shape for n in networks for form in n.forms if form]
+    rank = max([1, *map(len, shapes)])
     boxes = [_Boxes(network, rank) for network in networks]
     at = {pair: position for position, pair in enumerate(order)}
     options = [networks[n].options[number] for n, number in order]

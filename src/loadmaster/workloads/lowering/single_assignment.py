@@ -196,9 +196,7 @@ class _Rewriting:
         apart = not any(
             shared(one, other) for number, one in enumerate(boxes) for other in boxes[:number]
         )
-        return (
-            bool(boxes) and apart and sum(volume(box) for box in boxes) == math.prod(result.shape)
-        )
+        return bool(boxes) and apart and sum(map(volume, boxes)) == math.prod(result.shape)
 
     def _shape_of(self, part: Access) -> tuple[int, ...]:
         """The shape that windows refer to: the owner's, if a view has another order."""

@@ -22,6 +22,7 @@ from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError, package
 from loadmaster.integrations.dumps.arena import DumpedArena, DumpedBuffer, arena_of
 from loadmaster.integrations.dumps.text import read_bytes
+from loadmaster.workloads.graph import width_of
 
 _ALIGNMENT = 256
 """Alignment in bytes of tensor sizes in the block."""
@@ -30,9 +31,8 @@ _VIEWS = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"))
 """Operators whose result is a view of their first operand."""
 _IN_PLACE = frozenset(("Add", "Sub", "Mul", "Div", "Relu", "Sigmoid", "Tanh", "Sum", "Clip"))
 """Operators that overwrite an operand if possible."""
-_WIDTHS = {"float": 4, "double": 8, "float16": 2, "bfloat16": 2, "bool": 1} | {
-    f"{sign}int{bits}": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)
-}
+_TYPES = "float double float16 bfloat16 bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+_WIDTHS = {name: (width_of(name) or 32) // 8 for name in _TYPES.split()}
 
 
 @dataclass(frozen=True)

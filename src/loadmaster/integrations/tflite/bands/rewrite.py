@@ -35,10 +35,7 @@ MOST_JOINED = 10
 _CODES, _SUBGRAPHS, _BUFFERS = 1, 2, 4
 _TENSORS, _INPUTS, _OUTPUTS, _OPERATORS = 0, 1, 2, 3
 _IF_OPTIONS, _CONCATENATION_OPTIONS = 92, 10
-_OPTIONS = {
-    "CONV_2D": {1: "i", 2: "i", 3: "b", 4: "i", 5: "i", 6: "b"},
-    "DEPTHWISE_CONV_2D": {1: "i", 2: "i", 3: "i", 4: "b", 5: "i", 6: "i"},
-}
+_OPTIONS = {"CONV_2D": "iibiib", "DEPTHWISE_CONV_2D": "iiibii"}
 """Fields of the options of convolutions without the padding, with their types."""
 _ROOT_KEPT, _SUBGRAPH_KEPT = (3, 5, 6, 7), (4,)
 
@@ -154,7 +151,7 @@ class _Rewriter:
         """Return the options of a convolution with SAME padding."""
         assert op.options is not None
         fields: dict[int, Field] = {0: Number("b", 0)}
-        for number, code in _OPTIONS[op.kind].items():
+        for number, code in enumerate(_OPTIONS[op.kind], 1):
             if op.options.at(number) is not None:
                 fields[number] = Number(code, op.options.number(number, code))
         return NewTable(fields)

@@ -49,7 +49,7 @@ class NotInBands(ModelError):
 
 
 class TooLarge(AllocationError):
-    """Raised if no bands make the arena as small as asked."""
+    """Raised if no bands that are tried make the arena as small as asked."""
 
 
 def front_of(data: bytes, alignment: int = UNIT) -> Front:
@@ -158,7 +158,7 @@ def shrink_model(
     NotInBands
         If the file cannot be rewritten.
     TooLarge
-        If no bands suffice.
+        If no bands that are tried suffice.
     LoadmasterError
         If the file cannot be read, or if the new file gives other results than the old one.
     """
@@ -207,9 +207,9 @@ def _least_work_within(
     most = front.choices[-1]
     least = f"; the least that was reached is {format_bytes(min(reached))}" if reached else ""
     raise TooLarge(
-        f"no bands make the arena {format_bytes(arena)} or less: with"
+        f"no bands that were tried make the arena {format_bytes(arena)} or less: with"
         f" {most.work - 1:.1%} more work what is planned alone takes {format_bytes(most.load)}"
-        f"{least}: give a larger --arena, or make the input smaller"
+        f"{least}: give a larger --arena or another --alignment, or make the input smaller"
     )
 
 

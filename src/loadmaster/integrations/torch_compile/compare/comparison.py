@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
 from loadmaster.core.errors import BudgetError, ModelError
@@ -34,13 +35,13 @@ from loadmaster.integrations.torch_compile.compare.run_json import (
 from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
 from loadmaster.integrations.torch_compile.cpu_memory import SlowFile
 
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": partial(torch.optim.SGD, lr=1e-3),
     "adamw": partial(torch.optim.AdamW, lr=1e-4),
 }
 
 
-def optimizer_of(name: str | None, module: nn.Module) -> torch.optim.Optimizer | None:
+def optimizer_of(name: str | None, module: nn.Module) -> Optimizer | None:
     """Return PyTorch's optimizer of a name, for all parameters of a module; None for None. Raises
     `BudgetError`."""
     if name is None:
@@ -55,11 +56,11 @@ class Snapshot:
 
     def __init__(self, module: nn.Module, inputs: Any) -> None:
         self._buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
-        given = (leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+        given = (leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor))
         tensors = (*module.parameters(), *module.buffers(), *given)
         self._values = [(tensor, tensor.detach().clone()) for tensor in tensors]
 
-    def restore(self, optimizer: torch.optim.Optimizer | None) -> None:
+    def restore(self, optimizer: Optimizer | None) -> None:
         """Restore all values, and clear the optimizer's state."""
         for there, before in self._buffers:
             there.update(before)
@@ -90,7 +91,7 @@ class Variant:
     cpu_seconds: list[float] = field(default_factory=list)
     measured_peak: int | None = None
     failed: str = ABSENT
-    optimizer: torch.optim.Optimizer | None = None
+    optimizer: Optimizer | None = None
     model: CompiledModel | None = None
     predicted: list[float] = field(default_factory=list)
     loadmaster_at_its_peak: Variant = ABSENT
@@ -208,7 +209,7 @@ class MeasuredModule:
         storages: dict[int, int] = {
             one.untyped_storage().data_ptr(): one.untyped_storage().nbytes()
             for one in (*self.module.parameters(), *self.module.buffers(), *given)
-            if isinstance(one, torch.Tensor)
+            if isinstance(one, Tensor)
         }
         bytes, model = sum(storages.values()), variant.model
         return bytes if model is None else bytes - model.offloaded_bytes() + model.standing_arenas
@@ -235,7 +236,7 @@ class MeasuredModule:
         for parameter in self.module.parameters():
             parameter.grad = None
 
-    def results(self, variant: Variant, start: Snapshot) -> list[torch.Tensor]:
+    def results(self, variant: Variant, start: Snapshot) -> list[Tensor]:
         """Return copies of the outputs and gradients of a step from the state ``start``; with an
         optimizer, of the outputs and parameters of two steps."""
         start.restore(variant.optimizer)
@@ -249,12 +250,10 @@ class MeasuredModule:
         return out + [tensor.detach().clone() for tensor in left if tensor is not None]
 
 
-def _floating_tensors(out: Any) -> list[torch.Tensor]:
+def _floating_tensors(out: Any) -> list[Tensor]:
     """Return the floating-point tensors of a result."""
     return [
-        leaf
-        for leaf in tree_leaves(out)
-        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor) and leaf.is_floating_point()
     ]
 
 
@@ -388,12 +387,12 @@ def _check_planned(ours: Variant) -> None:
     )
 
 
-def _same(mine: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+def _same(mine: list[Tensor], right: list[Tensor]) -> bool:
     """Return whether two lists of results are equal bit for bit."""
     return len(mine) == len(right) and all(map(torch.equal, mine, right))
 
 
-def _distance(mine: list[torch.Tensor], right: list[torch.Tensor], order: float) -> float:
+def _distance(mine: list[Tensor], right: list[Tensor], order: float) -> float:
     """Return the largest norm of a difference of two tensors, relative to the norm of the tensor in
     ``right``. ``order`` is that of the norm."""
     norm, pairs = partial(torch.linalg.vector_norm, ord=order), zip(mine, right, strict=True)
@@ -521,7 +520,7 @@ class AlternatingRuns:
                 raise
             variant.failed = str(error).splitlines()[0]
 
-    def results(self, variant: Variant) -> list[torch.Tensor]:
+    def results(self, variant: Variant) -> list[Tensor]:
         """Return the results of a variant; see `Workload.results`."""
         self.restore_parameters(variant)
         return self.work.results(variant, self._start)

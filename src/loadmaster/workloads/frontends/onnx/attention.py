@@ -217,7 +217,7 @@ def _multi_head_sizes(node: Node) -> Heads:
     """Return the sizes of MultiHeadAttention, with separate operands or packed ones of five
     dimensions. Keys and values may be laid out by head, and operand 6 holds earlier steps."""
     query, count = node.shape(0), node.attrs["num_heads"]
-    key, value, earlier = (node.optional(index) for index in (1, 2, 6))
+    key, value, earlier = map(node.optional, (1, 2, 6))
     width = query[4] if len(query) == 5 else query[2] // count
     value_width = width
     if value is not None:

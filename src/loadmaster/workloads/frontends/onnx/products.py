@@ -445,11 +445,16 @@ def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
         return ()
     reaches = [(tap - 1) * dilation for tap, dilation in zip(taps, dilations, strict=True)]
     mode, pads = node.attrs.get("auto_pad") or "NOTSET", list[int]()
-    if mode == "VALID":
-        pads = [0] * rank
-    elif mode == "NOTSET" and not node.integers("output_shape"):
-        pads = _numbers(node, "pads", 0, rank)[:rank]
-    elif mode in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
+    if mode in ("NOTSET", "VALID") and not node.integers("output_shape"):
+        both = _numbers(node, "pads" if mode == "NOTSET" else "", 0, 2 * rank)
+        pads = both[:rank]
+        padded = list(map(sum, zip(large, pads, both[rank:], strict=False)))
+        if node.kind.endswith("Conv") and any(map(int.__le__, padded, reaches)):
+            raise ModelError(
+                f"its kernel {list(taps)} with dilations {dilations} is larger than its padded"
+                f" input {padded}: use a larger input"
+            )
+    else:
         sizes = zip(small, large, strides, reaches, extra, strict=True)
         for count, size, stride, reach, more in sizes:
             total = max(0, (count - 1) * stride + reach + 1 + more - size)
@@ -481,8 +486,8 @@ def _convolution_division(
     """
     filters, data, result = node.shape(weight), node.shape(0), node.result.shape
     groups, rank = node.attrs.get("group", 1), len(filters) - 2
-    spatial = _spatial(node, filters[2:], transposed)
-    if not spatial or len(result) != len(filters):
+    spatial = _spatial(node, filters[2:], transposed) if len(result) == rank + 2 else ()
+    if not spatial:
         return WHOLE
     far, near = filters[0] // groups, filters[1]
     if transposed:

@@ -18,41 +18,17 @@ import numpy as np
 from loadmaster.core.arguments import instead
 from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
+from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind, width_of
 from loadmaster.workloads.window import ALL, Window
 
 Shape = tuple[int, ...]
 
-ELEMENT_BITS = {
-    "float32": 32,
-    "uint8": 8,
-    "int8": 8,
-    "uint16": 16,
-    "int16": 16,
-    "int32": 32,
-    "int64": 64,
-    "string": 64,
-    "bool": 8,
-    "float16": 16,
-    "double": 64,
-    "uint32": 32,
-    "uint64": 64,
-    "complex64": 64,
-    "complex128": 128,
-    "bfloat16": 16,
-    "float8e4m3fn": 8,
-    "float8e4m3fnuz": 8,
-    "float8e5m2": 8,
-    "float8e5m2fnuz": 8,
-    "uint4": 4,
-    "int4": 4,
-    "float4e2m1": 4,
-    "float8e8m0": 8,
-    "uint2": 2,
-    "int2": 2,
-    "float6e2m3": 6,
-    "float6e3m2": 6,
-}
+_TYPES = """
+    float32 uint8 int8 uint16 int16 int32 int64 string bool float16 double uint32 uint64 complex64
+    complex128 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz uint4 int4 float4e2m1
+    float8e8m0 uint2 int2 float6e2m3 float6e3m2
+"""
+ELEMENT_BITS = {name: width_of(name) or 64 for name in _TYPES.split()}
 """Bits per element, in the order of ONNX's numbers; a string counts as an 8-byte reference, because
 its length is not known."""
 

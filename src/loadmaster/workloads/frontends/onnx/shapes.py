@@ -341,6 +341,16 @@ class Shapes:
         model = onnx.helper.make_model(graph, opset_imports=opsets)
         whole = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         found = {item.name: _guess(item.name, item.type) for item in whole.graph.output}
+        if node.kind == "ConvTranspose":
+            # Inference knows no told size below the operand's, nor that of SAME with more added.
+            (name, guess), *_ = found.items()
+            assert guess.shape
+            sizes: Any = guess.shape[2:]
+            if node.attrs.get("auto_pad", "")[:4] == "SAME":
+                strides = node.integers("strides") or [1] * LARGEST_RANK
+                sizes = map(min, sizes, map(int.__mul__, node.shape(0)[2:], strides))
+            sizes = node.integers("output_shape") or sizes
+            found[name] = replace(guess, shape=(*guess.shape[:2], *sizes))
         return {name: _channels_back(guess) if last else guess for name, guess in found.items()}
 
     def _merge(self, name: str, inferred: Guess | None, problem: str) -> Guess:

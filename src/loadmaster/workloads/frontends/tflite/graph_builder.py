@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from loadmaster.core.arrays import Array
-from loadmaster.core.errors import ModelError
+from loadmaster.core.errors import ModelError, error_text
 from loadmaster.core.names import free_name, unique_names
 from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
@@ -179,12 +179,26 @@ class _TfliteWalk(WalkedNetwork):
                 self._value(self.names[index], self._entries[index], TensorKind.ACTIVATION)
                 for index in operator.outputs
             )
-            call = completed(
-                OperatorCall(
-                    name, operator.kind, "tflite", {}, inputs, outputs, options=operator.options
+            try:
+                call = completed(
+                    OperatorCall(
+                        name,
+                        operator.kind,
+                        "tflite",
+                        {},
+                        inputs,
+                        outputs,
+                        options=operator.options,
+                    )
                 )
-            )
-            step = self._step(operator, call)
+                step = self._step(operator, call)
+            except (ArithmeticError, LookupError, ValueError) as error:
+                shapes = [value.shape for value in (*inputs, *outputs) if value]
+                raise ModelError(
+                    f"its tensors of shapes {shapes} and its options do not fit together"
+                    f" ({error_text(error)}): the file is damaged, convert the model again, or"
+                    " report it with the file"
+                ) from error
             for value in step.node.outputs:
                 if value is not None:
                     self.add(value)
@@ -204,17 +218,16 @@ class _TfliteWalk(WalkedNetwork):
 
     def _integers(self, tensor: TensorEntry) -> Array | None:
         """Return the elements of a small constant of integers; None for other tensors."""
-        at, length = tensor.content
+        (at, length), data = tensor.content, self._model.root.file.data
         if (
             tensor.dtype not in _WHOLE
             or tensor.count > _LARGEST_PARAMETER
             or length != tensor.count * np.dtype(tensor.dtype).itemsize
+            or at + length > len(data)
         ):
             return None
-        content = self._model.root.file.data[at : at + length]
-        return np.frombuffer(content, np.dtype(tensor.dtype).newbyteorder("<")).reshape(
-            tensor.shape
-        )
+        kind = np.dtype(tensor.dtype).newbyteorder("<")
+        return np.frombuffer(data, kind, tensor.count, at).reshape(tensor.shape)
 
     def _operand(self, index: int) -> Value | None:
         """Return the tensor that an operator reads, None for index -1. A tensor without a writer

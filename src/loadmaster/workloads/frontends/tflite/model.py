@@ -18,7 +18,7 @@ from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, FlatTab
 from loadmaster.workloads.frontends.tflite.schema import CUSTOM, IDENTIFIER, OPERATORS, TYPES
 
 LARGEST_FILE = 2**31
-"""FlatBuffers hold less than this many bytes."""
+"""FlatBuffers hold less than this many bytes; weights may be behind them."""
 _SCHEMA_VERSION = 3
 _BODIES = {"IF": (92, 2), "WHILE": (93, 2), "CALL_ONCE": (103, 1)}
 """Of operators that run other subgraphs: the number of their options' type, and how many subgraphs
@@ -31,7 +31,7 @@ class TensorEntry:
     """One tensor of a subgraph.
 
     ``constant`` says whether the file holds its bytes, which ``content`` gives the position and
-    length of; (0, 0) if they are outside of the FlatBuffer. A variable keeps its value from one
+    length of; they may be beyond what was read. A variable keeps its value from one
     inference to the next. ``position`` is where its table lies.
     """
 
@@ -96,15 +96,10 @@ def read_file(path: str | Path) -> bytes:
         if path.exists() and not path.is_file():
             raise ModelError(f"is not a file: {_EXAMPLE}")
         with path.open("rb") as file:
-            data = file.read(LARGEST_FILE)
+            # Behind these there is nothing but weights.
+            return file.read(LARGEST_FILE)
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot be read ({why_unreadable(path, error)}): {_EXAMPLE}") from None
-    if len(data) == LARGEST_FILE:
-        raise ModelError(
-            "is larger than 2 GiB, which a FlatBuffer cannot hold: convert the model again, with"
-            " its weights outside"
-        )
-    return data
 
 
 def parse_model(data: bytes) -> TfliteModel:
@@ -126,8 +121,8 @@ def parse_model(data: bytes) -> TfliteModel:
             f"has version {version} of the format, not {_SCHEMA_VERSION}: convert the model with a"
             " current converter"
         )
-    kinds = tuple(_kind(table) for table in root.tables(1))
-    contents = tuple(_content(table) for table in root.tables(4))
+    kinds = tuple(map(_kind, root.tables(1)))
+    contents = tuple(map(_content, root.tables(4)))
     subgraphs = tuple(
         _subgraph(table, number, kinds, contents) for number, table in enumerate(root.tables(2))
     )
@@ -152,18 +147,18 @@ def _kind(table: FlatTable) -> str:
     return f"{CUSTOM}:{table.text(1)}" if OPERATORS[number] == CUSTOM else OPERATORS[number]
 
 
-def _content(table: FlatTable) -> tuple[bool, tuple[int, int]]:
-    """Return whether a buffer has bytes, and where they are in the file; bytes beyond 2 GiB are
-    given by their distance from its start."""
-    inside = table.content(0)
-    return bool(inside[1]) or table.number(1, "Q") > 1, inside
+def _content(table: FlatTable) -> tuple[int, int]:
+    """Return where a buffer's bytes are in the file, and how many; those behind the FlatBuffer are
+    given by their distance from the file's start."""
+    at = table.number(1, "Q")
+    return (at, table.number(2, "Q")) if at > 1 else table.content(0)
 
 
 def _subgraph(
     table: FlatTable,
     number: int,
     kinds: Sequence[str],
-    contents: Sequence[tuple[bool, tuple[int, int]]],
+    contents: Sequence[tuple[int, int]],
 ) -> SubgraphEntry:
     """Read a subgraph; raise ModelError if an input or output is not one of its tensors."""
     tensors = tuple(
@@ -171,8 +166,7 @@ def _subgraph(
         for index, entry in enumerate(table.tables(0))
     )
     inputs, outputs = table.numbers(1), table.numbers(2)
-    for tensor in (*inputs, *outputs):
-        _require_within((tensor,), len(tensors), f"subgraph {number}", "tensor")
+    _require_within((*inputs, *outputs), len(tensors), f"subgraph {number}", "tensor")
     operators = tuple(
         _operator(entry, number, index, kinds, len(tensors))
         for index, entry in enumerate(table.tables(3))
@@ -180,11 +174,9 @@ def _subgraph(
     return SubgraphEntry(table.text(4), tensors, inputs, outputs, operators)
 
 
-def _tensor(
-    table: FlatTable, where: str, contents: Sequence[tuple[bool, tuple[int, int]]]
-) -> TensorEntry:
+def _tensor(table: FlatTable, where: str, contents: Sequence[tuple[int, int]]) -> TensorEntry:
     """Read a tensor; raise ModelError for negative dimensions, unknown element types and missing
-    buffers. ``contents`` holds, for each buffer, whether it has data and where in the file."""
+    buffers. ``contents`` holds where each buffer is in the file."""
     name = table.text(3)
     shape = table.numbers(0)
     number = table.number(1, "b")
@@ -200,12 +192,12 @@ def _tensor(
         )
     buffer = table.number(2, "I")
     _require_within((buffer,), len(contents), where, "buffer")
-    constant, content = contents[buffer]
+    content = contents[buffer]
     return TensorEntry(
         name,
         shape,
         TYPES[number],
-        constant or table.number(10, "I") > 0,
+        content[1] > 0 or table.number(10, "I") > 0,
         content,
         bool(table.number(5, "b")),
         table.position,
@@ -223,11 +215,10 @@ def _operator(
     )
     kind = kinds[code]
     where = _where(subgraph, index, kind)
-    operands = [table.numbers(field) for field in (1, 2, 8)]
-    for tensor in (*operands[0], *operands[1], *operands[2]):
-        if tensor != -1:
-            _require_within((tensor,), tensors, where, "tensor")
-    if -1 in operands[1]:
+    inputs, outputs, others = map(table.numbers, (1, 2, 8))
+    there = [tensor for tensor in (*inputs, *outputs, *others) if tensor != -1]
+    _require_within(there, tensors, where, "tensor")
+    if -1 in outputs:
         raise ModelError(
             f"{where} has no tensor for a result: the file is damaged, convert the model again"
         )
@@ -240,10 +231,8 @@ def _operator(
                 f"{where} does not say which subgraphs it runs: the file is damaged, convert the"
                 " model again"
             )
-        bodies = tuple(options.number(field) for field in range(count))
-    return OperatorEntry(
-        kind, operands[0], operands[1], operands[2], bodies, options, table.position
-    )
+        bodies = tuple(map(options.number, range(count)))
+    return OperatorEntry(kind, inputs, outputs, others, bodies, options, table.position)
 
 
 def _where(subgraph: int, index: int, kind: str) -> str:

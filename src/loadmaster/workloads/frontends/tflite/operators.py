@@ -162,6 +162,10 @@ def _on_images(
     dimensions, in the file channels last."""
     order = (0, rank - 1, *range(1, rank - 1))
     image, result = (permuted(value, *order) for value in (call.operand(data), call.result))
+    if 0 in (*options.get("strides", ()), options.get("blocksize")):
+        raise ModelError(
+            "its strides or blocks are of 0 elements: the file is damaged, convert the model again"
+        )
     return call.like(kind, (image, *others), result, **options)
 
 
@@ -438,7 +442,7 @@ def _pad(call: OperatorCall) -> OperatorCall:
 def _strided_slice(call: OperatorCall) -> OperatorCall:
     """Return Slice; masks leave a start or an end open, and add or remove dimensions."""
     starts, steps = call.numbers(1), call.numbers(3)
-    begin, _, ellipsis, added, removed = (call.option(field) for field in range(5))
+    begin, _, ellipsis, added, removed = map(call.option, range(5))
     if starts is None or steps is None or any(step < 0 for step in steps):
         return _like(_MOVES, call, 0)
     plain = not (ellipsis or added or removed) and all(step == 1 for step in steps)
@@ -474,8 +478,10 @@ def recurrent_work(call: OperatorCall) -> Work | None:
         return None
     if call.kind == "LSTM" and len(call.inputs) == _BASIC_CELL:
         return _cell(call, (), (2,), False)
-    whole, stepwise, field = _CELLS[call.kind]
-    return _cell(call, whole, stepwise, field is not None and bool(call.option(field, code="b")))
+    *positions, field = _CELLS[call.kind]
+    whole, stepwise = (tuple(map(int, text.split(","))) for text in positions)
+    time_major = field != "-" and bool(call.option(int(field), code="b"))
+    return _cell(call, whole, stepwise, time_major)
 
 
 def _cell(
@@ -537,18 +543,14 @@ def _singular_value(call: OperatorCall) -> Work:
     return product(first, second)
 
 
-_GATES = (1, 2, 3, 4), (5, 6, 7, 8, 16)
-_CELLS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int | None]] = {
-    "LSTM": (*_GATES, None),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": (*_GATES, 3),
-    "BIDIRECTIONAL_SEQUENCE_LSTM": (
-        (1, 2, 3, 4, 18, 19, 20, 21),
-        (5, 6, 7, 8, 16, 22, 23, 24, 25, 33),
-        4,
-    ),
-    "RNN": ((1,), (2,), None),
-    "UNIDIRECTIONAL_SEQUENCE_RNN": ((1,), (2,), 0),
-    "BIDIRECTIONAL_SEQUENCE_RNN": ((1, 5), (2, 6), 0),
-}
+_CELLS_TEXT = """
+    LSTM 1,2,3,4 5,6,7,8,16 -
+    UNIDIRECTIONAL_SEQUENCE_LSTM 1,2,3,4 5,6,7,8,16 3
+    BIDIRECTIONAL_SEQUENCE_LSTM 1,2,3,4,18,19,20,21 5,6,7,8,16,22,23,24,25,33 4
+    RNN 1 2 -
+    UNIDIRECTIONAL_SEQUENCE_RNN 1 2 0
+    BIDIRECTIONAL_SEQUENCE_RNN 1,5 2,6 0
+"""
+_CELLS = {kind: own for kind, *own in map(str.split, _CELLS_TEXT.strip().splitlines())}
 """The matrices of the input and those of the state by position, and the option that says whether
 steps come first."""

@@ -309,7 +309,7 @@ def _backward(call: OpCall) -> Work:
 def _attention_backward(call: OpCall) -> Work:
     """Return the work of attention's gradients: the scores again, then one product each for
     softmax, value, query and key."""
-    query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
+    query, key, value = map(call.tensor, ("query", "key", "value"))
     (batch, count, queries, width), keys, value_width = query.shape, key.shape[2], value.shape[3]
     heads = Heads(batch, count, count, queries, keys, width, value_width)
     groups = batch * count
