@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import attrgetter
 
 from loadmaster.report.view import MemoryMap, Shape
 
-_BISECTIONS = 12
-"""Steps of the bisection: a precision of 2^-12 of the time axis, less than a pixel."""
+_BISECTIONS = 32
+"""Steps of the bisection: a precision of 2^-32 of the time axis."""
 _BANDS = 64
 """Number of bands of addresses within which regions of a memory map are merged."""
 Lane = Callable[[Shape], float]
@@ -21,7 +21,7 @@ lane_of: Lane = attrgetter("low")
 def neighbours(shapes: Sequence[Shape], limit: int, lane: Lane = lane_of) -> list[Sequence[Shape]]:
     """Sort shapes by lane and start, and merge neighbours on a lane into at most ``limit`` groups.
 
-    Minimises the duration of the longest merged group by bisection, O(shapes x 12). Lanes are not
+    Minimises the duration of the longest merged group by bisection, O(shapes x 32). Lanes are not
     merged: with more than ``limit`` lanes, each is one group.
     """
     shapes = sorted(shapes, key=lambda shape: (lane(shape), shape.start))
@@ -32,24 +32,24 @@ def neighbours(shapes: Sequence[Shape], limit: int, lane: Lane = lane_of) -> lis
     high = max(shape.end for shape in shapes) - min(shape.start for shape in shapes)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        if len(_group_starts(shapes, lanes, middle)) <= limit:
+        # Of too many groups the rest need no look.
+        if len(list(islice(_group_starts(shapes, lanes, middle), limit + 1))) <= limit:
             high = middle
         else:
             low = middle
-    firsts = _group_starts(shapes, lanes, high)
-    return [shapes[first:last] for first, last in pairwise([*firsts, len(shapes)])]
+    bounds = [*_group_starts(shapes, lanes, high), len(shapes)]
+    return [shapes[first:last] for first, last in pairwise(bounds)]
 
 
-def _group_starts(shapes: Sequence[Shape], lanes: Sequence[float], longest: float) -> list[int]:
-    """Return the index of the first shape of each group, if merged groups last at most ``longest``.
+def _group_starts(shapes: Sequence[Shape], lanes: Sequence[float], longest: float) -> Iterator[int]:
+    """Yield the index of the first shape of each group, if merged groups last at most ``longest``.
     O(shapes)."""
-    firsts, current, start, end = list[int](), -1.0, 0.0, 0.0
+    current, start, end = -1.0, 0.0, 0.0
     for at, (lane, shape) in enumerate(zip(lanes, shapes, strict=True)):
         end = max(end, shape.end)
         if lane != current or end - start > longest:
-            firsts.append(at)
+            yield at
             current, start, end = lane, shape.start, shape.end
-    return firsts
 
 
 def band_of(chart: MemoryMap) -> Lane:

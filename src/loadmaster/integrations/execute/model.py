@@ -40,8 +40,10 @@ def evaluator(model: onnx.ModelProto) -> Evaluator:
     if runtime() == "onnx.reference":
         reference = ReferenceEvaluator(model)
         # It computes in wider types where numpy does.
-        types = [each.type.tensor_type.elem_type for each in model.graph.output]
-        kinds = list(map(helper.tensor_dtype_to_np_dtype, types))
+        kinds = [
+            helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type)
+            for each in model.graph.output
+        ]
         return lambda given: list(map(np.asarray, reference.run(None, given), kinds))
     import onnxruntime
 

@@ -136,7 +136,8 @@ class CompileOptions:
                 )
             parse, kind = _OPTIONS[name]
             try:
-                given |= {} if value is None else {name: parse(value)}
+                if value is not None:
+                    given[name] = parse(value)
             except (KeyError, TypeError, ValueError):
                 raise BudgetError(f"{name} {value!r}: write {kind}") from None
         return cls(**given)

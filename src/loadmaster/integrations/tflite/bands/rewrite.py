@@ -197,8 +197,11 @@ class _Rewriter:
         for band, start in enumerate(bands.starts):
             begin = network.tensor(self._begin_at(start))
             calls.append(len(network.operators))
-            source, what = region.source, f"rows {band}"
-            slices.append(self._add_slice(network, source, begin, source, bands.height, what))
+            slices.append(
+                self._add_slice(
+                    network, region.source, begin, region.source, bands.height, f"rows {band}"
+                )
+            )
             parts.append(
                 network.tensor(self._tensor_like(region.result, bands.rows, f"band {band}"))
             )

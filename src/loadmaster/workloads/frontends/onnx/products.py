@@ -5,6 +5,7 @@ dimensions as theirs do."""
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
@@ -449,7 +450,7 @@ def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
         both = _numbers(node, "pads" if mode == "NOTSET" else "", 0, 2 * rank)
         pads = both[:rank]
         padded = list(map(sum, zip(large, pads, both[rank:], strict=False)))
-        if node.kind.endswith("Conv") and any(map(int.__le__, padded, reaches)):
+        if node.kind.endswith("Conv") and any(map(operator.le, padded, reaches)):
             raise ModelError(
                 f"its kernel {list(taps)} with dilations {dilations} is larger than its padded"
                 f" input {padded}: use a larger input"

@@ -8,6 +8,7 @@ Types are not checked, because shapes do not depend on them.
 
 from __future__ import annotations
 
+import operator
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -348,7 +349,7 @@ class Shapes:
             sizes: Any = guess.shape[2:]
             if node.attrs.get("auto_pad", "")[:4] == "SAME":
                 strides = node.integers("strides") or [1] * LARGEST_RANK
-                sizes = map(min, sizes, map(int.__mul__, node.shape(0)[2:], strides))
+                sizes = map(min, sizes, map(operator.mul, node.shape(0)[2:], strides))
             sizes = node.integers("output_shape") or sizes
             found[name] = replace(guess, shape=(*guess.shape[:2], *sizes))
         return {name: _channels_back(guess) if last else guess for name, guess in found.items()}

@@ -531,7 +531,6 @@ def fold(node: Node, proto: onnx.NodeProto, counts: list[int] | None) -> list[Ar
         operands = {value.name: value.data for value in node.present if value.data is not None}
     if any(value.name not in operands for value in node.present):
         return None
-    names = [name for name in proto.output if name]
     try:
         if node.kind in _RENAMED:
             return [operands[node.label(0)].reshape(node.result.shape)]
@@ -541,8 +540,14 @@ def fold(node: Node, proto: onnx.NodeProto, counts: list[int] | None) -> list[Ar
         # its import takes longer than reading most networks, which need none of it
         from onnx.reference import ReferenceEvaluator
 
-        opset = helper.make_opsetid(proto.domain, node.opset)
-        run = helper.make_function("fold", "fold", list(operands), names, [proto], [opset])
+        run = helper.make_function(
+            "fold",
+            "fold",
+            list(operands),
+            [name for name in proto.output if name],
+            [proto],
+            [helper.make_opsetid(proto.domain, node.opset)],
+        )
         with np.errstate(all="ignore"):
             return list(ReferenceEvaluator(run).run(None, operands, {}))
     except Exception:
