@@ -93,6 +93,17 @@ def test_every_strategy_makes_valid_packings_that_auto_is_never_worse_than(name,
     assert lm.allocate(buffers).peak <= answer.peak
 
 
+@pytest.mark.parametrize("seed", [10, 11])
+def test_auto_is_never_worse_with_little_effort_where_search_proves_nothing(seed):
+    columns = crowd(40, 40, 13, 50, seed)
+    aliases = [[(2 * group, 0), (2 * group + 1, 8)] for group in range(6)]
+    auto, *others = (
+        lm.allocate(columns, strategy=name, effort="quick", aliases=aliases).peak
+        for name in ("auto", "telamalloc", "local-search", "exact")
+    )
+    assert auto <= min(others)
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_the_same_seed_gives_the_same_answer(name):
     buffers = crowd(30, 40, 15, 50, seed=1)

@@ -112,28 +112,49 @@ void Portfolio::run() {
         if (!over()) local_search();
         return;
     }
-    const bool small = buffers_.count() <= kLarge, searchable = buffers_.count() <= kHuge,
-               whole = !effort_.in_passing;
-    first_fits();
-    if (small && whole && !over()) search(kShortNodes);
-    if (whole && !over()) best_fit();
-    if (whole && !small && !over() && far_from_bound()) eject(Ejections::largest_first, 1);
-    if (small && whole && effort_.work >= 100)
+    begin();
+    const bool in_turns = small() && !effort_.in_passing;
+    if (in_turns && effort_.work >= 100)
         take_turns();
-    else if (searchable && !over())
-        open_ = search(exact_nodes());
-    while (effort_.timed() && searchable && open_ && !over()) open_ = search(-1);
+    else if (search_on(exact_nodes()); in_turns && open_ && !over())
+        play(simple_strategies());
+    while (effort_.timed() && searchable() && open_ && !over()) search_on(-1);
+}
+
+// What takes little time: orders, and a short search.
+void Portfolio::begin() {
+    const bool whole = !effort_.in_passing;
+    first_fits();
+    if (small() && whole && !over()) search(kShortNodes);
+    if (whole && !over()) best_fit();
+    if (whole && !small() && !over() && far_from_bound()) eject(Ejections::largest_first, 1);
+}
+
+void Portfolio::search_on(std::int64_t nodes) {
+    if (searchable() && !over()) open_ = search(nodes);
+}
+
+bool Portfolio::small() const { return buffers_.count() <= kLarge; }
+
+bool Portfolio::searchable() const { return buffers_.count() <= kHuge; }
+
+// Where they run too, none is better than what is found. Exact search is one where it proves
+// nothing; elsewhere it has gone on from what the others found.
+std::vector<Portfolio::Turn> Portfolio::simple_strategies() const {
+    std::vector<Turn> turns;
+    for (const std::string_view name : {"telamalloc", "local-search", "exact"})
+        if (!orderly_ || name != "exact")
+            turns.push_back({Engine::strategy, effort_.seed, 1, 0, name});
+    return turns;
 }
 
 // The engines work side by side, each with a slice of its budget from the best packing so far. The
 // slices grow: that of the engine which made it, or all of them if none did. Of the limits on what
 // may be empty in a block the one goes on that did best. Where an exhausted search proves nothing,
-// simple strategies have one turn, so that none is better.
+// simple strategies have one turn.
 void Portfolio::take_turns() {
     std::vector<Turn> turns;
-    if (!orderly_)
-        for (const std::string_view name : {"telamalloc", "local-search", "exact"})
-            turns.push_back({Engine::strategy, effort_.seed, 1, 0, name});
+    if (!orderly_) turns = simple_strategies();
     for (const double most_empty : kMostEmpty)
         turns.push_back({Engine::blocks, effort_.seed, kSurveyWork, most_empty});
     std::array<double, 3> slice{kFirstSlice, kFirstSlice, kFirstEjections}, left{1, 1, 1};
@@ -221,7 +242,8 @@ void Portfolio::pack_blocks(const Turn &turn) {
     Effort effort = effort_;
     effort.work = turn.share;
     Portfolio packed(blocks.buffers(), {}, bound_, capacity_, effort);
-    packed.run();
+    packed.begin();
+    packed.search_on(packed.exact_nodes());
     interrupted_ = packed.interrupted_, counters_ = packed.counters_;
     if (packed.found()) offer(blocks.offsets(packed.offset_));
 }
@@ -246,7 +268,7 @@ void Portfolio::run(std::string_view strategy) {
     else if (strategy == "exact")
         search(effort_.timed() ? -1 : exact_nodes());
     else if (strategy == "telamalloc")
-        best_fit(), telamalloc(kSteps * kCapacities);
+        best_fit(), telamalloc(scaled(kSteps * kCapacities));
     else if (strategy == "local-search")
         local_search();
     else
@@ -359,7 +381,8 @@ void Portfolio::local_search() {
     Random random(effort_.seed);
     std::vector<std::int64_t> tops(offset.size());
     std::vector<std::size_t> high;
-    for (std::int64_t left = std::min(kPlacements / count + 1, kSamplesPerPair * count * count);
+    for (std::int64_t left =
+             scaled(std::min(kPlacements / count + 1, kSamplesPerPair * count * count));
         left > 0 && !done() && budget.look(); --left) {
         for (std::size_t b = 0; b < tops.size(); ++b) tops[b] = offset[b] + buffers_.size[b];
         std::vector<std::int64_t> sorted = tops;

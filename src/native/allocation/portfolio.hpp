@@ -56,6 +56,11 @@ class Portfolio {
         double most_empty;          // part of a block that may be empty
         std::string_view name = {}; // of a strategy
     };
+    void begin();
+    void search_on(std::int64_t nodes);
+    bool small() const;
+    bool searchable() const;
+    std::vector<Turn> simple_strategies() const;
     void take_turns();
     std::optional<Engine> play(const std::vector<Turn> &turns);
     void play(const Turn &turn, const Portfolio &from);
