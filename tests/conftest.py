@@ -75,6 +75,7 @@ def little_effort():
     a user does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Effort, "of", staticmethod(lambda *_: Effort.TEST))
+        patch.setattr(Effort, "QUICK", Effort.TEST)
         yield
 
 

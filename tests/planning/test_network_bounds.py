@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
+from tests.support.nightly import by_night
 from tests.support.onnx_builder import absent, constant, constants, model
 from tests.support.tiny_plans import (
     best_makespan,
@@ -46,7 +47,7 @@ def bound_of(graph, target, mini_batches=1):
     return bounds_of(graph, target, mini_batches).makespan
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(4), *by_night(*range(4, 10))])
 def test_no_plan_of_any_cut_of_a_tiny_network_is_faster_than_its_bound(seed):
     """50 networks for every seed, on machines of their own: 500 in all, and every plan of each that
     could be faster."""

@@ -12,6 +12,7 @@ import pytest
 from tests.support.efforts import SEPARATE, TEST
 from tests.support.needs import FIXTURES
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
+from tests.support.nightly import by_night
 from tests.support.onnx_builder import constants, graph_of
 
 import loadmaster as lm
@@ -24,21 +25,13 @@ from loadmaster.targets.load import bundled
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.lowering.instantiate import lower
 
-NIGHTLY = pytest.mark.nightly
 SHIPPED = [
     "squeezenet",
     "shufflenet",
     "inception_v1",
-    *(
-        pytest.param(name, marks=NIGHTLY)
-        for name in ("resnet50", "densenet121", "inception_v2", "vgg19", "bvlc_alexnet", "zfnet512")
-    ),
+    *by_night("resnet50", "densenet121", "inception_v2", "vgg19", "bvlc_alexnet", "zfnet512"),
 ]
-COMMITTED = [
-    "mobilenetv2",
-    "dlrm",
-    *(pytest.param(n, marks=NIGHTLY) for n in ("bert-base", "gpt2")),
-]
+COMMITTED = ["mobilenetv2", "dlrm", *by_night("bert-base", "gpt2")]
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -2,6 +2,7 @@
 write them: each loads, with the work that the PyTorch frontend counts without the exporter."""
 
 import pytest
+from tests.support.nightly import by_night
 
 from loadmaster.workloads.frontends.load import load
 
@@ -127,7 +128,9 @@ class Positional(torch.nn.Module):
         return self.model(**dict(zip(self.names, inputs, strict=True)), return_dict=True)[0]
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "name", [*by_night(*(LIKE := ("DeiT", "ALBERT"))), *sorted(ARCHITECTURES.keys() - {*LIKE})]
+)
 def test_an_architecture_loads_with_the_work_that_pytorch_does(name, tmp_path):
     model, inputs = ARCHITECTURES[name]()
     module, operands = Positional(model.eval(), list(inputs)), tuple(inputs.values())

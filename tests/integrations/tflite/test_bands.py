@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.support.fuzzing import FUZZ
 from tests.support.needs import FIXTURES
+from tests.support.nightly import by_night
 from tests.support.tflite_bands import another_order, convolutional
 from tests.support.tflite_models import branches, started
 
@@ -73,7 +74,7 @@ def tried_in_bands(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, 1, *by_night(2, 3)])
 def test_random_networks_in_random_bands_give_the_same_bits(part):
     """Strides, dilation, odd sizes, both paddings, PAD, pools, residuals and branches; int8, int16
     and float. ``LOADMASTER_FUZZ=20`` tries 2,000."""

@@ -6,6 +6,7 @@ import copy
 import pytest
 import torch
 from tests.support.compiled import same, with_plan, without_plan
+from tests.support.nightly import by_night
 
 pytest.importorskip("transformers")
 from benchmarks.networks import hugging_face
@@ -50,11 +51,7 @@ def under_budget(module, share, **more):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "gpt2",
-        "diffusion",
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("bert", "vit", "t5", "llama")),
-    ],
+    ["gpt2", *by_night("diffusion", "bert", "vit", "t5", "llama")],
 )
 def test_training_is_that_of_the_unmoved_graphs(name):
     module, inputs = made(name)

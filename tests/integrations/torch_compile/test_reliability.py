@@ -139,14 +139,14 @@ def test_an_operator_that_raises(which):
 
 
 def test_a_limit_on_files_interrupts_at_any_time_and_a_kill(tmp_path):
-    command = [sys.executable, "-m", "tests.support.steps", str(tmp_path), "40"]
+    command = [sys.executable, "-m", "tests.support.steps", str(tmp_path), "20"]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
         contextlib.ExitStack() as cleanup,
     ):
         cleanup.callback(process.kill)  # should something below fail
         assert "cannot be had: File too large" in process.stdout.readline()
-        assert process.stdout.readline() == "moved True equal True caught 40 used 0\n"
+        assert process.stdout.readline() == "moved True equal True caught 20 used 0\n"
         assert not list(tmp_path.iterdir())
         files = _deleted_files(process.pid, tmp_path)
         assert len(files) >= 1  # they have no name, only a process
@@ -264,8 +264,8 @@ def test_steps_grow_nothing():
     assert all(trained.step() for _ in range(50))
     before, file = _standing(), trained.file.bytes
     standing = [before[0]]
-    for _ in range(4):
-        assert all(trained.step() for _ in range(150))
+    for _ in range(3):
+        assert all(trained.step() for _ in range(100))
         standing.append(_standing()[0])
     # What leaks grows all the time; what earlier tests of this process have left may move once.
     assert min(after - before for before, after in itertools.pairwise(standing)) < 1 << 19
