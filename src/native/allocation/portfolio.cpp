@@ -118,7 +118,7 @@ void Portfolio::run() {
         take_turns();
     else if (search_on(exact_nodes()); in_turns && open_ && !over())
         play(simple_strategies());
-    while (effort_.timed() && searchable() && open_ && !over()) search_on(-1);
+    search_until_deadline();
 }
 
 // What takes little time: orders, and a short search.
@@ -132,6 +132,10 @@ void Portfolio::begin() {
 
 void Portfolio::search_on(std::int64_t nodes) {
     if (searchable() && !over()) open_ = search(nodes);
+}
+
+void Portfolio::search_until_deadline() {
+    while (effort_.timed() && searchable() && open_ && !over()) search_on(-1);
 }
 
 bool Portfolio::small() const { return buffers_.count() <= kLarge; }
@@ -244,6 +248,7 @@ void Portfolio::pack_blocks(const Turn &turn) {
     Portfolio packed(blocks.buffers(), {}, bound_, capacity_, effort);
     packed.begin();
     packed.search_on(packed.exact_nodes());
+    packed.search_until_deadline();
     interrupted_ = packed.interrupted_, counters_ = packed.counters_;
     if (packed.found()) offer(blocks.offsets(packed.offset_));
 }

@@ -58,6 +58,7 @@ class Portfolio {
     };
     void begin();
     void search_on(std::int64_t nodes);
+    void search_until_deadline();
     bool small() const;
     bool searchable() const;
     std::vector<Turn> simple_strategies() const;
