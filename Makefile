@@ -63,7 +63,8 @@ ctest:
 	ctest --test-dir build/ctest --output-on-failure
 	.ci/library
 
-# The native core again, with the address and undefined-behaviour sanitizers, in a folder of its own; -S hides the package in place.
+# The whole native core again, with the address and undefined-behaviour sanitizers, in a folder of its own, and its tests, those of `make ctest`
+# too; -S hides the package in place. Without optimisation at link time, which takes minutes and finds nothing.
 SANITIZED := build/sanitized
 SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/allocation/test_telamalloc.py tests/allocation/test_fast_path.py \
     tests/allocation/test_packing_at_scale.py tests/allocation/test_demands.py tests/mapping tests/placement/test_between_kernels.py \
@@ -72,11 +73,14 @@ SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/allocation/te
 sanitize: .venv/installed-dev
 	rm -rf $(SANITIZED)
 	$(PIP) --target $(SANITIZED) --no-deps --config-settings=build-dir=build/sanitize \
-	    --config-settings=cmake.define.LOADMASTER_SANITIZE=ON --config-settings=install.strip=false .
+	    --config-settings=cmake.build-type=Debug --config-settings=cmake.define.LOADMASTER_SANITIZE=ON \
+	    --config-settings=cmake.define.LOADMASTER_TESTS=ON --config-settings=install.strip=false .
+	ctest --test-dir build/sanitize --output-on-failure
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    PYTHONPATH=$(SANITIZED):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-	    $(BIN)/python -S -m pytest -p no:cacheprovider -m "not slow" --durations=10 $(SANITIZE_TESTS)
+	    $(BIN)/python -S -m pytest --tx '2*popen//python=$(BIN)/python -S' --dist worksteal -p no:cacheprovider \
+	    -m "not slow" --durations=10 $(SANITIZE_TESTS)
 
 # The package is installed in place: editing Python needs no new install, but native code and new modules do.
 .venv/installed: pyproject.toml CMakeLists.txt $(wildcard src/native/*/*) .venv/modules

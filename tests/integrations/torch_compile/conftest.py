@@ -1,7 +1,6 @@
 """Every test of the runtime compiles anew."""
 
 import gc
-import importlib
 import subprocess
 import warnings
 from pathlib import Path
@@ -10,16 +9,15 @@ import pytest
 from tests.support.needs import MOUNT
 
 torch = pytest.importorskip("torch", reason="the runtime needs torch", exc_type=ImportError)
-# The runtime collects garbage when it has compiled: not among what PyTorch loads, which stays.
-importlib.import_module("torch._dynamo")
-gc.collect()
-gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def quiet_and_fresh():
     """Compile anew in every test, and let PyTorch warn about itself."""
     torch._dynamo.reset()
+    # The runtime collects garbage when it has compiled: not among what was there before.
+    gc.collect()
+    gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
