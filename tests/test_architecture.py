@@ -393,11 +393,11 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (28_787, 25, 20),
     "cli": (15_904, 24, 6),
-    "core": (11_215, 17, 10),
+    "core": (11_212, 17, 10),
     "cost": (30_843, 30, 37),
     "integrations": (101_407, 65, 89),
     "mapping": (19_994, 34, 39),
-    "placement": (31_968, 25, 32),
+    "placement": (31_903, 25, 31),
     "planning": (84_085, 53, 54),
     "report": (32_981, 29, 22),
     "targets": (5_462, 6, 1),

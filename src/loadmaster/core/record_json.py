@@ -17,7 +17,7 @@ from loadmaster.core.errors import LoadmasterError
 from loadmaster.core.json_object import fields_of
 
 if TYPE_CHECKING:
-    from pydantic_core import CoreSchema, ErrorDetails, SchemaSerializer, SchemaValidator
+    from pydantic_core import CoreSchema, SchemaSerializer, SchemaValidator, ValidationError
 
 Record = TypeVar("Record")
 
@@ -97,8 +97,7 @@ def record_from(
     try:
         record: Record = _validator(cast(Any, kind)).validate_python(data)
     except ValidationError as wrong:
-        found = wrong.errors(include_url=False, include_context=False, include_input=False)
-        raise error(f"{name}: {_summary(found, what)}") from wrong
+        raise error(f"{name}: {summary(wrong, what)}") from wrong
     return record
 
 
@@ -124,8 +123,10 @@ def _dotted(path: tuple[str | int, ...]) -> str:
     return ".".join(json.dumps(str(key))[1:-1] for key in path)
 
 
-def _summary(errors: list[ErrorDetails], what: str) -> str:
-    """Describe the first few errors with the paths of their fields, and count the others."""
+def summary(wrong: ValidationError, what: str) -> str:
+    """Describe the first few errors of pydantic with the paths of their fields, and count the
+    others."""
+    errors = wrong.errors(include_url=False, include_context=False, include_input=False)
     shown = [
         f"{_dotted(error['loc']) or what}: {error['msg'][:1].lower()}{error['msg'][1:]}"
         for error in errors[:_ERRORS_SHOWN]

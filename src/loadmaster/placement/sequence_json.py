@@ -26,7 +26,7 @@ from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.files import replace_file, why_unreadable
 from loadmaster.core.provenance import Label, Provenance
-from loadmaster.core.record_json import parse_object
+from loadmaster.core.record_json import parse_object, summary
 from loadmaster.placement.sequence import (
     Algorithm,
     CopyLink,
@@ -43,7 +43,6 @@ LARGEST_FILE = 2**28
 """Bytes after decompression: a hundred times what a step of 20,000 kernels takes."""
 
 _ACCESS = {(True, False): "r", (False, True): "w", (True, True): "rw"}
-_ERRORS_SHOWN = 3
 
 
 def write_sequence(sequence: KernelSequence, path: str | Path) -> Path:
@@ -165,7 +164,7 @@ def validated(data: dict[str, Any], name: str, form: str, version: int, model: A
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise PlacementError(f"{name}: {_errors_in(error)}") from None
+        raise PlacementError(f"{name}: {summary(error, 'kernel sequence')}") from None
 
 
 def object_in(text: str, name: str) -> dict[str, Any]:
@@ -227,18 +226,6 @@ def _model() -> Any:
         kernels: list[KernelRecord]
 
     return SequenceRecord
-
-
-def _errors_in(error: Any) -> str:
-    """Describe the first few errors, each with the path of its field, and count the others."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    shown = [
-        f"{'.'.join(map(str, e['loc']))[:80]}: {e['msg'][:1].lower()}{e['msg'][1:]}"
-        for e in found[:_ERRORS_SHOWN]
-    ]
-    return "; ".join(shown) + (
-        f"; and {len(found) - len(shown)} more" if len(found) > len(shown) else ""
-    )
 
 
 def _sequence_from(file: Any) -> KernelSequence:
