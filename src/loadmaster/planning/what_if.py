@@ -33,23 +33,21 @@ def what_if(
 ) -> tuple[Change, ...]:
     """Plan networks quickly for a machine and for each of its :func:`changes`.
 
-    The first result is the unchanged machine, planned with the same effort for comparison. Larger
-    machines start from its plan too, so they are never slower. ``options`` are those of
-    :func:`loadmaster.plan`.
+    The first result is the unchanged machine, planned with the same effort for comparison. A larger
+    machine that ends slower is planned again from that plan, so it never is. ``options`` are those
+    of :func:`loadmaster.plan`.
     """
     target = as_target(target)
     machines = [("as it is", target), *changes(target)]
     options |= {"effort": Effort.QUICK, "smaller": None}
-    found = []
+    found = list[Change]()
     for number, (name, machine) in enumerate(machines):
         progress(f"what if: {name}", number / len(machines))
-        larger = number > 0 and is_within(target, machine)
         try:
-            reached = plan(
-                graphs,
-                machine,
-                **options | ({"smaller": target} if larger else {}),
-            )
+            reached = plan(graphs, machine, **options)
+            least = found[0].value if found and is_within(target, machine) else None
+            if least is not None and reached.objective.value > least:
+                reached = plan(graphs, machine, **options | {"smaller": target})
         except (CapacityError, TargetError):
             found.append(Change(name, None, None))
             continue
