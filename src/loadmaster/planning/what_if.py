@@ -40,13 +40,13 @@ def what_if(
     target = as_target(target)
     machines = [("as it is", target), *changes(target)]
     options |= {"effort": Effort.QUICK, "smaller": None}
-    found = list[Change]()
+    found: list[Change] = []
     for number, (name, machine) in enumerate(machines):
         progress(f"what if: {name}", number / len(machines))
         try:
             reached = plan(graphs, machine, **options)
-            least = found[0].value if found and is_within(target, machine) else None
-            if least is not None and reached.objective.value > least:
+            slower = found and reached.objective.value > (found[0].value or 0.0)
+            if slower and is_within(target, machine):
                 reached = plan(graphs, machine, **options | {"smaller": target})
         except (CapacityError, TargetError):
             found.append(Change(name, None, None))
