@@ -39,17 +39,13 @@ def what_if(
     """
     target = as_target(target)
     machines = [("as it is", target), *changes(target)]
-    options |= {"effort": Effort.QUICK, "smaller": None}
+    options["effort"] = Effort.QUICK
     found = []
     for number, (name, machine) in enumerate(machines):
         progress(f"what if: {name}", number / len(machines))
-        larger = number > 0 and is_within(target, machine)
+        options["smaller"] = target if number and is_within(target, machine) else None
         try:
-            reached = plan(
-                graphs,
-                machine,
-                **options | ({"smaller": target} if larger else {}),
-            )
+            reached = plan(graphs, machine, **options)
         except (CapacityError, TargetError):
             found.append(Change(name, None, None))
             continue

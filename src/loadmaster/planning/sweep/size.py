@@ -211,8 +211,8 @@ class Sizing:
             target=self.target.name,
             axis=NumberAxis(self.axis, [value.value for value in self.values]),
             limits=self.limits.as_json(),
-            least=None if least is None else least.value.value,
-            excluded=None if excluded is None else excluded.value.value,
+            least=least and least.value.value,
+            excluded=excluded and excluded.value.value,
             open=[value.value for value in self.open],
             trials=[
                 json_of(
@@ -350,9 +350,12 @@ class _SizeSearch:
         """Whether a bound shows that no plan of a value keeps the limits."""
         self.progress(f"{self.axis} {self.values[n]}: bounding", 0.0)
         mini_batches = self._mini_batches
-        periods = self.options.get("periods") or {}
         bounds = lower_bounds(
-            self.graphs, self._machine(n), mini_batches, self.limits.deadlines or {}, periods
+            self.graphs,
+            self._machine(n),
+            mini_batches,
+            self.limits.deadlines or {},
+            self.options.get("periods") or {},
         )
         reason = self.limits.excluded_by(bounds, self.graphs, mini_batches)
         if reason:
@@ -374,7 +377,7 @@ class _SizeSearch:
         met = self.limits.met_by(point)
         verdict = Verdict.SUFFICES if met else Verdict.NOT_FOUND
         self.trials[n] = Trial(value, verdict, point.reason, point)
-        if made is not None and met:
+        if made and met:
             self.plans[n] = made
         return met
 
