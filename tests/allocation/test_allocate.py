@@ -134,6 +134,21 @@ def test_aligned_buffers_that_fit_are_not_called_infeasible():
     assert lm.allocate(buffers).peak == 22
 
 
+@pytest.mark.parametrize(
+    ("lifetimes", "alive"),
+    [
+        ([(0, 10), (2, 3)], [(0, 10)]),
+        ([(8, 9), (2, 3), (0, 5)], [(0, 5), (8, 9)]),
+        ([(0, 4), (2, 6), (6, 7), (9, 9)], [(0, 7)]),
+        ([(3, 3)], []),
+        ([], []),
+    ],
+)
+def test_a_buffer_is_alive_during_all_of_its_lifetimes(lifetimes, alive):
+    parts = problem_of([lm.Buffer.during("b", lifetimes, 4)]).parts
+    assert list(zip(parts.lower.tolist(), parts.upper.tolist(), strict=True)) == alive
+
+
 # Buffers with gaps of which each two are alive together at some instant.
 
 
