@@ -188,9 +188,9 @@ class Sizing:
         """Values before the least that suffices that are not proven impossible: one of them may
         suffice."""
         least, excluded = self.least, self.excluded
-        end = len(self.values) if least is None else self.values.index(least.value)
+        end = self.values.index(least.value) if least else len(self.values)
         proven = {trial.value for trial in self.trials if trial.verdict is Verdict.IMPOSSIBLE}
-        if self.ordered and excluded is not None:
+        if self.ordered and excluded:
             proven |= set(self.values[: self.values.index(excluded.value)])
         return tuple(value for value in self.values[:end] if value not in proven)
 
@@ -198,9 +198,9 @@ class Sizing:
     def status(self) -> str:
         """``optimal`` if all values before the least are proven impossible, ``infeasible`` if all
         are, ``feasible`` or ``unknown``."""
-        if self.least is None:
-            return "unknown" if self.open else "infeasible"
-        return "feasible" if self.open else "optimal"
+        if self.least:
+            return "feasible" if self.open else "optimal"
+        return "unknown" if self.open else "infeasible"
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the plan, as `SizingJson`."""
@@ -273,12 +273,12 @@ def size(
             f"{axis.name}: a size is of a field of the target, such as scratchpad, bandwidth or"
             " cores.ws.rows"
         )
-    target, numbers = as_target(target), axis.numbers
+    graphs, target, numbers = tuple(graphs), as_target(target), axis.numbers
     order = order_of(axis, target, energy=limits.energy is not None)
     values = numbers[::-1] if order < 0 else numbers
     with deferred_interrupts() as interrupts:
         search = _SizeSearch(
-            tuple(graphs),
+            graphs,
             target,
             axis.name,
             values,

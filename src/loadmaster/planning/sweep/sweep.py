@@ -127,7 +127,7 @@ def sweep(
     """
     for name in options:
         require_known("argument", name, signature(plan).parameters, PlanError)
-    target = as_target(target)
+    graphs, target = tuple(graphs), as_target(target)
     points = _points(graphs, target, axes, load, options)
     shared = {id(point.graphs): networks_key(point.graphs) for point in points}
 
