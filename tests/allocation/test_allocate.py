@@ -1,8 +1,10 @@
 """Every strategy against brute force and against each other: valid, and optimal or infeasible only
 where that is true."""
 
+import json
 from itertools import combinations
 
+import numpy as np
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
@@ -143,6 +145,31 @@ def test_aligned_buffers_that_fit_are_not_called_infeasible():
     ]
     assert lm.allocate(buffers, 22).status == "feasible"
     assert lm.allocate(buffers).peak == 22
+
+
+@pytest.mark.parametrize(
+    ("lifetimes", "alive"),
+    [
+        ([(0, 10), (2, 3)], [(0, 10)]),
+        ([(8, 9), (2, 3), (0, 5)], [(0, 5), (8, 9)]),
+        ([(0, 4), (2, 6), (6, 7), (9, 9)], [(0, 7)]),
+        ([(3, 3)], []),
+        ([], []),
+    ],
+)
+def test_a_buffer_is_alive_during_all_of_its_lifetimes(lifetimes, alive):
+    parts = problem_of([lm.Buffer.during("b", lifetimes, 4)]).parts
+    assert list(zip(parts.lower.tolist(), parts.upper.tolist(), strict=True)) == alive
+
+
+@pytest.mark.parametrize("strategy", ["auto", "local-search"])
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_a_seed_may_be_a_number_of_numpy(strategy, kind):
+    buffers = [lm.Buffer("a", 0, 2, 4), lm.Buffer("b", 1, 3, 4)]
+    one = lm.allocate(buffers, strategy=strategy, seed=kind(3), threads=kind(1))
+    banks = lm.allocate_banks(buffers, [lm.Bank("m", 8)], strategy=strategy, seed=kind(3))
+    assert json.loads(json.dumps(one.as_json(2)))["seed"] == 3
+    assert json.loads(json.dumps(banks.as_json(2)))["seed"] == 3
 
 
 # Buffers with gaps of which each two are alive together at some instant.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import printed, ran, refused, run
+from tests.support.edits import SHARED, job
 from tests.support.needs import FIXTURES
 
 import loadmaster as lm
@@ -24,6 +25,17 @@ FILES = ["plan.json", "report.html", "trace.json.gz"]
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_page_is_of_a_plan_that_holds(tmp_path):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    SHARED.save(good)
+    job("net/fc@0", operators=()).save(bad)
+    for files in ((bad,), (good, bad)):
+        result = run("report", *files, "--out", tmp_path / "page")
+        refused(result, "bad.json: the plan does not hold: complete:", "no job does operator")
+    assert names(tmp_path) == ["bad.json", "good.json"]
+    ran("report", good, good, "--out", tmp_path / "page")
 
 
 @pytest.fixture(scope="module")

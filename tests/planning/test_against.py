@@ -648,6 +648,15 @@ def test_without_a_target_the_plans_own_is_believed():
     assert {v.rule for v in verify_against(changed, graphs("pieces"), plan.target)} == {"machine"}
 
 
+def test_a_copy_engine_of_other_rates_is_another_machine():
+    plan = planned("copies")
+    copy = plan.target.copy
+    slower = replace(copy, blocking=tuple(rate / 2 for rate in copy.blocking))
+    (found,) = verify_against(plan, graphs("copies"), replace(plan.target, copy=slower))
+    assert found.rule == "machine"
+    assert "copy: blocking is" in found.message
+
+
 def test_a_plan_that_does_not_hold_is_not_looked_at_further():
     plan = planned("pieces")
     broken = replace(plan, jobs=plan.jobs[1:])

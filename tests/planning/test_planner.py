@@ -254,7 +254,9 @@ def test_where_nothing_fits_the_least_that_was_found_and_a_proven_limit_are_told
 
 def test_a_time_limit_that_does_not_strike_changes_nothing():
     chain = [residual_chain(3)]
-    assert lm.plan(chain, npu(), time_limit=1e6, effort=TEST) == lm.plan(chain, npu(), effort=TEST)
+    whole = lm.plan(chain, npu(), effort=TEST)
+    for limit in (1e6, np.float64(1e6)):
+        assert lm.plan(chain, npu(), time_limit=limit, effort=TEST) == whole
 
 
 def test_where_no_time_is_left_at_all_the_fast_memory_is_used_all_the_same():

@@ -44,6 +44,16 @@ def sized(text, limits, progress=None, **options):
     )
 
 
+def test_networks_may_be_given_one_by_one():
+    def networks():
+        yield residual_chain(2)
+
+    axis = parse_axis("bandwidth=1GB/s")
+    assert size(networks(), TARGET, axis, Limits(makespan=1.0), **FEW).networks == ("chain",)
+    (swept,) = sweep(networks(), TARGET, (axis,), executor=Here(), **FEW).networks
+    assert swept.name == "chain"
+
+
 @pytest.mark.parametrize(
     "text",
     [

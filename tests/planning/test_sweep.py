@@ -314,6 +314,30 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
     assert second.points == whole.points
 
 
+class Anomalous(Here):
+    """Pretends that a larger scratchpad makes plans slower unless they start from a smaller
+    one's."""
+
+    def submit(self, function, /, *arguments, **keywords):
+        (given,) = arguments
+        made = given.options.get("smaller", given.target)
+        return super().submit(lambda: point(given.target.room, 1.0 + made.room))
+
+
+def test_points_of_a_store_start_from_those_of_smaller_machines_too(tmp_path):
+    """Stored one by one they have not, nor those of a sweep that was stopped in time."""
+    graphs, target, texts = [residual_chain(2)], lm.target("edge-npu"), ("8KiB", "16KiB", "32KiB")
+    store = SweepStore(tmp_path / "sweep.sqlite")
+    for text in texts:
+        sweep(graphs, target, parse_axes([f"scratchpad={text}"]), executor=Anomalous(), store=store)
+    axes = parse_axes([f"scratchpad={','.join(texts)}"])
+    for count in (2, 0):
+        again = Anomalous()
+        found = sweep(graphs, target, axes, executor=again, store=store)
+        assert [each.makespan for each in found.points] == [1.0 + 8 * KIB] * 3
+        assert (again.count, found.reused, found.missing) == (count, 3, 0)
+
+
 @pytest.mark.slow
 def test_processes_and_threads_give_the_same_points():
     arguments = ([residual_chain(2)], lm.target("edge-npu"), parse_axes(["scratchpad=8KiB,64KiB"]))

@@ -187,6 +187,7 @@ def solve(
     """Allocate the buffers of a checked problem, as `allocate` does; native code alone verifies the
     packing."""
     wall, cpu = time.monotonic(), time.process_time()
+    seed = int(seed)
     run = None
     if strategy != "auto":
         # Native code has this one.
@@ -217,7 +218,7 @@ def solve(
             seconds=deadline.left(),
             work=effort.work,
             strategy=strategy,
-            own=None if run is None else own,
+            own=run and own,
         )
     except ValueError as error:
         named = re.sub(

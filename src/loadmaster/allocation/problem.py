@@ -57,13 +57,10 @@ class Buffer:
     def during(
         cls, id: str, lifetimes: Iterable[tuple[int, int]], size: int, **more: Any
     ) -> Buffer:
-        """Make a buffer that is alive in several lifetimes, at one address in all of them."""
-        spans = sorted(lifetimes)
-        gaps = tuple(
-            Gap(first[1], second[0])
-            for first, second in itertools.pairwise(spans)
-            if first[1] < second[0]
-        )
+        """Make a buffer that is alive in several lifetimes, which may overlap, at one address in
+        all of them."""
+        spans = joined(lifetimes) or [(0, 0)]
+        gaps = tuple(Gap(first[1], second[0]) for first, second in itertools.pairwise(spans))
         return cls(id, spans[0][0], spans[-1][1], size, gaps=gaps, **more)
 
 

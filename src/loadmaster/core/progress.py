@@ -46,7 +46,7 @@ class Deadline:
     def within(seconds: float | None) -> Deadline:
         """Return the deadline ``seconds`` from now; no deadline for None."""
         now = time.monotonic()
-        return Deadline(now, None if seconds is None else now + seconds)
+        return Deadline(now, None if seconds is None else now + float(seconds))
 
     @property
     def is_set(self) -> bool:
@@ -59,7 +59,7 @@ class Deadline:
 
     def passed(self) -> bool:
         """Whether the deadline has passed."""
-        return self.end is not None and time.monotonic() >= self.end
+        return not self.left()
 
     def spent(self) -> float:
         """Fraction of the time that has passed, from 0 to 1; 0 without a deadline."""

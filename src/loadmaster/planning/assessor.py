@@ -120,11 +120,6 @@ class Assessor:
     energy: EnergyModel
 
     @cached_property
-    def _input_release(self) -> Ints:
-        """Instant in picoseconds from which each tensor is there."""
-        return self.goal.released_tensors(self.workload)
-
-    @cached_property
     def _padded(self) -> Ints:
         """Bytes of each tensor in main memory, rounded up to pages."""
         return np.array(
@@ -141,14 +136,9 @@ class Assessor:
     ) -> Timeline:
         """Simulate with every task as early as possible; ``after`` lists, by task, the tasks it
         waits for besides the producers of its operands."""
-        release = np.concatenate(
-            [
-                self.goal.job_release,
-                self._input_release[
-                    np.array([copy.tensor for copy in placement.copies], dtype=np.int64)
-                ],
-            ]
-        )
+        copied = np.array([copy.tensor for copy in placement.copies], dtype=np.int64)
+        there = self.goal.released_tensors(self.workload)[copied]
+        release = np.concatenate([self.goal.job_release, there])
         return replay(
             self.workload, self.times(placement), self.target, schedule, placement, after, release
         )

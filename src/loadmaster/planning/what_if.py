@@ -39,15 +39,15 @@ def what_if(
     """
     target = as_target(target)
     machines = [("as it is", target), *changes(target)]
-    options |= {"effort": Effort.QUICK, "smaller": None}
+    options["effort"] = Effort.QUICK
     found: list[Change] = []
-    for number, (name, machine) in enumerate(machines):
-        progress(f"what if: {name}", number / len(machines))
+    for name, machine in machines:
+        progress(f"what if: {name}", len(found) / len(machines))
         try:
             reached = plan(graphs, machine, **options)
             slower = found and reached.objective.value > (found[0].value or 0.0)
             if slower and is_within(target, machine):
-                reached = plan(graphs, machine, **options | {"smaller": target})
+                reached = plan(graphs, machine, **options, smaller=target)
         except (CapacityError, TargetError):
             found.append(Change(name, None, None))
             continue

@@ -104,13 +104,14 @@ def allocate_banks(
         raise AllocationError("reserved ranges: give them to a memory, not to all")
     wall, cpu = time.monotonic(), time.process_time()
     costs = costs_of(problem, banks, cost)
+    problem = replace(problem, allowed=None)
     task = _task(
-        replace(problem, allowed=None),
+        problem,
         banks,
         costs,
         _PackingOptions(
             strategy,
-            seed,
+            int(seed),
             threads,
             Deadline.within(time_limit),
             Effort.of(effort, AllocationError),
@@ -120,7 +121,7 @@ def allocate_banks(
         task.run()
     except KeyboardInterrupt:
         task.interrupted = True
-    answer = _answer(replace(problem, allowed=None), costs, task)
+    answer = _answer(problem, costs, task)
     return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
 

@@ -48,23 +48,27 @@ def report_command(
     """
     from loadmaster.core.files import directory_if_asked
     from loadmaster.planning.plan import Plan
+    from loadmaster.planning.verify.plan import verify
     from loadmaster.report.comparison import ComparisonJson, comparison_json, comparison_page
     from loadmaster.report.plan import plan_page
 
     folder = None if output.no_report or (output.as_json and out is None) else out or FOLDER
-    if second is None and output.as_json:
+    if output.as_json and not second:
         raise PlanError(
             "report: --json says how two plans differ: give OTHER.json, or read PLAN.json"
         )
-    plan, shown = Plan.load(plan_file(first)), {}
-    page = partial(plan_page, plan)
-    if second is not None:
-        other = Plan.load(plan_file(second))
-        shown = versioned(ComparisonJson, comparison_json(plan, other))
-        page = partial(comparison_page, plan, other)
+    plans, shown = [], {}
+    for file in filter(None, (first, second)):
+        plans.append(Plan.load(plan_file(file)))
+        # Pages lean on what plans must keep.
+        for wrong in verify(plans[-1]):
+            raise PlanError(f"{file}: the plan does not hold: {wrong.rule}: {wrong.message}")
+    page = partial(plan_page, plans[0])
+    if second:
+        shown = versioned(ComparisonJson, comparison_json(*plans))
+        page = partial(comparison_page, *plans)
     with directory_if_asked(folder) as place:
-        if place is not None and second is None:
-            plan.report(place.draft)
-        drawn = None if second is None else page
-        files = output.publish(place, {}, drawn, "comparison.html")
+        if place and not second:
+            plans[0].report(place.draft)
+        files = output.publish(place, {}, page if second else None, "comparison.html")
     output.show(shown, page, files)

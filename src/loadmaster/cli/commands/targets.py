@@ -49,14 +49,14 @@ def targets_command(
 
     if output.as_json:
         names = bundled() if name is None else [name]
-        texts = {known: bundled_text(known) for known in names}
         shown = [
-            TargetJson(known, target(known).description, text) for known, text in texts.items()
+            TargetJson(name=known, toml=bundled_text(known), description=target(known).description)
+            for known in names
         ]
         output.show(versioned(TargetsJson, {"targets": shown}), list)
     elif name is not None and not output.quiet:
         say(bundled_text(name), newline=False)
     elif not output.quiet:
-        width = max(len(known) for known in bundled())
+        width = max(map(len, bundled()))
         for known in bundled():
             say(f"{known:{width}}  {target(known).description}")

@@ -105,7 +105,7 @@ def verify_command(
     """
     if (plan is None) == (buffers is None):
         raise PlanError("verify: give either PLAN.json or --buffers OUT.csv")
-    if plan is not None and (capacity is not None or memory):
+    if plan and (capacity is not None or memory):
         raise PlanError(
             "verify: --capacity and --memory belong to --buffers: a plan names its own memories"
         )
@@ -122,21 +122,19 @@ def verify_command(
         raise PlanError("verify: --training is for torch modules, and --run for ONNX files")
     if overrides and target is None:
         raise PlanError("verify: --set changes a target: give --target too")
-    if plan is not None:
+    if plan:
         plan = plan_file(plan)
     source = plan or buffers
     assert source is not None
-    execution = None
-    if plan:
-        what, (counts, violations) = (
-            "plan",
-            _check_plan(source, _models(against), reading, target, overrides or []),
-        )
-        if run and not violations:
-            execution = _run_plan(source, _models(run), reading, orders, seed)
-            violations = execution.violations
-    else:
-        what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
+    execution, what = None, "plan" if plan else "packing"
+    counts, violations = (
+        _check_plan(source, _models(against), reading, target, overrides or [])
+        if plan
+        else _check_packing(source, capacity, memory)
+    )
+    if run and not violations:
+        execution = _run_plan(source, _models(run), reading, orders, seed)
+        violations = execution.violations
     if output.as_json:
         from loadmaster.core.json_object import ABSENT
         from loadmaster.integrations.execute.execution import VerifyJson

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -143,9 +143,9 @@ def _differences(what: str, stated: Any, due: Any) -> Iterator[str]:
         one, other = getattr(stated, field.name), getattr(due, field.name)
         if one == other or field.name == "description":
             continue
-        if hasattr(other, "__dataclass_fields__") and type(one) is type(other):
+        if one and is_dataclass(other):
             yield from _differences(f"{what}, {field.name}", one, other)
-        elif isinstance(other, tuple) and len(one) == len(other):
+        elif isinstance(other, tuple) and len(one) == len(other) and is_dataclass(other[0]):
             for mine, its in zip(one, other, strict=True):
                 yield from _differences(f"{what}, {field.name} {its.name}", mine, its)
         else:

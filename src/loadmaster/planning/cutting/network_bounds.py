@@ -168,8 +168,13 @@ def network_bounds(
             else MakespanBound(chain, limit, bound.main_bytes, terms)
         )
 
-    # A piece of a tensor that exceeds the fast memory may fit there.
-    tensors = tuple(_fitting(tensor, target.room) for tensor in workload.tensors)
+    # A piece of an activation that exceeds the fast memory may fit there.
+    tensors = tuple(
+        replace(tensor, bytes=min(tensor.bytes, target.room))
+        if tensor.kind == "activation" and not tensor.is_output
+        else tensor
+        for tensor in workload.tensors
+    )
     return goal_bounds(
         replace(workload, tensors=tensors), table, target, rates, goal_for(workload), bound_of
     )
@@ -296,12 +301,6 @@ class _Chains:
             by_reader / main.read_bandwidth * PICOSECONDS,
             by_writer / main.write_bandwidth * PICOSECONDS,
         )
-
-
-def _fitting(tensor: TensorInstance, room: int) -> TensorInstance:
-    """Return a tensor with at most ``room`` bytes if it is an activation, for the bound."""
-    fits = tensor.bytes <= room or tensor.kind != "activation" or tensor.is_output
-    return tensor if fits else replace(tensor, bytes=room)
 
 
 def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_FusedOperator]:

@@ -144,7 +144,7 @@ class Sweep:
             axes=[AxisJson(axis.name, list(map(plain, axis.values))) for axis in self.axes],
             limits=self.limits.as_json(),
             points=points,
-            smallest=None if best is None else best.at,
+            smallest=best and best.at,
             costs=costs_of(self.costs),
         )
 

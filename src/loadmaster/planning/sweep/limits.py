@@ -65,7 +65,7 @@ class Limits:
     def seconds(self, frames: int) -> float | None:
         """The longest allowed makespan for ``frames`` frames of each network; None for no
         limit."""
-        given = [self.makespan, None if self.fps is None else frames / self.fps]
+        given = [self.makespan, self.fps and frames / self.fps]
         return min((each for each in given if each is not None), default=None)
 
     def met_by(self, point: DesignPoint) -> bool:

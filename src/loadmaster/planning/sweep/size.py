@@ -188,9 +188,9 @@ class Sizing:
         """Values before the least that suffices that are not proven impossible: one of them may
         suffice."""
         least, excluded = self.least, self.excluded
-        end = len(self.values) if least is None else self.values.index(least.value)
+        end = self.values.index(least.value) if least else len(self.values)
         proven = {trial.value for trial in self.trials if trial.verdict is Verdict.IMPOSSIBLE}
-        if self.ordered and excluded is not None:
+        if self.ordered and excluded:
             proven |= set(self.values[: self.values.index(excluded.value)])
         return tuple(value for value in self.values[:end] if value not in proven)
 
@@ -198,9 +198,9 @@ class Sizing:
     def status(self) -> str:
         """``optimal`` if all values before the least are proven impossible, ``infeasible`` if all
         are, ``feasible`` or ``unknown``."""
-        if self.least is None:
-            return "unknown" if self.open else "infeasible"
-        return "feasible" if self.open else "optimal"
+        if self.least:
+            return "feasible" if self.open else "optimal"
+        return "unknown" if self.open else "infeasible"
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the plan, as `SizingJson`."""
@@ -211,8 +211,8 @@ class Sizing:
             target=self.target.name,
             axis=NumberAxis(self.axis, [value.value for value in self.values]),
             limits=self.limits.as_json(),
-            least=None if least is None else least.value.value,
-            excluded=None if excluded is None else excluded.value.value,
+            least=least and least.value.value,
+            excluded=excluded and excluded.value.value,
             open=[value.value for value in self.open],
             trials=[
                 json_of(
@@ -273,12 +273,12 @@ def size(
             f"{axis.name}: a size is of a field of the target, such as scratchpad, bandwidth or"
             " cores.ws.rows"
         )
-    target, numbers = as_target(target), axis.numbers
+    graphs, target, numbers = tuple(graphs), as_target(target), axis.numbers
     order = order_of(axis, target, energy=limits.energy is not None)
     values = numbers[::-1] if order < 0 else numbers
     with deferred_interrupts() as interrupts:
         search = _SizeSearch(
-            tuple(graphs),
+            graphs,
             target,
             axis.name,
             values,
@@ -350,9 +350,12 @@ class _SizeSearch:
         """Whether a bound shows that no plan of a value keeps the limits."""
         self.progress(f"{self.axis} {self.values[n]}: bounding", 0.0)
         mini_batches = self._mini_batches
-        periods = self.options.get("periods") or {}
         bounds = lower_bounds(
-            self.graphs, self._machine(n), mini_batches, self.limits.deadlines or {}, periods
+            self.graphs,
+            self._machine(n),
+            mini_batches,
+            self.limits.deadlines or {},
+            self.options.get("periods") or {},
         )
         reason = self.limits.excluded_by(bounds, self.graphs, mini_batches)
         if reason:
@@ -374,7 +377,7 @@ class _SizeSearch:
         met = self.limits.met_by(point)
         verdict = Verdict.SUFFICES if met else Verdict.NOT_FOUND
         self.trials[n] = Trial(value, verdict, point.reason, point)
-        if made is not None and met:
+        if made and met:
             self.plans[n] = made
         return met
 

@@ -59,7 +59,7 @@ class WarmStarts:
             source = self.source.get(fastest, fastest)
             if spans[fastest] < makespan * (1 - _SAME) and (key, source) not in self.offered:
                 found[key] = source
-        self.offered |= set(found.items())
+        self.offered |= found.items()
         self.source |= found
         return found
 
@@ -127,48 +127,55 @@ def sweep(
     """
     for name in options:
         require_known("argument", name, signature(plan).parameters, PlanError)
-    target = as_target(target)
+    graphs, target = tuple(graphs), as_target(target)
     points = _points(graphs, target, axes, load, options)
     shared = {id(point.graphs): networks_key(point.graphs) for point in points}
-    keys = [point_key(shared[id(point.graphs)], point.options, point.target) for point in points]
-    of_key = dict(zip(keys, points, strict=True))
-    # The same machine may have been stored by a sweep of other axes.
-    found = {
-        key: replace(point, at=own.at)
-        for key, own in of_key.items()
-        if store is not None and (point := store.get(key)) is not None
-    }
-    reused = len(found)
+
+    def key_of(point: PointInput) -> str:
+        """Return the key of a point in the store."""
+        return point_key(shared[id(point.graphs)], point.options, point.target)
+
+    keys = [key_of(point) for point in points]
+    todo = of_key = dict(zip(keys, points, strict=True))
+    found: dict[str, DesignPoint] = {}
     report = progress or no_progress
 
     def keep(key: str, point: DesignPoint) -> None:
         """Keep a point in memory and in the store, and report progress."""
         found[key] = point
         if store is not None:
-            store.put(key, point)
+            store.put(key_of(todo[key]), point)
         report(f"{len(found)} of {len(keys)} points planned", len(found) / len(keys))
 
-    report(f"{reused} of {len(keys)} points are there already", reused / len(keys))
-    todo = {key: own for key, own in of_key.items() if key not in found}
+    reused = set[str]()
+    timed = options.get("objective", "throughput") == "throughput"
     warm_starts = WarmStarts([order_of(axis, target) for axis in axes])
-    given = executor is not None or not todo
-    with nullcontext(executor) if given else local_processes() as workers:
-        while todo and workers is not None and _plan_all(workers, todo, keep):
-            timed = options.get("objective", "throughput") == "throughput"
-            slower = warm_starts.of(found) if timed else {}
+    with local_processes() if executor is None else nullcontext(executor) as workers:
+        while todo:
+            # The same machine may have been stored by a sweep of other axes.
+            there = {
+                key: replace(point, at=own.at)
+                for key, own in todo.items()
+                if store is not None and (point := store.get(key_of(own))) is not None
+            }
+            found |= there
+            reused |= there.keys()
+            report(f"{len(reused)} of {len(keys)} points are there already", len(found) / len(keys))
+            if not _plan_all(
+                workers, {key: own for key, own in todo.items() if key not in there}, keep
+            ):
+                break
             todo = {
                 key: replace(
                     own := of_key[key], options={**own.options, "smaller": of_key[source].target}
                 )
-                for key, source in slower.items()
+                for key, source in warm_starts.of(found if timed else {}).items()
             }
     finished = tuple(
         replace(found[key], at=own.at)
         for key, own in zip(keys, points, strict=True)
         if key in found
     )
-    costs = (target.costs_by("cost model", len(finished)),)
-    free = tuple(axis.name for axis in axes if not _changes_area(axis, target))
     return Sweep(
         tuple(
             SweptNetwork(g.name, g.precision, g.batch, g.macs, g.bytes_of(TensorKind.WEIGHT))
@@ -177,10 +184,10 @@ def sweep(
         target,
         tuple(axes),
         finished,
-        free,
+        tuple(axis.name for axis in axes if not _changes_area(axis, target)),
         limits or Limits(),
-        reused,
-        costs,
+        len(reused),
+        (target.costs_by("cost model", len(finished)),),
         options,
     )
 
