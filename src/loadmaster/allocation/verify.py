@@ -29,6 +29,8 @@ class OccupiedAreas(NamedTuple):
     last: Ints
 
 
+_FARTHEST = 2**62
+"""Addresses are below this limit, so that no sum overflows."""
 _AT_ONCE = 65_536
 """So many rows of arrays are lists at a time, which take five times the memory."""
 
@@ -51,6 +53,9 @@ def broken_rules(
     buffer was not placed."""
     if len(offsets) != len(problem):
         yield "complete", f"{len(offsets)} offsets for {len(problem)} buffers"
+        return
+    if len(far := np.flatnonzero(offsets >= _FARTHEST)):
+        yield "capacity", f"buffer {problem.name(far[0])!r} is at {offsets[far[0]]}, beyond 2^62"
         return
     pieces = _pieces(problem, offsets)
     yield from _offset_violations(problem, offsets)
