@@ -153,6 +153,14 @@ def test_the_verifier_finds_an_alias_that_has_lost_its_distance():
     assert lm.verify_buffers(problem, offsets)[0].rule == "alias"
 
 
+@pytest.mark.parametrize("far", [2**63 - 1, 2**63 - 8, 2**62])
+def test_an_address_at_which_sums_would_overflow_does_not_hold(far):
+    problem = problem_of([lm.Buffer("a", 0, 4, 16), lm.Buffer("b", 0, 4, 16)])
+    (violation,) = lm.verify_buffers(problem, np.array([far, far]), 100)
+    assert violation.message == f"buffer 'a' is at {far}, beyond 2^62"
+    assert len(lm.verify_buffers(problem, np.array([2**62 - 1, 2**62 - 1]), 100)) == 3
+
+
 def test_an_alignment_for_all_is_one_of_a_groups_address_and_not_of_what_lies_within_it():
     buffers = buffers_of("a 0 4 40 alignment=16, b 0 4 8 alignment=16, c 0 4 3")
     offsets = lm.allocate(buffers[::2], alignment=64, aliases=((0, (1, 4)),)).offsets

@@ -104,6 +104,16 @@ TEST("in-place pairs share, and conflicts stand for lifetimes") {
     CHECK(says(problem, "pair: names a buffer that does not exist"));
 }
 
+TEST("offsets at which sums would overflow do not hold") {
+    PackingProblem problem;
+    problem.buffers = {{16, 1, 0, 4}, {16, 1, 0, 4}};
+    problem.capacity = 100;
+    for (const Int far : {kLargest, kLargest - 8, Int{1} << 62})
+        CHECK(loadmaster::verify(problem, {0, far}) == "buffer 1 lies beyond 2^62");
+    CHECK(loadmaster::verify(problem, {0, (Int{1} << 62) - 1}) ==
+        "buffer 1 ends past the capacity");
+}
+
 TEST("what is alive two by two is a proof of its own") {
     PackingProblem problem;
     problem.buffers = {{5, 1, 0, 2}, {6, 1, 0, 3}, {7, 1, 1, 3}};

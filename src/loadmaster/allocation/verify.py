@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from loadmaster.allocation.problem import Problem
-from loadmaster.core.arrays import Ints
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import Violation, first_violations
 
 
@@ -51,6 +51,10 @@ def broken_rules(
     buffer was not placed."""
     if len(offsets) != len(problem):
         yield "complete", f"{len(offsets)} offsets for {len(problem)} buffers"
+        return
+    if (offsets >= WHOLE_LIMIT).any():  # Their sums would overflow.
+        far = f"buffer {problem.name(int(offsets.argmax()))!r} is at {offsets.max()}, beyond 2^62"
+        yield "capacity", far
         return
     pieces = _pieces(problem, offsets)
     yield from _offset_violations(problem, offsets)
@@ -180,9 +184,7 @@ def _between_gaps(
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield the rectangles that a buffer with gaps occupies."""
     lower, upper, size = (
-        int(problem.lower[owner]),
-        int(problem.upper[owner]),
-        int(problem.size[owner]),
+        int(column[owner]) for column in (problem.lower, problem.upper, problem.size)
     )
     for begin, end in pairwise(
         sorted({lower, upper, *(instant for gap in gaps for instant in gap[:2])})
@@ -245,7 +247,7 @@ def _listed_overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int
     together = _together(problem, offsets)
     for a, b in problem.conflicts[clash].tolist():
         if not together(a, b):
-            yield a, b, int(max(problem.lower[a], problem.lower[b]))
+            yield a, b, int(problem.lower[[a, b]].max())
 
 
 def _pairs(
@@ -262,7 +264,7 @@ def _pairs(
             (first[later] < last[row]) & (first[row] < last[later]) & (owner[later] != owner[row])
         )
         for other in (np.flatnonzero(meets) + row + 1).tolist():
-            one, two = sorted((int(owner[row]), int(owner[other])))
+            one, two = sorted(owner[[row, other]].tolist())
             if not together(one, two):
                 yield one, two, int(begin[other])
 
@@ -273,7 +275,7 @@ def _together(problem: Problem, offsets: Ints) -> Callable[[int, int], bool]:
     group_of = {
         member: number for number, group in enumerate(problem.aliases) for member, _ in group
     }
-    in_place = {(one, other, shift) for one, other, shift in problem.in_place.tolist()}
+    in_place = set(map(tuple, problem.in_place.tolist()))
 
     def together(one: int, other: int) -> bool:
         """Whether two buffers may overlap: they are one alias group, or an in-place pair."""

@@ -19,6 +19,7 @@ std::optional<std::string> each_buffer(
     const Buffers &b, std::span<const Int> offset, Int capacity) {
     for (Int i = 0; i < b.count(); ++i) {
         if (offset[i] < 0) return number("buffer ", i, " has no offset");
+        if (offset[i] >= Int{1} << 62) return number("buffer ", i, " lies beyond 2^62");
         if (offset[i] % b.alignment[i] != 0) return number("buffer ", i, " is not aligned");
         if (b.pin[i] >= 0 && b.pin[i] != offset[i])
             return number("buffer ", i, " is not where it is pinned");

@@ -237,6 +237,15 @@ def test_addresses_below_the_usual_alignment_lower_it():
     assert compare(arena).violations == ()
 
 
+def test_a_bound_for_a_larger_alignment_is_no_sign_of_memory_that_is_shared():
+    both = [DumpedBuffer("p", 0, 1, 112, 0), DumpedBuffer("q", 0, 1, 100, 112)]
+    arena = arena_of(Path("x"), "a", both, 16)
+    assert compare(arena, alignment=8).verdict == "at the floor"
+    compared = compare(arena, alignment=128)
+    assert (arena.taken, compared.answer.lower_bound) == (212, 228)
+    assert compared.verdict == "below the bound, which is for larger alignments"
+
+
 # Damage
 
 

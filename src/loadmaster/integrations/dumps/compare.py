@@ -71,6 +71,8 @@ class Comparison:
             return "their plan does not hold"
         if taken is None:
             return "the dump does not say what is taken"
+        if taken < bound and (self.problem.alignment > self.arena.problem.alignment).any():
+            return "below the bound, which is for larger alignments"
         if taken < bound:
             return "below the bound: buffers share memory in a way that the dump does not show"
         if taken == bound:

@@ -9,7 +9,7 @@ of a subgraph that runs several times are alive from its first run to its last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from loadmaster.core.errors import ModelError
@@ -87,15 +87,6 @@ class Lifetimes:
     entries: tuple[int, ...]
 
 
-@dataclass
-class _Life:
-    """Lifetime of one tensor so far; ``marked``: the span is only TFLM's mark of a subgraph's
-    output at its start."""
-
-    span: Span | None = None
-    marked: bool = False
-
-
 def lifetimes(model: TfliteModel) -> Lifetimes:
     """Return the lifetimes of a model's tensors, by the same walk as TFLM's. O(operands of all runs
     of operators).
@@ -128,7 +119,7 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
                         number,
                         name if index == 0 else f"{name} of subgraph {index}",
                         arena_bytes(tensor),
-                        walk.lives[index][position].span or (NEVER, NEVER),
+                        walk.spans[index][position],
                         None if entries[number] == ONLINE else entries[number],
                     )
                 )
@@ -181,7 +172,7 @@ class _LifetimeWalk:
     """Walks a model as TFLM does, with its scopes, and records every tensor's lifetime."""
 
     def __init__(self, model: TfliteModel) -> None:
-        self.lives = [[_Life() for _ in subgraph.tensors] for subgraph in model.subgraphs]
+        self.spans = [[(NEVER, NEVER)] * len(subgraph.tensors) for subgraph in model.subgraphs]
         self.visits: list[Visit] = []
         self._model = model
         self._scope = 0
@@ -200,13 +191,8 @@ class _LifetimeWalk:
                 " flatter control flow"
             )
         self._open.append(number)
-        subgraph, lives = self._model.subgraphs[number], self.lives[number]
-        for tensor in subgraph.inputs:
-            self._create(lives[tensor])
-        for tensor in subgraph.outputs:
-            # A mark stays if no operator writes the output.
-            if lives[tensor].span is None:
-                lives[tensor].span, lives[tensor].marked = (self._scope, self._scope), True
+        subgraph, spans = self._model.subgraphs[number], self.spans[number]
+        self._create(spans, subgraph.inputs)
         for index, operator in enumerate(subgraph.operators):
             self._scope += 1
             first = self._scope
@@ -215,24 +201,19 @@ class _LifetimeWalk:
                     f"more than {MOST_VISITS} operators run, those of subgraphs each time: convert"
                     " the model without so many"
                 )
-            for tensor in operator.outputs:
-                self._create(lives[tensor])
+            self._create(spans, operator.outputs)
             for body in operator.bodies:
                 self._scope += 1
                 self.enter(body)
             for tensor in (*operator.inputs, *operator.outputs):
                 if tensor >= 0:
-                    self._use(lives[tensor])
+                    spans[tensor] = spans[tensor][0], self._scope
             self.visits.append(Visit(number, index, (first, self._scope)))
-        for tensor in subgraph.outputs:
-            self._use(lives[tensor])
+        self._create(spans, subgraph.outputs)
         self._open.pop()
 
-    def _create(self, life: _Life) -> None:
-        """Begin or extend a lifetime at the current scope; a mark is replaced."""
-        first = self._scope if life.span is None or life.marked else life.span[0]
-        life.span, life.marked = (first, self._scope), False
-
-    def _use(self, life: _Life) -> None:
-        """Extend a lifetime to the current scope."""
-        life.span = (NEVER if life.span is None else life.span[0], self._scope)
+    def _create(self, spans: list[Span], tensors: Iterable[int]) -> None:
+        """Extend lifetimes to the current scope, where those without a begin begin."""
+        for tensor in tensors:
+            begin = spans[tensor][0]
+            spans[tensor] = self._scope if begin == NEVER else begin, self._scope

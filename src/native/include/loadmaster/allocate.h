@@ -116,13 +116,13 @@ typedef enum loadmaster_proof {
                                  below them, and rounded to alignments */
     LOADMASTER_EXHAUSTED = 2, /* the search has looked everywhere */
     LOADMASTER_PAIRS = 3 /* each two of the witnesses are alive together at some instant, and all of
-                            them have `bound` bytes */
+                            them have `bound` bytes; a group counts as one */
 } loadmaster_proof;
 
 typedef struct loadmaster_result {
     loadmaster_status status;
     loadmaster_proof proof; /* of LOADMASTER_OPTIMAL and LOADMASTER_INFEASIBLE */
-    int64_t peak;           /* highest address in use; 0 without a packing */
+    int64_t peak;           /* where the highest buffer ends, gaps or not; 0 without a packing */
     int64_t bound;          /* bytes that any packing needs */
     int64_t instant;        /* of LOADMASTER_LOAD */
     int64_t nodes;          /* of the exact search: work done */
