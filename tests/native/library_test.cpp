@@ -110,8 +110,8 @@ TEST("offsets at which sums would overflow do not hold") {
     problem.capacity = 100;
     for (const Int far : {kLargest, kLargest - 8, Int{1} << 62})
         CHECK(loadmaster::verify(problem, {0, far}) == "buffer 1 lies beyond 2^62");
-    CHECK(loadmaster::verify(problem, {0, (Int{1} << 62) - 1}) ==
-        "buffer 1 ends past the capacity");
+    CHECK(
+        loadmaster::verify(problem, {0, (Int{1} << 62) - 1}) == "buffer 1 ends past the capacity");
 }
 
 TEST("what is alive two by two is a proof of its own") {
