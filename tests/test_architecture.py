@@ -393,7 +393,7 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (28_785, 25, 20),
     "cli": (15_902, 24, 6),
-    "core": (11_205, 17, 10),
+    "core": (11_179, 17, 10),
     "cost": (30_843, 30, 37),
     "integrations": (101_328, 65, 89),
     "mapping": (19_994, 34, 39),

@@ -1,7 +1,9 @@
 """Arguments of the public functions: what is of the wrong type, or misspelt, is refused in one line
 with what to do."""
 
+import numpy as np
 import pytest
+from tests.support.efforts import TEST
 
 import loadmaster as lm
 from loadmaster.core.arguments import instead
@@ -51,6 +53,16 @@ def test_seeds_beyond_64_bits_are_refused(seed):
     for function, given in ((lm.plan, ([], "edge-npu")), (lm.map_jobs, (analysis(), 1e9))):
         with pytest.raises(LoadmasterError, match=rf"^seed is {seed}: give a whole number from 0"):
             function(*given, seed=seed)
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    graph = lm.load("onnx:squeezenet", batch=np.int64(2))
+    assert graph.macs == lm.load("onnx:squeezenet", batch=2).macs
+    plan = lm.plan(
+        [graph], "edge-npu", cut="none", effort=TEST, mini_batches=np.int8(2), seed=np.uint8(3)
+    )
+    assert type(plan.seed) is int
+    assert len(plan.mini_batches) == 2
 
 
 def test_messages_say_what_to_pass():

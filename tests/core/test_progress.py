@@ -54,7 +54,7 @@ def test_a_part_is_of_the_time_left(clock):
 def test_time_is_kept_for_what_comes_after_but_no_more_than_three_quarters(clock):
     deadline = Deadline.within(8.0)
     assert (deadline.before(3.0).left(), deadline.before(100.0).left()) == (5.0, 2.0)
-    assert NO_DEADLINE.before(3.0) is NO_DEADLINE
+    assert NO_DEADLINE.before(3.0) == NO_DEADLINE
 
 
 # The garbage collector is told what it was told before.

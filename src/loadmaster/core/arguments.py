@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from operator import index
 from os import PathLike
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 from loadmaster.core.errors import LoadmasterError, missing
 
@@ -49,21 +49,24 @@ def validate_arguments(
 
     def checked(function: Callable[P, R]) -> Callable[P, R]:
         """Return the function with checks of its arguments."""
-        parameters = list(signature(function).parameters.values())
-        optional = {parameter.name for parameter in parameters if parameter.default is None}
-        names = [parameter.name for parameter in parameters]
+        known = signature(function)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            """Check the arguments by type, then call the function; name an uninstalled optional
-            dependency."""
-            for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-                if name in kinds and not (value is None and name in optional):
+            """Check the arguments by type, make numbers Python's own, then call the function; name
+            an uninstalled optional dependency."""
+            given = known.bind(*args, **kwargs)
+            for name, value in given.arguments.items():
+                optional = known.parameters[name].default is None
+                if name in kinds and not (value is None and optional):
                     require_type(value, kinds[name], f"{function.__name__}: {name}", error)
-                    if name == "seed" and not 0 <= cast("int", value) < 2**63:
+                    if isinstance(value, Real) and not isinstance(value, bool):
+                        value = int(value) if isinstance(value, Integral) else float(value)
+                    if name == "seed" and not 0 <= value < 2**63:
                         raise error(f"seed is {value}: give a whole number from 0 to 2^63")
+                    given.arguments[name] = value
             try:
-                return function(*args, **kwargs)
+                return function(*given.args, **given.kwargs)
             except ModuleNotFoundError as absent:
                 raise missing(absent, f"loadmaster.{function.__name__}") from absent
 

@@ -35,27 +35,26 @@ def gc_relaxed() -> Iterator[None]:
 class Deadline:
     """A time after which no further search is begun.
 
-    ``begin`` and ``end`` are seconds of :func:`time.monotonic`; an ``end`` of None means no
-    deadline.
+    ``begin`` and ``end`` are seconds of :func:`time.monotonic`; no deadline has an infinite end.
     """
 
     begin: float = 0.0
-    end: float | None = None
+    end: float = math.inf
 
     @staticmethod
     def within(seconds: float | None) -> Deadline:
         """Return the deadline ``seconds`` from now; no deadline for None."""
         now = time.monotonic()
-        return Deadline(now, None if seconds is None else now + float(seconds))
+        return Deadline(now, math.inf if seconds is None else now + float(seconds))
 
     @property
     def is_set(self) -> bool:
         """Whether there is a deadline."""
-        return self.end is not None
+        return self.end < math.inf
 
     def left(self) -> float:
         """Seconds until the deadline, at least 0; infinite without one."""
-        return math.inf if self.end is None else max(0.0, self.end - time.monotonic())
+        return max(0.0, self.end - time.monotonic())
 
     def passed(self) -> bool:
         """Whether the deadline has passed."""
@@ -63,26 +62,17 @@ class Deadline:
 
     def spent(self) -> float:
         """Fraction of the time that has passed, from 0 to 1; 0 without a deadline."""
-        if self.end is None:
-            return 0.0
-        return (
-            1.0
-            if self.end <= self.begin
-            else min(1.0, (time.monotonic() - self.begin) / (self.end - self.begin))
-        )
+        whole = self.end - self.begin
+        return min(1.0, (time.monotonic() - self.begin) / whole) if whole > 0 else 1.0
 
     def before(self, seconds: float) -> Deadline:
         """Return an earlier deadline that leaves ``seconds`` for later work, at most three quarters
         of the time left."""
-        return (
-            self
-            if self.end is None
-            else Deadline(self.begin, self.end - min(seconds, self.left() * 3 / 4))
-        )
+        return Deadline(self.begin, self.end - min(seconds, self.left() * 3 / 4))
 
     def part(self, fraction: float) -> Deadline:
         """Return the deadline of work that may take a fraction of the time left."""
-        return Deadline.within(self.left() * fraction if self.is_set else None)
+        return Deadline.within(self.left() * fraction)
 
 
 NO_DEADLINE = Deadline()
