@@ -116,7 +116,7 @@ void Portfolio::run() {
     const bool in_turns = small() && !effort_.in_passing;
     if (in_turns && effort_.work >= 100)
         take_turns();
-    else if (search_on(exact_nodes()); in_turns && open_ && !over())
+    else if (search_on(); in_turns && open_ && !over())
         play(simple_strategies());
     search_until_deadline();
 }
@@ -130,12 +130,12 @@ void Portfolio::begin() {
     if (whole && !small() && !over() && far_from_bound()) eject(Ejections::largest_first, 1);
 }
 
-void Portfolio::search_on(std::int64_t nodes) {
-    if (searchable() && !over()) open_ = search(nodes);
+void Portfolio::search_on() {
+    if (searchable() && !over()) open_ = search(exact_nodes());
 }
 
 void Portfolio::search_until_deadline() {
-    while (effort_.timed() && searchable() && open_ && !over()) search_on(-1);
+    while (effort_.timed() && searchable() && open_ && !over()) open_ = search(-1);
 }
 
 bool Portfolio::small() const { return buffers_.count() <= kLarge; }
@@ -247,7 +247,7 @@ void Portfolio::pack_blocks(const Turn &turn) {
     effort.work = turn.share;
     Portfolio packed(blocks.buffers(), {}, bound_, capacity_, effort);
     packed.begin();
-    packed.search_on(packed.exact_nodes());
+    packed.search_on();
     packed.search_until_deadline();
     interrupted_ = packed.interrupted_, counters_ = packed.counters_;
     if (packed.found()) offer(blocks.offsets(packed.offset_));

@@ -57,7 +57,7 @@ class Portfolio {
         std::string_view name = {}; // of a strategy
     };
     void begin();
-    void search_on(std::int64_t nodes);
+    void search_on();
     void search_until_deadline();
     bool small() const;
     bool searchable() const;
