@@ -235,6 +235,14 @@ def test_a_range_at_the_end_of_the_capacity_does_not_raise_the_bound_of_what_is_
     assert lm.allocate(buffers, 9, reserved=((8, 20),)).peak == 8
 
 
+def test_the_verifier_takes_whole_numbers_only():
+    problem = problem_of([Buffer("a", 0, 2, 8), Buffer("b", 0, 2, 8)])
+    assert lm.verify_buffers(problem, [0, 8]) == ()
+    for offsets in ([0.5, 8.5], np.array([0.5, 8.5]), ["0", "8"], None, [[0, 8]]):
+        with pytest.raises(AllocationError, match="offsets: give a whole number"):
+            lm.verify_buffers(problem, offsets)
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(0, 3), st.integers(0, 5)),

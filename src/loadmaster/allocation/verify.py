@@ -16,7 +16,7 @@ import numpy as np
 
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
-from loadmaster.core.errors import Violation, first_violations
+from loadmaster.core.errors import AllocationError, Violation, first_violations
 
 
 class OccupiedAreas(NamedTuple):
@@ -40,8 +40,17 @@ def verify_buffers(
     problem: Problem, offsets: Ints, capacity: int | None = None
 ) -> tuple[Violation, ...]:
     """Verify the offsets of a packing problem; return at most 20 violations, none if the packing is
-    valid."""
-    return first_violations(broken_rules(problem, offsets, capacity))
+    valid.
+
+    Raises
+    ------
+    AllocationError
+        If ``offsets`` are not whole numbers.
+    """
+    at = np.asarray(offsets)
+    if at.ndim != 1 or (at.dtype.kind not in "iu" and len(at)):
+        raise AllocationError("offsets: give a whole number for every buffer, -1 for none")
+    return first_violations(broken_rules(problem, at, capacity))
 
 
 def broken_rules(
@@ -151,13 +160,10 @@ def _reserved_violations(problem: Problem, pieces: OccupiedAreas) -> Iterator[tu
 
 def _pieces(problem: Problem, offsets: Ints) -> OccupiedAreas:
     """Split every lifetime at its gaps; conflicts without a clock have none."""
-    gaps: dict[int, list[tuple[int, int, int, int]]] = {}
-    for owner, *gap in (
-        zip(*(column.tolist() for column in problem.gaps), strict=True)
-        if problem.conflicts is None
-        else ()
-    ):
-        gaps.setdefault(owner, []).append((gap[0], gap[1], gap[2], gap[3]))
+    gaps: dict[int, list[list[int]]] = {}
+    if problem.conflicts is None:
+        for owner, *gap in np.stack(problem.gaps, axis=1).tolist():
+            gaps.setdefault(owner, []).append(gap)
     there = (problem.size > 0) & (problem.upper > problem.lower) & (offsets >= 0)
     rows = [
         (owner, *piece)
@@ -180,7 +186,7 @@ def _pieces(problem: Problem, offsets: Ints) -> OccupiedAreas:
 
 
 def _between_gaps(
-    problem: Problem, owner: int, offset: int, gaps: list[tuple[int, int, int, int]]
+    problem: Problem, owner: int, offset: int, gaps: list[list[int]]
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield the rectangles that a buffer with gaps occupies."""
     lower, upper, size = (

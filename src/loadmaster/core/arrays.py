@@ -43,7 +43,6 @@ Int32s = NDArray[np.int32]
 """Integers of 32 bits, for the large populations of mappings."""
 UInt32s = NDArray[np.uint32]
 """Unsigned integers of 32 bits: priorities of mappings."""
-"""Unsigned integers of 64 bits: sums of two numbers of 63 bits."""
 Array = NDArray[Any]
 """Numbers of any type, such as the constants of a network."""
 
