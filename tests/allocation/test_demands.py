@@ -241,6 +241,8 @@ def test_the_verifier_takes_whole_numbers_only():
     for offsets in ([0.5, 8.5], np.array([0.5, 8.5]), ["0", "8"], None, [[0, 8]]):
         with pytest.raises(AllocationError, match="offsets: give a whole number"):
             lm.verify_buffers(problem, offsets)
+        with pytest.raises(AllocationError, match="offsets: give a whole number"):
+            lm.verify_banks(problem, ["sram", "sram"], offsets, [lm.Bank("sram", 16)])
 
 
 @given(

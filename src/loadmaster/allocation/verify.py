@@ -47,10 +47,15 @@ def verify_buffers(
     AllocationError
         If ``offsets`` are not whole numbers.
     """
+    return first_violations(broken_rules(problem, whole_offsets(offsets), capacity))
+
+
+def whole_offsets(offsets: Ints) -> Ints:
+    """Return offsets as an array; raise AllocationError if they are no whole numbers."""
     at = np.asarray(offsets)
-    if at.ndim != 1 or (at.dtype.kind not in "iu" and len(at)):
+    if at.ndim != 1 or (at.size and at.dtype.kind not in "iu"):
         raise AllocationError("offsets: give a whole number for every buffer, -1 for none")
-    return first_violations(broken_rules(problem, at, capacity))
+    return at
 
 
 def broken_rules(

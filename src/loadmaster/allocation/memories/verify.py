@@ -9,8 +9,8 @@ import numpy as np
 
 from loadmaster.allocation.memories.problem import Bank
 from loadmaster.allocation.problem import FREE, Problem
-from loadmaster.allocation.verify import broken_rules
-from loadmaster.core.arrays import Ints
+from loadmaster.allocation.verify import broken_rules, whole_offsets
+from loadmaster.core.arrays import Ints, Mask
 from loadmaster.core.errors import Violation, first_violations
 
 
@@ -18,8 +18,14 @@ def verify_banks(
     problem: Problem, memory: Sequence[str], offsets: Ints, banks: Sequence[Bank]
 ) -> tuple[Violation, ...]:
     """Check that memories and offsets solve a problem with several memories: what is wrong with
-    them, at most 20 violations."""
-    return first_violations(broken_bank_rules(problem, memory, offsets, banks))
+    them, at most 20 violations.
+
+    Raises
+    ------
+    AllocationError
+        If ``offsets`` are not whole numbers.
+    """
+    return first_violations(broken_bank_rules(problem, memory, whole_offsets(offsets), banks))
 
 
 def broken_bank_rules(
@@ -67,10 +73,8 @@ def _allowed_memories(
         if name not in names:
             yield "memory", f"buffer {problem.name(buffer)!r} is in {name!r}, which does not exist"
         elif problem.allowed is not None:
-            pin, prefers = (
-                problem.allowed.memory[buffer],
-                [known for known, _ in problem.allowed.prefers[buffer]],
-            )
+            pin = problem.allowed.memory[buffer]
+            prefers = [known for known, _ in problem.allowed.prefers[buffer]]
             if (pin is not None and pin != name) or (prefers and name not in prefers):
                 yield (
                     "memory",
@@ -78,9 +82,7 @@ def _allowed_memories(
                 )
 
 
-def _only_members(
-    problem: Problem, inside: np.ndarray[tuple[int], np.dtype[np.bool_]], bank: Bank
-) -> Problem:
+def _only_members(problem: Problem, inside: Mask, bank: Bank) -> Problem:
     """Return the problem with only the buffers of one memory; the others have no bytes."""
     return replace(
         problem,
