@@ -17,6 +17,7 @@ from loadmaster.allocation.problem import Buffer, Problem, joined
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.arrays import Ints
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, Violation
 from loadmaster.core.names import unique_names
 from loadmaster.integrations.tflite.lifetimes import LARGEST_OFFSET, UNIT, ArenaTensor, Lifetimes
@@ -184,7 +185,7 @@ def _cover_of(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
     return buffers
 
 
-def plan_arena(arena: TensorArena, problem: Problem) -> ArenaPlan:
+def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NORMAL) -> ArenaPlan:
     """Return the better of our plan and TFLM's own addresses, for tensors without an address in the
     file. ``problem`` is that of :func:`arena_problem`, or a relaxed one.
 
@@ -193,7 +194,7 @@ def plan_arena(arena: TensorArena, problem: Problem) -> ArenaPlan:
     AllocationError
         If the arena would take 2 GiB.
     """
-    answer, owners = allocate(problem), arena.owners
+    answer, owners = allocate(problem, effort=effort), arena.owners
     tensors = len(arena.found.tensors)
     tried = [arena.given]
     if answer.offsets is not None:

@@ -65,11 +65,13 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
     known = [answer if isinstance(answer, ArenaBytes) else None for answer in answers]
     if None not in known:
         return scratch_of(tried, list(filter(None, known)))
-    whole = with_plan(model, _all_at_0(found))
+    # All tensors are at address 0, and scratch is above the largest one alive with it.
+    planned = {tensor.number for tensor in found.tensors}
+    at_0 = [0 if number in planned else ONLINE for number in range(len(found.entries))]
+    whole = with_plan(model, at_0)
     head = measure(whole, max(tensor.bytes for tensor in found.tensors)).head
     bounded = []
     for trial, answer in zip(tried, known, strict=True):
-        # All tensors are at address 0, and scratch is above the largest one alive with it.
         first, last = trial.span
         largest = max(
             (
@@ -81,12 +83,6 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
         )
         bounded.append(answer or ArenaBytes(trial.head + max(0, head - largest), 0))
     return replace(scratch_of(tried, bounded), bounds=True)
-
-
-def _all_at_0(found: Lifetimes) -> list[int]:
-    """Return a plan with all planned tensors at address 0."""
-    planned = {tensor.number for tensor in found.tensors}
-    return [0 if number in planned else ONLINE for number in range(len(found.entries))]
 
 
 def trials(model: TfliteModel, found: Lifetimes) -> list[ProbeModel]:

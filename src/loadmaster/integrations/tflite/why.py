@@ -12,6 +12,7 @@ import numpy as np
 from loadmaster.allocation.peaks import peaks
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
+from loadmaster.core.effort import Effort
 from loadmaster.integrations.tflite.arena import (
     TensorArena,
     addresses_of,
@@ -75,7 +76,8 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
         highest = tuple(_peaks(model, arena.found, problem))
         front, no_bands = None, "nothing in it takes less in bands"
         try:
-            front = front_of(data, alignment)
+            # What remedies may reach is told with little effort.
+            front = replace(front_of(data, alignment), effort=Effort.QUICK)
         except NotInBands as reason:
             no_bands = str(reason)
         tried = tuple(_remedies(model, arena, alignment, front))

@@ -56,13 +56,6 @@ def pages(count: int) -> int:
     return -(-count // PAGE) * PAGE
 
 
-def _file_system(file: int) -> int:
-    """Return the type of the file system of a file descriptor, the first field of ``struct
-    statfs``; 0 if unknown."""
-    status = (ctypes.c_long * 64)()
-    return int(status[0]) if ctypes.CDLL(None).fstatfs(file, status) == 0 else 0
-
-
 class DirectFile:
     """A file that is read and written without the page cache, in whole pages. Error messages call
     it ``name``."""
@@ -136,7 +129,10 @@ class SlowFile(DirectFile):
             raise SlowMemoryError(
                 f"{name}: no file can be made there ({why}): name a folder on a local disk"
             ) from None
-        if kind := _MEMORY_FILE_SYSTEMS.get(_file_system(self._file)):
+        # `struct statfs` begins with the type of the file system; if that is unknown, 0 stays.
+        status = (ctypes.c_long * 64)()
+        ctypes.CDLL(None).fstatfs(self._file, status)
+        if kind := _MEMORY_FILE_SYSTEMS.get(status[0]):
             raise SlowMemoryError(
                 f"{name}: {kind} keeps files in memory: name a folder on a local disk"
             )

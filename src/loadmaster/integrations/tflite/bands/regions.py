@@ -211,7 +211,7 @@ class RowChain:
         read = {result} | {t for op in self.subgraph.operators[rest:last] for t in op.inputs}
         before = (source, *(t for t, number in made.items() if number < rest))
         rows = tuple(t for t in before if t in read)
-        points = self._cut_points(first, rest, source)
+        points = tuple(self._cut_points(first, rest, source))
         return Region(first, last, source, result, rest, rows, points)
 
     def _broadcasts(self, operator: OperatorEntry, tensor: int) -> bool:
@@ -231,17 +231,15 @@ class RowChain:
             if found := self._with_cuts(region, points, tops, rows):
                 yield found
 
-    def _cut_points(self, first: int, rest: int, source: int) -> tuple[int, ...]:
-        """Return the operators before which the result of a window operator can be cut: no earlier
+    def _cut_points(self, first: int, rest: int, source: int) -> Iterator[int]:
+        """Yield the operators before which the result of a window operator can be cut: no earlier
         tensor is read from there to ``rest``."""
-        operators, points = self.subgraph.operators, list[int]()
-        made = {source}
+        operators, made = self.subgraph.operators, {source}
         for number in range(first + 1, rest):
             read = {t for op in operators[number:rest] for t in op.inputs}
             if not self._rule(number - 1).row_by_row and made.isdisjoint(read):
-                points.append(number)
+                yield number
             made.add(operators[number - 1].outputs[0])
-        return tuple(points)
 
     def _with_cuts(
         self, region: Region, points: tuple[int, ...], tops: tuple[int, ...], rows: int
@@ -339,10 +337,10 @@ class RowChain:
             known = [part for part in parts if part is not None]
             if len(known) < len(parts) or len({(p.start, p.height) for p in known}) != 1:
                 return None
-            right = max(p.first for p in known), min(p.last for p in known)
-            if right[0] >= right[1]:
+            low, high = max(p.first for p in known), min(p.last for p in known)
+            if low >= high:
                 return None
-            found[operator.outputs[0]] = RowSlice(known[0].start, known[0].height, *right)
+            found[operator.outputs[0]] = RowSlice(known[0].start, known[0].height, low, high)
         return found
 
     def _rule(self, number: int) -> RowRule:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, ModelError
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.tflite.arena import TensorArena, plan_arena, plan_entries
@@ -35,13 +36,14 @@ class Front:
 
     ``variants`` are the unchanged network, the network with PADs folded into convolutions, and the
     network in the order of the least load, without duplicates. ``folded`` counts folded
-    convolutions.
+    convolutions. Choices are planned with ``effort``.
     """
 
     variants: tuple[TfliteModel, ...]
     choices: tuple[BandChoice, ...]
     alignment: int
     folded: int
+    effort: Effort = Effort.NORMAL
 
 
 class NotInBands(ModelError):
@@ -99,7 +101,7 @@ def banded(front: Front, choice: BandChoice, *, probed: bool = False) -> Exporte
     found = lifetimes(model)
     arena = TensorArena(found, probe(model, found) if probed else UNKNOWN)
     problem = banded_problem(model, arena, written, front.alignment)
-    plan = plan_arena(arena, problem)
+    plan = plan_arena(arena, problem, front.effort)
     planned = with_plan(model, plan_entries(found, plan.offsets))
     parts = ((each.region.first, each.region.last - 1, each.count) for each in choice.bands)
     return ExportedModel(
