@@ -251,3 +251,12 @@ def test_native_code_refuses_options_that_are_not_there():
 def test_operators_are_alike_if_nothing_but_names_differs():
     network, _ = network_of(convolutions(strides=(1, 1, 1, 2), skip=False), machine(4000))
     assert canonical_index(network.graph, network.fused, network.forms) == [0, 0, 0, 3]
+
+
+@pytest.mark.parametrize("bandwidth", [1e-3, 1e-17])
+def test_a_fast_memory_that_hardly_moves_is_simulated_to_an_end(bandwidth):
+    """Copies and pieces hold its link for no longer than the longest time that is simulated."""
+    target = npu(2, 40_000)
+    near = replace(target.near, read_bandwidth=bandwidth, write_bandwidth=bandwidth)
+    choice, _ = choice_of(convolutions(), replace(target, memories=(target.main, near)))
+    assert 0 < seconds(choice, whole(choice)) < float("inf")

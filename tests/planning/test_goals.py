@@ -129,6 +129,22 @@ def test_plans_made_for_energy_take_no_more_than_others(scratchpad, mini_batches
     assert frugal.metrics.energy.lower_bound <= frugal.metrics.energy.value
 
 
+def test_energies_of_any_size_are_bounded_as_well_as_small_ones():
+    """From picojoules to as far as units reach: these integers have no end."""
+    found = []
+    for factor in (1.0, 2.0**63, 2.0**72):
+        core = {"buffer": 2e-12 * factor, "local": 0.0, "network": 0.0}
+        core |= {f"mac_{width}": 1e-12 * factor for width in ("int8", "fp16", "fp32")}
+        machine = npu(1, 2**12)
+        cores = tuple(replace(each, energy=core) for each in machine.cores)
+        machine = replace(machine, cores=cores).with_memory(0, energy=80e-12 * factor)
+        machine = machine.with_memory(1, energy=5e-12 * factor)
+        cost = lm.plan([residual_chain(1)], machine, effort=SEPARATE).metrics.energy
+        found.append((cost.value / factor, cost.lower_bound / factor))
+    assert found[1] == pytest.approx(found[0], rel=1e-3)
+    assert found[2] == pytest.approx(found[0], rel=1e-3)
+
+
 def test_static_power_makes_haste_worth_energy():
     machine = replace(npu(3, 2**15), static_power=10.0)
     slow, quick = (

@@ -132,6 +132,11 @@ def test_a_core_can_be_overridden_by_name_or_position():
         ("cores.0.flexible=1", "cores.0.flexible"),
         ("cores.0.local_buffer=-1", "cores.0.local_buffer"),
         ("cores.0.noc_bandwidth=0", "cores.0.noc_bandwidth"),
+        # Seconds for a byte or a product stay finite.
+        ("cores.0.clock=1e-310 Hz", "cores.0.clock: .* at least 1e-18"),
+        ("dram.bandwidth=1e-30 B/s", "dram.bandwidth: .* at least 1e-18"),
+        ("cores.0.macs_per_cycle.int8=5e-324", "cores.0.macs_per_cycle.int8"),
+        ("cores.0.efficiency={Conv=5e-324}", "cores.0.efficiency.Conv"),
         ("cores.0.noc_latency=-1", "cores.0.noc_latency"),
         ("cores.0.noc_latency=nan", "cores.0.noc_latency"),
         ("dram.capacity=0", "dram.capacity"),

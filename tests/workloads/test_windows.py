@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 from tests.support.fuzzing import fuzz
-from tests.support.onnx_builder import constant, model, node, operator, sizes
+from tests.support.onnx_builder import constant, info, model, node, operator, sizes
 
 from loadmaster.planning.against.group import reshaped as reshaped_to_check
 from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of as built
 from loadmaster.workloads.frontends.onnx.graph_builder import walk_network
+from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import Window, operand_box, reshaped_boxes, volume, whole
 
 
@@ -157,6 +159,81 @@ LATER_CASES = [case(line.strip()) for line in LATER_CASES.strip().splitlines()]
 )
 def test_ranges_of_operators_of_later_opsets(kind, shapes, constants, attributes, exact):
     check_ranges(kind, model_of(kind, shapes, constants, attributes, 23), exact)
+
+
+@pytest.mark.parametrize("scale", [0.4, 0.75, 1.5, 2.5])
+def test_resizing_rounded_positions_up_before_opset_11_where_it_made_less(scale):
+    """As the standard's own example of that version did, and as ONNX Runtime does."""
+    scales = np.array([1, 1, scale, 1], np.float32)
+    (op,) = graph_of(model_of("Resize", [(1, 2, 9, 3)], {1: scales}, {"mode": "nearest"}, 10)).ops
+    rounded = np.ceil if scale < 1 else np.floor
+    for row in range(int(9 * scale)):
+        first, last = op.reads[0].windows[2].of(((0, 1), (0, 2), (row, row + 1), (0, 3)), 9)
+        assert first <= min(8, rounded(row / np.float32(scale))) < last
+
+
+def test_elements_that_a_pad_repeats_move_also_where_it_adds_as_many_as_it_removes():
+    proto = model_of("Pad", [(2, 4, 3)], {1: np.array([0, 1, 0, 2, -1, 0])}, {"mode": "edge"})
+    assert graph_of(proto).ops[0].axes == (2,)
+
+
+@pytest.mark.parametrize("unknown", ["axes", "steps"])
+def test_a_slice_of_which_something_is_given_later_has_no_ranges(unknown):
+    """The file notes the shape of its result."""
+    operands = {"starts": [0], "ends": [8], "axes": [0], "steps": [1]}
+    del operands[unknown]
+    proto = model(
+        [node("Slice", ["x", "starts", "ends", "axes", "steps"], "t"), node("Relu", "t", "y")],
+        {"x": (8, 8)},
+        "y",
+        [constant(name, numbers) for name, numbers in operands.items()],
+        17,
+        value_info="float[4,8] t",
+    )
+    proto.graph.input.append(info(unknown, [1], TensorProto.INT64))
+    op, _ = graph_of(proto).ops
+    assert not op.axes
+    assert not any(read.windows for read in op.reads)
+
+
+@pytest.mark.parametrize(
+    ("results", "wanted"), [("y r s", "y"), ("r y s", "y"), ("y r s t u", "y")]
+)
+def test_statistics_of_a_batch_take_all_of_it(results, wanted):
+    names = results.split()
+    training = {"training_mode": 1} if len(names) == 3 else {}
+    proto = model(
+        [node("BatchNormalization", ["x", *"abmv"], names, **training)],
+        {"x": (2, 3, 4), **dict.fromkeys("ab", (3,))},
+        "y",
+        {"m": (3,), "v": (3,)},
+        14 if training else 9,
+    )
+    (op,) = graph_of(proto).ops
+    assert op.op_class is OpClass.REDUCTION
+    assert op.axes == ((1,) if names[0] == "y" else ())
+
+
+def test_one_number_normalises_a_batch_without_channels():
+    (op,) = graph_of(model_of("BatchNormalization", [(4,), *[(1,)] * 4], {}, {})).ops
+    assert op.axes == (0,)
+    assert {read.tensor for read in op.reads if any(w.axis >= 0 for w in read.windows)} == {"x0"}
+
+
+def test_an_attention_whose_keys_alone_are_needed_is_not_cut():
+    """Rules say how the first result divides."""
+    proto = model(
+        [node("Attention", ["q", "k", "v", "", "p", "r"], ["t", "y", "s"])],
+        {
+            "q": (2, 4, 3, 4),
+            **dict.fromkeys("kv", (2, 2, 5, 4)),
+            **dict.fromkeys("pr", (2, 2, 2, 4)),
+        },
+        "y",
+        opset=23,
+    )
+    (op,) = graph_of(proto).ops
+    assert not op.axes
 
 
 def check_ranges(kind, proto, exact):

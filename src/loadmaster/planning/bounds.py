@@ -589,7 +589,7 @@ def energy_bound(
     per_byte = (
         np.array(rates.buffers, dtype=object)[None, :]
         + least
-        + np.where(to_main, extra, 0).astype(object)[:, None]
+        + to_main.astype(object)[:, None] * extra
     )
     joules_of = np.array(
         [[round(joules * FEMTOJOULES) for joules in row] for row in table.energy.tolist()],

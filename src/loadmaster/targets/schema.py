@@ -50,7 +50,7 @@ _Joules = Annotated[float, _unit(parse_joules)]
 _Power = Annotated[float, _unit(parse_watts)]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=40)]
 _Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
-_Rate = Annotated[float, Field(gt=0, le=2**20, allow_inf_nan=False)]
+_Rate = Annotated[float, Field(ge=1e-18, le=2**20, allow_inf_nan=False)]
 
 
 class _TargetTable(BaseModel):
@@ -135,7 +135,7 @@ class _CoreTable(_TargetTable):
     winograd: Annotated[bool, Field(strict=True)] = False
     job_overhead: _Seconds = 0.0
     efficiency: dict[
-        Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(gt=0, le=1)]
+        Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(ge=1e-18, le=1)]
     ] = {}
     accumulator: Annotated[_Bytes, Field(ge=1, le=64)] = 4
     energy: _EnergyTable = _EnergyTable()

@@ -12,10 +12,13 @@ namespace {
 constexpr double kMargin = 1e-6;    // share by which a run may seem to end later than it does
 constexpr std::int64_t kFetch = -1; // the task that is no piece
 
-// Of what takes longer than a minute, as much: no such network is planned, and sums stay in range.
+// Seconds that all that takes longer is taken to last, on its links too: no such network is
+// planned, and sums stay in range.
+constexpr double kLongest = 60.0;
+
 std::int64_t whole(double seconds) {
     return static_cast<std::int64_t>(
-        std::ceil(std::clamp(seconds, 1 / kPicoseconds, 60.0) * kPicoseconds));
+        std::ceil(std::clamp(seconds, 1 / kPicoseconds, kLongest) * kPicoseconds));
 }
 
 } // namespace
@@ -195,6 +198,7 @@ void PieceSimulator::fetch_next(EventEngine &engine) {
         const double seconds = network_.fetch[network_.piece_first[option_[op]] + tile];
         fetch_tile_ = tile, fetching_ = true;
         to_fetch_ -= seconds * kPicoseconds;
+        demand_.back()[0] = std::min(network_.copied, kLongest / seconds);
         engine.add(kFetch, 0, whole(seconds), demand_.back().data());
         return;
     }
@@ -242,7 +246,8 @@ void PieceSimulator::start(EventEngine &engine, std::size_t piece, std::size_t c
     const double per_second = kPicoseconds / static_cast<double>(duration);
     busy_[core] = 1, --idle_;
     rest_ -= share_[number];
-    demand_[core] = {network_.link[number] * per_second, network_.stream[number] * per_second};
+    demand_[core] = {std::min(network_.link[number], kLongest) * per_second,
+        std::min(network_.stream[number], kLongest) * per_second};
     engine.add(static_cast<std::int64_t>(piece), static_cast<std::int32_t>(core), duration,
         demand_[core].data());
 }

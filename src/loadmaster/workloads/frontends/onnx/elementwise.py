@@ -101,13 +101,6 @@ def _quantised_division(node: Node) -> Division:
     return Division(tuple(range(len(shape))), operands)
 
 
-def _per_channel(node: Node) -> Division:
-    """Return how an operator with one parameter for each channel divides."""
-    rank = len(node.result.shape)
-    channels = {i: (Window(1),) for i in range(1, len(node.inputs))}
-    return Division(tuple(range(rank)), {0: identity(rank)} | channels)
-
-
 def _update(node: Node) -> Work:
     """Work of an optimiser step, about two operations per element of each operand: decay, square,
     average, root, scale and subtract."""
@@ -135,7 +128,6 @@ rule("Clip", elementwise, by_element, planning=(1, 2))
 rule("Where", partial(elementwise, data=1), by_element)
 rule("QuantizeLinear", elementwise, _quantised_division)
 rule("DequantizeLinear", elementwise, _quantised_division, view=always)
-rule("BatchNormalization", elementwise, _per_channel)
 # An element needs others than the matching one.
 rule("SwiGLU", elementwise)
 # Of an operand that gives its type or its shape alone nothing is read.
@@ -241,13 +233,14 @@ def _tile_division(node: Node) -> Division:
 def _pad_division(node: Node) -> Division:
     """Division of Pad: modes other than constant repeat elements, so padded dimensions are needed
     as a whole."""
-    data, rank = node.shape(0), len(node.result.shape)
+    rank = len(node.result.shape)
     given = node.integers("pads", 1) or node.integers("paddings")
     axes = node.integers("axes", 3) if node.optional(3) else list(range(rank))
     if not given or axes is None or len(given) != 2 * len(axes):
         return WHOLE
     if node.attrs.get("mode", "constant") != "constant":
-        return along(node, [a for a in range(rank) if data[a] != node.result.shape[a]])
+        ends = zip(axes, given, given[len(axes) :], strict=False)
+        return along(node, [axis for axis, *both in ends if any(both)])
     before = {axis % rank: -pad for axis, pad in zip(axes, given, strict=False)}
     pads = [before.get(axis, 0) for axis in range(rank)]
     return divided({0: tuple(Window(axis, low=pad, high=pad) for axis, pad in enumerate(pads))})
@@ -264,10 +257,11 @@ def _slice_division(node: Node) -> Division:
     """Division of Slice: a piece needs the range from its first to its last element; with negative
     steps, the whole dimension."""
     rank, data = len(node.result.shape), node.shape(0)
-    starts = node.integers("starts", 1)
-    axes = node.integers("axes", 3) or list(range(len(starts or ())))
+    starts = node.integers("starts", 1) or []
+    axes = node.integers("axes", 3) or list(range(len(starts)))
     steps = node.integers("steps", 4) or [1] * len(axes)
-    if starts is None or not len(starts) == len(axes) == len(steps):
+    unknown = any(value and value.data is None for value in node.inputs[1:])
+    if unknown or not len(starts) == len(axes) == len(steps):
         return WHOLE
     windows = list(identity(rank))
     for axis, start, step in zip(axes, starts, steps, strict=True):
@@ -383,19 +377,13 @@ _HALF = Fraction(1, 2)
 def _resize(node: Node) -> Division:
     """Division of Resize: each element needs one, two or four neighbours along a dimension."""
     data, result = node.shape(0), node.result.shape
-    scales, neighbours = _scales(node, data, result), _neighbours(node)
-    if (
-        scales is None
-        or neighbours is None
-        or 0 in scales
-        or node.attrs.get("antialias")
-        or len(data) != len(result)
-    ):
+    scales = _scales(node, data, result)
+    if scales is None or 0 in scales or node.attrs.get("antialias"):
         return WHOLE
     windows = []
     for axis, (before, after, scale) in enumerate(zip(data, result, scales, strict=True)):
-        position = _position(node, before, after, scale)
-        if position is None:
+        position, neighbours = _position(node, before, after, scale), _neighbours(node, scale)
+        if position is None or neighbours is None:
             return WHOLE
         windows.append(
             Window(axis)
@@ -422,11 +410,7 @@ def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
         given = value.data.ravel().tolist()
     if given is None:
         stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
-        return (
-            [Fraction(after, before) for before, after in zip(data, result, strict=True)]
-            if stretched and all(data)
-            else None
-        )
+        return list(map(Fraction, result, data)) if stretched and all(data) else None
     axes = node.integers("axes") or list(range(len(data)))
     if len(given) != len(axes):
         return None
@@ -458,15 +442,17 @@ def _position(
     return (1 / scale, offsets[mode]) if mode in offsets else None
 
 
-def _neighbours(node: Node) -> tuple[_Number, _Number, bool] | None:
+def _neighbours(node: Node, scale: Fraction) -> tuple[_Number, _Number, bool] | None:
     """Offsets from a position to its first and last neighbour, and whether positions are rounded
-    up."""
+    up, which before opset 11 they are where the result is smaller."""
     mode = node.attrs.get("mode", "nearest")
     if mode in ("linear", "bilinear"):
         return 0, 1, False
     if mode == "cubic":
         return -1, 2, False
-    rounding = _attribute(node, "nearest_mode", "round_prefer_floor", "floor")
+    rounding = _attribute(
+        node, "nearest_mode", "round_prefer_floor", "ceil" if scale < 1 else "floor"
+    )
     up = rounding not in ("floor", "round_prefer_ceil")
     shift: _Number = 0 if rounding in ("floor", "ceil") else _HALF - up
     return (shift, shift, up) if mode == "nearest" else None

@@ -209,7 +209,9 @@ def _reads(step: VisitedNode, found: Division) -> Iterator[Access]:
     planning = rule_of(node.domain, node.kind).planning
     named = {name for nest in work.nests for name in (nest.input, nest.weight)}
     for index, value, own in _operands(step, found):
-        if value.name not in named and _is_parameter(value, index in planning):
+        # A constant that is an axis, a size or a known number, and no weight.
+        known = index in planning or value.count <= int(value.data is not None)
+        if value.constant and known and value.name not in named:
             continue
         size = (work.touched or {}).get(index, value.bytes)
         if size:
@@ -257,10 +259,3 @@ def _is_needed(windows: tuple[Window, ...], operand: Value, node: Node) -> bool:
     padding."""
     result = next(filter(None, node.outputs), None)
     return result is None or volume(operand_box(windows, whole(result.shape), operand.shape)) > 0
-
-
-def _is_parameter(value: Value, planning: bool) -> bool:
-    """Whether a constant is a parameter (an axis, a size or a known scalar), not a weight."""
-    return value.constant and (
-        planning or value.count == 0 or (value.count == 1 and value.data is not None)
-    )

@@ -42,15 +42,16 @@ def work_of(node: Node) -> Work:
 
 
 def division_of(node: Node, op_class: OpClass) -> Division:
-    """Return how a node with this kind of work divides; :data:`WHOLE` if unknown or if it has
-    several results."""
+    """Return how a node with this kind of work divides; :data:`WHOLE` if unknown or if anything
+    needs other results than the first."""
     found = rule_of(node.domain, node.kind).division
-    results = [value for value in node.outputs if value is not None]
+    first, *others = node.outputs or (None,)
     if (
         found is None
         or op_class in _UNCUT
-        or len(results) != 1
-        or not results[0].shape
+        or first is None
+        or any(others)
+        or not first.shape
         # Rules take channels to come second.
         or node.domain == NCHWC
         or has_channels_last(node)

@@ -114,14 +114,9 @@ def _nests(node: Node, terms: Mapping[int, Term], target: Term) -> list[LoopNest
     return nests
 
 
-def matrix_nest(node: Node, b: int = 1) -> LoopNest:
-    """Make the loop nest of a product of operands 0 and ``b`` by numpy's rules."""
-    return _nests(node, *_factors(node, b))[0]
-
-
 def _matmul(node: Node, b: int = 1, data: int = 0) -> Work:
     """Return the work of a matrix product with weight ``b``."""
-    return product(matrix_nest(node, b), data=data)
+    return product(*_nests(node, *_factors(node, b)), data=data)
 
 
 def _product_division(

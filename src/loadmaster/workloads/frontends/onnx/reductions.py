@@ -55,17 +55,30 @@ def _over_axes(node: Node) -> Division:
     return WHOLE if axes is None and node.optional(1) is not None else _by_axes(node, axes or ())
 
 
-def _over_planes(node: Node) -> Division:
-    """Return how a normalisation over rows and columns divides: by images and channels."""
-    return along(node, range(2, len(node.result.shape)))
-
-
-def _by_channel(node: Node) -> Division:
-    """Return how a normalisation over spatial dimensions divides; other operands have one number
-    per channel."""
-    found = _over_planes(node)
-    found.operands.update((i, (Window(1),)) for i in range(1, len(node.inputs)))
+def _per_channel(node: Node, together: Iterable[int]) -> Division:
+    """Return how an operator over some dimensions divides, whose other operands have one number per
+    channel."""
+    found, channels = along(node, together), node.result.shape[1:2]
+    for index, value in enumerate(node.inputs):
+        if index and value and value.shape == channels:
+            found.operands[index] = (Window(1),)
     return found
+
+
+def _over_planes(node: Node) -> Division:
+    """Return how an operator over rows and columns divides: by images and channels."""
+    return _per_channel(node, range(2, len(node.result.shape)))
+
+
+def _trains(node: Node) -> bool:
+    """Whether a batch normalisation computes its statistics; before opset 14, where it has several
+    results."""
+    return len(node.outputs) > 1 or bool(node.attrs.get("training_mode"))
+
+
+def _by_batch(node: Node) -> Division:
+    """Return how a batch normalisation divides: by channels alone if it computes statistics."""
+    return _per_channel(node, {*range(len(node.result.shape))} - {1} if _trains(node) else ())
 
 
 def _softmax_axes(node: Node) -> Division:
@@ -233,7 +246,12 @@ def _rotary_division(node: Node) -> Division:
 rule("Softmax LogSoftmax Hardmax", _softmax, _softmax_axes)
 rule("SoftmaxCrossEntropyLoss", _softmax)
 rule("LayerNormalization RMSNormalization", _normalisation, _by_layer)
-rule("InstanceNormalization", _normalisation, _by_channel)
+rule("InstanceNormalization", _normalisation, _over_planes)
+rule(
+    "BatchNormalization",
+    lambda node: (_normalisation if _trains(node) else elementwise)(node),
+    _by_batch,
+)
 # Inference knows these by their bodies alone.
 rule("GroupNormalization", _normalisation, _by_group, like="Identity")
 rule("MeanVarianceNormalization", _normalisation, _by_moments, like="Identity")
