@@ -3,6 +3,7 @@ with what to do."""
 
 import numpy as np
 import pytest
+from tests.support import hand_plan
 from tests.support.efforts import TEST
 
 import loadmaster as lm
@@ -73,6 +74,21 @@ def test_messages_say_what_to_pass():
         lm.plan([], 5)
     with pytest.raises(MappingError, match=r"bandwidth is '16 GB/s', of type str: give a number"):
         lm.map_jobs(analysis(), "16 GB/s")
+
+
+def test_times_that_are_no_numbers_are_refused():
+    graph = lm.load("onnx:squeezenet")
+    for setting in ("deadlines", "periods"):
+        with pytest.raises(PlanError, match=rf"^{setting[:-1]} of 'squeezenet' is '1ms', of type"):
+            lm.plan([graph], "edge-npu", effort=TEST, **{setting: {"squeezenet": "1ms"}})
+    for name in ("makespan", "energy", "fps"):
+        with pytest.raises(PlanError, match=f"^{name} is '1', of type str: give a number"):
+            lm.Limits(**{name: "1"})
+
+
+def test_networks_to_check_against_are_listed():
+    with pytest.raises(PlanError, match="verify_against: graphs is of type generator: give a list"):
+        lm.verify_against(hand_plan.copying_plan(), (graph for graph in ()))
 
 
 def test_a_target_may_be_given_by_its_name():

@@ -15,6 +15,7 @@ from tests.support.hand_sequence import kernel, operand, step
 from tests.support.sequences import random_sequence
 
 from loadmaster.core.errors import CapacityError, PackingError, PlacementError
+from loadmaster.core.linear_program import LinearProgram
 from loadmaster.cost.read_sequence import read_sequence
 from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
@@ -160,6 +161,34 @@ def test_one_interrupt_ends_the_search_wherever_it_comes_and_the_bound_still_say
     assert not calls[0].is_set
     assert all(deadline.passed() for deadline in calls[1:])
     assert 0 < plan.lower_bound <= plan.seconds
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_an_interrupt_of_any_linear_program_ends_the_search(monkeypatch, call):
+    """With copies that overlap kernels there are several, each with more rows than the one
+    before."""
+    sequence = random_sequence(11, kernels=14, tensors=10)
+    solve, calls = LinearProgram._run, []
+
+    def run(self, stop):
+        calls.append(self)
+        return len(calls) == call or solve(self, stop)
+
+    monkeypatch.setattr(LinearProgram, "_run", run)
+    plan = place(sequence, sequence.peak_bytes // 2, mode="async")
+    assert plan.interrupted
+    assert len(calls) == call
+    assert (verify_placement(plan), plan.lower_bound <= plan.seconds) == ((), True)
+
+
+@pytest.mark.parametrize("seed", [50, 92])
+def test_without_time_to_prove_it_nothing_is_said_to_be_impossible(seed):
+    """Measured kernels may conflict on what is fast; only the integer program knows."""
+    sequence = random_sequence(seed, hard=True, in_place=True)
+    limit = sequence.peak_bytes * (30 + seed % 60) // 100
+    with pytest.raises(PackingError, match="ended early: kernel 'k"):
+        place(sequence, limit, mode="static", strategy="program", time_limit=1e-9)
+    assert verify_placement(place(sequence, limit, mode="static", strategy="program")) == ()
 
 
 def test_an_interrupt_while_simpler_strategies_are_simulated_keeps_the_placement(monkeypatch):

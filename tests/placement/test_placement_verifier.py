@@ -94,6 +94,14 @@ def test_overlapping_copies_must_not_race():
     assert rules(fetched_while_written, Mode.ASYNC) == {"race"}
 
 
+def test_a_stay_begins_with_one_copy():
+    """Kernels would find the tensor after the first, and be timed as if after the second."""
+    first, *others = FETCHED_WEIGHT.moves
+    for end in (0, 1):
+        twice = replace(FETCHED_WEIGHT, moves=(first, Move(W, True, 0, end), *others))
+        assert rules(twice, Mode.ASYNC) == {"copy"}
+
+
 def test_copies_are_listed_in_an_order_in_which_their_engine_can_make_them():
     swapped = TensorPlacement(
         all_fast(STEP).stays, (Move(A, False, 2, 3), Move(W, False, 1, 2)), ALGORITHMS

@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 from math import inf, isclose, nan
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,9 @@ from tests.support.edits import (
 from tests.support.efforts import SEPARATE
 from tests.support.fuzzing import fuzz
 from tests.support.hand_plan import finished, long_plan, us
+from tests.support.lowered import parts_of, planned
 from tests.support.networks import GraphBuilder, npu
+from tests.support.onnx_builder import constant, int8_graph
 
 import loadmaster as lm
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedOperand
@@ -31,6 +34,8 @@ from loadmaster.planning.verify.movement import _late
 from loadmaster.planning.verify.plan import verify
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.job import OperatorInfo
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import Cuts
 
 
 @pytest.mark.parametrize(
@@ -326,3 +331,24 @@ def test_wrong_targets_and_figures_are_rejected_whatever_they_are(data, plan, se
         assert found
         assert all(violation.message.isprintable() for violation in found)
     assert verify(figure("makespan", plan, value=makespan)) == ()
+
+
+@pytest.mark.parametrize("tiles", [1, 3])
+def test_operators_of_a_job_run_in_the_order_in_which_they_need_one_another(tiles):
+    graph = int8_graph(
+        ["y = MatMul(x, w)", "r = Relu(y)", "z = Add(y, r)"],
+        "float[12,8] x",
+        "z",
+        [constant("w", np.ones((8, 8)), np.float32)],
+    )
+    (form,) = parts_of(graph).forms
+    cuts = [Cuts([form.grid({0: tiles})])]
+    plan = planned(lower([graph], npu(), cuts=cuts), npu())
+    assert verify(plan) == ()
+    first, *others = plan.jobs[0].operators
+    assert len(others) == 2
+    broken = replace(
+        plan, jobs=tuple(replace(job, operators=(first, *others[::-1])) for job in plan.jobs)
+    )
+    (found,) = verify(broken)
+    assert "makes 'r' after an operator that reads it" in found.message

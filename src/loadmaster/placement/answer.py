@@ -262,11 +262,10 @@ class MemoryPlan(DisplayMixin):
     def piece(self, tensor: int) -> tuple[str, int]:
         """Return the name of the whole tensor that a tensor of ``sequence`` belongs to, and the
         piece's first byte in it."""
-        if self.division is None:
+        division = self.division
+        if division is None:
             return self.sequence.tensors[tensor].name, 0
-        return self.division.whole.tensors[self.division.of[tensor]].name, self.division.begin[
-            tensor
-        ]
+        return division.whole.tensors[division.of[tensor]].name, division.begin[tensor]
 
     @property
     def moved_bytes(self) -> int:

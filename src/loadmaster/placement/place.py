@@ -114,17 +114,16 @@ def place(
     check_arguments(fast, strategy, gap, time_limit)
     wall, cpu = time.monotonic(), time.process_time()
     deadline = Deadline.within(time_limit)
-    search = _Placer(
+    plan = _Placer(
         sequence,
         fast,
         chosen,
-        gap if gap is not None else GAPS[chosen],
+        GAPS[chosen] if gap is None else gap,
         deadline,
         seed,
         Effort.of(effort, PlacementError),
         progress or no_progress,
-    )
-    plan = search.plan(strategy)
+    ).plan(strategy)
     return replace(
         plan, search_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu
     )
@@ -199,10 +198,8 @@ class _Placer:
 
     def _allows(self, placement: TensorPlacement, limits: Ints) -> bool:
         """Whether a baseline keeps the limits and does only what the mode allows."""
-        rules = broken_placement_rules(self.sequence, placement, self.fast, self.mode)
-        return next(rules, None) is None and bool(
-            (fast_bytes(self.sequence, placement) <= limits).all()
-        )
+        broken = any(broken_placement_rules(self.sequence, placement, self.fast, self.mode))
+        return not broken and bool((fast_bytes(self.sequence, placement) <= limits).all())
 
     def _packed_baseline(self, name: str, placement: TensorPlacement) -> _Located | None:
         """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only

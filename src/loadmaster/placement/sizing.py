@@ -103,12 +103,12 @@ def smallest_fast(
         report(f"trying {(low + high) // 2} bytes", 1 - (high - low) / max(1, sequence.peak_bytes))
         middle = (low + high) // 2
         plan, impossible = _enough(sequence, middle, max_slowdown, options)
-        if plan is not None:
-            best, high = plan, middle
-        else:
+        if plan is None:
             low = middle
             if impossible:
                 too_small = middle
+        else:
+            best, high = plan, middle
         if best.interrupted:
             break
     return SmallestFast(best, max_slowdown, too_small)

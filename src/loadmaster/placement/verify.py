@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
@@ -162,10 +163,10 @@ class _KernelWalk:
 
     def _begin(self) -> None:
         """Put weights and inputs where their first stay, or its absence, says."""
-        fetched = {move.tensor for move in self.issued.get(0, ()) if move.to_fast}
+        fetched = {move.tensor for move in self.issued[0] if move.to_fast}
         at_start = {
             stay.tensor
-            for stay in self.arriving.get(0, ())
+            for stay in self.arriving[0]
             if stay.tensor not in fetched and not self._made_at_once(stay)
         }
         self.at_start = at_start
@@ -187,33 +188,30 @@ class _KernelWalk:
             o.tensor == stay.tensor and not o.read for o in self.sequence.kernels[0].operands
         )
         return fresh and all(
-            other.tensor != stay.tensor
-            for other in self.leaving.get(len(self.sequence.kernels), ())
+            other.tensor != stay.tensor for other in self.leaving[len(self.sequence.kernels)]
         )
 
     def _clean_to_the_end(self, tensor: int) -> bool:
         """Whether a slow copy of a weight is valid at the end, given that it is at the start: then
         it may be at both."""
         written = [k for k, operand in self.sequence.uses[tensor] if operand.write]
-        copied = [
-            move.start if move.to_fast else move.end for move in self.moves_of.get(tensor, ())
-        ]
+        copied = [move.start if move.to_fast else move.end for move in self.moves_of[tensor]]
         return not written or max(copied, default=-1) > written[-1]
 
     def _position(self, p: int) -> Iterator[Finding]:
         """Replay the position before kernel ``p``: copies that end, stays that end, stays that
         begin, copies that begin, in this order; yield violations. Copies out that block come before
         the stays."""
-        moves = self.issued.get(p, ())
+        moves = self.issued[p]
         for move in [move for move in self.under_way if move.end == p]:
             self._complete(move)
         for move in moves:
             if move.end == p and not move.to_fast:
                 yield from self._issue(move)
                 self._complete(move)
-        for stay in self.leaving.get(p, ()):
+        for stay in self.leaving[p]:
             yield from self._leave(stay)
-        for stay in self.arriving.get(p, ()):
+        for stay in self.arriving[p]:
             yield from self._arrive(stay)
         for move in moves:
             if move.to_fast or move.end > p:
@@ -233,6 +231,8 @@ class _KernelWalk:
                 yield "copy", f"{what}: the slow memory holds no valid copy"
             if tensor not in self.here or self.here[tensor].start != p:
                 yield "copy", f"{what}: no stay begins there"
+            elif tensor in self.in_fast:
+                yield "copy", f"{what}: its stay begins with another copy"
         elif tensor not in self.in_fast:
             yield "copy", f"{what}: the fast memory holds no valid copy"
         self.under_way.add(move)
@@ -271,7 +271,7 @@ class _KernelWalk:
             yield "stay", f"tensor {self._name(tensor)} has two stays at {p}"
         self.here[tensor] = stay
         self.taken += self._bytes(tensor)
-        fetched = any(move.to_fast and move.start == p for move in self.moves_of.get(tensor, ()))
+        fetched = any(move.to_fast and move.start == p for move in self.moves_of[tensor])
         began = p == 0 and tensor in self.at_start and tensor in self.in_fast
         made = any(
             o.tensor == tensor and o.write and not o.read for o in self.sequence.kernels[p].operands
@@ -373,9 +373,9 @@ class _KernelWalk:
 
 def _group_by(items: Iterable[_Item], key: Callable[[_Item], int]) -> dict[int, list[_Item]]:
     """Group items by a number."""
-    groups: dict[int, list[_Item]] = {}
+    groups = defaultdict[int, list[_Item]](list)
     for item in items:
-        groups.setdefault(key(item), []).append(item)
+        groups[key(item)].append(item)
     return groups
 
 

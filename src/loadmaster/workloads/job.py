@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from numbers import Real
 
 import numpy as np
 
-from loadmaster.core.arguments import instead
+from loadmaster.core.arguments import instead, require_type
 from loadmaster.core.arrays import Ints, edges_of
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.workloads.graph import LoopNest
@@ -63,6 +64,7 @@ def network_timings(
     for what, given in (("deadline", deadlines), ("period", periods)):
         for name, seconds in given.items():
             require_network(what, name, names, error)
+            require_type(seconds, Real, f"{what} of {name!r}", error)
             if not 0 < seconds < float("inf"):
                 raise error(f"{what} of {name!r}: {seconds} s must be more than zero, and finite")
     return {

@@ -173,6 +173,13 @@ def test_addresses_of_iree_need_the_text_after_the_pass(tmp_path):
     assert compare(arena).verdict == "the dump does not say what is taken"
 
 
+def test_a_percent_sign_without_a_name_after_the_pass_of_iree_is_another_text(tmp_path):
+    path = tmp_path / "dump.txt"
+    path.write_text(REAL["iree"].read_text().replace("util.return %10 :", "util.return % :"))
+    (arena,) = read("iree", path)
+    assert arena.offsets is None
+
+
 def test_sizes_of_iree_that_are_not_static_are_refused_by_name(tmp_path):
     path = tmp_path / "dump.txt"
     text = REAL["iree"].read_text()

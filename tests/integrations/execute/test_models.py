@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -182,6 +183,27 @@ def test_narrow_floats_are_compared_as_floats(tmp_path, monkeypatch):
     _, found = made(tmp_path, nodes, "float[8,16] x", "y, z")
     assert found.violations == ()
     assert all(each.tolerance > 0 for each in found.outputs)
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "float8_e4m3fn", "float8_e5m2"])
+def test_weights_of_types_that_numpy_lacks_are_dequantised(tmp_path, kind):
+    """ONNX Runtime takes them from a file alone."""
+    nodes = ["f = DequantizeLinear(w, s)", "y = MatMul(x, f)"]
+    weights = [
+        constant("w", np.random.default_rng(1).integers(0, 8, (8, 6)), getattr(ml_dtypes, kind)),
+        constant("s", 0.5, np.float32),
+    ]
+    _, found = made(tmp_path, nodes, "float[4,8] x", "y", weights)
+    assert found.violations == ()
+
+
+@pytest.mark.parametrize("to", [TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.INT4])
+@pytest.mark.parametrize("then", ["Cast<to=1>(t)", "Identity(t)"])
+def test_elements_that_numpy_lacks_are_passed_on(tmp_path, to, then):
+    """ONNX Runtime returns those of one kind as their bytes, and none of the others."""
+    nodes = [f"h = Cast<to={to}>(x)", "t = Transpose(h)", f"y = {then}"]
+    _, found = made(tmp_path, nodes, "float[4,8] x", "y")
+    assert found.violations == ()
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,14 @@ def runtime() -> str:
 
 def evaluator(model: onnx.ModelProto) -> Evaluator:
     """Return a function from the inputs of a model to its outputs."""
-    if runtime() == "onnx.reference":
+    kinds = [
+        helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type)
+        for each in (*model.graph.output, *model.graph.input)
+    ]
+    # ONNX Runtime takes and returns numpy's own types alone.
+    if runtime() == "onnx.reference" or {kind.isbuiltin for kind in kinds} != {1}:
         reference = ReferenceEvaluator(model)
         # It computes in wider types where numpy does.
-        kinds = [
-            helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type)
-            for each in model.graph.output
-        ]
         return lambda given: list(map(np.asarray, reference.run(None, given), kinds))
     import onnxruntime
 
@@ -176,9 +177,10 @@ class SourceModel:
             graph = helper.make_graph(
                 [own], "node", self._value_infos(given), self._value_infos(made)
             )
-            versions = self.proto.opset_import
-            version = self.proto.ir_version
-            model = helper.make_model(graph, opset_imports=versions, ir_version=version)
+            whole = self.proto
+            model = helper.make_model(
+                graph, opset_imports=whole.opset_import, ir_version=whole.ir_version
+            )
             return evaluator(model)
         except Exception as error:
             raise self._error(label, error) from error

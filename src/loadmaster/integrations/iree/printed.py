@@ -139,7 +139,7 @@ def _addresses(before: Function, packs: Sequence[Pack], after: Function) -> dict
     for line in after.lines:
         if constant := CONSTANT.match(line):
             constants[constant[1]] = int(constant[2])
-        if at < len(old) and _NAME.sub("%", old[at]) == _NAME.sub("%", line):
+        if at < len(old) and _NAME.sub("\n", old[at]) == _NAME.sub("\n", line):
             for mine, theirs in zip(_NAME.findall(old[at]), _NAME.findall(line), strict=True):
                 if mine in results and theirs in constants:
                     found[mine] = constants[theirs]

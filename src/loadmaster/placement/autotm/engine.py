@@ -26,7 +26,7 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints, Mask
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import CapacityError
+from loadmaster.core.errors import CapacityError, PackingError
 from loadmaster.core.progress import NO_DEADLINE, Deadline, Progress, no_progress
 from loadmaster.placement.autotm.bound import (
     Prices,
@@ -249,7 +249,7 @@ class PathSearch:
     def least(self, deadline: Deadline) -> TensorPaths:
         """Return feasible paths with little fast memory. If tensors never move, measured kernels
         may conflict on which tensors are fast: then only the integer program decides."""
-        arrays, refusal = self.arrays, None
+        arrays = self.arrays
         try:
             paths = least_paths(self.sequence, arrays, self.moves)
         except CapacityError as error:
@@ -266,7 +266,7 @@ class PathSearch:
             agreed = _round(program.shares(solved))
             if self._fit(agreed):
                 return agreed
-        raise refusal
+        raise refusal if solved.infeasible else PackingError(f"ended early: {refusal}")
 
     def _fit(self, paths: TensorPaths) -> bool:
         """Whether every kernel can run with its operands in their memories, within its limit."""

@@ -24,7 +24,7 @@ variable for each combination of their places instead of the sums.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -461,11 +461,11 @@ class PlacementProgram:
         they gain little."""
         solved, poor = self.model.solve(deadline), 0
         for _ in range(_ROUNDS if self.link else 0):
-            if not solved.optimal or not self._limit_intervals(solved):
+            if solved.interrupted or not solved.optimal or not self._limit_intervals(solved):
                 break
             better = self.model.solve(deadline)
             if not better.optimal:
-                break
+                return replace(solved, interrupted=better.interrupted)
             solved, gained = better, better.objective - solved.objective
             poor = poor + 1 if gained < _GAIN * solved.objective else 0
             if poor == _PATIENCE:

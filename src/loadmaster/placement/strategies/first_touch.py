@@ -29,7 +29,7 @@ def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
             first_need.setdefault(t, k)
     stays = []
     spans = sequence.lifetimes.tolist()
-    for t in sorted(range(len(spans)), key=lambda t: (spans[t][0], t)):
+    for t in sorted(range(len(spans)), key=lambda t: spans[t][0]):
         start, end = spans[t]
         size = int(sequence.sizes[t])
         if start < end and size <= int(room[start:end].min()):

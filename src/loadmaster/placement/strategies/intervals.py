@@ -64,9 +64,7 @@ def _by_benefit(sequence: KernelSequence) -> list[int]:
         )
         return saved / (max(1, int(sequence.sizes[t])) * int(spans[t, 1] - spans[t, 0]))
 
-    return sorted(
-        (t for t, uses in enumerate(sequence.uses) if uses), key=lambda t: (-density(t), t)
-    )
+    return sorted((t for t, uses in enumerate(sequence.uses) if uses), key=lambda t: -density(t))
 
 
 @dataclass

@@ -50,7 +50,7 @@ def fitting_algorithms(sequence: KernelSequence, limits: Ints) -> tuple[tuple[in
                 f" its limit is {int(limits[k])}"
             )
         algorithm = (
-            0 if 0 in fitting else min(fitting, key=lambda a: (kernel.seconds_within(False, a), a))
+            0 if 0 in fitting else min(fitting, key=lambda a: kernel.seconds_within(False, a))
         )
         chosen.append(algorithm)
         room[k] -= kernel.algorithms[algorithm].workspace

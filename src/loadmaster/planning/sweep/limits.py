@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
+from loadmaster.core.arguments import require_type
 from loadmaster.core.errors import PlanError
 from loadmaster.core.json_object import json_of
 from loadmaster.core.units import (
@@ -53,20 +55,21 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("makespan", "energy", "fps"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            if value is None:
+                continue
+            require_type(value, Real, name, PlanError)
+            if not 0 < value < float("inf"):
                 raise PlanError(f"{name}: a limit is above zero, and this is {value}")
 
     def __bool__(self) -> bool:
         """Whether anything is limited."""
-        return bool(self.deadlines) or any(
-            each is not None for each in (self.makespan, self.energy, self.fps)
-        )
+        return any((self.deadlines, self.makespan, self.energy, self.fps))
 
     def seconds(self, frames: int) -> float | None:
         """The longest allowed makespan for ``frames`` frames of each network; None for no
         limit."""
         given = [self.makespan, self.fps and frames / self.fps]
-        return min((each for each in given if each is not None), default=None)
+        return min(filter(None, given), default=None)
 
     def met_by(self, point: DesignPoint) -> bool:
         """Whether a plan was found that is valid and keeps all limits."""

@@ -4,7 +4,7 @@ dependency can be omitted together with the operand that causes it."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Set
 
 from loadmaster.planning.plan_records import PlannedJob, PlannedOperand
 from loadmaster.planning.verify.boxes import hull, taken, text, whole
@@ -25,8 +25,15 @@ def dataflow(facts: Facts) -> Iterator[str]:
     yield from _unread(facts, flows)
     for (network, _, operators), jobs in facts.pieces.items():
         flow = flows[network]
-        made = flow.touched(operators, flow.writes)
-        needed = flow.touched(operators, flow.reads) - made
+        made, needed = set[str](), set[str]()
+        for operator in operators:
+            made |= flow.writes[operator]
+            needed |= flow.reads[operator] - made
+        yield from (
+            f"job {quoted(jobs[0].name)} makes {quoted(name)} after an operator that reads it"
+            for name in sorted(needed & made)
+        )
+        needed -= made
         for job in jobs:
             read, strays = _by_storage(facts, job, job.reads, needed)
             yield from (
@@ -51,11 +58,7 @@ class _Flow:
             self.writes[operator.name].update(operator.writes)
             for storage in operator.reads:
                 self.readers[storage].add(operator.name)
-        self.written = self.touched(self.writes, self.writes)
-
-    def touched(self, operators: Iterable[str], by: Mapping[str, Set[str]]) -> Set[str]:
-        """Storages that some operators read, or write."""
-        return frozenset[str]().union(*(by.get(name, ()) for name in operators))
+        self.written = frozenset[str]().union(*self.writes.values())
 
     def wanted(self, operators: Iterable[str], made: Set[str]) -> Set[str]:
         """The results that operators of one job must write, because others use them."""

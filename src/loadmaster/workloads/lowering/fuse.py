@@ -4,6 +4,7 @@ operators."""
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -114,17 +115,15 @@ def _elements(graph: Graph, tensor: str) -> int:
 
 def _find_operands(graph: Graph, groups: list[FusedOp]) -> None:
     """Set the external reads and the needed writes of each group."""
-    readers: dict[str, set[int]] = {}
+    readers = defaultdict[str, set[int]](set)
     for index, group in enumerate(groups):
         for op in group.ops:
             for read in op.reads:
-                readers.setdefault(graph.tensors[read.tensor].storage, set()).add(index)
+                readers[graph.tensors[read.tensor].storage].add(index)
     outputs = {graph.tensors[name].storage for name in graph.outputs}
     for index, group in enumerate(groups):
         written = _merge(graph, (access for op in group.ops for access in op.writes))
-        needed = [
-            w for w in written if w.tensor in outputs or readers.get(w.tensor, set()) - {index}
-        ]
+        needed = [w for w in written if w.tensor in outputs or readers[w.tensor] - {index}]
         # Work whose result nobody uses is still work that the file asks for: keep its last result.
         group.writes = needed or written[-1:]
         inside = {access.tensor for access in written}

@@ -106,10 +106,6 @@ def _unpickle(path: Path) -> Any:
         return _PlainUnpickler(io.BytesIO(read_bytes(path))).load()
     except AllocationError:
         raise
-    except MemoryError:
-        raise AllocationError(
-            f"{path}: asks for more memory than there is: it is no snapshot"
-        ) from None
     except Exception as error:  # A damaged pickle may raise anything.
         raise AllocationError(
             f"{path}: is no pickle of plain values ({type(error).__name__}: {error}): give what"

@@ -57,8 +57,8 @@ def read(path: Path) -> list[DumpedArena]:
         elif memory is not None and line.strip() and not line.startswith(_HEADING):
             tensor = _placed_tensor(line, spot)
             key = (tensor.first, tensor.last, tensor.offset or 0)
-            if key not in rows or rows[key].size < tensor.size:
-                rows[key] = tensor if key not in rows else rows[key]._replace(size=tensor.size)
+            first = rows.setdefault(key, tensor)
+            rows[key] = first._replace(size=max(first.size, tensor.size))
     if memory is not None:
         raise AllocationError(
             f"{path}:{number}: ends before the peak of {memory} is told: the output is not whole"

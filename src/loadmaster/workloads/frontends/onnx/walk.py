@@ -463,7 +463,7 @@ def _as_quantised(node: Node, value: Value | None) -> Value | None:
     """Return an output of data movement, stored in the widest quantised type of the operands."""
     copied = [source.stored for source in node.present if value and source.dtype == value.dtype]
     return (
-        replace(value, stored=max(copied, key=lambda stored: ELEMENT_BITS[stored]))
+        replace(value, stored=max(copied, key=ELEMENT_BITS.__getitem__))
         if value and copied
         else value
     )

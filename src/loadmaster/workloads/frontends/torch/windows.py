@@ -348,9 +348,9 @@ def _parts(view: OpValue, owner: OpValue) -> dict[int, list[tuple[int, int, int]
             ):
                 return None
             parts.setdefault(axis, []).append((dimension, 1, 0))
-            divisor = divisor * owner.shape[axis]
-            left = left // owner.shape[axis]
-            inner = inner - 1
+            divisor *= owner.shape[axis]
+            left //= owner.shape[axis]
+            inner -= 1
             axis = outer
         parts.setdefault(axis, []).append((dimension, step, divisor))
     return parts
