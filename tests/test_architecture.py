@@ -395,13 +395,13 @@ LIMITS = {
     "cli": (15_902, 24, 6),
     "core": (11_179, 17, 10),
     "cost": (30_843, 30, 37),
-    "integrations": (101_327, 65, 89),
+    "integrations": (101_326, 65, 89),
     "mapping": (19_994, 34, 39),
-    "placement": (31_903, 25, 31),
-    "planning": (84_083, 53, 54),
+    "placement": (31_873, 25, 31),
+    "planning": (84_065, 53, 54),
     "report": (32_981, 29, 22),
     "targets": (5_462, 6, 1),
-    "workloads": (66_537, 36, 30),
+    "workloads": (66_535, 36, 30),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""
