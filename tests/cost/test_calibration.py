@@ -63,6 +63,20 @@ def measured(folder, changes, bandwidth, noise=1.0):
     return folder / "npu.toml", folder / "times.csv"
 
 
+def test_errors_are_those_of_the_target_that_is_written(tmp_path):
+    """With other figures the model chooses other tilings."""
+    noise = np.random.default_rng(1).lognormal(0, 0.3, len(SHAPES))
+    changes = {"job_overhead": 2e-6, "efficiency": {"Conv": 0.3}}
+    npu, times = measured(tmp_path, changes, "100 GB/s", noise)
+    found = lm.calibrate(npu, times)
+    (tmp_path / "calibrated.toml").write_text(found.text)
+    written = lm.target(tmp_path / "calibrated.toml")
+    work = lm.read_job_list(tmp_path / "shapes.csv")
+    took = [float(line.rpartition(",")[2]) for line in times.read_text().splitlines()[1:]]
+    apart = np.abs(np.log(modelled(work, written) / took))
+    assert found.overall.after.mean == pytest.approx(np.expm1(apart.mean()), rel=1e-4)
+
+
 def figures(found):
     return {figure.field: (figure.after, figure.standing) for figure in found.figures}
 

@@ -121,7 +121,9 @@ def divide_jobs(
             for each in read
         ]
     )
-    together = _least_seconds(least, bandwidth)
+    # A bound of the makespan: all cores are busy, or the bandwidth is in use.
+    alone = np.maximum(least.latency, least.moved / bandwidth).min(axis=1)
+    together = max(alone.sum() / len(target.cores), least.moved.min(axis=1).sum() / bandwidth)
     options = [_options(each, target, bandwidth, together / _LENGTHS[-1]) for each in networks]
     ways = [[network.plain for network in networks]]
     for fraction in _LENGTHS:
@@ -190,13 +192,6 @@ def _choose(options: Sequence[_JobDivision], length: float) -> list[Grid]:
         min(options, key=lambda option: rank(option, number)).cuts[number]
         for number in range(len(options[0].cuts))
     ]
-
-
-def _least_seconds(least: LeastWork, bandwidth: float) -> float:
-    """Return a lower bound of the makespan in seconds: all cores busy, or the bandwidth in use."""
-    alone = np.maximum(least.latency, least.moved / bandwidth).min(axis=1)
-    cores: int = least.latency.shape[1]
-    return max(float(alone.sum()) / cores, float(least.moved.min(axis=1).sum()) / bandwidth)
 
 
 def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: int) -> LeastWork:

@@ -80,7 +80,8 @@ def divisible_costs(
     nests, free, lanes, cores, position = _tables(jobs, target, sums)
     seconds, joules = [], []
     for core in cores:
-        cycles = (_cycles(nests, core, free) + _fill(core)) * nests.repeats
+        fill = 0 if _is_shapeless(core) else core.rows + core.columns - 2
+        cycles = (_cycles(nests, core, free) + fill) * nests.repeats
         rate = core.clock * efficiencies(jobs, core)
         seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / rate + core.start_up)
         joules.append(inside_energy(core, amounts, nests.per_job(least_delivered(nests, core))))
@@ -146,11 +147,6 @@ def last_turns(
         more = turn * (1 - left) * (1 - 1e-12)
         extra[np.ix_(chosen, np.flatnonzero(position == kind))] = more[:, None]
     return share, extra
-
-
-def _fill(core: Core) -> int:
-    """Return the cycles in which an array is filled and drained."""
-    return 0 if _is_shapeless(core) else core.rows + core.columns - 2
 
 
 def _is_shapeless(core: Core) -> bool:

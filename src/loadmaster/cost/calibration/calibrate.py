@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,17 +87,20 @@ def calibrate(
     source = str(measured)
     kernels = [row for row in timed if isinstance(row, TimedKernel)]
     layers = [row for row in timed if isinstance(row, TimedLayer)]
-    found = (
-        kernels_observed(machine, kernels, source)
+    observe = (
+        partial(kernels_observed, timed=kernels, source=source)
         if kernels
-        else layers_observed(machine, layers, network, source)
+        else partial(layers_observed, timed=layers, network=network, source=source)
     )
+    found = observe(machine)
     if not found.rows:
         raise JobError(
             f"{source}: no row tells anything of {machine.target.name}:"
             f" {'; '.join(found.skipped) or 'there are copies only'}"
         )
-    return _CalibrationRun(document, machine, found, Path(measured), step=bool(kernels)).answer()
+    return _CalibrationRun(document, machine, found, Path(measured), step=bool(kernels)).answer(
+        observe
+    )
 
 
 def _machine(document: dict[str, Any], target: Target) -> Machine:
@@ -131,44 +135,45 @@ class _CalibrationRun:
         self._path, self._step, self._stated = path, step, _stated(machine)
         self._design = design = design_of(observed.rows)
         self._all = np.ones(len(design.seconds), dtype=np.bool_)
-        cores, links = machine.cores, [1.0] * len(design.fields)
-        rates = [1.0 / cores[core].efficiency.get(kind, 1.0) for core, kind in design.rates]
-        overheads = [cores[core].start_up for core in design.overheads]
-        self._given = np.array([*rates, *links, *overheads])
+        self._given = _parameters(machine, design)
         # An array is no faster than its clock.
+        cores, links = machine.cores, [TINY] * len(design.fields)
         slowest = [float(cores[core].style is not Style.ROOFLINE) for core, _ in design.rates]
-        self._least = np.array([*slowest, *(TINY for _ in links), *(0.0 for _ in overheads)])
+        self._least = np.array([*slowest, *links, *(0.0 for _ in design.overheads)])
 
-    def answer(self) -> Calibration:
+    def answer(self, observe: Callable[[Machine], Observations]) -> Calibration:
         """Fit the target's figures to the measured rows, and return the calibrated file with every
         figure before and after and the errors by kind."""
         found = fit(self._design, self._given, self._least, self._all)
         settled = self._settle(found, self._all)
-        kinds = tuple(self._errors(settled))
         copies = self._observed.copies
         figures = [*self._figures(found, settled), *_copies(self._machine.target.copy, copies)]
         # No row tells anything of the others.
-        untouched = self._stated.keys() - {figure.field for figure in figures}
+        known = {figure.field for figure in figures}
         figures += [
             Fitted(name, value, value, Standing.KEPT, 0)
             for name, value in self._stated.items()
-            if name in untouched
+            if name not in known
         ]
-        digest = hashlib.sha256(self._path.read_bytes()).hexdigest()
-        rows = int(self._design.count.sum()) + len(copies)
+        document = _calibrated_document(self._document, self._machine, figures)
+        # Absurd times give figures that no target may have.
+        machine = _machine(
+            document, build_target(document, f"{self._path.name}: the calibrated target")
+        )
+        # With these figures the model may choose other tilings, which the fit does not know.
+        again = design_of(observe(machine).rows)
+        kinds = tuple(self._errors(again, again.predicted(_parameters(machine, again))))
         answer = Calibration(
             text="",
             base=self._machine.target.name,
             measured=self._path.name,
-            sha256=digest,
-            rows=rows,
+            sha256=hashlib.sha256(self._path.read_bytes()).hexdigest(),
+            rows=int(self._design.count.sum()) + len(copies),
             figures=tuple(figures),
             kinds=kinds,
             skipped=self._observed.skipped,
         )
-        document = _calibrated_document(self._document, self._machine, answer)
-        # Absurd times give figures that no target may have.
-        build_target(document, f"{self._path.name}: the calibrated target")
+        document["calibration"] = _source(answer)
         return replace(answer, text=target_text(document))
 
     def _settle(self, found: Floats, rows: Mask) -> Floats:
@@ -176,38 +181,37 @@ class _CalibrationRun:
         for single layers, those of the fit, in which outliers count little."""
         return balanced(self._design, found, rows) if self._step else found
 
-    def _errors(self, found: Floats) -> Iterator[KindErrors]:
+    def _errors(self, again: Design, after: Floats) -> Iterator[KindErrors]:
         """Yield the errors of all rows, then of each kind in order of total time: before the fit,
-        after it, and on rows held out."""
+        those of ``again`` with the seconds ``after`` it, and on rows held out."""
         design, held_out = self._design, self._held_out()
-        before = design.predicted(self._given)
-        after = design.predicted(found)
-        kind_of_row = np.array([kind for _, kind in design.rates])[design.rate_of]
-        kinds = {kind: kind_of_row == kind for _, kind in design.rates}
-        by_time = sorted(
-            kinds.items(), key=lambda item: -float(design.count[item[1]] @ design.seconds[item[1]])
+        before, took = design.predicted(self._given), design.count * design.seconds
+        kinds = sorted(
+            dict.fromkeys(kind for _, kind in design.rates),
+            key=lambda kind: -float(took @ design.of_kind(kind)),
         )
-        for kind, rows in [("all", self._all), *by_time]:
+        for kind in ("all", *kinds):
+            rows = design.of_kind(kind)
             yield KindErrors(
                 kind,
                 int(design.count[rows].sum()),
                 _distance(design, before, rows),
-                _distance(design, after, rows),
+                _distance(again, after, again.of_kind(kind)),
                 None if held_out is None else _distance(design, held_out, rows),
             )
 
     def _held_out(self) -> Floats | None:
         """Return the seconds of every row as predicted by a fit to the other folds; None if all
         work is equal."""
-        groups = int(self._design.group.max()) + 1
-        folds = min(_FOLDS, groups)
+        design = self._design
+        folds = min(_FOLDS, int(design.group.max()) + 1)
         if folds < 2:
             return None
-        seconds = np.zeros(len(self._design.seconds))
+        seconds = np.zeros_like(design.seconds)
         for number in range(folds):
-            mine = self._design.group % folds == number
-            found = self._settle(fit(self._design, self._given, self._least, ~mine), ~mine)
-            seconds[mine] = self._design.predicted(found)[mine]
+            mine = design.group % folds == number
+            found = self._settle(fit(design, self._given, self._least, ~mine), ~mine)
+            seconds[mine] = design.predicted(found)[mine]
         return seconds
 
     def _figures(self, found: Floats, settled: Floats) -> Iterator[Fitted]:
@@ -244,9 +248,16 @@ class _CalibrationRun:
             Standing.FITTED if rises and falls else Standing.BOUNDED if changed else Standing.KEPT
         )
         limited = 1 - design.predicted(better) / design.predicted(found) > _LIMITS / 2
-        layers = len(np.unique(design.group[limited]))
         settled = before if standing is Standing.KEPT else _round(after)
-        return Fitted(name, before, settled, standing, layers)
+        return Fitted(name, before, settled, standing, len(np.unique(design.group[limited])))
+
+
+def _parameters(machine: Machine, design: Design) -> Floats:
+    """Return the parameters of a design that are the machine's own."""
+    cores = machine.cores
+    rates = [1.0 / cores[core].efficiency.get(kind, 1.0) for core, kind in design.rates]
+    overheads = [cores[core].start_up for core in design.overheads]
+    return np.array([*rates, *(1.0 for _ in design.fields), *overheads])
 
 
 def _stated(machine: Machine) -> dict[str, float]:
@@ -269,10 +280,10 @@ def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
     """Return the mean and median relative error of the predicted times, and that of their total."""
     count, seconds = design.count[rows], design.seconds[rows]
     apart = np.repeat(np.abs(np.log(predicted[rows] / seconds)), count)
-    total = float(count @ predicted[rows]) / float(count @ seconds) - 1
+    total = float(count @ predicted[rows] / (count @ seconds)) - 1
     return Errors(
-        _round(float(np.expm1(apart.mean()))),
-        _round(float(np.expm1(np.median(apart)))),
+        _round(np.expm1(apart.mean())),
+        _round(np.expm1(np.median(apart))),
         _round(total),
     )
 
@@ -294,14 +305,12 @@ def _round(value: float) -> float:
 
 
 def _calibrated_document(
-    document: dict[str, Any], machine: Machine, answer: Calibration
+    document: dict[str, Any], machine: Machine, figures: Sequence[Fitted]
 ) -> dict[str, Any]:
-    """Return the target's document with calibrated figures and their source."""
+    """Return the target's document with calibrated figures."""
     made = copy.deepcopy(document)
     changed = {
-        figure.field: figure.after
-        for figure in answer.figures
-        if figure.standing is not Standing.KEPT
+        figure.field: figure.after for figure in figures if figure.standing is not Standing.KEPT
     }
     for table in made["cores"]:
         _set_core(table, machine.cores[table["name"]], changed)
@@ -310,9 +319,14 @@ def _calibrated_document(
         if owner != "cores":
             made[owner][field] = f"{value / 1e9:.{_DIGITS}g} GB/s"
     made["name"] = f"{document['name'].removesuffix('-calibrated')[:69]}-calibrated"
+    return made
+
+
+def _source(answer: Calibration) -> dict[str, Any]:
+    """Return what a calibrated target's figures rest on, as its file says it."""
     overall = answer.overall
-    made["calibration"] = {
-        "base": document["name"],
+    return {
+        "base": answer.base,
         "measured": answer.measured,
         "sha256": answer.sha256,
         "rows": answer.rows,
@@ -324,7 +338,6 @@ def _calibrated_document(
             for standing in Standing
         },
     }
-    return made
 
 
 def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> None:
@@ -340,7 +353,7 @@ def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> N
         table["job_overhead"] = f"{mine.pop('job_overhead') * 1e6:.{_DIGITS}g} us"
     shares = dict(core.efficiency)
     shares |= {name.removeprefix("efficiency."): value for name, value in mine.items()}
-    most = max([1.0, *shares.values()])
+    most = max(1.0, *shares.values())
     if most > 1.0:
         # A roofline's clock is the multiply-accumulates of a second.
         table["peak"] = f"{2 * core.clock * most / 1e9:.{_DIGITS}g} GFLOP/s"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.arrays import Floats, Ints, Mask
 
 
 class Observation(NamedTuple):
@@ -103,6 +103,10 @@ class Design:
     def parameters(self) -> int:
         """How many parameters there are."""
         return self.first_overhead + len(self.overheads)
+
+    def of_kind(self, kind: str) -> Mask:
+        """Whether each row is of a kind of operator; all rows are of ``all``."""
+        return np.array([kind in ("all", each) for _, each in self.rates])[self.rate_of]
 
     def part(self, number: int) -> Floats:
         """Return the factor of one parameter in every row."""

@@ -148,7 +148,10 @@ def _terms_of(
     """Return the terms of measurements (job, core, seconds, place), as the cost model has them."""
     bare, names = machine.bare, list(machine.cores)
     costs = job_costs(work, bare)
-    slowly = job_costs(work, _slow_arithmetic(bare, work))
+    # All arithmetic a million times slower.
+    slow = {kind_of(job.kind, job.nests): _SLOWLY for job in work.jobs}
+    slow_cores = tuple(replace(core, efficiency=slow) for core in bare.cores)
+    slowly = job_costs(work, replace(bare, cores=slow_cores))
     # The kind of core that each table describes, by its first core.
     kinds = costs.position[[machine.target.cores.index(core) for core in machine.cores.values()]]
     rows, operands = [], costs.operands
@@ -168,12 +171,6 @@ def _terms_of(
         kind = kind_of(job.kind, job.nests)
         rows.append(Observation(group, kind, names[number], seconds, arithmetic, fixed, links))
     return Observations(tuple(rows))
-
-
-def _slow_arithmetic(bare: Target, work: Workload) -> Target:
-    """Return the target with all arithmetic of the jobs a million times slower."""
-    efficiency = {kind_of(job.kind, job.nests): _SLOWLY for job in work.jobs}
-    return replace(bare, cores=tuple(replace(core, efficiency=efficiency) for core in bare.cores))
 
 
 def _core(machine: Machine, name: str, place: str) -> int:

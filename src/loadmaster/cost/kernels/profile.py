@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ def measure(case: Case, slow: Sequence[int], folder: Path, repeats: int) -> floa
             return made[-1]
 
         args, kwargs = _decode(args, tensor), _decode(kwargs, tensor)
-        run = _operator(name)
+        run = reduce(getattr, name.split("."), torch.ops)
         fresh = [owner in slow for owner in owners]
         call = (
             _writing(run, args, kwargs, fresh, made, room)
@@ -239,14 +240,6 @@ def _flat(value: Any) -> Iterator[Any]:
             yield from _flat(item)
     elif value is not None and hasattr(value, "data_ptr"):
         yield value
-
-
-def _operator(name: str) -> Any:
-    """Return an ATen operator by name."""
-    import torch
-
-    namespace, packet, overload = name.split(".")
-    return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
 
 
 def _out_variant(run: Any) -> Any:
