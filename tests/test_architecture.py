@@ -398,7 +398,7 @@ LIMITS = {
     "integrations": (101_326, 65, 89),
     "mapping": (19_994, 34, 39),
     "placement": (31_873, 25, 31),
-    "planning": (84_065, 53, 54),
+    "planning": (84_060, 53, 54),
     "report": (32_981, 29, 22),
     "targets": (5_462, 6, 1),
     "workloads": (66_535, 36, 30),

@@ -118,6 +118,20 @@ def test_options_cover_results_once_and_cost_what_their_jobs_do():
     ), "else none is unequal"
 
 
+def test_a_hundred_cores_have_no_more_options_than_there_are_sizes(monkeypatch):
+    asked = []
+
+    def counted(sizes, seconds, cores):
+        asked.append(len(cores))
+        return balanced_sizes(sizes, seconds, cores)
+
+    monkeypatch.setattr("loadmaster.planning.cutting.options.balanced_sizes", counted)
+    graph = convolutions(rows=20, channels=12)
+    operator_options(whole_operators(graph, unlike(100)), unlike(100))
+    # On each core up to four pieces, or sixteen on one.
+    assert 20 <= max(asked) <= 4 * 20
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_no_single_change_of_what_was_chosen_ends_earlier(seed):
     generator = np.random.default_rng(seed)

@@ -188,10 +188,10 @@ def balanced_sizes(sizes: Ints, seconds: Floats, cores: Sequence[int]) -> list[i
     extent = int(sizes[-1])
     # Times must not decrease with size, which the cost model does not guarantee.
     times = np.maximum.accumulate(seconds, axis=0)
-    distinct = list(dict.fromkeys(cores))
+    distinct = sorted({*cores})
     limits = np.unique(times[:, distinct])
     # The largest size that each core completes within each limit.
-    made = np.concatenate(([0], sizes))
+    made = np.append(0, sizes)
     within = {
         core: made[np.searchsorted(times[:, core], limits, side="right")] for core in distinct
     }
@@ -250,10 +250,10 @@ def _plain(graph: Graph, plain: Sequence[Grid], target: Target) -> list[list[Cut
 
 def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterator[CutOption]:
     """Yield options along a dimension, from the costs of pieces of the given sizes."""
-    cores = costs.alone.shape[1]
     # Cores by their time for the whole operator.
     fastest = np.argsort(costs.alone[-1], kind="stable").tolist()
-    for count, times in _counts(cores):
+    # There are no more pieces than sizes.
+    for count, times in _counts(min(len(fastest), len(sizes))):
         chosen = fastest[:count] * times
         made = [size for size in balanced_sizes(sizes, costs.alone, chosen) if size]
         if len(made) > 1:
