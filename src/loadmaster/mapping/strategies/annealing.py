@@ -13,7 +13,7 @@ from loadmaster.mapping.group_search import MappingSearch, MappingStrategy
 from loadmaster.mapping.strategies import ai_mt, herald
 from loadmaster.mapping.strategies.paced import paced
 
-_HOT, _WARM, _COLD = 3e-2, 5e-4, 1e-5
+_HOT, _WARM, _COLD = 1e-1, 5e-4, 1e-5
 """Temperatures, as relative differences in score that are accepted about one time in three. Walks
 start at different temperatures between the first two, and all end at the last."""
 _STEPS = 100
