@@ -61,7 +61,7 @@ def test_arithmetic_at_the_peak_takes_no_longer_than_all_of_it():
 
 def test_changes_are_planned_beside_the_machine_as_it_is():
     network, machine = lm.load("onnx:squeezenet", precision="int8"), lm.target("m3e-s1")
-    found = lm.what_if([network], machine)
+    found = lm.what_if(iter([network]), machine)
     assert [change.name for change in found] == [
         "as it is",
         *(name for name, _ in changes(machine)),

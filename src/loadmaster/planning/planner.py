@@ -144,7 +144,7 @@ def plan(
     PlanError
         If an argument is out of range, a network is not known, or ``smaller`` is not.
     """
-    graphs, target = _networks(graphs), as_target(target)
+    graphs, target = as_networks(graphs), as_target(target)
     budget = Effort.of(effort, PlanError)
     _check_arguments(graphs, target, mini_batches)
     if smaller is not None:
@@ -273,7 +273,7 @@ def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
     return report
 
 
-def _networks(given: Any) -> Any:
+def as_networks(given: Any) -> Any:
     """Load each given network that is not a graph yet; the rest is checked later."""
     several = [given] if isinstance(given, Graph) or is_source(given) else given
     return (

@@ -10,7 +10,7 @@ from typing import Any
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, TargetError
 from loadmaster.core.progress import Progress, no_progress
-from loadmaster.planning.planner import plan
+from loadmaster.planning.planner import as_networks, plan
 from loadmaster.targets.hardware import Style, Target, is_within
 from loadmaster.targets.load import as_target
 
@@ -37,7 +37,7 @@ def what_if(
     machine that ends slower is planned again from that plan, so it never is. ``options`` are those
     of :func:`loadmaster.plan`.
     """
-    target = as_target(target)
+    graphs, target = as_networks(graphs), as_target(target)
     machines = [("as it is", target), *changes(target)]
     options["effort"] = Effort.QUICK
     found: list[Change] = []
@@ -45,8 +45,11 @@ def what_if(
         progress(f"what if: {name}", len(found) / len(machines))
         try:
             reached = plan(graphs, machine, **options)
-            slower = found and reached.objective.value > (found[0].value or 0.0)
-            if slower and is_within(target, machine):
+            if (
+                found
+                and reached.objective.value > (found[0].value or 0.0)
+                and is_within(target, machine)
+            ):
                 reached = plan(graphs, machine, **options, smaller=target)
         except (CapacityError, TargetError):
             found.append(Change(name, None, None))
@@ -59,15 +62,18 @@ def changes(target: Target) -> Iterator[tuple[str, Target]]:
     """Machines that differ in one thing: twice each link, twice the fast memory, one core more,
     another dataflow."""
     for number, memory in enumerate(target.memories):
-        read, write = 2 * memory.read_bandwidth, 2 * memory.write_bandwidth
-        faster = target.with_memory(number, read_bandwidth=read, write_bandwidth=write)
+        faster = target.with_memory(
+            number,
+            read_bandwidth=2 * memory.read_bandwidth,
+            write_bandwidth=2 * memory.write_bandwidth,
+        )
         yield f"twice the bandwidth of {memory.name}", faster
         if number > 0:
             larger = target.with_memory(number, capacity=2 * memory.capacity)
             yield f"twice the capacity of {memory.name}", larger
     first = target.cores[0]
-    more = replace(first, name=f"{first.name}+")
-    yield f"one more core like {first.name}", replace(target, cores=(*target.cores, more))
+    cores = *target.cores, replace(first, name=f"{first.name}+")
+    yield f"one more core like {first.name}", replace(target, cores=cores)
     for style in Style:
         cores = tuple(replace(core, style=style) for core in target.cores)
         if style is not Style.ROOFLINE and cores != target.cores:
