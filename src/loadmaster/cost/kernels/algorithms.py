@@ -49,5 +49,5 @@ def _winograd(kernel: KernelWork, core: Core, fast: Memory) -> Algorithm | None:
     products = kernel.macs - nest.macs + _TRANSFORMED * tiles * nest.c * nest.k
     clock = core.clock * core.efficiency.get(kind_of(kernel.kind, kernel.nests), 1.0)
     rate = clock * core.rows * core.columns * core.macs_per_cycle[width]
-    arithmetic = max(products / rate, kernel.elements / (core.lanes * clock))
-    return Algorithm("winograd", arithmetic + fast.link_seconds(workspace, workspace), workspace)
+    busy = core.start_up + max(products / rate, kernel.elements / (core.lanes * clock))
+    return Algorithm("winograd", busy + fast.link_seconds(workspace, workspace), workspace)
