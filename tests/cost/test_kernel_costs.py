@@ -13,7 +13,7 @@ from loadmaster.core.errors import PlacementError
 from loadmaster.cost.kernels.kernel_costs import copy_link, kernel_sequence, kernel_work
 from loadmaster.cost.kernels.work_json import write_work
 from loadmaster.placement.sequence import CopyLink, StoredKind
-from loadmaster.targets.hardware import CopyEngine
+from loadmaster.targets.hardware import CopyEngine, Style
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 
 
@@ -142,6 +142,11 @@ def test_winograd_takes_workspace_where_it_pays():
     assert [seconds for _, seconds, _ in ways(512, 16, gpu=later)] == pytest.approx(
         [first + 1e-3, second + 1e-3]
     )
+    # A quarter of the multiplications takes a quarter of a half idle array's time.
+    more = {"winograd": True, "clock": 1e7}
+    array = replace(gpu.cores[0], style=Style.WEIGHT_STATIONARY, rows=1024, columns=1024, **more)
+    (_, first, _), (_, second, _) = ways(512, 16, gpu=replace(gpu, cores=(array,)))
+    assert second - 2 * workspace / 616e9 == pytest.approx(first / 4)
     assert [name for name, *_ in ways(8, 16)] == ["direct"]
     assert [name for name, *_ in ways(512, 16, kernel=1)] == ["direct"]
 
