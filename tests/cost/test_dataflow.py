@@ -270,6 +270,11 @@ def test_work_without_arithmetic_passes_the_lanes_and_nothing_takes_less_than_a_
     assert latency_and_bytes(bare_job(0, 3200), machine(Style.WEIGHT_STATIONARY, noc_latency=1e-6))[
         0
     ] == pytest.approx(1.2e-6)
+    # Neither a network that is faster than the lanes nor a share of their rate is passed over.
+    more = {"noc_bandwidth": 1e12, "efficiency": {"Conv": 0.5}}
+    assert latency_and_bytes(bare_job(0, 3200), machine(Style.WEIGHT_STATIONARY, **more))[
+        0
+    ] == pytest.approx(400e-9)
 
 
 def test_published_energies_are_met_and_grow_with_the_memory():

@@ -13,7 +13,7 @@ from loadmaster.core.errors import PlacementError
 from loadmaster.cost.kernels.kernel_costs import copy_link, kernel_sequence, kernel_work
 from loadmaster.cost.kernels.work_json import write_work
 from loadmaster.placement.sequence import CopyLink, StoredKind
-from loadmaster.targets.hardware import CopyEngine
+from loadmaster.targets.hardware import CopyEngine, Style
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 
 
@@ -122,7 +122,7 @@ def test_machines_that_cannot_be_used_are_refused(graph):
 def test_winograd_takes_workspace_where_it_pays():
     gpu = lm.target("gpu-pcie")
 
-    def ways(channels, size, kernel=3):
+    def ways(channels, size, kernel=3, gpu=gpu):
         build = GraphBuilder()
         build.conv(
             "y", build.tensor("x", (channels, size, size), TensorKind.INPUT), channels, kernel
@@ -137,6 +137,16 @@ def test_winograd_takes_workspace_where_it_pays():
     assert workspace == 36 * (16 * 1024 + 512 * 512)
     assert second == pytest.approx(36 * 16 * 512 * 512 * 2 / 13e12 + 2 * workspace / 616e9)
     assert second < first
+    # Either algorithm waits for what starting a kernel takes.
+    later = lm.target("gpu-pcie", ["cores.gpu.job_overhead=1ms"])
+    assert [seconds for _, seconds, _ in ways(512, 16, gpu=later)] == pytest.approx(
+        [first + 1e-3, second + 1e-3]
+    )
+    # A quarter of the multiplications takes a quarter of a half idle array's time.
+    more = {"winograd": True, "clock": 1e7}
+    array = replace(gpu.cores[0], style=Style.WEIGHT_STATIONARY, rows=1024, columns=1024, **more)
+    (_, first, _), (_, second, _) = ways(512, 16, gpu=replace(gpu, cores=(array,)))
+    assert second - 2 * workspace / 616e9 == pytest.approx(first / 4)
     assert [name for name, *_ in ways(8, 16)] == ["direct"]
     assert [name for name, *_ in ways(512, 16, kernel=1)] == ["direct"]
 

@@ -1,5 +1,8 @@
 """Cycles and deliveries of a single tile against a walk through the loops, step by step, of small
-ungrouped nests."""
+ungrouped nests; and those of several tiles against their sums over the tiles."""
+
+from itertools import product
+from math import prod
 
 import numpy as np
 import pytest
@@ -101,3 +104,55 @@ def test_closed_forms_are_what_walking_through_the_loops_counts(style, nest, loc
     costs = tilings_for(table, np.zeros(1), target.cores[0], target, [STREAMED])[0]
     fill = ROWS + COLUMNS - 2
     assert (int(costs.cycles[0]) - fill, int(costs.delivered[0])) == WALKS[style](nest, local)
+
+
+def moved_to_tile(style, n, groups, k, c, batch, y, x):
+    """Elements of weights and inputs that go to the array for a tile, as docs/costs.md has it for
+    elements that keep one item each."""
+    positions, taps = batch * y * x, n.r * n.s
+    weights = groups * k * c * taps
+    if style is Style.OUTPUT_STATIONARY:
+        turns = max(groups, -(-groups * k // COLUMNS))
+        return weights * -(-positions // ROWS) + positions * c * taps * turns
+    turns = max(groups, -(-groups * k // max(1, ROWS // n.r)))
+    inputs = batch * (y + n.r - 1) * (x + n.s - 1) * c
+    return weights * batch * -(-y // COLUMNS) + inputs * turns
+
+
+def position_tiles(n):
+    """Every way to cut positions into whole images, rows of one, or columns."""
+    for size in range(1, n.batch + 1):
+        yield [(len(images), n.y, n.x) for images in blocks(n.batch, size)]
+    for rows, columns in [*product(range(1, n.y), [n.x]), *product([1, n.y], range(1, n.x))]:
+        pairs = product(blocks(n.y, rows), blocks(n.x, columns))
+        yield [(1, len(down), len(across)) for down, across in pairs] * n.batch
+
+
+@pytest.mark.parametrize(
+    ("style", "nest", "buffer"),
+    [
+        # Columns are cut: each tile of them takes the filters.
+        (Style.ROW_STATIONARY, LoopNest(k=6, c=9, y=5, x=7, s=2), 120),
+        # Output channels of groups are cut: each tile of them takes the inputs of its groups.
+        (Style.OUTPUT_STATIONARY, LoopNest(k=7, c=4, r=2, groups=3), 80),
+        (Style.ROW_STATIONARY, LoopNest(k=3, c=5, groups=2), 80),
+    ],
+)
+def test_deliveries_of_a_cut_nest_are_those_of_its_tiles(style, nest, buffer):
+    target = machine(style, ROWS, COLUMNS, buffer=buffer, local_buffer=0)
+    table = nest_table(one_job(nest, *operand_bytes(nest)).jobs)
+    (costs,) = tilings_for(table, np.array([float(buffer)]), target.cores[0], target, [STREAMED])
+    extents = nest.groups, nest.k, nest.c
+    found = set()
+    for sizes in product(*(range(1, extent + 1) for extent in extents)):
+        cuts = [list(map(len, blocks(*cut))) for cut in zip(extents, sizes, strict=True)]
+        for positions in position_tiles(nest):
+            turns = -(-sizes[0] * sizes[1] // COLUMNS) * -(-max(map(prod, positions)) // ROWS)
+            row_stationary = style is Style.ROW_STATIONARY
+            passes = nest.c if row_stationary else len(cuts[2]) if turns > 1 else 1
+            moved = sum(
+                moved_to_tile(style, nest, *channels, *tile)
+                for channels, tile in product(product(*cuts), positions)
+            )
+            found.add(moved + table.outputs[0] * (1 + 8 * (passes - 1)))
+    assert costs.delivered[0] in found

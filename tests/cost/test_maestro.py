@@ -174,6 +174,10 @@ def test_energy_comes_from_the_users_table_and_a_layer_outside_it_is_refused(tmp
         ("8,8,1,1,1,1,0,dla,0,2.5", r"energies.csv:2:9: pes is 0"),
         ("8,8,1,1,1,1,0,dla,2048,nan", r"energies.csv:2:10: energy_nj is 'nan'"),
         ("8,8,1,1,1,1,0,dla,2048,-1", r"energies.csv:2:10: energy_nj is '-1'"),
+        (
+            "8,8,1,1,1,1,0,dla,2048,2.5\n" * 2 + "8,8,1,1,1,1,0,dla,2048,3.5\n",
+            r"energies.csv:4:10: energy_nj is not what an earlier row says of this layer: keep one",
+        ),
     ],
 )
 def test_a_mistake_in_a_table_of_energies_is_named(row, message, tmp_path):

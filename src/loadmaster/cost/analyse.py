@@ -47,7 +47,8 @@ def analyse(
     jobs : Workload
         Jobs of networks, as lowering makes them, or of a job list.
     target : Target, str or Path
-        The machine whose cores run the jobs; its memories have no influence.
+        The machine whose cores run the jobs. Of its memories, the ``dataflow`` model takes
+        bandwidths, bursts and energy, the others nothing.
     cost : str
         A name that ``loadmaster.strategies("cost")`` lists; ``"NAME:TABLE.csv"`` for a model that
         takes a table, such as MAESTRO's of energies

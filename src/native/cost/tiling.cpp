@@ -373,10 +373,11 @@ class Search {
     }
 
     // Turns in which channels of tiles stand in the array, so many at once, whatever groups they
-    // are of.
-    static double blocks(const Cut &groups, const Cut &ks, double at_once) {
-        return groups.sum(
-            [&](double g) { return ks.sum([&](double k) { return ceil_div(g * k, at_once); }); });
+    // are of; `least` turns for each group of a tile.
+    static double blocks(const Cut &groups, const Cut &ks, double at_once, double least = 0) {
+        return groups.sum([&](double g) {
+            return ks.sum([&](double k) { return std::max(least * g, ceil_div(g * k, at_once)); });
+        });
     }
 
     // Bytes over the on-chip network, and cycles of loading weights, into `t`; what several
@@ -404,16 +405,15 @@ class Search {
                 const double turns = ceil_div(p, rows_);
                 return ceil_div(turns, kept(core_.accumulator, turns));
             });
-            in = n_.batch * n_.y * n_.x * n_.c * taps_ *
-                std::max(n_.groups, blocks(g, ks, columns_));
+            in = n_.batch * n_.y * n_.x * n_.c * taps_ * blocks(g, ks, columns_, 1);
             const double held = ceil_div(groups * k, columns_) * ceil_div(tile_positions_, rows_);
             passes = held <= kept(core_.accumulator, held) ? 1 : cs.tiles();
             break;
         }
         case Style::row_stationary:
-            weights *=
-                n_.batch * Cut(n_.y, at_.y).sum([&](double v) { return ceil_div(v, columns_); });
-            in *= std::max(1.0, blocks(g, ks, filters()) / n_.groups) * halo_x_ * halo_y_;
+            weights *= n_.batch * Cut(n_.x, at_.x).tiles() *
+                Cut(n_.y, at_.y).sum([&](double v) { return ceil_div(v, columns_); });
+            in *= blocks(g, ks, filters(), 1) / n_.groups * halo_x_ * halo_y_;
             passes = cs.sum([&](double v) { return ceil_div(v, kept(2 * n_.s * n_.element, v)); }) *
                 ceil_div(n_.r, rows_);
             break;

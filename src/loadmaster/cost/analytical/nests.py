@@ -33,8 +33,6 @@ def kind_of(kind: str, nests: Sequence[LoopNest]) -> str:
 def efficiencies(jobs: Sequence[Job], core: Core) -> Floats:
     """Return the efficiency of every job on a core, shape (jobs,), more than 0 and at most 1.
     O(jobs)."""
-    if not core.efficiency:
-        return np.ones(len(jobs))
     return np.array(
         [core.efficiency.get(kind_of(job.kind, job.nests), 1.0) for job in jobs], dtype=np.float64
     )

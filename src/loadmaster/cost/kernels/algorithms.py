@@ -29,13 +29,13 @@ def algorithms(
     few.
     """
     direct = Algorithm("direct", seconds)
-    found = _winograd(kernel, core, fast) if core.winograd and kernel.nests else None
+    found = _winograd(kernel, seconds, core, fast) if core.winograd and kernel.nests else None
     return (direct,) if found is None or found.seconds >= seconds else (direct, found)
 
 
-def _winograd(kernel: KernelWork, core: Core, fast: Memory) -> Algorithm | None:
-    """Return Winograd's F(4x4, 3x3) algorithm for a kernel, with its time and workspace; None
-    unless it is a 3 x 3 convolution with stride 1 and dilation 1."""
+def _winograd(kernel: KernelWork, seconds: float, core: Core, fast: Memory) -> Algorithm | None:
+    """Return Winograd's F(4x4, 3x3) algorithm for a kernel that takes ``seconds`` directly, with
+    its time and workspace; None unless it is a 3 x 3 convolution with stride 1 and dilation 1."""
     nest = kernel.nests[0]
     positions = nest.groups * nest.batch * nest.y * nest.x
     plain = (nest.r, nest.s, nest.stride, nest.dilation, nest.repeats) == (3, 3, (1, 1), (1, 1), 1)
@@ -47,7 +47,7 @@ def _winograd(kernel: KernelWork, core: Core, fast: Memory) -> Algorithm | None:
     elements = _TRANSFORMED * (tiles * (nest.c + nest.k) + nest.groups * nest.c * nest.k)
     workspace = elements * width // 8
     products = kernel.macs - nest.macs + _TRANSFORMED * tiles * nest.c * nest.k
-    clock = core.clock * core.efficiency.get(kind_of(kernel.kind, kernel.nests), 1.0)
-    rate = clock * core.rows * core.columns * core.macs_per_cycle[width]
-    arithmetic = max(products / rate, kernel.elements / (core.lanes * clock))
-    return Algorithm("winograd", arithmetic + fast.link_seconds(workspace, workspace), workspace)
+    rate = core.lanes * core.clock * core.efficiency.get(kind_of(kernel.kind, kernel.nests), 1.0)
+    array = (seconds - core.start_up) * products / kernel.macs
+    busy = core.start_up + max(array, kernel.elements / rate)
+    return Algorithm("winograd", busy + fast.link_seconds(workspace, workspace), workspace)

@@ -10,7 +10,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.cost.analytical.energy import refill_energy
 from loadmaster.cost.analytical.job_costs import Costs, KindCosts, job_costs
-from loadmaster.cost.analytical.nests import width_of
+from loadmaster.cost.analytical.nests import efficiencies, width_of
 from loadmaster.cost.base import CostModel, JobAnalysis, analysis_of, per_core
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -48,10 +48,11 @@ def _of_kind(
 ) -> tuple[Floats, Ints, Floats]:
     """Seconds without stalls, bytes moved and joules of every job on one kind of core."""
     core = kind.core
-    widths = np.array([width_of(job.bits) for job in workload.jobs])
-    moved = costs.operands.per_job(kind.moved, len(workload.jobs))
-    passing = moved / (widths / 8 * core.lanes * core.clock) + core.start_up
-    busy = np.where(kind.seconds > core.start_up, kind.seconds, passing)
+    # The lanes pass bytes on by themselves only in jobs without arithmetic.
+    bits = np.array([np.inf if j.nests or j.elements else width_of(j.bits) for j in workload.jobs])
+    moved = costs.operands.per_job(kind.moved, len(bits))
+    rate = bits / 8 * core.lanes * core.clock * efficiencies(workload.jobs, core)
+    busy = np.maximum(kind.seconds, moved / rate + core.start_up)
     joules = kind.energy + moved * refill_energy(core, target.main)
     return np.maximum(busy, 1 / core.clock), moved, joules
 

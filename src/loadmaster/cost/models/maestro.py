@@ -3,7 +3,7 @@ buffers and on-chip network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ _TRAFFIC = tuple(
 _OPTIONAL = ("cycles", "macs", "l1_bytes", "l2_bytes", "noc_bw", "offchip_bw", *_TRAFFIC, "avg_pes")
 _MOST_ELEMENTS = 2**40
 
-Energies = Mapping[tuple[tuple[int, ...], Style, int], float]
+Energies = dict[tuple[tuple[int, ...], Style, int], float]
 
 
 def read_layer_energies(path: str | Path) -> Maestro:
@@ -41,7 +41,7 @@ def read_layer_energies(path: str | Path) -> Maestro:
     JobError
         Naming file, line and column.
     """
-    energies: dict[tuple[tuple[int, ...], Style, int], float] = {}
+    energies: Energies = {}
     for row in rows_of(read_text(path), str(path), _NEEDED, _OPTIONAL):
         style = row.text("style")
         if style not in _STYLES:
@@ -50,9 +50,12 @@ def read_layer_energies(path: str | Path) -> Maestro:
             )
         nest = layer_of(row)[1]
         layer = (nest.groups, nest.k, nest.c, nest.y, nest.x, nest.r, nest.s)
-        energies[layer, _STYLES[style], row.whole("pes", 1, _MOST_ELEMENTS)] = (
-            row.number("energy_nj") * 1e-9
-        )
+        key = layer, _STYLES[style], row.whole("pes", 1, _MOST_ELEMENTS)
+        joules = row.number("energy_nj") * 1e-9
+        if energies.setdefault(key, joules) != joules:
+            raise JobError(
+                f"{row.where('energy_nj')} is not what an earlier row says of this layer: keep one"
+            )
     return Maestro(energies, str(path))
 
 
