@@ -80,8 +80,8 @@ def load(
         if held is None:
             raise ModelError(f"load: source is of type {type(source).__name__}: {_GIVE}")
         return held(source, options)
-    label = " ".join(os.fspath(source).split())
-    return _frontend_of(label).read(label, options)
+    text = os.fspath(source)
+    return _frontend_of(text).read(text, options)
 
 
 def is_source(value: object) -> bool:
