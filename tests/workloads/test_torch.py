@@ -191,6 +191,20 @@ def test_tensors_whose_size_or_storage_changes_are_what_they_are_when_used(load)
     assert {each.bytes for each in steps.tensors} == {4 * 8 * 64}
 
 
+def test_results_without_elements_are_made_by_no_kernel(load):
+    code = """
+    class Net(nn.Module):
+        def forward(self, x):
+            return x[:0] + 1, *torch._foreach_add([x[:0], x], 1.0), (x[:0] * 2)[None]
+
+    def net():
+        return Net(), torch.rand(8, 64)
+    """
+    graph = load(code)
+    assert kernels(graph) == ["_foreach_add"]
+    assert lm.verify(lm.plan([graph], "edge-npu", effort="quick")) == ()
+
+
 def test_a_partial_write_needs_the_rest_of_the_tensor(load):
     code = """
     class Net(nn.Module):

@@ -158,7 +158,8 @@ class Recording:
         written = _updated_tensors(signature, arguments)
         if signature.name in ALLOCATIONS or not (results or written):
             return
-        if fresh or written:
+        # What writes no element launches no kernel.
+        if any(value.bytes for value in (*fresh, *written)):
             run = invocation(target, args, kwargs, tuple(value.name for value in fresh))
             self._ops.append(
                 self._op_of(
@@ -220,9 +221,7 @@ class Recording:
         """Return the tensors of a call's result, and those of them in new storages."""
         results, fresh = [], []
         single = isinstance(result, torch.Tensor)
-        for position, tensor in enumerate(
-            (result,) if single else result if isinstance(result, tuple | list) else ()
-        ):
+        for position, tensor in enumerate(pytree.tree_leaves(result)):
             if not isinstance(tensor, torch.Tensor):
                 continue
             if id(tensor) not in self._known:
@@ -262,7 +261,7 @@ class Recording:
                     own = in_storage(known[position], value, self._layouts[self._storage(value)])
                 if size := (work.touched or {}).get(key, value.bytes):
                     reads.append(Access(value.name, size, own, of_storage=bool(own)))
-        writes = {value.name: value.bytes for value in (*fresh, *written)}
+        writes = {value.name: value.bytes for value in (*fresh, *written) if value.bytes}
         operands = [*fresh, *_leaves(call.arguments)]
         bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
         read = merged(reads, {value.name: value.bytes for value in operands})
