@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from tests.support import hand_plan
 from tests.support.efforts import TEST
+from tests.support.onnx_builder import absent, model
 
 import loadmaster as lm
 from loadmaster.core.arguments import instead
@@ -12,6 +13,7 @@ from loadmaster.core.errors import (
     AllocationError,
     LoadmasterError,
     MappingError,
+    ModelError,
     PlanError,
     TargetError,
 )
@@ -59,6 +61,10 @@ def test_seeds_beyond_64_bits_are_refused(seed):
 def test_numbers_of_numpy_are_those_of_python():
     graph = lm.load("onnx:squeezenet", batch=np.int64(2))
     assert graph.macs == lm.load("onnx:squeezenet", batch=2).macs
+    file = model(["y = MatMul(x, w)"], "float[n,n] x", "y", [absent("w", (70_000, 2))])
+    wide = lm.load(file, dims={"n": np.int32(70_000)})
+    assert wide.tensors["x"].bytes == 4 * 70_000**2
+    assert {type(size) for each in wide.tensors.values() for size in each.shape} == {int}
     plan = lm.plan(
         [graph], "edge-npu", cut="none", effort=TEST, mini_batches=np.int8(2), seed=np.uint8(3)
     )
@@ -67,6 +73,11 @@ def test_numbers_of_numpy_are_those_of_python():
 
 
 def test_messages_say_what_to_pass():
+    for size in (2.0, "2", None, True, np.array([2])):
+        with pytest.raises(ModelError, match=r"^load: 'n' in dims is .*: give a whole number$"):
+            lm.load("onnx:squeezenet", dims={"n": size})
+    with pytest.raises(ModelError, match="--dim 3=2 names no open dimension"):
+        lm.load("onnx:squeezenet", dims={3: 2})
     with pytest.raises(
         PlanError,
         match=r"^plan: target is 5, of type int: give a Target, from loadmaster\.target or text",

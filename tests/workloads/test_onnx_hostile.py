@@ -41,6 +41,14 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
     complaint("a\0b.onnx")
 
 
+def test_white_space_in_paths_is_kept_and_names_are_one_line(tmp_path):
+    for name in ("a  net", " net", "a\nnet"):
+        path = save(tmp_path, model(["y = Relu(x)"], "float[4] x", "y")).rename(
+            tmp_path / f"{name}.onnx"
+        )
+        assert load(path).name == " ".join(name.split())
+
+
 def test_an_unknown_shipped_network_lists_those_that_exist():
     assert "choose one of bvlc_alexnet, densenet121, inception_v1" in complaint("onnx:yolo")
     assert "did you mean resnet50?" in complaint("onnx:resnet")

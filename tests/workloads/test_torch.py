@@ -169,6 +169,42 @@ def test_views_of_one_tensor_are_one_tensor_and_parts_add_up(load):
     assert not graph.unknown_ops
 
 
+def test_tensors_whose_size_or_storage_changes_are_what_they_are_when_used(load):
+    code = """
+    class Net(nn.Module):
+        def forward(self, x):
+            grown = x.new_empty(0).resize_(8, 64).copy_(x)
+            added = torch.add(grown, 1, out=torch.empty(0))
+            other = torch.zeros(8, 64)
+            other.data = added * 2
+            return other.exp(), x.new_ones(8, 64)
+
+    def net():
+        return Net(), torch.rand(8, 64)
+    """
+    graph = load(code)
+    steps = sequence(graph)
+    assert kernels(graph) == ["copy", "add", "mul", "exp", "new_ones"]
+    assert uses(steps, "copy_") == {"input[0]": "r", "new_empty": "w"}
+    assert uses(steps, "add") == {"new_empty": "r", "empty": "w"}
+    assert uses(steps, "exp") == {"mul": "r", "exp": "w"}
+    assert {each.bytes for each in steps.tensors} == {4 * 8 * 64}
+
+
+def test_results_without_elements_are_made_by_no_kernel(load):
+    code = """
+    class Net(nn.Module):
+        def forward(self, x):
+            return x[:0] + 1, *torch._foreach_add([x[:0], x], 1.0), (x[:0] * 2)[None]
+
+    def net():
+        return Net(), torch.rand(8, 64)
+    """
+    graph = load(code)
+    assert kernels(graph) == ["_foreach_add"]
+    assert lm.verify(lm.plan([graph], "edge-npu", effort="quick")) == ()
+
+
 def test_a_partial_write_needs_the_rest_of_the_tensor(load):
     code = """
     class Net(nn.Module):

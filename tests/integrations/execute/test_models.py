@@ -354,6 +354,14 @@ def test_an_operator_with_another_result_every_time_is_named(tmp_path):
     path = save(tmp_path, model(nodes, "float[4,8] x", "z"))
     text = refused(ModelError, planned(path), path)
     assert "net.onnx: operator 'noise' (RandomUniformLike) is random: take it out" in text
+    for training, refusal in (True, "operator 'drop' (Dropout) is random"), (False, None):
+        weights = [constant("half", 0.5, np.float32), constant("training", training, bool)]
+        nodes = ["[drop] y = Dropout(x, half, training)", "z = Add(x, y)"]
+        path = save(tmp_path, model(nodes, "float[4,8] x", "z", weights))
+        if refusal:
+            assert refusal in refused(ModelError, planned(path), path)
+        else:
+            assert run_plan(planned(path), [str(path)]).violations == ()
 
 
 def test_a_branch_that_an_input_chooses_is_named(tmp_path):

@@ -103,12 +103,11 @@ class SourceModel:
 
     def inputs(self, generator: np.random.Generator) -> Arrays:
         """Return arrays for all inputs, random ones where the value is not known."""
-        values = [self.values[each.name] for each in self.proto.graph.input]
         return {
             value.name: random_array(value.shape, element_type(value), generator)
             if value.data is None
             else value.data
-            for value in values
+            for value in (self.values[each.name] for each in self.proto.graph.input)
             if value.name not in self.weights
         }
 
@@ -145,8 +144,7 @@ class SourceModel:
                 each.name: self.constant(each.name)
                 if each.constant
                 else np.zeros(each.shape, element_type(each))
-                for each in step.node.inputs
-                if each
+                for each in step.node.present
             }
             array = self.weights[name] = self.node(step, names, given)[name]
         return array.reshape(value.shape)
@@ -166,7 +164,7 @@ class SourceModel:
         """Return an evaluator that runs one node alone; raise ModelError for random operators and
         control flow."""
         label = describe(node.kind, node.name)
-        if node.kind in RANDOM:
+        if node.kind in RANDOM or (node.kind == "Dropout" and node.integers("", 2) == [1]):
             raise ModelError(f"{self.source}: {label} is random: take it out of the model")
         if node.kind in ("If", "Loop", "Scan"):
             raise ModelError(f"{self.source}: {label} depends on operands: make them constants")
@@ -204,18 +202,13 @@ class SourceModel:
 
 
 def read_model(
-    source: str,
-    network: NetworkInfo,
-    generator: np.random.Generator,
-    batch: int | None,
-    dims: Mapping[str, int],
-    precision: str | None,
+    source: str, network: NetworkInfo, generator: np.random.Generator, options: LoadOptions
 ) -> SourceModel:
     """Read the ONNX model of a plan's network; missing weights are replaced by random ones. Raises
     `ModelError`."""
     if source.startswith("torch:") or source.endswith(".tflite"):
         raise ModelError(f"{source}: only ONNX models can be run: export it to ONNX")
-    walked, proto = walk_onnx(source, LoadOptions(batch, dims, precision))
+    walked, proto = walk_onnx(source, options)
     if proto.graph.sparse_initializer:
         raise ModelError(f"{source}: sparse initialisers cannot be run: make them dense")
     weights, drawn = {}, 0
@@ -248,7 +241,7 @@ def random_array(
     indices of any table. Weights are scaled so that results neither grow nor vanish, and positive
     if they have one dimension, such as variances."""
     if kind.kind in "iub":
-        most = 256 if kind.name in ("int8", "uint8") else 2
+        most = 256 if "int8" in kind.name else 2
         return generator.integers(0, most, shape).astype(kind)
     if weight and len(shape) < 2:
         return generator.uniform(0.5, 1.5, shape).astype(kind)

@@ -22,6 +22,7 @@ from loadmaster.planning.against.model import models_of
 from loadmaster.planning.against.networks import networks, operators, tensors
 from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRecord
 from loadmaster.planning.verify.plan import tell
+from loadmaster.workloads.frontends.frontend import LoadOptions
 
 
 def in_order(
@@ -108,7 +109,7 @@ def run_plan(
             " for each, in this order"
         )
     models = [
-        read_model(source, network, generator, batch, dims or {}, precision)
+        read_model(source, network, generator, LoadOptions(batch, dims or {}, precision))
         for source, network in zip(sources, plan.networks, strict=True)
     ]
     against = models_of([model.graph for model in models])

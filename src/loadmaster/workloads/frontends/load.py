@@ -9,7 +9,7 @@ from numbers import Integral
 from os import PathLike
 from typing import Any
 
-from loadmaster.core.arguments import validate_arguments
+from loadmaster.core.arguments import require_type, validate_arguments
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.frontend import FRONTENDS, Frontend, LoadOptions
 from loadmaster.workloads.graph import Graph
@@ -74,14 +74,18 @@ def load(
     O((V + E) log V) in nodes and edges, apart from the file's size. External weight files are never
     opened.
     """
-    options = LoadOptions(batch, dims or {}, precision, name, training)
+    sizes = {}
+    for key, size in (dims or {}).items():
+        require_type(size, Integral, f"load: {key!r} in dims", ModelError)
+        sizes[str(key)] = int(size)
+    options = LoadOptions(batch, sizes, precision, name, training)
     if not isinstance(source, str | PathLike):
         held = next((each.read_held for each in _frontends() if each.holds(source)), None)
         if held is None:
             raise ModelError(f"load: source is of type {type(source).__name__}: {_GIVE}")
         return held(source, options)
-    label = " ".join(os.fspath(source).split())
-    return _frontend_of(label).read(label, options)
+    text = os.fspath(source)
+    return _frontend_of(text).read(text, options)
 
 
 def is_source(value: object) -> bool:

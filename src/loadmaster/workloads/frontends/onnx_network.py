@@ -6,17 +6,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.frontend import Frontend, LoadOptions
 from loadmaster.workloads.graph import Graph
 
 
 def read(source: str, options: LoadOptions) -> Graph:
     """Read a file, or a network of the onnx package."""
-    if options.training:
-        raise ModelError(
-            f"{source}: an ONNX file holds no training step: give torch:module.path:factory"
-        )
     from loadmaster.workloads.frontends.onnx.file import load_onnx
 
     return load_onnx(source, options)
@@ -30,8 +25,6 @@ def holds(value: object) -> bool:
 
 def read_held(source: Any, options: LoadOptions) -> Graph:
     """Read an ``onnx.ModelProto``, which stays as it is."""
-    if options.training:
-        raise ModelError("an ONNX model holds no training step: give a torch module and its inputs")
     from loadmaster.workloads.frontends.onnx.file import load_model
 
     return load_model(source, options)

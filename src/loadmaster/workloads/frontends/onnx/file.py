@@ -80,23 +80,22 @@ LARGEST_FILE = 2**31
 """The most bytes after decompression: protobuf cannot hold more, and it limits decompression
 bombs."""
 
-_LIGHT = Path("backend", "test", "data", "light")
+_LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 _EXAMPLE = "give the path of an .onnx or .onnx.gz file, or onnx:NAME"
 
 
 def load_onnx(source: str, options: LoadOptions) -> Graph:
     """Read a network from an ONNX file; errors as in
     :func:`loadmaster.workloads.frontends.load.load`."""
-    label = _one_line(source)
     network, _ = walk_onnx(source, options)
-    with labelled(label):
-        return graph_of(network, options.name or network_name(label), label)
+    with labelled(source):
+        return graph_of(network, options.name or network_name(source), source)
 
 
 def load_model(source: onnx.ModelProto, options: LoadOptions) -> Graph:
     """Read a network from a model in memory, which stays as it is; errors as in
     :func:`load_onnx`."""
-    label = _one_line(f"model {source.graph.name}")
+    label = f"model {source.graph.name}"
     with labelled(label):
         model = onnx.ModelProto()
         model.CopyFrom(source)
@@ -110,15 +109,19 @@ def walk_onnx(source: str, options: LoadOptions) -> tuple[WalkedNetwork, onnx.Mo
 
     Returns the network and the model, in which functions are inlined.
     """
-    label = _one_line(source)
-    with labelled(label):
-        return _walk_model(parse_model(read_bytes(label)), options)
+    with labelled(source):
+        return _walk_model(parse_model(read_bytes(source)), options)
 
 
 def _walk_model(
     given: onnx.ModelProto, options: LoadOptions
 ) -> tuple[WalkedNetwork, onnx.ModelProto]:
     """Return a network's steps, and the model with its functions inlined."""
+    if options.training:
+        raise ModelError(
+            "an ONNX model holds no training step: give torch:module.path:factory, or a module and"
+            " its inputs"
+        )
     require_precision(options.precision)
     model = inline_functions(given)
     return walk_network(model, options), model
@@ -129,7 +132,7 @@ def network_name(source: str) -> str:
     if source.startswith("onnx:"):
         return source.removeprefix("onnx:")
     stem = Path(source).name.removesuffix(".gz").removesuffix(".onnx")
-    return stem or "network"
+    return " ".join(stem.split()) or "network"
 
 
 def read_bytes(source: str) -> bytes:
@@ -176,8 +179,7 @@ def _read_limited(file: BinaryIO) -> bytes:
 
 def light_names() -> list[str]:
     """Return the names of the networks that the installed onnx package ships."""
-    folder = Path(onnx.__file__).parent / _LIGHT
-    return sorted(path.stem.removeprefix("light_") for path in folder.glob("light_*.onnx"))
+    return sorted(path.stem.removeprefix("light_") for path in _LIGHT.glob("light_*.onnx"))
 
 
 def light_path(name: str) -> Path:
@@ -186,7 +188,7 @@ def light_path(name: str) -> Path:
         raise ModelError(
             f"the onnx package ships no network {name!r}: {instead(name, light_names())}"
         )
-    return Path(onnx.__file__).parent / _LIGHT / f"light_{name}.onnx"
+    return _LIGHT / f"light_{name}.onnx"
 
 
 def parse_model(data: bytes) -> onnx.ModelProto:
@@ -203,8 +205,3 @@ def parse_model(data: bytes) -> onnx.ModelProto:
             "holds no network: give a file that torch.onnx.export or another ONNX exporter wrote"
         )
     return model
-
-
-def _one_line(text: str) -> str:
-    """Return a text with all white space as single spaces."""
-    return " ".join(text.split())

@@ -23,7 +23,6 @@ from loadmaster.workloads.frontends.onnx.rules import Work
 from loadmaster.workloads.frontends.torch.ops import (
     ALLOCATIONS,
     OVERWRITING,
-    RESIZING,
     RULES,
     SHAPE_ONLY,
     SILENTLY_UPDATED,
@@ -104,8 +103,6 @@ class _Signature:
     written: tuple[str, ...]
     overwritten: tuple[str, ...]
     pointwise: bool
-    restrides: bool
-    """Changes the shape of its argument in place, and no bytes."""
 
 
 @cache
@@ -121,29 +118,27 @@ def _signature(target: Any) -> _Signature:
     blind = (
         written[:1] if name in OVERWRITING else tuple(a.name for a in schema.arguments if a.is_out)
     )
-    restrides = torch.Tag.inplace_view in target.tags and name not in RESIZING
-    written = () if restrides else written
     return _Signature(
         name,
         tuple(a.name for a in schema.arguments),
-        written,
+        # What changes the shape of its argument in place changes no bytes.
+        () if torch.Tag.inplace_view in target.tags else written,
         blind,
         torch.Tag.pointwise in target.tags,
-        restrides,
     )
 
 
 class Recording:
     """Operators and tensors in the order in which they are seen.
 
-    Tensors are known by identity; one that was never seen belongs to the storage that it lies in,
-    and one in a storage that was never seen is a constant.
+    Tensors are known by identity, as long as they keep their storage; one that was never seen
+    belongs to the storage that it lies in, and one in a storage that was never seen is a constant.
     """
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
-        self._owners: dict[int, str] = {}
-        self._known: dict[int, tuple[torch.Tensor, OpValue]] = {}
+        self._owners: dict[int, tuple[str, Any]] = {}
+        self._known: dict[int, tuple[torch.Tensor, str]] = {}
         self._ops: list[Op] = []
         self._layouts: dict[str, OpValue] = {}
         self._inputs: list[str] = []
@@ -159,13 +154,12 @@ class Recording:
         signature = _signature(target)
         args, kwargs = pytree.tree_map_only(torch.Tensor, self._value, (args, kwargs))
         arguments = dict(zip(signature.arguments, args, strict=False)) | kwargs
-        if signature.restrides:
-            self._known.pop(id(result), None)
         results, fresh = self._results(name, result)
         written = _updated_tensors(signature, arguments)
         if signature.name in ALLOCATIONS or not (results or written):
             return
-        if fresh or written:
+        # What writes no element launches no kernel.
+        if any(value.bytes for value in (*fresh, *written)):
             run = invocation(target, args, kwargs, tuple(value.name for value in fresh))
             self._ops.append(
                 self._op_of(
@@ -190,26 +184,28 @@ class Recording:
         return assembled(name, source, self._needed_operators(names), self._tensors, inputs, names)
 
     def _value(self, tensor: torch.Tensor) -> OpValue:
-        """Return the value of a tensor, the same for each call."""
-        known = self._known.get(id(tensor))
-        if known is None:
-            owner = self._owner(tensor)
-            known = self._known[id(tensor)] = tensor, _describe(owner, tensor)
-        return known[1]
-
-    def _owner(self, tensor: torch.Tensor) -> str:
-        """Return the name of a storage; unknown ones are registered as constants."""
-        key = _storage(tensor)._cdata
-        if key not in self._owners:
-            self._register(f"constant_{len(self._owners)}", tensor, TensorKind.WEIGHT)
-        return self._owners[key]
+        """Return the value of a tensor as it is now: its shape and its storage may have changed.
+        One in an unknown storage is registered as a constant."""
+        storage = _storage(tensor)
+        if storage._cdata not in self._owners:
+            return self._register(f"constant_{len(self._owners)}", tensor, TensorKind.WEIGHT)
+        owner, _ = self._owners[storage._cdata]
+        _, name = self._known.get(id(tensor), (None, owner))
+        value = _describe(name if self._tensors[name].storage == owner else owner, tensor)
+        self._known[id(tensor)] = tensor, value.name
+        kept = self._tensors[owner]
+        if storage.nbytes() > kept.bytes:
+            self._tensors[owner] = replace(kept, shape=value.shape, bytes=storage.nbytes())
+            self._layouts[owner] = value
+        return value
 
     def _register(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> OpValue:
         """Register a tensor under its own name, as the owner of a new storage or an alias of a
         known one."""
         name = free_name(name, self._tensors)
         storage = _storage(tensor)
-        owner = self._owners.setdefault(storage._cdata, name)
+        # A storage that is kept is at an address of its own.
+        owner, _ = self._owners.setdefault(storage._cdata, (name, storage))
         value = _describe(name, tensor)
         if owner == name:
             self._layouts[name] = value
@@ -218,16 +214,14 @@ class Recording:
             self._tensors[name] = Tensor(
                 name, value.shape, value.dtype, value.bytes, self._tensors[owner].kind, owner
             )
-        self._known[id(tensor)] = tensor, value
+        self._known[id(tensor)] = tensor, name
         return value
 
     def _results(self, name: str, result: Any) -> tuple[tuple[OpValue, ...], tuple[OpValue, ...]]:
         """Return the tensors of a call's result, and those of them in new storages."""
         results, fresh = [], []
         single = isinstance(result, torch.Tensor)
-        for position, tensor in enumerate(
-            (result,) if single else result if isinstance(result, tuple | list) else ()
-        ):
+        for position, tensor in enumerate(pytree.tree_leaves(result)):
             if not isinstance(tensor, torch.Tensor):
                 continue
             if id(tensor) not in self._known:
@@ -267,7 +261,7 @@ class Recording:
                     own = in_storage(known[position], value, self._layouts[self._storage(value)])
                 if size := (work.touched or {}).get(key, value.bytes):
                     reads.append(Access(value.name, size, own, of_storage=bool(own)))
-        writes = {value.name: value.bytes for value in (*fresh, *written)}
+        writes = {value.name: value.bytes for value in (*fresh, *written) if value.bytes}
         operands = [*fresh, *_leaves(call.arguments)]
         bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
         read = merged(reads, {value.name: value.bytes for value in operands})

@@ -60,8 +60,6 @@ OVERWRITING = _names(
     "copy zero fill bernoulli normal uniform random exponential cauchy geometric log_normal"
 )
 """Operators that write in place without reading the old bytes."""
-RESIZING = _names("resize resize_as set")
-"""Operators that change the shape of their argument in place, and may give it another storage."""
 SHAPE_ONLY = _names(
     """
     zeros_like ones_like full_like rand_like randn_like randint_like new_zeros new_ones new_full
