@@ -401,7 +401,7 @@ LIMITS = {
     "planning": (84_060, 53, 54),
     "report": (32_981, 29, 22),
     "targets": (5_462, 6, 1),
-    "workloads": (66_535, 36, 30),
+    "workloads": (66_532, 36, 30),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""
