@@ -60,7 +60,7 @@ def test_with_room_for_everything_nothing_is_slower_than_all_fast(mode):
     sequence = step()
     plan = place(sequence, 1000, mode=mode)
     assert plan.seconds <= plan.all_fast_seconds
-    assert plan.gap <= 0.02
+    assert (plan.status, plan.gap <= 1e-11) == ("optimal", True)
 
 
 def test_without_room_everything_is_slow():

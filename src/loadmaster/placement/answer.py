@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
-
 from loadmaster.core.arrays import Floats
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.provenance import CostBasis, costs_of
 from loadmaster.core.registry import DisplayMixin, Status
 from loadmaster.placement.decisions import DividedSequence, Mode, TensorPlacement
 from loadmaster.placement.explain import Stretch
-from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.sequence import ROUNDING, KernelSequence
 from loadmaster.placement.timing import MovementTimeline, moved_bytes
 
 
@@ -196,9 +194,6 @@ class MemoryPlan(DisplayMixin):
         the given tensors.
     division
         The tensor of every piece; None if all tensors are whole.
-    status
-        ``optimal``: no placement of this mode takes less time, proven. ``feasible``: a valid
-        placement.
     placement, offsets
         Decisions; the address of every stay, then of every kernel's workspace.
     timeline
@@ -206,6 +201,8 @@ class MemoryPlan(DisplayMixin):
     lower_bound
         Seconds that any placement of this mode within ``limit`` takes at least, by the same
         estimates.
+    larger_bound
+        The same bound with one more GiB of fast memory.
     all_fast_seconds, all_slow_seconds
         Time with everything in the fast memory, however small that is, and with everything in the
         slow one (infinite if kernels cannot use it).
@@ -223,11 +220,11 @@ class MemoryPlan(DisplayMixin):
     sequence: KernelSequence
     mode: Mode
     strategy: str
-    status: Status
     placement: TensorPlacement
     offsets: tuple[int, ...]
     timeline: MovementTimeline
     lower_bound: float
+    larger_bound: float
     all_fast_seconds: float
     all_slow_seconds: float
     limit: int
@@ -246,6 +243,12 @@ class MemoryPlan(DisplayMixin):
     def seconds(self) -> float:
         """Estimated seconds of the sequence."""
         return self.timeline.total
+
+    @property
+    def status(self) -> Status:
+        """``optimal``: no placement of this mode takes less time, proven to within the rounding of
+        sums of seconds, for which the bound is lowered. ``feasible``: a valid placement."""
+        return "optimal" if self.gap <= 4 * ROUNDING else "feasible"
 
     @property
     def gap(self) -> float:
@@ -276,28 +279,18 @@ class MemoryPlan(DisplayMixin):
     def price_per_gib(self) -> float:
         """Upper limit of the seconds that one more GiB of fast memory would save.
 
-        With the multipliers ``prices`` of the limits, the lower bound falls by at most
-        ``sum(prices[k] * bytes[k])``, where ``bytes[k]`` are the bytes that kernel ``k`` can use
-        beyond the limit. The time may also fall to the bound, but not below the least time of all
-        kernels.
-
-        Placing everything in fast memory may save less, because kernels read both memories at once.
+        The time may fall to the bound with that much memory, but not below the least time of all
+        kernels. Placing everything in fast memory may save less, because kernels read both memories
+        at once.
         """
-        kernels = self.sequence.kernels
-        workspace = [max(algorithm.workspace for algorithm in k.algorithms) for k in kernels]
-        most = self.sequence.live_bytes(workspace=False) + np.array(workspace, dtype=np.int64)
-        useful = np.clip(most - self.limit, 0, 2**30)
-        bound = self.lower_bound - float((self.prices * useful).sum())
-        return max(0.0, self.seconds - max(bound, self.sequence.least_seconds))
+        return max(0.0, self.seconds - max(self.larger_bound, self.sequence.least_seconds))
 
-    def within(self, limit: int, lower_bound: float) -> MemoryPlan:
-        """Return the same placement for a larger limit with the bound ``lower_bound``."""
-        return replace(
-            self,
-            limit=limit,
-            lower_bound=lower_bound,
-            status="optimal" if self.seconds <= lower_bound else "feasible",
+    def within(self, limit: int, other: object) -> MemoryPlan:
+        """Return the same placement for a larger limit, with the bounds of another plan for it."""
+        low, larger = (
+            (other.lower_bound, other.larger_bound) if isinstance(other, MemoryPlan) else (0.0, 0.0)
         )
+        return replace(self, limit=limit, lower_bound=low, larger_bound=larger)
 
     def as_json(self, **more: object) -> dict[str, Any]:
         """Return the JSON object that ``loadmaster place --json`` prints; ``more`` are the fields

@@ -348,7 +348,7 @@ class _Placer:
         """Return the plan of the best placement; raise LoadmasterError if the verifier finds it
         invalid."""
         found, sequence = best.found, self._sequence(best.found)
-        seconds, offsets = best.timeline.total, tuple(best.offsets.tolist())
+        offsets = tuple(best.offsets.tolist())
         broken = broken_placement_rules(sequence, found.placement, self.fast, self.mode, offsets)
         for rule, message in itertools.chain(broken_division_rules(found.division), broken):
             raise LoadmasterError(
@@ -359,11 +359,11 @@ class _Placer:
             sequence=sequence,
             mode=self.mode,
             strategy=strategy,
-            status="optimal" if seconds <= first.lower_bound else "feasible",
             placement=found.placement,
             offsets=offsets,
             timeline=best.timeline,
             lower_bound=first.lower_bound,
+            larger_bound=first.larger_bound,
             all_fast_seconds=self.sequence.seconds(in_slow=False),
             all_slow_seconds=self.sequence.seconds(in_slow=True),
             limit=self.fast,

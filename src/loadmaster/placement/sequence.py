@@ -28,6 +28,8 @@ from loadmaster.core.provenance import Provenance
 LONGEST = 2.0**61
 """The most seconds of a kernel or a copy, so that the whole numbers in which bounds are proven do
 not overflow."""
+ROUNDING = 1e-12
+"""Relative error at most of a sum of seconds, or of the seconds of a piece of a tensor."""
 MOST_TABLED = 10
 """The most operands whose place a table of measured times distinguishes; it has two to that power
 entries."""
@@ -208,6 +210,13 @@ class KernelSequence:
         if workspace:
             live += self.workspaces([0] * len(self.kernels))
         return live
+
+    def useful_bytes(self, limits: Ints) -> Ints:
+        """Bytes of one more GiB of fast memory that each kernel can use beyond its limit."""
+        workspace = [max(each.workspace for each in k.algorithms) for k in self.kernels]
+        most = self.live_bytes(workspace=False) + np.array(workspace, dtype=np.int64)
+        useful: Ints = np.clip(most - limits, 0, 2**30)
+        return useful
 
     def workspaces(self, algorithms: Sequence[int]) -> Ints:
         """Bytes of every kernel's workspace with these algorithms, shape (kernels,)."""

@@ -48,7 +48,7 @@ def slowdown_curve(
             and before.interrupted
             and options.get("time_limit") is None
         ):
-            found.append(before.within(limit, 0.0))
+            found.append(before.within(limit, None))
             continue
         try:
             plan: MemoryPlan | CapacityError = place(sequence, limit, **options)
@@ -57,7 +57,7 @@ def slowdown_curve(
         if isinstance(before, MemoryPlan) and (
             not isinstance(plan, MemoryPlan) or before.seconds < plan.seconds
         ):
-            plan = before.within(limit, plan.lower_bound if isinstance(plan, MemoryPlan) else 0.0)
+            plan = before.within(limit, plan)
         found.append(plan)
     return tuple(found)
 

@@ -20,14 +20,18 @@ from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.errors import Violation, first_violations
 from loadmaster.placement.decisions import DividedSequence, Mode, Move, Stay, TensorPlacement
-from loadmaster.placement.sequence import Kernel, KernelOperand, KernelSequence, StoredKind
+from loadmaster.placement.sequence import (
+    ROUNDING,
+    Kernel,
+    KernelOperand,
+    KernelSequence,
+    StoredKind,
+)
 
 if TYPE_CHECKING:
     from loadmaster.placement.answer import MemoryPlan
 
 Finding = tuple[str, str]
-_ROUNDING = 1e-12
-"""Share by which a piece's seconds may differ from what follows from its bytes."""
 _Item = TypeVar("_Item", Stay, Move)
 
 
@@ -512,7 +516,7 @@ def _is_share(piece: KernelOperand, whole: KernelOperand, share: Fraction) -> bo
         return (
             seconds == all_seconds
             if math.isinf(all_seconds)
-            else math.isclose(seconds, all_seconds * share, rel_tol=_ROUNDING)
+            else math.isclose(seconds, all_seconds * share, rel_tol=ROUNDING)
         )
 
     same = (piece.read, piece.write) == (whole.read, whole.write)

@@ -24,6 +24,9 @@ class Bound {
   public:
     Bound(const Tensors &tensors, const Kernels &kernels, const Prices &prices)
         : t_(tensors), k_(kernels), p_(prices), sum_(kernels.count() + 1, 0) {
+        owner_.resize(t_.kernel.size());
+        for (std::int64_t t = 0; t < t_.count(); ++t)
+            for (std::int64_t u = t_.first[t]; u < t_.first[t + 1]; ++u) owner_[u] = t;
         combined_.resize(k_.count());
         for (std::int64_t k = 0; k < k_.count(); ++k) combined_[k] = combined(k);
         for (std::int64_t k = 0; k < k_.count(); ++k) sum_[k + 1] = sum_[k] + p_.memory[k];
@@ -43,6 +46,7 @@ class Bound {
             for (std::size_t i = 0; i < combinations_.size(); ++i) {
                 const Combination &c = combinations_[i];
                 if (k_.measured(k) ? !std::isfinite(row[i]) : c.slow >= kNever) continue;
+                if (k_.workspace[a] + c.bytes > k_.limit[k]) continue;
                 const Wide time = k_.measured(k) ? floored(row[i], p_.shift)
                                                  : std::max({arithmetic, c.fast, c.slow});
                 best = std::min(best, rent + time - c.surcharge);
@@ -57,9 +61,11 @@ class Bound {
     }
 
   private:
-    // Seconds of either memory, and surcharges, for a combination of places.
+    // Seconds of either memory, surcharges, and bytes of the fast memory, for a combination of
+    // places. Only whole tensors are told apart.
     struct Combination {
         Wide fast = 0, slow = 0, surcharge = 0;
+        std::int64_t bytes = 0;
     };
 
     // All combinations of places of the operands that are told apart. Those that are not add
@@ -80,6 +86,7 @@ class Bound {
                 c.surcharge += surcharge;
                 combinations_.push_back(c);
                 combinations_[i].fast += fast;
+                combinations_[i].bytes += t_.size[owner_[u]];
             }
         }
     }
@@ -133,7 +140,8 @@ class Bound {
     const Tensors &t_;
     const Kernels &k_;
     const Prices &p_;
-    std::vector<Wide> sum_; // prices of all kernels before each
+    std::vector<Wide> sum_;           // prices of all kernels before each
+    std::vector<std::int64_t> owner_; // the tensor of every use
     std::vector<std::uint8_t>
         combined_; // whether each kernel's combinations of places are told apart
     std::vector<Combination> combinations_;

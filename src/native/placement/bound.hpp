@@ -22,7 +22,8 @@ struct Prices {
 // The Lagrangian bound: memory is bought at its prices, and each tensor lives as cheaply as it can
 // alone. A kernel's time is at least the mean of its parts weighted by its shares; or its operands
 // pay a surcharge in the slow memory, and the kernel chooses the combination of places that costs
-// it least after these. Computed in whole numbers, costs rounded down; valid for all prices.
+// it least after these, of those within its limit. Computed in whole numbers, costs rounded down;
+// valid for all prices.
 double lagrangian_bound(
     const Tensors &tensors, const Kernels &kernels, const Prices &prices, bool moves);
 

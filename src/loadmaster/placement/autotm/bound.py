@@ -21,7 +21,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Bits, Floats, Ints
 from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays
-from loadmaster.placement.sequence import CopyLink
+from loadmaster.placement.sequence import ROUNDING, CopyLink
 
 _FIXED_POINT = 2**24
 """Denominator to which fractions are rounded down."""
@@ -29,8 +29,6 @@ _MOST_BITS = 100
 """Most bits after the binary point in the evaluation of a bound."""
 _WIDE = 120
 """Most bits of sums in the native kernel."""
-_ROUNDING = 1e-12
-"""Relative margin for the rounding of the seconds of pieces."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +142,7 @@ def copy_costs(
     # A dirty tensor may be copied as soon as nothing changes it, though it stays in use.
     used = _least(out, np.maximum(since, 0), kernel + 1)
     used = np.where(since < 0, out.min(initial=np.inf), used)
-    size = arrays.bytes[tensor].astype(np.float64) * (1 - _ROUNDING)
+    size = arrays.bytes[tensor].astype(np.float64) * (1 - ROUNDING)
     cost: Floats = size * np.minimum(leaving, np.minimum(used, to_slow))
     return size * returning, cost
 
@@ -194,7 +192,7 @@ def lower_bound(
         shift=shift,
         moves=moves,
     )
-    return (1 - _ROUNDING) * found if divisible else found
+    return (1 - ROUNDING) * found if divisible else found
 
 
 def _shift(arrays: SequenceArrays, prices: Prices, copies: float) -> int:

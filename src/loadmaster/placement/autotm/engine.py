@@ -62,7 +62,8 @@ _GRAINS = 128
 """Least number of pieces that fill the fast memory, if copies overlap kernels: copies of small
 pieces are close to the fractional copies of the program."""
 _NODES = 200
-"""Most branch-and-bound nodes of the integer program."""
+"""Most branch-and-bound nodes of the integer program where only it tells whether there is a
+placement; a tenth of them where it is to improve one."""
 _BETWEEN, _ATTEMPTS, _WORK = 300, 100, 3 * 10**8
 """Budget of the search: uses looked at for each use of a tensor; or, where every attempt schedules
 all copies, attempts for each use, and the most uses and kernels that they schedule together."""
@@ -89,6 +90,8 @@ class PlacementSolution:
     prices
         Seconds that one byte more of fast memory would save while each kernel runs, shape
         (kernels,): the multipliers of the bound.
+    larger_bound
+        The same bound with one more GiB of fast memory.
     interrupted
         Whether a time limit or Ctrl-C ended the search early.
     division
@@ -101,6 +104,7 @@ class PlacementSolution:
     seconds: float
     lower_bound: float
     prices: Floats
+    larger_bound: float = 0.0
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
     division: DividedSequence | None = None
@@ -155,6 +159,7 @@ def place_by_program(
     report = progress or no_progress
     limits = np.minimum(checked_limits(sequence, limits), WHOLE_LIMIT)
     arrays, moves = sequence_arrays(sequence, limits), mode is not Mode.STATIC
+    uses = len(arrays.kernel)
     link = sequence.link if mode is Mode.ASYNC else None
     search = PathSearch(sequence, arrays, moves, link, free_prices(arrays), None, 0.0, seed, effort)
     guess = search.least(deadline)
@@ -165,15 +170,25 @@ def place_by_program(
     solved = program.solve(deadline)
     found = len(solved.values) > 0
     prices = program.prices(solved) if found else search.prices
-    bound = lower_bound(arrays, prices, moves, link, sequence.page > 0)
+    relaxed = (prices, moves, link, sequence.page > 0)
+    bound = lower_bound(arrays, *relaxed)
+    larger = replace(arrays, limit=limits + sequence.useful_bytes(limits))
+    stopped = solved.interrupted
+    ended = stopped or not found
     report("placing tensors", 0.4)
-    division = None
+    division, guesses = None, [guess]
     if found:
         shares = program.shares(solved)
         if sequence.page:
             most = int(limits.max()) // _GRAINS if link else WHOLE_LIMIT
             division, arrays, prices, shares = _divided(sequence, arrays, prices, shares, most)
-        guess = _round(shares)
+        guesses = [shares.rounded()]
+        # Larger programs take too long.
+        if not (sequence.page or ended or uses * (4 if link else 1) > effort.nodes):
+            near = gap if link else gap / 10
+            whole = program.model.solve(deadline, program.integers, near, _NODES // 10)
+            stopped = ended = whole.interrupted
+            guesses[:0] = [program.shares(whole).rounded()] if len(whole.values) else []
     search = replace(
         search,
         sequence=division.sequence if division else sequence,
@@ -182,13 +197,13 @@ def place_by_program(
         division=division,
         bound=bound,
     )
-    ended = solved.interrupted or not found
-    return search.run(guess, bound * (1 + gap), Deadline.within(0.0) if ended else deadline)
-
-
-def _round(shares: Shares) -> TensorPaths:
-    """Return the paths of a solution: shares above one half are in the fast memory."""
-    return TensorPaths(*(np.asarray(part > 0.5, dtype=np.uint8) for part in shares))
+    goal, left = bound * (1 + gap), Deadline.within(0.0) if ended else deadline
+    best = search.run(guesses[0], goal, left)
+    for guess in guesses[1:]:
+        if best.seconds > goal and not (ended or best.interrupted):
+            best = min(best, search.run(guess, goal, left), key=lambda placed: placed.seconds)
+    stopped |= best.interrupted
+    return replace(best, interrupted=stopped, larger_bound=lower_bound(larger, *relaxed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +224,8 @@ class PathSearch:
         """Start from ``guess``, repaired to keep the limits, and improve it until ``goal``
         seconds."""
         arrays, prices = self.arrays, self.prices
-        least = self.least(deadline)
+        fits = self.division is None and self._fit(guess)
+        least = guess if fits else self.least(deadline)
         uses = len(arrays.kernel)
         fast, slow = use_costs(weighted(arrays, prices), prices)
         work = min(_WORK, _ATTEMPTS * uses * (uses + arrays.kernel_count))
@@ -239,6 +255,7 @@ class PathSearch:
             seconds,
             min(self.bound, seconds),
             prices.memory,
+            0.0,
             found.stopped,
             {"nodes": found.nodes, "rounds": found.rounds},
             self.division,
@@ -263,7 +280,7 @@ class PathSearch:
         program = PlacementProgram(arrays, self.moves)
         solved = program.model.solve(deadline, program.integers, 0.0, _NODES)
         if len(solved.values):
-            agreed = _round(program.shares(solved))
+            agreed = program.shares(solved).rounded()
             if self._fit(agreed):
                 return agreed
         raise refusal if solved.infeasible else PackingError(f"ended early: {refusal}")
@@ -420,16 +437,20 @@ def _least_combination(arrays: SequenceArrays, measured: _MeasuredKernel) -> tup
     return must, int(workspace[a])
 
 
-def _possible(measured: _MeasuredKernel, paths: TensorPaths) -> Mask:
-    """Mask of the algorithms of a kernel that are feasible with its operands on these paths."""
+def _possible(measured: _MeasuredKernel, paths: TensorPaths, room: Ints) -> bool:
+    """Whether a kernel can run with its operands on these paths, with a workspace in its room."""
     in_slow = paths.fast[measured.tabled] == 0
-    return np.isfinite(measured.table[:, int((in_slow << np.arange(len(in_slow))).sum())])
+    times = measured.table[:, int((in_slow << np.arange(len(in_slow))).sum())]
+    return bool((np.isfinite(times) & (measured.workspace <= room[measured.kernel])).any())
 
 
 def disagreement(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths) -> str:
     """Say why static paths are infeasible although there is room: name a kernel that cannot use its
     operands in their memories."""
-    measured = next(each for each in _measured_kernels(arrays) if not _possible(each, paths).any())
+    there = np.unique(arrays.tensor[paths.fast > 0])
+    start, end = sequence.lifetimes[there].T
+    room = arrays.limit - bytes_during(arrays.kernel_count, start, end, arrays.size[there])
+    measured = next(each for each in _measured_kernels(arrays) if not _possible(each, paths, room))
     operands = [
         (sequence.tensors[int(arrays.tensor[use])].name, paths.fast[use] > 0)
         for use in measured.tabled

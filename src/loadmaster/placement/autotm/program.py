@@ -36,6 +36,7 @@ from loadmaster.placement.autotm.bound import Prices
 from loadmaster.placement.autotm.sequence_arrays import (
     LiveRange,
     SequenceArrays,
+    TensorPaths,
     least_seconds,
     least_workspace,
 )
@@ -71,6 +72,10 @@ class Shares(NamedTuple):
     uses: Floats
     gaps: Floats
     tail: Floats
+
+    def rounded(self) -> TensorPaths:
+        """Return the paths of a solution: shares above one half are in the fast memory."""
+        return TensorPaths(*(np.asarray(part > 0.5, dtype=np.uint8) for part in self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,8 +313,13 @@ class PlacementProgram:
 
         ``uses`` has shape (kernels, operands), ``tables`` (kernels, algorithms, combinations).
         """
-        model, ones = self.model, np.ones(len(kernels))
-        at, which, index = np.nonzero(np.isfinite(tables))
+        model, arrays, ones = self.model, self.arrays, np.ones(len(kernels))
+        fast = ~np.arange(tables.shape[2])[:, None] >> np.arange(uses.shape[1]) & 1
+        algorithms = arrays.first_algorithm[kernels, None] + np.arange(tables.shape[1])
+        bytes_ = arrays.size[arrays.tensor[uses]] @ fast.T
+        taken = arrays.workspace[algorithms][:, :, None] + bytes_[:, None]
+        fits = taken <= arrays.limit[kernels, None, None]
+        at, which, index = np.nonzero(np.isfinite(tables) & fits)
         seconds = tables[at, which, index]
         columns = model.columns(seconds / self.second)
         self._parts.append((kernels[at], columns, seconds))
@@ -320,7 +330,7 @@ class PlacementProgram:
             self.tied[mine] = rows
             model.entries(rows[at], columns, ((index >> o) & 1).astype(np.float64))
         for a in range(tables.shape[1] if tables.shape[1] > 1 else 0):
-            chosen = self.algorithm[self.arrays.first_algorithm[kernels] + a]
+            chosen = self.algorithm[algorithms[:, a]]
             model.entries(self._sum((chosen,), low=0.0)[at], columns, -1.0 * (which == a))
 
     def _sums(self, computed: Mask, sums: list[Floats], finite: Floats) -> None:
