@@ -135,10 +135,8 @@ def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
         seen.add(name)
         taken.add(name)
         names.append(name)
-    note = (
-        f"{repeated} operators share their names with others in the file and got a number appended"
-    )
-    return names, (note,) if repeated else ()
+    note = "operators share their names with others in the file and got a number appended"
+    return names, (f"{repeated} {note}",) if repeated else ()
 
 
 def operators(steps: list[VisitedNode], outputs: set[str]) -> tuple[Op, ...]:
