@@ -310,8 +310,7 @@ class _StorageVersions:
     def current(self, name: str) -> str:
         """Return the name of the latest version of a tensor, made if it is new."""
         tensor = self._graph.tensors.get(name)
-        version = self.count.get(tensor.storage, 0) if tensor is not None else 0
-        if tensor is None or not version:
+        if tensor is None or not (version := self.count.get(tensor.storage)):
             return name
         label = f"{name}@{version}"
         if label not in self.tensors:

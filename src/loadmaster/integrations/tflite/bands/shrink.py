@@ -63,15 +63,13 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
         raise NotInBands("has several subgraphs: only networks of one can run in bands")
     if any(offset != ONLINE for offset in planned_offsets(model)):
         raise NotInBands(
-            "has addresses for its tensors already, which bands would change: give the file"
-            " without a plan"
+            "has addresses for its tensors already, which bands would change: give one without"
         )
     there = {*main.inputs}
     for number, operator in enumerate(main.operators):
         if not there.isdisjoint(operator.outputs):
             raise NotInBands(
-                f"operator {number} ({operator.kind}) writes a tensor that is an input or has a"
-                " writer, while bands keep what is written: convert the model again"
+                f"operator {number} ({operator.kind}) writes a tensor that is there: convert again"
             )
         there.update(operator.outputs)
         if operator.kind.startswith(CUSTOM):
@@ -174,8 +172,7 @@ def shrink_model(
     with naming(source):
         if not is_installed() and not unchecked:
             raise ModelError(
-                "in bands is checked by running it: install the extra `tflite`, or write it"
-                " unchecked"
+                "in bands is checked by running: install the extra `tflite`, or write it unchecked"
             )
         old = read_file(source)
         front = front_of(old, alignment)

@@ -182,8 +182,7 @@ class _TfliteWalk(WalkedNetwork):
             for made in outputs:
                 if made.name in self.values:
                     raise ModelError(
-                        f"it writes tensor {made.name!r}, which is an input or has a writer:"
-                        " convert the model again"
+                        f"it writes tensor {made.name!r}, which is there: convert the model again"
                     )
             try:
                 call = completed(
