@@ -393,15 +393,15 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (28_782, 25, 20),
     "cli": (15_902, 24, 6),
-    "core": (11_179, 17, 10),
+    "core": (11_142, 17, 10),
     "cost": (30_835, 30, 37),
-    "integrations": (101_326, 65, 89),
+    "integrations": (101_323, 65, 89),
     "mapping": (19_994, 34, 39),
     "placement": (31_873, 25, 30),
-    "planning": (84_060, 53, 54),
+    "planning": (84_049, 53, 54),
     "report": (32_981, 29, 22),
     "targets": (5_462, 6, 1),
-    "workloads": (66_532, 36, 30),
+    "workloads": (66_530, 36, 30),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

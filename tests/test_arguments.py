@@ -35,6 +35,7 @@ def test_wrong_types_are_refused_and_never_escape(wrong):
     target, graph = lm.target("edge-npu"), lm.load("onnx:squeezenet")
     for function in (lm.load, lm.target, lm.read_buffers, lm.verify, lm.read_sequence, lm.allocate):
         refuses(function, wrong)
+    refuses(lm.parse_axis, wrong)
     refuses(lm.target, "edge-npu", wrong)
     refuses(lm.plan, wrong, target)
     refuses(lm.plan, [graph], wrong)

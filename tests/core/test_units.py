@@ -97,10 +97,16 @@ def test_quantities_print_with_three_digits(text, expected):
     assert text == expected
 
 
-@pytest.mark.parametrize("text", ["-5%", "101%", "x%", "%", "5 B%"])
+@pytest.mark.parametrize("text", ["-5%", "101%", "x%", "%", "5 B%", "1e9999999999999999999%"])
 def test_what_is_no_share_is_refused_as_a_share(text):
     with pytest.raises(UnitError, match="no share of the whole: write one from 0% to 100%"):
         units.parse_bytes_of(text, 100)
+
+
+@pytest.mark.parametrize("text", ["-5%", "1e400%", "1e9999999999999999999", "x", "5 B"])
+def test_a_share_is_a_finite_number(text):
+    with pytest.raises(UnitError, match=f"'{text}' is no share of anything: write one such as"):
+        units.parse_share(text)
 
 
 def test_shares_are_of_the_whole_and_amounts_are_not_negative():

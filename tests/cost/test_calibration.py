@@ -299,6 +299,16 @@ def test_kernels_do_not_calibrate_arrays_and_cores_must_be_named_where_there_are
         lm.calibrate("edge-npu", file)
 
 
+def test_times_that_determine_no_efficiency_give_a_target_all_the_same(tmp_path):
+    """A layer that took less time than at every peak."""
+    path = tmp_path / "one.csv"
+    path.write_text("K,C,Y,X,R,S,type,seconds\n1,64,14,14,3,3,2,1e-9\n")
+    (tmp_path / "one.toml").write_text(lm.calibrate("server-npu", path).text)
+    assert {core.efficiency.get("Conv") for core in lm.target(tmp_path / "one.toml").cores} == {
+        None
+    }
+
+
 def test_the_command_writes_a_target_and_tells_errors(tmp_path):
     npu, times = measured(tmp_path, {"efficiency": {"Conv": 0.5}}, "9 GB/s")
     call = ("calibrate", npu, times, "--out", tmp_path / "out.toml")

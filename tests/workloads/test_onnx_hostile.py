@@ -77,12 +77,20 @@ def test_a_circle_names_the_operators_on_it(tmp_path):
 
 
 RELU = "y = Relu(x)"
+TWICE = body(["[a] t = Relu(c)", "u = Relu(t)", "[b] t = Neg(c)", "r = Add(u, t)"], "", "r")
 
 
 @pytest.mark.parametrize(
     ("proto", "reason"),
     [
-        (model([RELU, RELU], "float[4] x", "y"), "tensor 'y' is defined twice"),
+        (
+            model(["[a] y = Relu(x)", "[b] y = Neg(x)"], "float[4] x", "y"),
+            "tensor 'y' is defined twice, by operator 'a' (Relu) and operator 'b' (Neg): export",
+        ),
+        (
+            model([node("If", ["c"], "y", then_branch=TWICE, else_branch=TWICE)], "bool c", "y"),
+            "tensor 't' is defined twice, by operator 'a' (Relu) and operator 'b' (Neg): export",
+        ),
         (model(RELU, "float[4] x", "y", "float[4] y"), "tensor 'y' is defined twice"),
         (model(RELU, "float[4] x", "y", "float[4] w, float[4] w"), "tensor 'w' is defined twice"),
         (model(RELU, "float[4] x, float[4] x", "y"), "tensor 'x' is defined twice"),

@@ -8,11 +8,13 @@ from tests.support.onnx_builder import (
     constants,
     graph_of,
     info,
+    model,
     node,
     only,
     reads,
 )
 
+import loadmaster as lm
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.window import ALL, Window
 
@@ -134,6 +136,20 @@ def test_a_dropout_that_trains_is_work_and_its_unused_mask_is_dropped():
     graph = graph_of(nodes, "float[2,3] x", "y", weights)
     assert [op.op_class for op in graph.ops] == [OpClass.VIEW, OpClass.ELEMENTWISE]
     assert "mask" not in graph.tensors
+
+
+@pytest.mark.parametrize(
+    ("opset", "attributes", "kind"),
+    [
+        (6, "<is_test=1>", OpClass.VIEW),
+        (6, "<is_test=0>", OpClass.ELEMENTWISE),
+        (6, "", OpClass.ELEMENTWISE),
+        (7, "", OpClass.VIEW),
+    ],
+)
+def test_before_opset_7_a_dropout_trains_unless_it_says_that_it_does_not(opset, attributes, kind):
+    proto = model(f"y = Dropout{attributes}(x)", "float[2,3] x", "y", opset=opset)
+    assert [op.op_class for op in lm.load(proto).ops] == [kind]
 
 
 @pytest.mark.parametrize(

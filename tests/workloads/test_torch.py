@@ -308,6 +308,7 @@ def test_plans_of_training_steps_hold(load):
         ("torch:good:mismatched", {}, "cannot be run: RuntimeError"),
         ("torch:good:frozen", {"training": True}, "depends on no parameter that is trained"),
         ("torch:good:whole", {"training": True}, "needs a loss"),
+        ("torch:good:wrapped", {}, "returns no tensor, nor a tuple, list or dict of tensors"),
         ("torch:good:odd", {"training": True}, "must make an optimiser"),
         ("torch:good:sparse", {}, "cannot be"),
         (
@@ -339,6 +340,13 @@ def test_mistakes_are_one_line(source, options, message, tmp_path, monkeypatch):
 
         def alone():
             return nn.Linear(4, 4)
+
+        class Wrapping(nn.Module):
+            def forward(self, x):
+                return object()
+
+        def wrapped():
+            return Wrapping(), torch.rand(3)
 
         class Deciding(nn.Module):
             def forward(self, x):

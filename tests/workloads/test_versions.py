@@ -62,3 +62,14 @@ def test_updates_are_planned():
     work = lower([updating()], npu())
     assert [job.after for job in work.jobs] == [tuple(sorted(set(job.after))) for job in work.jobs]
     assert lm.verify(lm.plan([updating()], npu())) == ()
+
+
+def test_an_update_of_a_part_makes_a_new_tensor_without_a_view_too():
+    build = GraphBuilder()
+    x, w = build.tensor("x", (8,), TensorKind.INPUT), build.tensor("w", (8,), TensorKind.WEIGHT)
+    read, part = (Access(x, 4),), (Access(w, 4),)
+    build.ops.append(Op("fill", "Fill", OpClass.MOVEMENT, read, part, (), 0, 8))
+    build.elementwise("sum", x, w)
+    new = without_updates(build.graph("sum"))
+    fill, _ = new.ops
+    assert [each.tensor for each in (*fill.reads, *fill.writes)] == ["x", "w", "w@1"]

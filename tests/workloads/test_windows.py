@@ -177,6 +177,19 @@ def test_elements_that_a_pad_repeats_move_also_where_it_adds_as_many_as_it_remov
     assert graph_of(proto).ops[0].axes == (2,)
 
 
+@pytest.mark.parametrize("kind", ["Conv", "AveragePool", "LpPool"])
+def test_padding_below_nothing_skips_elements_at_the_begin_in_some_runtimes(kind):
+    """Windows of two elements, five apart, over nine: ONNX Runtime's pools begin with the second,
+    its convolutions with the first."""
+    shapes = [(1, 1, 9), (1, 1, 2)][: 2 if kind == "Conv" else 1]
+    attributes = {"kernel_shape": [2], "strides": [5], "auto_pad": "SAME_UPPER"}
+    (op,) = graph_of(model_of(kind, shapes, {}, attributes)).ops
+    assert op.reads[0].windows[2].of(((0, 1), (0, 1), (1, 2)), 9) == (5, 8)
+    even = attributes | {"strides": [3]}
+    (op,) = graph_of(model_of(kind, [(1, 1, 6), *shapes[1:]], {}, even)).ops
+    assert op.reads[0].windows[2].of(((0, 1), (0, 1), (1, 2)), 6) == (3, 5)
+
+
 @pytest.mark.parametrize("unknown", ["axes", "steps"])
 def test_a_slice_of_which_something_is_given_later_has_no_ranges(unknown):
     """The file notes the shape of its result."""

@@ -68,22 +68,25 @@ def parse_bytes_of(text: str | int | float, whole: int) -> int:
                 f" '{stripped} B' for so many bytes"
             )
         return bytes_
-    match = _QUANTITY.fullmatch(stripped.removesuffix("%"))
-    share = Decimal(match[1].replace("_", "")) if match is not None and not match[2] else None
-    if share is None or not 0 <= share <= 100:
-        raise UnitError(
-            f"{text!r} is no share of the whole: write one from 0% to 100%, such as '50%', or bytes"
-        )
-    return int(share * whole / 100)
+    most = "of the whole: write one from 0% to 100%, such as '50%', or bytes"
+    return int(_share(stripped, 1, most) * whole)
 
 
 def parse_share(text: str) -> float:
     """A share, from ``"5%"`` or ``"0.05"``; at least 0."""
-    stripped = text.strip()
-    match = _QUANTITY.fullmatch(stripped.removesuffix("%"))
-    if match is None or match[2] or Decimal(match[1].replace("_", "")) < 0:
-        raise UnitError(f"{text!r} is no share: write one such as '5%'")
-    return float(Decimal(match[1].replace("_", ""))) / (100 if stripped.endswith("%") else 1)
+    return float(_share(text.strip(), WHOLE_LIMIT, "of anything: write one such as '5%'"))
+
+
+def _share(text: str, most: int, wrong: str) -> Decimal:
+    """A share from 0 to ``most``; errors end with ``wrong``."""
+    number = text.removesuffix("%")
+    try:
+        share = _quantity(number, "", {"": 1}, "", "") / (1 if number == text else 100)
+    except UnitError:
+        share = Decimal(-1)
+    if not 0 <= share <= most:
+        raise UnitError(f"{text!r} is no share {wrong}")
+    return share
 
 
 def parse_bandwidth(text: str | int | float) -> float:

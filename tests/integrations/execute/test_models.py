@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tests.support.command_line import run
@@ -400,6 +401,20 @@ def test_random_values_stand_for_weights_that_are_not_there(tmp_path):
     product = ["[product] y = MatMul(x, w)"]
     _, found = made(tmp_path, product, "float[4,8] x", "y", "float[8,6] w")
     assert (found.drawn, found.violations) == (1, ())
+
+
+def test_a_file_of_weights_may_go_on_behind_them(tmp_path):
+    path = save(tmp_path, model("y = MatMul(x, w)", "float[4,8] x", "y", [weight("w", 8, 6)]))
+    whole = onnx.load(path)
+    onnx.save(whole, path, save_as_external_data=True, location="weights", size_threshold=0)
+    (held,) = whole.graph.initializer
+    del held.external_data[:]
+    held.external_data.add(key="location", value="weights")
+    path.write_bytes(whole.SerializeToString())
+    with (tmp_path / "weights").open("ab") as file:
+        file.write(bytes(5000))
+    found = run_plan(planned(path), [str(path)])
+    assert (found.drawn, found.violations) == (0, ())
 
 
 def invoke(*words):

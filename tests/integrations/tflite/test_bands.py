@@ -73,6 +73,24 @@ def tried_in_bands(seed):
     return same_outputs(old, new, seeds=(seed,)) and measure(new, head).head == head
 
 
+def test_an_operator_that_writes_what_is_there_is_named(tmp_path):
+    """An operator over its own operand, a second writer, and one of the network's input."""
+    for kind, read, written in (("RELU", "a", "a"), ("TANH", "b", "a"), ("RELU", "x", "x")):
+        model, net = started()
+        tensors = {"x": net.input((1, 8, 8, 4))}
+        tensors["a"] = net.conv(tensors["x"], 4, 3)
+        tensors["b"] = net.out("RELU", [tensors["a"]], (1, 8, 8, 4))
+        net.op(kind, [tensors[read]], [tensors[written]])
+        net.outputs.append(net.conv(tensors["a"], 4, 3))
+        path = model.save(tmp_path)
+        with pytest.raises(shrink.NotInBands, match=rf"operator 2 \({kind}\) writes a tensor that"):
+            shrink_model(path, extra_work=0.5)
+        with pytest.raises(
+            ModelError, match=rf"operator '{kind}_2' .* writes tensor .t.., which is"
+        ):
+            lm.load(path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [0, 1, *by_night(2, 3)])
 def test_random_networks_in_random_bands_give_the_same_bits(part):

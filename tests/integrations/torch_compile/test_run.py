@@ -1,6 +1,7 @@
 """`loadmaster run`: budgets that hold, figures that are there, nothing that grows."""
 
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -321,3 +322,41 @@ def test_a_module_whose_only_graph_falls_back_is_refused():
         work = inference(Sparse(), torch.randn(8, 8))
         with pytest.raises(ModelError, match="no part of the module runs by a plan: "):
             comparison.compare(work, {"fast_memory": 1 << 30}, 3, False)
+
+
+@pytest.mark.parametrize(
+    ("mine", "right", "error"),
+    [
+        ([1.0, math.nan], [1.0, math.nan], 0.0),
+        ([1.0, math.inf], [1.0, math.inf], 0.0),
+        ([1.5, math.nan], [1.0, math.nan], 0.5),
+        ([1.0, math.nan], [1.0, 2.0], 1e300),
+        ([1.0, 2.0], [1.0, math.nan], 1e300),
+        ([1.0, -math.inf], [1.0, math.inf], 1e300),
+        ([1, 3], [1, 2], 1 / 5**0.5),
+        ([True], [False], 1e12),
+        ([2 + 1j], [2 + 0j], 0.5),
+        ([], [], 0.0),
+    ],
+)
+def test_what_is_no_number_equals_itself_and_nothing_else(mine, right, error):
+    """Wherever it is among the results, whatever their type."""
+    pair = [torch.ones(2), torch.tensor(mine)], [torch.ones(2), torch.tensor(right)]
+    assert comparison._distance(*pair, 2) == pytest.approx(error)
+    assert comparison._same(*pair) == (error == 0)
+
+
+def test_results_that_are_whole_numbers_are_compared():
+    class Largest(nn.Module):
+        def forward(self, x):
+            return x.argmax(1)
+
+    work = inference(Largest(), torch.randn(16, 64))
+    (found,) = work.results(Variant("eager", work.module), comparison.Snapshot(work.module, ()))
+    assert found.shape == (16,)
+
+
+def test_a_training_step_that_trains_nothing_is_refused():
+    work = replace(inference(nn.ReLU(), torch.randn(16, 64)), training=True)
+    with pytest.raises(ModelError, match="the loss depends on no parameter that is trained"):
+        comparison.compare(work, {"fast_memory": 1 << 30}, 1, False)

@@ -351,9 +351,10 @@ def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> N
     }
     if "job_overhead" in mine:
         table["job_overhead"] = f"{mine.pop('job_overhead') * 1e6:.{_DIGITS}g} us"
-    shares = dict(core.efficiency)
-    shares |= {name.removeprefix("efficiency."): value for name, value in mine.items()}
-    most = max(1.0, *shares.values())
+    shares = dict(core.efficiency) | {
+        name.removeprefix("efficiency."): value for name, value in mine.items()
+    }
+    most = max([1.0, *shares.values()])
     if most > 1.0:
         # A roofline's clock is the multiply-accumulates of a second.
         table["peak"] = f"{2 * core.clock * most / 1e9:.{_DIGITS}g} GFLOP/s"

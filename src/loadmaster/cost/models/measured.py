@@ -74,7 +74,6 @@ class MeasuredTable(CostModel):
         for name in names:
             if name not in index:
                 raise JobError(
-                    f"{self.source}: job {name!r} has no row: say what it costs on at least one"
-                    " core"
+                    f"{self.source}: job {name!r} has no row: say its cost on at least one core"
                 )
         return np.array([index[name] for name in names], dtype=np.int64)

@@ -54,7 +54,6 @@ def whole(digits: str, spot: str, what: str) -> int:
     )
     if abs(value) >= WHOLE_LIMIT:
         raise AllocationError(
-            f"{spot}: {what} is {digits[:_MOST_DIGITS]}, which is 2^62 or more: no memory is so"
-            " large"
+            f"{spot}: {what} is {digits[:_MOST_DIGITS]}, which is 2^62 or more: too large"
         )
     return value

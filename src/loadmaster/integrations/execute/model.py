@@ -21,7 +21,13 @@ from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.frontend import LoadOptions
 from loadmaster.workloads.frontends.onnx.file import walk_onnx
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
-from loadmaster.workloads.frontends.onnx.rules import DTYPE_NUMBERS, Node, Value, describe
+from loadmaster.workloads.frontends.onnx.rules import (
+    DTYPE_NUMBERS,
+    Node,
+    Value,
+    describe,
+    storage_bytes,
+)
 from loadmaster.workloads.frontends.onnx.walk import RANDOM, VisitedNode
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import NetworkInfo, OperatorInfo
@@ -213,11 +219,14 @@ def read_model(
         raise ModelError(f"{source}: sparse initialisers cannot be run: make them dense")
     weights, drawn = {}, 0
     for tensor in proto.graph.initializer:
+        value = walked.values[tensor.name]
+        # A file may go on behind a weight whose length it does not tell.
+        length = str(storage_bytes(value.count, value.dtype))
+        tensor.external_data.add(key="length", value=length)
         try:
             array = numpy_helper.to_array(tensor, str(Path(source).parent))
         except Exception:
-            kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            array = random_array(tensor.dims, kind, generator, weight=True)
+            array = random_array(value.shape, element_type(value), generator, weight=True)
             drawn += 1
         weights[tensor.name] = array
         # Weights from external files are embedded, because the runtime gets only the model.

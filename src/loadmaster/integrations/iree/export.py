@@ -192,8 +192,7 @@ def export_program(source: Path, out: Path, flags: Sequence[str] = ()) -> Export
         raise ModelError(f"{source}: is no .mlir or .onnx file that is there")
     if out.is_dir():
         raise OutputError(
-            f"{out}: a directory is in the way: give the name of a file, such as"
-            f" {out / 'planned.vmfb'}"
+            f"{out}: a directory is in the way: give a file's name, such as {out / 'planned.vmfb'}"
         )
     if out.suffix == _WEIGHTS:
         raise OutputError(

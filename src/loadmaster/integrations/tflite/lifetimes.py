@@ -182,8 +182,7 @@ class _LifetimeWalk:
         """Visit a subgraph at the current scope."""
         if number in self._open:
             raise ModelError(
-                f"subgraph {number} runs itself, by way of others or at once: convert the model"
-                " again"
+                f"subgraph {number} runs itself, at once or by others: convert the model again"
             )
         if len(self._open) == _DEEPEST:
             raise ModelError(

@@ -54,8 +54,7 @@ def with_plan(model: TfliteModel, offsets: Sequence[int]) -> bytes:
     data = write_before(root.file.data, NewTable(fields), IDENTIFIER)
     if len(data) >= LARGEST_FILE:
         raise ModelError(
-            "is so large that a plan does not fit into 2 GiB with it: convert the model with"
-            " smaller weights"
+            "is so large that no plan fits into 2 GiB with it: convert it with smaller weights"
         )
     return data
 
@@ -129,8 +128,7 @@ def planned_offsets(model: TfliteModel) -> tuple[int, ...]:
             found = numbers[3 : 3 + count]
     if min(found, default=ONLINE) < ONLINE:
         raise ModelError(
-            f"holds a plan ({PLAN}) with the address {min(found)}: convert the model again,"
-            " without it"
+            f"holds a plan ({PLAN}) with the address {min(found)}: convert it again, without it"
         )
     return found
 

@@ -113,8 +113,7 @@ class CudaMemory:
             self._give_spare_back()
             if self.limit is not None and self.pinned + pages(bytes) > self.limit:
                 raise SlowMemoryError(
-                    f"pinned memory: {bytes} bytes more cannot be had: slow_limit allows"
-                    f" {self.limit}"
+                    f"pinned memory: slow_limit allows {self.limit}, and {bytes} more exceed it"
                 )
             block = Pinned(bytes)
         slot = self._next

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.errors import TargetError
 from loadmaster.core.quantity import Quantity, parse_quantity
 from loadmaster.targets.document import document_of, with_fields
@@ -104,6 +105,7 @@ def parse_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
+@validate_arguments(TargetError, text=str)
 def parse_axis(text: str, option: str = "--vary", *, doubling: bool = False) -> Axis:
     """Read one axis as :func:`parse_axes` does; unless ``doubling``, a range without a step goes by
     its low end: 256KiB:8MiB has 32 values.

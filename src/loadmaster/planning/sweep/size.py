@@ -288,7 +288,7 @@ def size(
             interrupts,
         )
         search.bisect() if order else search.scan()
-    found = search.plans[min(search.plans)] if search.plans else None
+    found = search.plans.get(min(search.plans, default=0))
     trials = tuple(search.trials[n] for n in sorted(search.trials))
     return Sizing(
         tuple(graph.name for graph in graphs),
@@ -324,12 +324,11 @@ class _SizeSearch:
 
     def bisect(self) -> None:
         """Find the last value that a bound excludes, then the first beyond it that suffices; at
-        most 2 log2(values) + 1 trials."""
-        low = self._first(-1, len(self.values), lambda n: not self._excluded(n)) - 1
-        top = len(self.values) - 1
-        self.most = (top - low - 1).bit_length() + 1
-        if low < top and not self.interrupts.requested and self._suffices(top):
-            self._first(low, top, self._suffices)
+        most 2 log2(values) + 2 trials. Where the middle does not suffice, what is better may."""
+        beyond = len(self.values)
+        low = self._first(-1, beyond, lambda n: not self._excluded(n)) - 1
+        self.most = (beyond - low - 1).bit_length()
+        self._first(low, beyond, self._suffices)
 
     def scan(self) -> None:
         """Try every value until one suffices."""
@@ -339,7 +338,7 @@ class _SizeSearch:
                 return
 
     def _first(self, low: int, high: int, holds: Callable[[int], bool]) -> int:
-        """Bisect for the least position in (low, high] at which ``holds``, given that it holds at
+        """Bisect for the least position in (low, high] at which ``holds``, taking it to hold at
         ``high``; after Ctrl-C the least found so far."""
         while high - low > 1 and not self.interrupts.requested:
             middle = (low + high) // 2

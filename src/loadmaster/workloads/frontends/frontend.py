@@ -57,6 +57,16 @@ def labelled(label: str) -> Iterator[None]:
         raise ModelError(" ".join(defect(label, error).split())) from error
 
 
+def require_trained(loss: Any) -> Any:
+    """Return a loss; raise `ModelError` if no gradient follows from it."""
+    if not loss.requires_grad:
+        raise ModelError(
+            "the loss depends on no parameter that is trained: leave out --training, or set"
+            " requires_grad"
+        )
+    return loss
+
+
 FRONTENDS: Registry[Frontend] = Registry(
     "loadmaster.workloads.frontends", "FRONTEND", "frontend", ModelError
 )

@@ -310,8 +310,7 @@ class _StorageVersions:
     def current(self, name: str) -> str:
         """Return the name of the latest version of a tensor, made if it is new."""
         tensor = self._graph.tensors.get(name)
-        version = self.count.get(tensor.storage, 0) if tensor is not None else 0
-        if tensor is None or not version:
+        if tensor is None or not (version := self.count.get(tensor.storage)):
             return name
         label = f"{name}@{version}"
         if label not in self.tensors:
@@ -323,15 +322,12 @@ class _StorageVersions:
 
     def renamed(self, op: Op) -> Op:
         """Return the operator with operands of the versions that it reads and writes."""
-        reads = [replace(access, tensor=self.current(access.tensor)) for access in op.reads]
         sources = {access.tensor: self.current(access.tensor) for access in op.reads}
+        reads = [replace(access, tensor=sources[access.tensor]) for access in op.reads]
         if op.op_class not in _FREE:
             reads += self._update(op, {read.tensor for read in reads})
         writes = tuple(replace(access, tensor=self.current(access.tensor)) for access in op.writes)
-        if all(
-            access.tensor == old.tensor
-            for access, old in zip((*reads, *writes), (*op.reads, *op.writes), strict=False)
-        ):
+        if (*reads[: len(op.reads)], *writes) == (*op.reads, *op.writes):
             return op if len(reads) == len(op.reads) else replace(op, reads=tuple(reads))
         nests = tuple(
             replace(

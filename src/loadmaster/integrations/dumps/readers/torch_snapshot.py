@@ -128,8 +128,7 @@ def _streams(path: Path, device: int, trace: Sequence[object]) -> dict[int, _Str
         if action == "alloc":
             if address in mine.live:
                 raise AllocationError(
-                    f"{path}: {spot}: address {address:#x} is given away twice: the trace is"
-                    " damaged"
+                    f"{path}: {spot}: address {address:#x} is given twice: the trace is damaged"
                 )
             mine.live[address] = DumpedBuffer(f"block {number}", number, number, size, address)
         elif action == "free_completed":

@@ -65,8 +65,7 @@ def read(path: Path) -> list[DumpedArena]:
         )
     if not arenas:
         raise AllocationError(
-            f"{path}:1: holds no table of an allocation: give what `vela --verbose-allocation`"
-            " prints"
+            f"{path}:1: holds no table of an allocation: give what `vela --verbose-allocation` says"
         )
     return arenas
 

@@ -116,16 +116,12 @@ class RowChain:
     def __init__(self, model: TfliteModel) -> None:
         self.subgraph = model.subgraphs[0]
         self.file = model.root.file
-        self.windows = [
-            rules_of(self.subgraph, op, self.file.data) for op in self.subgraph.operators
-        ]
+        operators = self.subgraph.operators
+        self.windows = [rules_of(self.subgraph, op, self.file.data) for op in operators]
         self.rules = [each and each[0] for each in self.windows]
-        self.last_use: dict[int, int] = {}
-        for number, operator in enumerate(self.subgraph.operators):
-            for tensor in operator.inputs:
-                self.last_use[tensor] = number
-        for tensor in self.subgraph.outputs:
-            self.last_use[tensor] = len(self.subgraph.operators)
+        self.last_use = {
+            tensor: number for number, op in enumerate(operators) for tensor in op.inputs
+        } | dict.fromkeys(self.subgraph.outputs, len(operators))
 
     def is_given(self, tensor: int) -> bool:
         """Return whether an operand is absent or constant."""

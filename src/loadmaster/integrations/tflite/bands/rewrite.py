@@ -139,10 +139,8 @@ class _Rewriter:
         for number in order:
             op = operators[number]
             if number in folds:
-                inputs = [folds[number], *op.inputs[1:]]
-                padding: dict[int, Field] = {4: self._with_padding(op)}
-                copied = copied_operator(self.file, op, inputs, op.outputs)
-                network.operators.append(NewTable({**copied.fields, **padding}))
+                copied = copied_operator(self.file, op, [folds[number], *op.inputs[1:]], op.outputs)
+                network.operators.append(NewTable({**copied.fields, 4: self._with_padding(op)}))
             elif padded.isdisjoint(op.outputs):
                 network.operators.append(Existing(op.position))
         return self._file(network, self.main.outputs)
@@ -174,12 +172,11 @@ class _Rewriter:
             _OPERATORS: Tables(network.operators),
             **kept(first, _SUBGRAPH_KEPT),
         }
-        subgraphs: list[NewTable | Existing] = [NewTable(fields)]
-        subgraphs += [*(Existing(t.position) for t in others), *self.added]
+        kept_ones = (Existing(t.position) for t in others)
         root: dict[int, Field] = {
             0: Number("I", self.root.number(0, "I")),
             _CODES: Tables(self.codes),
-            _SUBGRAPHS: Tables(subgraphs),
+            _SUBGRAPHS: Tables([NewTable(fields), *kept_ones, *self.added]),
             _BUFFERS: Tables(self.buffers),
             **kept(self.root, _ROOT_KEPT),
         }
@@ -205,13 +202,12 @@ class _Rewriter:
             parts.append(
                 network.tensor(self._tensor_like(region.result, bands.rows, f"band {band}"))
             )
-            operands = [true, slices[-1]]
-            for cut in bands.cuts:
-                if cut.moves:
-                    operands.append(network.tensor(self._begin_at(cut.begins[band])))
-            options: dict[int, Field] = {0: Number("i", number), 1: Number("i", number)}
+            moved = (cut for cut in bands.cuts if cut.moves)
+            begins = (network.tensor(self._begin_at(cut.begins[band])) for cut in moved)
+            operands = [true, slices[-1], *begins]
+            runs = {0: Number("i", number), 1: Number("i", number)}
             network.operators.append(
-                self._operator("IF", operands, [parts[-1]], (_IF_OPTIONS, options))
+                self._operator("IF", operands, [parts[-1]], (_IF_OPTIONS, runs))
             )
         joins: list[tuple[int, int]] = []
         level = [(part, top, bands.rows) for part, top in zip(parts, bands.tops, strict=True)]
@@ -240,18 +236,15 @@ class _Rewriter:
     ) -> int:
         """Add a SLICE of ``rows`` rows of an operand, itself rows of ``tensor`` of the network;
         return the result."""
-        shape = self.main.tensors[tensor].shape
-        size = lists.tensor(self._vector((1, rows, *shape[2:])))
+        size = lists.tensor(self._vector((1, rows, *self.main.tensors[tensor].shape[2:])))
         made = lists.tensor(self._tensor_like(tensor, rows, what))
         lists.operators.append(self._operator("SLICE", [operand, begin, size], [made]))
         return made
 
     def _add_concatenation(self, network: _Lists, operands: Sequence[int], result: int) -> None:
         """Add a CONCATENATION of rows, axis 1."""
-        options: dict[int, Field] = {0: Number("i", 1)}
-        network.operators.append(
-            self._operator("CONCATENATION", operands, [result], (_CONCATENATION_OPTIONS, options))
-        )
+        options = _CONCATENATION_OPTIONS, {0: Number("i", 1)}
+        network.operators.append(self._operator("CONCATENATION", operands, [result], options))
 
     def _subgraph(self, bands: Bands) -> NewTable:
         """Return the subgraph of one band. Operand 0 is the band's slice; the others are the first
@@ -305,7 +298,7 @@ class _Rewriter:
         kind: str,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        options: tuple[int, dict[int, Field]] | None = None,
+        options: tuple[int, Mapping[int, Field]] | None = None,
     ) -> NewTable:
         """Return a new operator; ``options`` holds the number and the fields of its options
         table."""
@@ -322,8 +315,8 @@ class _Rewriter:
         """Return the number of an operator's code, which is added on the first call."""
         if kind not in self.kinds:
             number = OPERATORS.index(kind)
-            old = Number("b", min(number, 127))
-            self.codes.append(NewTable({0: old, 2: Number("i", 1), 3: Number("i", number)}))
+            fields = {0: Number("b", min(number, 127)), 2: Number("i", 1), 3: Number("i", number)}
+            self.codes.append(NewTable(fields))
             self.kinds[kind] = len(self.codes) - 1
         return self.kinds[kind]
 
@@ -332,11 +325,10 @@ class _Rewriter:
         rows."""
         known = self.main.tensors[tensor]
         table = FlatTable(self.file, known.position)
-        name = f"{known.name} ({what})" if what else known.name
         fields: dict[int, Field] = {
             0: Numbers("i", [1, rows, *known.shape[2:]]),
             1: Number("b", table.number(1, "b")),
-            3: Text(name),
+            3: Text(f"{known.name} ({what})" if what else known.name),
         }
         return NewTable(fields | kept(table, (4,)))
 
@@ -355,8 +347,8 @@ class _Rewriter:
         if content not in self.constants:
             self.buffers.append(NewTable({0: Content(content)}))
             self.constants[content] = len(self.buffers) - 1
-        buffer = Number("I", self.constants[content])
-        return NewTable({**_tensor(name, dtype, shape).fields, 2: buffer})
+        fields = _tensor(name, dtype, shape).fields
+        return NewTable({**fields, 2: Number("I", self.constants[content])})
 
 
 def _tensor(name: str, dtype: str, shape: Sequence[int]) -> NewTable:

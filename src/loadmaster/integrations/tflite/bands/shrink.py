@@ -58,23 +58,28 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
     """Find the Pareto front of a network in bands. Raises `NotInBands` for a file that cannot be
     rewritten."""
     model = parse_model(data)
-    if len(model.subgraphs) > 1:
+    main, *others = model.subgraphs
+    if others:
         raise NotInBands("has several subgraphs: only networks of one can run in bands")
     if any(offset != ONLINE for offset in planned_offsets(model)):
         raise NotInBands(
-            "has addresses for its tensors already, which bands would change: give the file"
-            " without a plan"
+            "has addresses for its tensors already, which bands would change: give one without"
         )
-    for number, operator in enumerate(model.subgraphs[0].operators):
+    there = {*main.inputs}
+    for number, operator in enumerate(main.operators):
+        if not there.isdisjoint(operator.outputs):
+            raise NotInBands(
+                f"operator {number} ({operator.kind}) writes a tensor that is there: convert again"
+            )
+        there.update(operator.outputs)
         if operator.kind.startswith(CUSTOM):
             raise NotInBands(
                 f"operator {number} ({operator.kind}) is not one of TFLM's, so that bands cannot be"
                 " checked by running them"
             )
     variants = [model]
-    count = len(model.subgraphs[0].operators)
     if folds := RowChain(model).folds():
-        variants.append(parse_model(in_order(model, range(count), folds)))
+        variants.append(parse_model(in_order(model, range(len(main.operators)), folds)))
     order = least_order(variants[-1].subgraphs[0])
     offered: list[BandChoice] = []
     for number, variant in enumerate(variants):
@@ -167,8 +172,7 @@ def shrink_model(
     with naming(source):
         if not is_installed() and not unchecked:
             raise ModelError(
-                "in bands is checked by running it: install the extra `tflite`, or write it"
-                " unchecked"
+                "in bands is checked by running: install the extra `tflite`, or write it unchecked"
             )
         old = read_file(source)
         front = front_of(old, alignment)
@@ -221,10 +225,7 @@ def _check(front: Front, choice: BandChoice, old: bytes, found: ExportedModel) -
     maps = [each.region.result for each in choice.bands]
     whole, variant = front.variants[0], front.variants[choice.variant]
     outputs = list(dict.fromkeys((*whole.subgraphs[0].outputs, *maps)))
-    shown = [
-        in_bands(model, bands, outputs)[0]
-        for model, bands in ((whole, ()), (variant, choice.bands))
-    ]
+    shown = in_bands(whole, (), outputs)[0], in_bands(variant, choice.bands, outputs)[0]
     room = sum(each.bytes for each in found.arena.found.tensors)
     for one, other in ((old, found.data), shown):
         difference = differing(one, other, head=room)

@@ -34,6 +34,7 @@ from loadmaster.integrations.torch_compile.compare.run_json import (
 )
 from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
 from loadmaster.integrations.torch_compile.cpu_memory import SlowFile
+from loadmaster.workloads.frontends.frontend import require_trained
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": partial(torch.optim.SGD, lr=1e-3),
@@ -56,8 +57,7 @@ class Snapshot:
 
     def __init__(self, module: nn.Module, inputs: Any) -> None:
         self._buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
-        given = (leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor))
-        tensors = (*module.parameters(), *module.buffers(), *given)
+        tensors = (*module.parameters(), *module.buffers(), *_tensors(inputs))
         self._values = [(tensor, tensor.detach().clone()) for tensor in tensors]
 
     def restore(self, optimizer: Optimizer | None) -> None:
@@ -204,12 +204,12 @@ class MeasuredModule:
     def resident(self, variant: Variant) -> int:
         """Return the bytes in fast memory between steps: parameters, buffers, optimizer state,
         inputs, and standing arenas, without offloaded tensors."""
-        state = [] if variant.optimizer is None else [*variant.optimizer.state.values()]
-        given = tree_leaves((self.inputs, state))
+        given = [] if variant.optimizer is None else [*variant.optimizer.state.values()]
         storages: dict[int, int] = {
             one.untyped_storage().data_ptr(): one.untyped_storage().nbytes()
-            for one in (*self.module.parameters(), *self.module.buffers(), *given)
-            if isinstance(one, Tensor)
+            for one in _tensors(
+                [*self.module.parameters(), *self.module.buffers(), self.inputs, given]
+            )
         }
         bytes, model = sum(storages.values()), variant.model
         return bytes if model is None else bytes - model.offloaded_bytes() + model.standing_arenas
@@ -224,17 +224,16 @@ class MeasuredModule:
             if self.training:
                 loss = sum(
                     leaf.float().square().mean() if leaf.dim() else leaf
-                    for leaf in _floating_tensors(out)
+                    for leaf in filter(torch.is_floating_point, _tensors(out))
                 )
-                torch.as_tensor(loss).backward()
+                require_trained(torch.as_tensor(loss)).backward()
                 if variant.optimizer is not None:
                     variant.optimizer.step()
         return out
 
     def forget(self) -> None:
         """Drop gradients."""
-        for parameter in self.module.parameters():
-            parameter.grad = None
+        self.module.zero_grad()
 
     def results(self, variant: Variant, start: Snapshot) -> list[Tensor]:
         """Return copies of the outputs and gradients of a step from the state ``start``; with an
@@ -243,18 +242,16 @@ class MeasuredModule:
         updated = self.optimizer is not None
         out = [
             leaf.detach().clone()
-            for _ in range(2 if updated else 1)
-            for leaf in _floating_tensors(self.step(variant))
+            for _ in range(1 + updated)
+            for leaf in _tensors(self.step(variant))
         ]
         left = (p if updated else p.grad for p in self.module.parameters())
         return out + [tensor.detach().clone() for tensor in left if tensor is not None]
 
 
-def _floating_tensors(out: Any) -> list[Tensor]:
-    """Return the floating-point tensors of a result."""
-    return [
-        leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor) and leaf.is_floating_point()
-    ]
+def _tensors(out: Any) -> list[Tensor]:
+    """Return the tensors of a result."""
+    return [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
 
 
 def compiled(module: nn.Module, how: Any, options: Any = None) -> Callable[..., Any]:
@@ -347,7 +344,7 @@ def _training_rivals(work: MeasuredModule, options: dict[str, Any]) -> Iterator[
     around: Any = partial(torch.autograd.graph.save_on_cpu, pin_memory=True)
     if work.device.type == "cpu":
         around = rivals.SavedToFile(
-            SlowFile(None if folder is None else Path(folder)),
+            SlowFile(folder and Path(folder)),
             lambda t: t.untyped_storage().data_ptr() in parameters,
         ).hooks
     yield Variant("save_on_cpu", work.module, around)
@@ -375,11 +372,10 @@ def _check_planned(ours: Variant) -> None:
     assert ours.model is not None
     if not ours.works or ours.model.last_step_graphs:
         return
-    left_out = "; ".join(map(str, ours.model.fallbacks))
     raise ModelError(
         "no part of the module runs by a plan: "
         + (
-            left_out
+            "; ".join(map(str, ours.model.fallbacks))
             or "torch.compile captures no graph of it. It leaves out nn.RNN, nn.GRU and nn.LSTM,"
             " unless torch._dynamo.config.allow_rnn is set to True where the factory is defined;"
             " TORCH_LOGS=graph_breaks names what else it leaves out"
@@ -388,16 +384,23 @@ def _check_planned(ours: Variant) -> None:
 
 
 def _same(mine: list[Tensor], right: list[Tensor]) -> bool:
-    """Return whether two lists of results are equal bit for bit."""
-    return len(mine) == len(right) and all(map(torch.equal, mine, right))
+    """Return whether two lists of results hold the same numbers."""
+    equal = partial(torch.allclose, rtol=0, atol=0, equal_nan=True)
+    return len(mine) == len(right) and all(map(equal, mine, right))
 
 
 def _distance(mine: list[Tensor], right: list[Tensor], order: float) -> float:
     """Return the largest norm of a difference of two tensors, relative to the norm of the tensor in
-    ``right``. ``order`` is that of the norm."""
-    norm, pairs = partial(torch.linalg.vector_norm, ord=order), zip(mine, right, strict=True)
-    both = ((a.double(), b.double()) for a, b in pairs if a.numel())
-    return max((float(norm(a - b) / norm(b).clamp_min(1e-12)) for a, b in both), default=0.0)
+    ``right``, whose numbers that are not finite count as zero; 1e300 if other numbers are not
+    finite in ``mine``. ``order`` is that of the norm."""
+    norm, found = partial(torch.linalg.vector_norm, ord=order), 0.0
+    for a, b in zip(mine, right, strict=True):
+        if a.numel():
+            same = torch.isclose(a, b, 0, 0, equal_nan=True)
+            gap = (a.cdouble() - b.cdouble()).masked_fill(same, 0)
+            share = norm(gap) / norm(b.cdouble().nan_to_num(0, 0, 0)).clamp_min(1e-12)
+            found = max(found, float(share.nan_to_num(1e300, 1e300)))
+    return found
 
 
 @dataclass
@@ -452,7 +455,7 @@ class AlternatingRuns:
                 _check_planned(ours)
         self._right, mine, plain = map(self.results, (unmoved, ours, eager))
         equal = _same(mine, self._right)
-        error = 0.0 if equal else _distance(mine, self._right, 2)
+        error = _distance(mine, self._right, 2)
         assert ours.model is not None
         kinds = Counter(kind for plan in ours.model.plans for kind in plan.kernels_in_blocks)
         allowed = _TOLERANCE * (_UPDATED if self.work.optimizer else 1)

@@ -70,17 +70,17 @@ def always(_: Node, __: Value) -> bool:
 def _same_storage(node: Node, source: Value) -> bool:
     """Whether a cast is a view: between types of equal storage, but not to a quantised type."""
     result = node.result
-    alike = source.dtype == result.dtype or (
-        source.dtype in REPLANNED and result.dtype in REPLANNED
-    )
-    return alike and source.stored == result.stored
+    types = {source.dtype, result.dtype}
+    return source.stored == result.stored and (len(types) == 1 or types <= {*REPLANNED})
 
 
 def _inference(node: Node, _: Value) -> bool:
     """Whether a Dropout is not in training mode: from opset 12 on an operand, up to opset 6 an
     attribute."""
     training = node.optional(2)
-    return training is None or (training.data is not None and not training.data.any())
+    if training is None:
+        return bool(node.attrs.get("is_test", node.opset >= 7))
+    return training.data is not None and not training.data.any()
 
 
 def _quantised_division(node: Node) -> Division:
@@ -104,8 +104,11 @@ def _quantised_division(node: Node) -> Division:
 def _update(node: Node) -> Work:
     """Work of an optimiser step, about two operations per element of each operand: decay, square,
     average, root, scale and subtract."""
-    tensors = [value.count for value in node.inputs[2:] if value]
-    return Work(OpClass.ELEMENTWISE, elements=2 * sum(tensors), data=2)
+    return Work(
+        OpClass.ELEMENTWISE,
+        elements=2 * sum(each.count for each in node.inputs[2:] if each),
+        data=2,
+    )
 
 
 rule(
@@ -177,8 +180,8 @@ def part_of(value: Value, count: int) -> int:
 
 def _selection(node: Node) -> Work:
     """Count only the bytes that are selected."""
-    taken = sum(value.count for value in node.outputs if value)
-    return Work(OpClass.MOVEMENT, touched={0: part_of(node.operand(0), taken)})
+    taken = part_of(node.operand(0), sum(value.count for value in node.outputs if value))
+    return Work(OpClass.MOVEMENT, touched={0: taken})
 
 
 def _same_shape(node: Node, source: Value) -> bool:
@@ -395,9 +398,8 @@ def _resize(node: Node) -> Division:
 
 def _attribute(node: Node, name: str, default: str, before_opset_11: str) -> str:
     """Return a text attribute of Resize, or the default of its opset."""
-    modern = node.kind == "Resize" and (node.opset == 0 or node.opset >= 11)
-    value: str = node.attrs.get(name, default if modern else before_opset_11)
-    return value
+    modern = node.kind == "Resize" and node.opset >= 11
+    return str(node.attrs.get(name, default if modern else before_opset_11))
 
 
 def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:

@@ -56,20 +56,16 @@ def _calls(nodes: Iterable[onnx.NodeProto]) -> list[Key]:
 
 def _expanded_size(calls: dict[Key, list[Key]], top: list[Key]) -> int:
     """Return the number of nodes after inlining all functions."""
+    needed = {key: set(inner) & calls.keys() for key, inner in calls.items()}
+    sizes: dict[Key, int] = {}
     try:
-        order = list(
-            graphlib.TopologicalSorter(
-                {key: set(inner) & calls.keys() for key, inner in calls.items()}
-            ).static_order()
-        )
+        for key in graphlib.TopologicalSorter(needed).static_order():
+            sizes[key] = sum(sizes.get(inner, 1) for inner in calls[key])
     except graphlib.CycleError as error:
         name = error.args[1][0][1]
         raise ModelError(
             f"function {name!r} calls itself: a network must be acyclic, export it again"
         ) from None
-    sizes: dict[Key, int] = {}
-    for key in order:
-        sizes[key] = sum(sizes.get(inner, 1) for inner in calls[key])
     return sum(sizes.get(key, 1) for key in top)
 
 

@@ -135,10 +135,8 @@ def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
         seen.add(name)
         taken.add(name)
         names.append(name)
-    note = (
-        f"{repeated} operators share their names with others in the file and got a number appended"
-    )
-    return names, (note,) if repeated else ()
+    note = "operators share their names with others in the file and got a number appended"
+    return names, (f"{repeated} {note}",) if repeated else ()
 
 
 def operators(steps: list[VisitedNode], outputs: set[str]) -> tuple[Op, ...]:
@@ -167,11 +165,10 @@ def _op_of(step: VisitedNode, found: Division, reads: tuple[Access, ...], used: 
     """Return the graph's operator for a step; ``used`` names the tensors that are read or
     delivered."""
     work = step.work
-    written = [value for value in step.node.outputs if value and value.count]
-    if work.op_class is OpClass.SHAPE:
-        written = [value for value in written if value.name in used]
     writes = tuple(
-        Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written
+        Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes)
+        for value in step.node.outputs
+        if value and value.count and (work.op_class is not OpClass.SHAPE or value.name in used)
     )
     nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
     shape = step.node.result.shape if found.steps else ()

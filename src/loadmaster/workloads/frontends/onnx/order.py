@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 
@@ -102,20 +101,29 @@ def execution_order(graph: onnx.GraphProto) -> list[int]:
 
 
 def _definitions(graph: onnx.GraphProto) -> set[str]:
-    """Tensors that exist before any node runs; raises if any tensor of the file is made twice."""
-    inputs = [item.name for item in graph.input]
-    initialisers = initialiser_names(graph)
-    made = [name for node in graph.node for name in node.output if name]
+    """Tensors that exist before any node runs; raises if any tensor of the graph, or of a body in
+    it, is made twice."""
+    inputs = [(item.name, "an input") for item in graph.input]
+    constants = [(name, "an initialiser") for name in initialiser_names(graph)]
+    sources = dict(inputs + constants)
+    made = [
+        (name, describe(each.op_type, each.name)) for each in graph.node for name in each.output
+    ]
     # A graph input with an initialiser is how old files spell a default; everything else may be
     # defined once.
-    for group in (inputs, initialisers, [*made, *(set(inputs) | set(initialisers))]):
-        for name, count in Counter(group).items():
-            if count > 1:
+    for group in (inputs, constants, [*sources.items(), *made]):
+        seen: dict[str, str] = {}
+        for name, where in group:
+            if name and name in seen:
                 raise ModelError(
-                    f"tensor {name!r} is defined twice: export the network again, or rename one of"
-                    " the two"
+                    f"tensor {name!r} is defined twice, by {seen[name]} and {where}: export the"
+                    " network again, or rename one of the two"
                 )
-    return set(inputs) | set(initialisers)
+            seen[name] = where
+    for node in graph.node:
+        for body in subgraphs(node):
+            _definitions(body)
+    return set(sources)
 
 
 def _needed_producers(node: onnx.NodeProto, makers: dict[str, int], sources: set[str]) -> set[int]:
@@ -126,11 +134,9 @@ def _needed_producers(node: onnx.NodeProto, makers: dict[str, int], sources: set
         if name in makers:
             needed.add(makers[name])
         elif name not in sources:
-            text = (
-                f"{describe(node.op_type, node.name)} reads tensor {name!r}, which nothing produces"
-            )
             raise ModelError(
-                f"{text}: export the network again, or add it as an input or initialiser"
+                f"{describe(node.op_type, node.name)} reads tensor {name!r}, which nothing"
+                " produces: export the network again, or add it as an input or initialiser"
             )
     return needed
 
@@ -146,12 +152,9 @@ def _check_outputs(graph: onnx.GraphProto, makers: dict[str, int], sources: set[
 
 
 def _circle(graph: onnx.GraphProto, members: Sequence[int]) -> str:
-    """Return a message that names the operators of one cycle."""
-    names = [
-        graph.node[member].name or f"{graph.node[member].op_type}_{member}" for member in members
-    ]
-    shown = " -> ".join(repr(name) for name in names[:6]) + (
-        f" and {len(names) - 6} more" if len(names) > 6 else ""
+    """Return a message that names operators of one cycle."""
+    shown = " -> ".join(
+        describe(graph.node[each].op_type, graph.node[each].name) for each in members[:6]
     )
     return (
         f"operators wait for each other in a circle: {shown}: a network must be acyclic, export it"

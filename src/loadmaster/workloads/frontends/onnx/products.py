@@ -452,9 +452,11 @@ def _spatial(node: Node, taps: Shape, transposed: bool = False) -> Windows:
             )
     else:
         sizes = zip(small, large, strides, reaches, extra, strict=True)
-        for count, size, stride, reach, more in sizes:
-            total = max(0, (count - 1) * stride + reach + 1 + more - size)
-            pads.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
+        for axis, (count, size, stride, reach, more) in enumerate(sizes):
+            total = (count - 1) * stride + reach + 1 + more - size
+            pads.append(max(0, total // 2 if mode == "SAME_UPPER" else total - total // 2))
+            # Where that is below 0, some runtimes skip up to half of it at the begin.
+            reaches[axis] += max(0, -total // 2)
     if len(pads) != rank:
         return ()
     windows = []

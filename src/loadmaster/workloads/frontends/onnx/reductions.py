@@ -84,7 +84,7 @@ def _by_batch(node: Node) -> Division:
 def _softmax_axes(node: Node) -> Division:
     """Return how a softmax divides: not along its axis; before opset 13, not from its axis on."""
     rank = len(node.result.shape)
-    modern = node.opset == 0 or node.opset >= 13
+    modern = node.opset >= 13
     axis = node.attrs.get("axis", -1 if modern else 1) % rank
     return along(node, [axis] if modern else range(axis, rank))
 
@@ -198,10 +198,9 @@ def _transform(node: Node) -> Work:
     """Return the work of a Fourier transform along one dimension. The last dimension is 2
     for complex numbers, 1 for real ones."""
     source, result = node.shape(0), node.result.shape
-    given = node.integers("axis") if node.opset < AXIS_IS_OPERAND else node.integers("axis", 2)
+    given = node.integers("axis", 2)
     axis = (given or [1 if node.opset < AXIS_IS_OPERAND else -2])[0] % len(source)
-    lengths = node.operand(1).integers() if node.optional(1) else None
-    length = lengths[0] if lengths else max(source[axis], result[axis])
+    length = (node.integers("", 1) or [max(source[axis], result[axis])])[0]
     transforms = math.prod(size for index, size in enumerate(source[:-1]) if index != axis)
     return Work(
         OpClass.REDUCTION,
@@ -214,8 +213,7 @@ def _short_time_transform(node: Node) -> Work:
     batch, frames, bins = node.result.shape[:3]
     real = node.shape(0)[-1] == 1 or len(node.shape(0)) == 2
     window = node.optional(2)
-    lengths = node.operand(3).integers() if node.optional(3) else None
-    length = window.shape[0] if window else lengths[0] if lengths else bins
+    length = window.shape[0] if window else (node.integers("", 3) or [bins])[0]
     product = 0 if window is None else length * (1 if real else 2)
     return Work(
         OpClass.REDUCTION, elements=batch * frames * (fourier_steps(length, real) + product)

@@ -135,7 +135,8 @@ class Value:
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One operator of the file with its operands; ``None`` stands for an optional operand that is
-    absent or an output nobody needs. ``cure`` is what helps against a damaged file."""
+    absent or an output nobody needs. ``cure`` is what helps against a damaged file; other formats
+    have the largest ``opset``."""
 
     cure: ClassVar[str] = "export it again"
     name: str
@@ -144,7 +145,7 @@ class Node:
     attrs: Mapping[str, Any]
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value | None, ...] = ()
-    opset: int = 0
+    opset: int = 2**31
 
     def optional(self, index: int) -> Value | None:
         """Return operand ``index``, or ``None`` where it is absent."""

@@ -315,11 +315,10 @@ class Walk(WalkedNetwork):
             Value(name, shape, guess.dtype, stored_as(guess.dtype, self.precision), kind)
         )
         if constant and value.bytes > LARGEST_COMPUTED:
-            text = (
+            raise ModelError(
                 f"{describe(node.kind, node.name)} computes a constant of {value.bytes} bytes,"
-                f" {name!r}"
+                f" {name!r}: check the sizes that it is computed from"
             )
-            raise ModelError(f"{text}: check the sizes that it is computed from")
         return value
 
     def _work(self, node: Node, has_bodies: bool) -> Work:
@@ -337,10 +336,8 @@ class Walk(WalkedNetwork):
             )
         if constant:
             return Work(OpClass.SHAPE)
-        if not made:
-            return Work(OpClass.CONTROL_FLOW if has_bodies else OpClass.UNKNOWN)
         try:
-            work = work_of(node)
+            work = work_of(node) if made else Work(OpClass.UNKNOWN)
             return (
                 Work(OpClass.CONTROL_FLOW)
                 if has_bodies and work.op_class is OpClass.UNKNOWN

@@ -68,8 +68,7 @@ class Flatbuffer:
         self._elements_left -= count
         if self._elements_left < 0:
             raise ModelError(
-                "points to the same bytes from too many places: the file is damaged, export it"
-                " again"
+                "points to the same bytes from too many places: it is damaged, export it again"
             )
 
     def damaged(self, at: int) -> ModelError:

@@ -179,6 +179,11 @@ class _TfliteWalk(WalkedNetwork):
                 self._value(self.names[index], self._entries[index], TensorKind.ACTIVATION)
                 for index in operator.outputs
             )
+            for made in outputs:
+                if made.name in self.values:
+                    raise ModelError(
+                        f"it writes tensor {made.name!r}, which is there: convert the model again"
+                    )
             try:
                 call = completed(
                     OperatorCall(

@@ -34,6 +34,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loadmaster.core.errors import LoadmasterError, ModelError, error_text
+from loadmaster.workloads.frontends.frontend import require_trained
 from loadmaster.workloads.frontends.torch.graph_builder import Recording
 from loadmaster.workloads.frontends.torch.ops import OVERWRITING
 from loadmaster.workloads.graph import Graph, TensorKind
@@ -338,25 +339,21 @@ class _TracedModule:
         """Run the module without gradients; return its results."""
         with torch.no_grad():
             result = self._module(*self._args, **self._kwargs)
-        return _tensors(result)
+        found = _tensors(result)
+        if not found and result is not None:
+            raise ModelError("the module returns no tensor, nor a tuple, list or dict of tensors")
+        return found
 
     def _step(self) -> list[Tensor]:
         """Run one training step: forward, backward, and the optimiser if there is one. Return the
         loss, and without an optimiser the gradients."""
-        loss = _loss(self._module(*self._args, **self._kwargs))
-        if not loss.requires_grad:
-            raise ModelError(
-                "the loss depends on no parameter that is trained: leave out --training, or set"
-                " requires_grad"
-            )
-        names = list(self._parameters)
-        gradients = torch.autograd.grad(
-            loss, [self._parameters[name] for name in names], allow_unused=True
-        )
+        loss = require_trained(_loss(self._module(*self._args, **self._kwargs)))
+        parameters = list(self._parameters.values())
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         if self._optimiser is None:
             return [loss, *(gradient for gradient in gradients if gradient is not None)]
-        for name, gradient in zip(names, gradients, strict=True):
-            self._parameters[name].grad = gradient
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
         self._optimiser.step()
         return [loss]
 
@@ -391,10 +388,8 @@ def _loss(result: Any) -> Tensor:
         )
     if floating[0].numel() == 1:
         return floating[0] if floating[0].ndim == 0 else floating[0].reshape(())
-    total = floating[0].sum()
-    for tensor in floating[1:]:
-        total = total + tensor.sum()
-    return total
+    total, *others = (tensor.sum() for tensor in floating)
+    return sum(others, total)
 
 
 @contextmanager

@@ -273,8 +273,7 @@ class Recording:
 
     def _needed_operators(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
         """Return the operators on which outputs, or updated weights and inputs, depend."""
-        live = {self._tensors[name].storage for name in outputs}
-        live |= {
+        live = {self._tensors[name].storage for name in outputs} | {
             name
             for name, tensor in self._tensors.items()
             if tensor.kind is not TensorKind.ACTIVATION
