@@ -185,9 +185,10 @@ def place_by_program(
         guesses = [shares.rounded()]
         # Larger programs take too long.
         if not (sequence.page or ended or uses * (4 if link else 1) > effort.nodes):
-            near = gap if link else gap / 10
-            whole = program.model.solve(deadline, program.integers, near, _NODES // 10)
-            stopped = ended = whole.interrupted
+            near, half = gap if link else gap / 10, deadline.part(0.5)
+            whole = program.model.solve(half, program.integers, near, _NODES // 10)
+            ended = whole.interrupted
+            stopped = ended or half.passed()
             guesses[:0] = [program.shares(whole).rounded()] if len(whole.values) else []
     search = replace(
         search,
