@@ -227,13 +227,9 @@ def test_bands_of_what_has_more_rows_than_loops_are_planned():
     """A transposed convolution that doubles its rows: a band of a single one would have nothing to
     do."""
     build = Builder(0)
-    x = build.add(
-        "ConvTranspose",
-        build.input(1, 16, 3, 1),
-        build.weight(16, 2, 3, 3),
-        strides=[2, 2],
-        pads=[0, 0, 1, 1],
+    x = build.ConvTranspose(
+        build.input(1, 16, 3, 1), build.weight(16, 2, 3, 3), strides=[2, 2], pads=[0, 0, 1, 1]
     )
-    graph = lm.load(build.model(build.add("Relu", x)), precision="int8")
+    graph = lm.load(build.model(build.Relu(x)), precision="int8")
     plan = lm.plan([graph], npu(3, 300), effort=SEPARATE)
     assert lm.verify_against(plan, [graph], npu(3, 300)) == ()

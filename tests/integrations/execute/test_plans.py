@@ -84,9 +84,7 @@ def chain(rows=48, columns=12):
     build = Builder(3)
     last = build.input(1, 4, rows, columns)
     for _ in range(3):
-        last = build.add(
-            "Relu", build.add("Conv", last, build.weight(4, 4, 3, 3), pads=[1, 1, 1, 1])
-        )
+        last = build.Relu(build.Conv(last, build.weight(4, 4, 3, 3), pads=[1, 1, 1, 1]))
     build.last = last
     return build
 
@@ -130,9 +128,7 @@ def test_copies_that_are_left_out_are_read_through(case):
 
     def layers(build, x):
         both = concatenated(build, activation(build, x))
-        return attention(
-            build, build.add("Conv", both, build.weight(2, build.shape(both)[1], 1, 1))
-        )
+        return attention(build, build.Conv(both, build.weight(2, build.shapes[both][1], 1, 1)))
 
     # Two shuffles may follow one another; some are made: for groups that are no whole rounds.
     builds = [
