@@ -61,7 +61,7 @@ def test_seeds_beyond_64_bits_are_refused(seed):
 def test_numbers_of_numpy_are_those_of_python():
     graph = lm.load("onnx:squeezenet", batch=np.int64(2))
     assert graph.macs == lm.load("onnx:squeezenet", batch=2).macs
-    file = model(["y = MatMul(x, w)"], "float[n,n] x", "y", [absent("w", (70_000, 2))])
+    file = model("y = MatMul(x, w)", "float[n,n] x", "y", [absent("w", (70_000, 2))])
     wide = lm.load(file, dims={"n": np.int32(70_000)})
     assert wide.tensors["x"].bytes == 4 * 70_000**2
     assert {type(size) for each in wide.tensors.values() for size in each.shape} == {int}

@@ -670,7 +670,11 @@ def test_what_is_no_plan_is_refused():
 
 def test_a_factor_that_is_transposed_twice_is_read_whole_by_every_tile_over_channels():
     """Its last dimension is as long as the result's, and does not go with the output channels."""
-    nodes = ["a = Transpose<perm=[0,2,1]>(x)", "b = Transpose<perm=[0,2,1]>(a)", "y = MatMul(b, w)"]
+    nodes = """
+        a = Transpose<perm=[0,2,1]>(x)
+        b = Transpose<perm=[0,2,1]>(a)
+        y = MatMul(b, w)
+    """
     w = constant("w", np.ones((8, 8)), np.float32)
     graph = lm.load(model(nodes, "float[4,8,8] x", "y", [w]))
     plan = lm.plan([graph], lm.target("edge-npu", ["scratchpad.capacity=2KiB"]), cut="none")

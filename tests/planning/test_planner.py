@@ -343,7 +343,7 @@ def test_misuse_is_a_clear_error(arguments, message):
     "extra", ["Shape(x)", "Identity(unread)", "Identity(x)", "Identity(w)", "Identity(y)"]
 )
 def test_such_outputs_plan_and_hold(extra):
-    nodes = ["y = Relu(x)", f"extra = {extra}"]
+    nodes = f"y = Relu(x); extra = {extra}"
     graph = graph_of(
         nodes, "float[1,8] x, float[1,8] unread", "y, extra", constants(w=np.zeros((1, 8)))
     )
@@ -362,7 +362,7 @@ def test_a_fast_memory_as_large_as_can_be_written_is_as_good_as_one_that_nothing
 
 
 def test_operators_whose_results_have_no_dimensions():
-    nodes = ["y = ReduceSum<keepdims=0>(x)", "z = ReduceMax<keepdims=0>(y)"]
+    nodes = "y = ReduceSum<keepdims=0>(x); z = ReduceMax<keepdims=0>(y)"
     found = lm.plan([graph_of(nodes, "float[4] x", "z")], npu(2, 4096), effort="test")
     assert lm.verify(found) == ()
     assert len(found.jobs) == 2

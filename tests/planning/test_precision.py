@@ -22,15 +22,15 @@ def quantised(kind):
     first = "xq = QuantizeLinear(x, s, z)"
     last = "y = DequantizeLinear(yq, s, z)"
     if kind == "operator":
-        conv = ["yq = QLinearConv(xq, s, z, w, s, z, s, z)"]
+        conv = "yq = QLinearConv(xq, s, z, w, s, z, s, z)"
     else:
-        conv = [
-            "xd = DequantizeLinear(xq, s, z)",
-            "wd = DequantizeLinear(w, s, z)",
-            "c = Conv(xd, wd)",
-            "yq = QuantizeLinear(c, s, z)",
-        ]
-    return model([first, *conv, last], "float[1,8,16,16] x", "y", WEIGHTS)
+        conv = """
+            xd = DequantizeLinear(xq, s, z)
+            wd = DequantizeLinear(w, s, z)
+            c = Conv(xd, wd)
+            yq = QuantizeLinear(c, s, z)
+        """
+    return model([first, conv, last], "float[1,8,16,16] x", "y", WEIGHTS)
 
 
 def tflite(folder):

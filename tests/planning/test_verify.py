@@ -336,7 +336,11 @@ def test_wrong_targets_and_figures_are_rejected_whatever_they_are(data, plan, se
 @pytest.mark.parametrize("tiles", [1, 3])
 def test_operators_of_a_job_run_in_the_order_in_which_they_need_one_another(tiles):
     graph = int8_graph(
-        ["y = MatMul(x, w)", "r = Relu(y)", "z = Add(y, r)"],
+        """
+            y = MatMul(x, w)
+            r = Relu(y)
+            z = Add(y, r)
+        """,
         "float[12,8] x",
         "z",
         [constant("w", np.ones((8, 8)), np.float32)],

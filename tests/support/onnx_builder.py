@@ -1,5 +1,6 @@
 """Literal small ONNX networks for the tests of this folder."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,8 +30,10 @@ def node(kind, inputs, outputs, name="", domain="", **attrs):
 
 
 def parsed(nodes):
-    """Nodes, of which some may be in ONNX's text form."""
-    return [parser.parse_node(each) if isinstance(each, str) else each for each in nodes]
+    """Nodes, of which some may be in ONNX's text form, one a line or with semicolons between."""
+    if isinstance(nodes, str):
+        return [parser.parse_node(each) for each in re.split("[;\n]", nodes) if each.strip()]
+    return [node for each in nodes for node in (parsed(each) if isinstance(each, str) else [each])]
 
 
 def operator(text):
@@ -92,7 +95,7 @@ def body(nodes, inputs="", outputs="", weights=(), value_info=()):
         ]
     names = outputs.split(", ") if isinstance(outputs, str) else outputs
     return helper.make_graph(
-        parsed([nodes] if isinstance(nodes, str) else nodes),
+        parsed(nodes),
         "g",
         infos(inputs) if isinstance(inputs, str) else inputs,
         [onnx.ValueInfoProto(name=name) for name in names],
@@ -125,7 +128,7 @@ def graph_of(*args, options=None, **kwargs):
         return load(save(Path(folder), model(*args, **kwargs)), **(options or {}))
 
 
-def int8_graph(*parts, name="tiny"):
+def int8_graph(*parts, name="net"):
     """The graph of a literal model at eight bits, without a file."""
     proto = model(*parts, opset=17, ir_version=9)
     network = graph_builder.walk_network(proto, LoadOptions(precision="int8"))

@@ -13,16 +13,16 @@ from loadmaster.workloads.lowering.single_assignment import without_updates
 
 FLAT, APART = constant("flat", [12, 8]), constant("apart", [2, 6, 16])
 WEIGHTS = [FLAT, APART, *constants(w=np.ones((8, 16)), b=np.ones(16))]
-PRODUCT = [
-    "[flatten] f = Reshape(x, flat)",
-    "[product] g = Gemm(f, w, b)",
-    "[apart] h = Reshape(g, apart)",
-    "[relu] y = Relu(h)",
-]
+PRODUCT = """
+    [flatten] f = Reshape(x, flat)
+    [product] g = Gemm(f, w, b)
+    [apart] h = Reshape(g, apart)
+    [relu] y = Relu(h)
+"""
 
 
-def network(*nodes, outputs=("y",), rows=(2, 6)):
-    return lm.load(model([*PRODUCT, *nodes], {"x": (*rows, 8)}, list(outputs), WEIGHTS))
+def network(*nodes, outputs="y", rows=(2, 6)):
+    return lm.load(model([PRODUCT, *nodes], {"x": (*rows, 8)}, outputs, WEIGHTS))
 
 
 def test_what_follows_a_product_of_flattened_rows_is_cut_with_it():
@@ -40,8 +40,8 @@ def test_what_follows_a_product_of_flattened_rows_is_cut_with_it():
 @pytest.mark.parametrize(
     "changed",
     [
-        network(outputs=("y", "g")),
-        network("[other] z = Relu(g)", outputs=("y", "z")),
+        network(outputs="y, g"),
+        network("[other] z = Relu(g)", outputs="y, z"),
         # There is no array of which the flattened rows are two dimensions.
         network(rows=(12,)),
     ],
@@ -54,5 +54,5 @@ def test_other_products_are_left_as_they_are(changed):
 
 
 def test_an_operator_whose_result_is_one_number_without_dimensions_has_no_rows():
-    graph = lm.load(model(["m = ReduceMax<keepdims=0>(x)", "y = Div(x, m)"], {"x": (4, 8)}, ["y"]))
+    graph = lm.load(model("m = ReduceMax<keepdims=0>(x); y = Div(x, m)", "float[4,8] x", "y"))
     assert without_updates(graph).tensors["m"].shape == ()

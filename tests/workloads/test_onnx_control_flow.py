@@ -66,7 +66,11 @@ def test_a_branch_that_a_value_decides_stays_one_operator():
 def loop(count, condition):
     """A product with a weight of the body's own, each result kept as a row."""
     inner = body(
-        ["b = MatMul(a, v)", "on = Identity(go)", "row = Identity(b)"],
+        """
+            b = MatMul(a, v)
+            on = Identity(go)
+            row = Identity(b)
+        """,
         "int64 i, bool go, float[1,8] a",
         "on, b, row",
         constants(v=np.zeros((8, 8))),
@@ -112,7 +116,7 @@ def test_a_long_loop_whose_first_state_is_a_constant_calculates_all_the_same():
 
 
 def test_a_long_scan_is_one_operator_with_the_work_of_all_runs():
-    inner = body(["sum = Add(s, e)", "t = Tanh(sum)"], "float[8] s, float[8] e", "t, sum")
+    inner = body("sum = Add(s, e); t = Tanh(sum)", "float[8] s, float[8] e", "t, sum")
     scan = node("Scan", ["s0", "x"], ["last", "all"], body=inner, num_scan_inputs=1)
     graph = graph_of([scan], "float[8] s0, float[3000,8] x", "last, all")
     short = graph_of([scan], "float[8] s0, float[1,8] x", "last, all")
@@ -123,7 +127,7 @@ def test_a_long_scan_is_one_operator_with_the_work_of_all_runs():
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_scan_is_a_body_for_each_element(axis):
-    inner = body(["sum = Add(s, e)", "t = MatMul(sum, v)"], "float[1,8] s, float[1,8] e", "t, sum")
+    inner = body("sum = Add(s, e); t = MatMul(sum, v)", "float[1,8] s, float[1,8] e", "t, sum")
     shape = [1, 8]
     shape.insert(axis, 20)
     scan = node(
@@ -151,7 +155,7 @@ def test_control_flow_within_known_control_flow_is_expanded_too():
 
 
 def test_a_body_that_reads_what_comes_later_is_refused():
-    late = body(["a = Relu(b)", "b = Relu(x)"], "", "a")
+    late = body("a = Relu(b); b = Relu(x)", "", "a")
     choose = node("If", ["c"], "y", then_branch=late, else_branch=late)
     with pytest.raises(ModelError, match="which nothing produces before"):
         graph_of([choose], "float[4] x", "y", constants(c=True))

@@ -43,7 +43,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
 
 def test_white_space_in_paths_is_kept_and_names_are_one_line(tmp_path):
     for name in ("a  net", " net", "a\nnet"):
-        path = save(tmp_path, model(["y = Relu(x)"], "float[4] x", "y")).rename(
+        path = save(tmp_path, model("y = Relu(x)", "float[4] x", "y")).rename(
             tmp_path / f"{name}.onnx"
         )
         assert load(path).name == " ".join(name.split())
@@ -69,7 +69,11 @@ def test_a_decompression_bomb_is_cut_off(tmp_path, monkeypatch):
 
 
 def test_a_circle_names_the_operators_on_it(tmp_path):
-    nodes = ["[fine] ok = Relu(x)", "[one] b = Add(ok, c)", "[two] c = Relu(b)"]
+    nodes = """
+        [fine] ok = Relu(x)
+        [one] b = Add(ok, c)
+        [two] c = Relu(b)
+    """
     text = complaint(save(tmp_path, model(nodes, "float[4] x", "c")))
     assert "'one'" in text
     assert "'two'" in text
@@ -122,13 +126,11 @@ RELU = "y = Relu(x)"
             "its batch_dims -5 is out",
         ),
         (
-            model(["y = LayerNormalization<axis=2147483648>(x, x)"], "float[4] x", "y"),
+            model("y = LayerNormalization<axis=2147483648>(x, x)", "float[4] x", "y"),
             "its axis 2147483648 is out of range",
         ),
         (
-            model(
-                ["s = SequenceConstruct(x)", "y = ConcatFromSequence<axis=0>(s)"], "float[4] x", "y"
-            ),
+            model("s = SequenceConstruct(x); y = ConcatFromSequence<axis=0>(s)", "float[4] x", "y"),
             "is of type sequence: only tensors can be planned",
         ),
     ],
@@ -146,7 +148,7 @@ def test_huge_constants_are_refused_before_they_are_computed(tmp_path, size):
 
 
 def test_an_empty_constant_is_legal(tmp_path):
-    nodes = ["y = Resize(x, roi, scales)"]
+    nodes = "y = Resize(x, roi, scales)"
     weights = [constant("roi", [], "float32"), constant("scales", [1, 1, 2, 2], "float32")]
     graph = load(save(tmp_path, model(nodes, "float[1,3,4,4] x", "y", weights)))
     assert graph.tensors["y"].shape == (1, 3, 8, 8)
@@ -209,7 +211,7 @@ def test_local_functions_are_inlined(tmp_path):
 
 
 def test_functions_that_call_themselves_or_explode_are_refused(tmp_path):
-    call = ["y = acme.F0(x)"]
+    call = "y = acme.F0(x)"
     circle = model(call, "float[4] x", "y", functions=functions({"F0": ["F1"], "F1": ["F0"]}))
     assert "calls itself" in complaint(save(tmp_path, circle))
     chain = {f"F{level}": [f"F{level + 1}"] * 2 for level in range(40)} | {"F40": ["Relu"]}

@@ -194,7 +194,7 @@ def test_a_kernel_that_is_larger_than_its_padded_input_is_refused(attributes):
 
 @pytest.mark.parametrize("kind", ["Quant", "BipolarQuant", "Trunc", "FloatQuant"])
 def test_operators_of_qonnx_keep_the_shape_of_what_they_round(kind):
-    nodes = [f"q = qonnx.custom_op.general.{kind}(x, s)", "y = MatMul(q, w)"]
+    nodes = f"q = qonnx.custom_op.general.{kind}(x, s); y = MatMul(q, w)"
     weights = constants(s=0.5, w=np.zeros((8, 4)))
     graph = graph_of(nodes, "float[2,8] x", "y", weights)
     assert (graph.tensors["q"].shape, graph.macs, graph.unknown_ops) == ((2, 8), 64, {})

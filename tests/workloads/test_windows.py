@@ -184,7 +184,7 @@ def test_a_slice_of_which_something_is_given_later_has_no_ranges(unknown):
     del operands[unknown]
     proto = model(
         [node("Slice", ["x", "starts", "ends", "axes", "steps"], "t"), node("Relu", "t", "y")],
-        {"x": (8, 8)},
+        "float[8,8] x",
         "y",
         [constant(name, numbers) for name, numbers in operands.items()],
         17,
