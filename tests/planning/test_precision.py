@@ -35,10 +35,10 @@ def quantised(kind):
 
 def tflite(folder):
     made, main = started()
-    x = main.input((1, 16, 16, 8), "int8", name="x")
-    weight = main.tensor((16, 3, 3, 8), "int8", 1)
+    x = main.input("1x16x16x8", "int8", name="x")
+    weight = main.tensor("16x3x3x8", "int8", 1)
     options = {0: 1, 1: 1, 2: 1, 4: 1, 5: 1}
-    main.outputs = [main.out("CONV_2D", [x, weight], (1, 14, 14, 16), options, dtype="int8")]
+    main.outputs = [main.out("CONV_2D", [x, weight], "1x14x14x16", options, dtype="int8")]
     return made.save(folder)
 
 

@@ -48,7 +48,7 @@ def operator(text):
 
 def sizes(text):
     """A shape such as ``2x3``."""
-    return tuple(map(int, text.split("x")))
+    return tuple(map(int, filter(None, text.split("x"))))
 
 
 def info(name, shape, dtype=F32):

@@ -168,8 +168,8 @@ def test_addresses_that_overlap_are_found_by_running(monkeypatch):
 
 def test_what_cannot_run_in_bands_says_why(tmp_path):
     model, net = started()
-    one = net.input((1, 4, 4, 8))
-    net.outputs.append(net.out("RELU", [one], (1, 4, 4, 8)))
+    one = net.input("1x4x4x8")
+    net.outputs.append(net.out("RELU", [one]))
     model.note("OfflineMemoryAllocation", np.array([1, 0, 2, 0, 512], dtype=np.int32).tobytes())
     with pytest.raises(ModelError, match="addresses for its tensors already"):
         front_of(model.bytes())
@@ -177,10 +177,10 @@ def test_what_cannot_run_in_bands_says_why(tmp_path):
     with pytest.raises(ModelError, match="several subgraphs"):
         front_of(model.bytes())
     dense, net = started()
-    value = net.input((1, 64))
-    weights = net.tensor((8, 64), data=0)
-    bias = net.tensor((8,), data=0)
-    net.outputs.append(net.out("FULLY_CONNECTED", [value, weights, bias], (1, 8), {0: 0}))
+    value = net.input("1x64")
+    weights = net.tensor("8x64", data=0)
+    bias = net.tensor("8", data=0)
+    net.outputs.append(net.out("FULLY_CONNECTED", [value, weights, bias], "1x8", {0: 0}))
     with pytest.raises(AllocationError, match="no bands that were tried make the arena"):
         shrink_model(dense.save(tmp_path), arena=64)
 
@@ -253,12 +253,12 @@ def test_no_simple_strategy_packs_bands_lower_than_auto(seed):
 def test_rows_that_a_pad_spoils_are_dropped_before_a_stride():
     """Expanded, padded, halved: without a cut behind the PAD a band of 2 rows expands 6, not 5."""
     model, net = started()
-    value = net.conv(net.input((1, 16, 4, 4)), 8)
-    pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [1, 1], [0, 0]])
-    value = net.out("PAD", [value, pads], (1, 18, 6, 8), {})
+    value = net.conv(net.input("1x16x4x4"), 8)
+    pads = net.ints([0, 0], [1, 1], [1, 1], [0, 0])
+    value = net.out("PAD", [value, pads], "1x18x6x8", {})
     options = {0: 1, 1: 2, 2: 2, 3: 1, 5: 1, 6: 1}
-    operands = [value, net.tensor((1, 3, 3, 8), data=1), net.tensor((8,), data=1)]
-    net.outputs.append(net.out("DEPTHWISE_CONV_2D", operands, (1, 8, 2, 8), options))
+    operands = [value, net.tensor("1x3x3x8", data=1), net.tensor("8", data=1)]
+    net.outputs.append(net.out("DEPTHWISE_CONV_2D", operands, "1x8x2x8", options))
     chain = RowChain(parse_model(model.bytes()))
     (region,) = (each for each in chain.regions() if (each.first, each.last) == (0, 3))
     plain, cut = chain.bands(region, 4)
@@ -301,16 +301,15 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
 def test_an_order_is_found_soon_where_there_are_too_many_to_try_all():
     """Eighty branches, written breadth first: 2^80 sets of operators."""
     model, net = started()
-    value = net.input((1, 4, 4, 4))
-    axes = net.tensor((2,), "int32", [1, 2])
+    value = net.input("1x4x4x4")
+    axes = net.ints(1, 2)
     grown = [
-        net.out("TILE", [value, net.tensor((4,), "int32", [1, 1, 1, n + 1])], (1, 4, 4, 4 * n + 4))
-        for n in range(80)
+        net.out("TILE", [value, net.ints(1, 1, 1, n + 1)], (1, 4, 4, 4 * n + 4)) for n in range(80)
     ]
     means = [
         net.out("MEAN", [each, axes], (1, 1, 1, 4 * n + 4), {0: 1}) for n, each in enumerate(grown)
     ]
-    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 12960), {0: 3}))
+    net.outputs.append(net.out("CONCATENATION", means, "1x1x1x12960", {0: 3}))
     main = parse_model(model.bytes())
     assert least_order(main.subgraphs[0]).load < 0.2 * max(BandSearch(RowChain(main)).load)
 
@@ -321,16 +320,16 @@ def test_padding_is_left_out_where_a_convolution_pads_as_much():
         ([[0, 0], [2, 0], [1, 1], [0, 0]], 0),
     ):
         model, net = started()
-        value = net.input((1, 6, 6, 4), "int8", scale=(0.1,), zero=3)
-        padding = net.tensor((4, 2), "int32", pads)
+        value = net.input("1x6x6x4", "int8", scale=(0.1,), zero=3)
+        padding = net.tensor("4x2", "int32", pads)
         scaled = {"dtype": "int8", "scale": (0.1,), "zero": 3}
-        padded = net.out("PAD", [value, padding], (1, 8, 8, 4), {}, **scaled)
+        padded = net.out("PAD", [value, padding], "1x8x8x4", {}, **scaled)
         values = np.arange(144).reshape(4, 3, 3, 4) - 70
-        weights = net.tensor((4, 3, 3, 4), "int8", values, scale=(0.01,) * 4)
-        bias = net.tensor((4,), "int32", 0, scale=(0.001,) * 4)
+        weights = net.tensor("4x3x3x4", "int8", values, scale=(0.01,) * 4)
+        bias = net.tensor("4", "int32", 0, scale=(0.001,) * 4)
         options = {0: 1, 1: 1, 2: 1, 4: 1, 5: 1}
         net.outputs.append(
-            net.out("CONV_2D", [padded, weights, bias], (1, 6, 6, 4), options, **scaled)
+            net.out("CONV_2D", [padded, weights, bias], "1x6x6x4", options, **scaled)
         )
         old = model.bytes()
         folds = RowChain(parse_model(old)).folds()
@@ -346,17 +345,17 @@ def test_padding_is_left_out_where_a_convolution_pads_as_much():
 
 def test_a_network_without_operators_has_no_bands():
     model, net = started()
-    net.outputs.append(net.input((1, 8, 8, 4)))
+    net.outputs.append(net.input("1x8x8x4"))
     assert [choice.bands for choice in front_of(model.bytes()).choices] == [()]
 
 
 def test_what_nothing_reads_is_in_no_region():
     """Beside what becomes the result, operators whose results nobody wants, the last a PAD."""
     model, net = started()
-    value = net.input((1, 16, 4, 4))
-    pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [0, 0], [0, 0]])
-    net.out("PAD", [net.conv(value, 4, taps=3), pads], (1, 18, 4, 4), {})
-    net.outputs.append(net.out("RELU", [value], (1, 16, 4, 4)))
+    value = net.input("1x16x4x4")
+    pads = net.ints([0, 0], [1, 1], [0, 0], [0, 0])
+    net.out("PAD", [net.conv(value, 4, taps=3), pads], "1x18x4x4", {})
+    net.outputs.append(net.out("RELU", [value]))
     chain = RowChain(parse_model(model.bytes()))
     regions = {(each.first, each.last) for each in chain.regions()}
     assert regions == {(0, 1), (0, 2), (1, 2), (2, 3)}
@@ -365,10 +364,10 @@ def test_what_nothing_reads_is_in_no_region():
 
 def test_padding_with_a_number_runs_in_bands():
     model, net = started()
-    value = net.conv(net.input((1, 16, 4, 4)), 16)
-    pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [1, 1], [0, 0]])
-    operands = [value, pads, net.tensor((1,), data=7.0)]
-    value = net.out("PADV2", operands, (1, 18, 6, 16))
+    value = net.conv(net.input("1x16x4x4"), 16)
+    pads = net.ints([0, 0], [1, 1], [1, 1], [0, 0])
+    operands = [value, pads, net.tensor("1", data=7.0)]
+    value = net.out("PADV2", operands, "1x18x6x16")
     net.outputs.append(net.conv(value, 4, taps=3))
     old = model.bytes()
     search = aligned_bands(old)
@@ -381,9 +380,9 @@ def test_padding_with_a_number_runs_in_bands():
 def test_two_paddings_of_one_tensor_are_told_apart():
     """Both add a row above, and one more below than the other."""
     model, net = started()
-    value = net.conv(net.input((1, 8, 4, 4)), 4)
+    value = net.conv(net.input("1x8x4x4"), 4)
     for below in (2, 0):
-        pads = net.tensor((4, 2), "int32", [[0, 0], [1, below], [0, 0], [0, 0]])
+        pads = net.ints([0, 0], [1, below], [0, 0], [0, 0])
         net.outputs.append(net.out("PAD", [value, pads], (1, 9 + below, 4, 4), {}))
     old = model.bytes()
     new, head = planned(old, [])
@@ -393,7 +392,7 @@ def test_two_paddings_of_one_tensor_are_told_apart():
 def image_with(kind, operands, shape, options):
     """A network of one operator on an image of 16 x 4, given shapes of its other operands."""
     model, net = started()
-    value = net.input((1, 16, 4, 4))
+    value = net.input("1x16x4x4")
     others = [net.tensor(each, dtype, data=1) for each, dtype in operands]
     net.outputs.append(net.out(kind, [value, *others], shape, options))
     return model.bytes()
@@ -428,11 +427,11 @@ def test_operators_that_do_not_fit_their_tensors_are_in_no_region(kind, operands
 def test_a_tensor_that_nothing_makes_is_no_reason_to_reorder_for_ever():
     """The least load of any order was counted without it, and that of each network with it."""
     model, net = started()
-    value, unmade = net.input((1, 4, 4, 4)), net.tensor((1, 4, 4, 4))
-    large = [net.conv(net.out("ADD", [value, unmade], (1, 4, 4, 4), {0: 0}), n) for n in (16, 12)]
-    axes = net.tensor((2,), "int32", [1, 2])
-    means = [net.out("MEAN", [each, axes], (1, 1, 1, 1), {0: 1}) for each in large]
-    net.outputs.append(net.out("ADD", means, (1, 1, 1, 1), {0: 0}))
+    value, unmade = net.input("1x4x4x4"), net.tensor("1x4x4x4")
+    large = [net.conv(net.out("ADD", [value, unmade], "1x4x4x4", {0: 0}), n) for n in (16, 12)]
+    axes = net.ints(1, 2)
+    means = [net.out("MEAN", [each, axes], "1x1x1x1", {0: 1}) for each in large]
+    net.outputs.append(net.out("ADD", means, "1x1x1x1", {0: 0}))
     main = parse_model(model.bytes())
     found = least_order(main.subgraphs[0])
     new = parse_model(in_order(main, found.operators, {}))
@@ -443,7 +442,7 @@ def test_a_tensor_that_nothing_makes_is_no_reason_to_reorder_for_ever():
 def test_an_input_that_nothing_reads_is_not_kept():
     model = branches(16, 12, 8)
     load = least_order(parse_model(model.bytes()).subgraphs[0]).load
-    model.subgraphs[0].input((1, 4, 4, 4))
+    model.subgraphs[0].input("1x4x4x4")
     main = parse_model(model.bytes())
     found = least_order(main.subgraphs[0])
     assert found.load == load
