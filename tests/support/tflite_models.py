@@ -236,13 +236,15 @@ def started():
 
 def one_operator(kind, inputs, weights, result, options):
     """A model of one operator, given the shapes of its operands, with spaces between, and of its
-    result; a hyphen is an operand of no dimensions, or of which they are not known."""
+    result; a hyphen is an operand of no dimensions, or of which they are not known. A weight may
+    have a type, as in ``int32:4x2``."""
     model, main = started()
     operands = [
         main.input(shape.strip("-"), name=f"x{k}") for k, shape in enumerate(inputs.split())
     ]
-    constants = enumerate(weights.split())
-    operands += [main.tensor(shape, data=1, name=f"w{k}") for k, shape in constants]
+    for k, text in enumerate(weights.split()):
+        dtype, _, shape = text.rpartition(":")
+        operands.append(main.tensor(shape, dtype or "float32", 1, name=f"w{k}"))
     main.outputs = [main.out(kind, operands, result, options, name="y")]
     return model
 

@@ -67,7 +67,7 @@ def branches(main, condition, source, bodies, name):
 def body(model, kind):
     subgraph = model.subgraph()
     source = subgraph.input("1x16", name=f"{kind} in")
-    middle = subgraph.out(kind, [source], "1x16", name=f"{kind} middle")
+    middle = subgraph.out(kind, [source], name=f"{kind} middle")
     subgraph.outputs = [subgraph.out("NEG", [middle], name=f"{kind} out")]
 
 
@@ -103,7 +103,7 @@ def chain_of_branches(seed):
         inner = model.subgraph()
         made = [inner.input("1x16")]
         for _ in range(rng.randint(1, 4)):
-            made.append(inner.out(kind, [rng.choice(made)], "1x16"))
+            made.append(inner.out(kind, [rng.choice(made)]))
         pair = inner.out("CONCATENATION", [made[-1], made[0]], "1x32", {0: 1})
         shape = inner.ints(1, 2, 16)
         rows = inner.out("RESHAPE", [pair, shape], "1x2x16", {})

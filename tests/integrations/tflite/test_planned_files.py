@@ -61,7 +61,7 @@ def chain(offsets):
     model, main = started()
     value = main.input("1x64")
     for kind in ("RELU", "ABS", "NEG", "SQUARE"):
-        value = main.out(kind, [value], "1x64")
+        value = main.out(kind, [value])
     main.outputs = [value]
     model.note("OfflineMemoryAllocation", plan_bytes(offsets))
     return model.bytes()
@@ -161,8 +161,7 @@ def test_buffers_of_one_kernel_may_lie_apart(tmp_path):
     pytest.importorskip("tflite_micro")
     model, main = started()
     value = main.input("1x4x4x8", "int8", scale=(0.1,))
-    given = [value, main.ints(1, 2)]
-    main.outputs = [main.out("MEAN", given, "1x1x1x8", {0: 1}, dtype="int8", scale=(0.1,))]
+    main.outputs = [main.mean(value, dtype="int8", scale=(0.1,))]
     plan = export_model(saved(tmp_path, with_plan(parse_model(model.bytes()), [0, -1, 160]))).plan
     assert (plan.head, plan.lower_bound, plan.status) == (208, 208, "optimal")
 
