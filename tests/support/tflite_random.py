@@ -54,8 +54,7 @@ class Layers(Maker):
         return self.out("CONCATENATION", [value, other], shape, {0: 3})
 
     def mean(self, value, height, width, channels):
-        axes = self.net.ints(1, 2)
-        return self.out("MEAN", [value, axes], (1, 1, 1, channels), {0: 1})
+        return self.net.mean(value)
 
     def flat(self, value, height, width, channels):
         """All elements in a row, and a fully connected layer."""
