@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions, cut_network, cut_plan
-from tests.support.efforts import SEPARATE
+from tests.support.efforts import SEPARATE, verified
 from tests.support.hand_plan import finished
 from tests.support.needs import FIXTURES
 from tests.support.networks import GraphBuilder, npu, staged_machine
@@ -133,8 +133,7 @@ def test_what_the_planner_makes_is_a_plan_of_its_networks(kind):
 def test_plans_of_files_pass(source, options, changes, more):
     machine = lm.target("edge-npu", changes)
     network_ = lm.load(FIXTURES / source, **options)
-    plan = lm.plan([network_], machine, effort=SEPARATE, **more)
-    assert verify_against(plan, [network_], machine) == ()
+    verified([network_], machine, effort=SEPARATE, **more)
 
 
 @pytest.mark.parametrize(("training", "cut"), [(False, "auto"), (True, "none")])
@@ -142,8 +141,7 @@ def test_plans_of_torch_modules_pass(training, cut):
     pytest.importorskip("torch")
     machine = lm.target("edge-npu", ["scratchpad.capacity=16KiB"])
     network_ = lm.load("torch:tests.support.factories:layers", batch=64, training=training)
-    plan = lm.plan([network_], machine, effort=SEPARATE, cut=cut)
-    assert verify_against(plan, [network_], machine) == ()
+    verified([network_], machine, effort=SEPARATE, cut=cut)
 
 
 # Every field that a plan states about its networks and its machine.
@@ -702,12 +700,10 @@ def planned(kind):
     """A small plan: of two networks with several mini-batches, of operators in pieces, of a
     machine that copies operands."""
     if kind == "copies":
-        return lm.plan([network("a", 8)], staged_machine(12_000), mini_batches=2, effort="test")
+        return verified([network("a", 8)], staged_machine(12_000), mini_batches=2)
     if kind == "pieces":
         return cut_plan(2)
-    return lm.plan(
-        [network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, effort="test"
-    )
+    return verified([network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3)
 
 
 def with_records(plan, part, change):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions, cut_network, cut_plan
-from tests.support.efforts import SEPARATE, TEST
+from tests.support.efforts import SEPARATE, TEST, verified
 from tests.support.lowered import parts_of, planner_of
 from tests.support.networks import npu, residual_chain
 
@@ -25,8 +25,6 @@ from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 pytestmark = pytest.mark.slow
-
-FEW = {"effort": TEST}
 
 
 def machine(cores=2, scratchpad=40_000, bandwidth=1e10):
@@ -106,9 +104,8 @@ def test_the_bound_counts_no_rows_that_strides_never_reach():
 
 
 def test_pieces_on_several_cores_beat_whole_operators():
-    whole = lm.plan([cut_network()], machine(), cut="none", **FEW)
+    whole = verified([cut_network()], machine(), cut="none")
     plan = cut_plan()
-    assert lm.verify(plan) == ()
     assert plan.metrics.makespan.value < 0.8 * whole.metrics.makespan.value
     assert plan.metrics.makespan.lower_bound == whole.metrics.makespan.lower_bound, (
         "the bound is one of the network"
@@ -121,8 +118,7 @@ def test_cut_plans_are_never_worse_and_hold(objective, effort):
     graphs = [convolutions("one", rows=12, channels=24), residual_chain(1, "two")]
     options = {"objective": objective, "mini_batches": 2, "effort": effort}
     for target in (machine(3, 4_000), machine(2, 60_000, 1e9)):
-        whole, cut = (lm.plan(graphs, target, cut=cut, **options) for cut in ("none", "auto"))
-        assert lm.verify(cut) == ()
+        whole, cut = (verified(graphs, target, cut=cut, **options) for cut in ("none", "auto"))
         assert cut.objective.value <= whole.objective.value
 
 
@@ -130,13 +126,12 @@ def test_bands_keep_what_lies_between_operators_on_chip():
     """Whole results exceed the scratchpad, bands of them do not."""
     graph = convolutions(rows=48, channels=8, strides=(1, 1, 1), skip=False)
     target = machine(2, 20_000, 2e8)
-    whole, cut = (lm.plan([graph], target, cut=cut, **FEW) for cut in ("none", "auto"))
-    assert lm.verify(cut) == ()
+    whole, cut = (verified([graph], target, cut=cut) for cut in ("none", "auto"))
     assert cut.metrics.traffic["dram"].value < 0.6 * whole.metrics.traffic["dram"].value
 
 
 def test_what_cannot_be_cut_plans_as_whole_and_says_why():
-    cut, whole = (lm.plan([residual_chain(2)], npu(), cut=cut, **FEW) for cut in ("auto", "none"))
+    cut, whole = (verified([residual_chain(2)], npu(), cut=cut) for cut in ("auto", "none"))
     assert cut.jobs == whole.jobs
     assert any("operators stay whole" in note for note in cut.notes)
     assert not any("operators stay whole" in note for note in whole.notes)
@@ -157,9 +152,8 @@ def test_an_interrupt_while_cuts_are_chosen_gives_a_plan_that_holds(call):
         if calls == call:
             os.kill(os.getpid(), signal.SIGINT)
 
-    plan = lm.plan([convolutions(rows=16, channels=32)], machine(), progress=interrupt, **FEW)
+    plan = verified([convolutions(rows=16, channels=32)], machine(), progress=interrupt)
     assert calls >= call
-    assert lm.verify(plan) == ()
     assert any("stopped early" in note for note in plan.notes)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.planning.test_stacks import machine
 from tests.support.cut_networks import convolutions
+from tests.support.efforts import verified
 from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 
@@ -38,9 +39,8 @@ def test_the_search_is_told_and_only_falls():
 
 
 def test_without_an_engine_nothing_is_fetched():
-    plan = lm.plan([residual_chain(2)], npu(copies=False), mini_batches=2)
+    plan = verified([residual_chain(2)], npu(copies=False), mini_batches=2)
     assert all(transfer.job for transfer in plan.transfers)
-    assert lm.verify(plan) == ()
 
 
 def chain_problem(blocks, scratchpad, mini_batches=1):
@@ -152,10 +152,7 @@ def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every
 
     monkeypatch.setattr(packing, "pack", clumsy)
     for scratchpad in (3_000, 12_000):
-        plan = lm.plan(
-            [residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", effort="test"
-        )
-        assert lm.verify(plan) == ()
+        verified([residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none")
     assert sum(evicted) > 10
 
 
@@ -215,12 +212,10 @@ def test_the_search_goes_on_with_less_room_where_a_packing_leaves_something_out(
         return found
 
     monkeypatch.setattr(packing, "pack", in_less)
-    plan = lm.plan(
+    verified(
         [convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))],
         machine(24_000),
         cut="none",
-        effort="test",
     )
-    assert lm.verify(plan) == ()
     assert left_out[0] > 0
     assert left_out[-1] < left_out[0]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.efforts import verified
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
 from tests.support.nightly import by_night
@@ -221,10 +222,9 @@ def test_of_an_operand_that_strides_step_over_only_what_is_read_is_charged():
     nodes = f'y = {half}(x, "", scales); z = Relu(y)'
     scales = constant("scales", [1, 1, 2, 0.5], np.float32)
     graph = lm.load(model(nodes, "float[1,2,12,5] x", "z", [scales]))
-    plan = lm.plan(graph, lm.target("edge-npu", ["scratchpad.capacity=1KiB"]), effort="test")
+    plan = verified([graph], lm.target("edge-npu", ["scratchpad.capacity=1KiB"]))
     traffic = plan.metrics.traffic["dram"]
     assert traffic.value == traffic.lower_bound == 4 * 2 * (12 * 2 + 24 * 2 * 1)
-    assert lm.verify(plan) == ()
 
 
 def test_pieces_do_not_take_less_energy_by_rounding():
@@ -234,7 +234,7 @@ def test_pieces_do_not_take_less_energy_by_rounding():
     weight = constant("w", np.zeros((2, 1, 2, 5)), np.float32)
     graph = lm.load(model(nodes, "float[2,1,5,7] x", "z", [weight]), precision="fp16")
     target = npu(2, 2048, bandwidth=1e10)
-    plan = lm.plan(graph, target, effort="test", mini_batches=3, objective="energy", seed=3)
+    plan = verified([graph], target, mini_batches=3, objective="energy", seed=3)
     assert plan.metrics.energy.lower_bound <= plan.metrics.energy.value
 
 

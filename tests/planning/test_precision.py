@@ -3,6 +3,7 @@ the plan says so and holds."""
 
 import numpy as np
 import pytest
+from tests.support.efforts import verified
 from tests.support.onnx_builder import constant, constants, model, save
 from tests.support.tflite_models import started
 
@@ -44,10 +45,7 @@ def tflite(folder):
 
 def planned(graphs):
     target = lm.target("edge-npu")
-    plan = lm.plan(graphs, target, effort="test")
-    assert lm.verify(plan) == ()
-    assert lm.verify_against(plan, graphs, target) == ()
-    return plan
+    return verified(graphs, target)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

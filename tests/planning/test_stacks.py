@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
-from tests.support.efforts import SEPARATE
+from tests.support.efforts import SEPARATE, verified
 from tests.support.lowered import joint_problem, parts_of
 from tests.support.networks import npu
 from tests.support.random_networks import Builder
@@ -231,5 +231,4 @@ def test_bands_of_what_has_more_rows_than_loops_are_planned():
         build.input(1, 16, 3, 1), build.weight(16, 2, 3, 3), strides=[2, 2], pads=[0, 0, 1, 1]
     )
     graph = lm.load(build.model(build.Relu(x)), precision="int8")
-    plan = lm.plan([graph], npu(3, 300), effort=SEPARATE)
-    assert lm.verify_against(plan, [graph], npu(3, 300)) == ()
+    verified([graph], npu(3, 300), effort=SEPARATE)

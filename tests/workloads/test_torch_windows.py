@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.support.efforts import TEST
+from tests.support.efforts import verified
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
@@ -139,8 +139,7 @@ def test_torch_networks_are_cut_and_their_plans_hold():
         workload = lower([graph], npu(), cuts=[Cuts(cuts)])
         assert sum(bool(job.ranges) for job in workload.jobs) > 10
         assert sum(job.macs for job in workload.jobs) == graph.macs
-    plan = lm.plan([graph], npu(2, 8_000), effort=TEST)
-    assert lm.verify(plan) == ()
+    plan = verified([graph], npu(2, 8_000))
     assert any(job.ranges for job in plan.jobs)
 
 

@@ -3,7 +3,7 @@ else."""
 
 import numpy as np
 import pytest
-from tests.support.efforts import TEST
+from tests.support.efforts import verified
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
 from tests.support.onnx_builder import constant, constants, graph_of, int8_graph, node
@@ -57,9 +57,7 @@ def test_a_cache_that_is_an_input_grows_in_place():
         assert found["net/past"].bytes == HEADS * CACHED * WIDTH
         assert found["net/new"].bytes == HEADS * WIDTH
         assert found["net/past"].role is found["net/new"].role is Role.WEIGHT
-    plan = lm.plan([graph], npu(), effort=TEST)
-    assert lm.verify(plan) == ()
-    assert lm.verify_against(plan, [graph], npu()) == ()
+    verified([graph], npu())
 
 
 def test_a_cache_that_operators_make_is_copied_into_what_the_network_returns():
@@ -124,8 +122,7 @@ def test_what_is_left_out_once_leaves_nothing_more_to_leave_out(seed):
     """Cuts are of the operators that are left; a second look would leave out others."""
     graph = without_updates(lm.load(random_network(seed, length=6).model(), name="random"))
     assert without_updates(graph) is graph
-    plan = lm.plan([graph], npu(2, 4096), effort=TEST)
-    assert lm.verify(plan) == ()
+    verified([graph], npu(2, 4096))
 
 
 def test_a_part_that_lies_in_another_order_is_needed_by_its_own_dimensions():

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from tests.planning.test_against import moved_ranges, with_box, with_one
-from tests.support.efforts import SEPARATE
+from tests.support.efforts import SEPARATE, verified
 from tests.support.lowered import parts_of, planned
 from tests.support.networks import npu, staged_machine
 from tests.support.random_networks import (
@@ -71,7 +71,7 @@ def test_random_networks_in_random_pieces_on_several_cores(case, seed):
 @pytest.mark.parametrize("seed", range(2))
 def test_what_the_planner_makes_of_random_networks(case, seed):
     one = case(100 + seed, 200 + seed, length=6)
-    plan = lm.plan(one.graphs, npu(2, 4096), effort="test", mini_batches=2)
+    plan = verified(one.graphs, npu(2, 4096), mini_batches=2)
     assert one.faults(plan) == []
 
 
@@ -99,7 +99,7 @@ def test_bands_of_a_stack_through_a_small_memory(case):
     """A band of each operator at a time, with rows that two bands share, on two cores; addresses
     are used again and again."""
     one = case(builds=[chain()])
-    plan = lm.plan(one.graphs, slow(6144), effort="test")
+    plan = verified(one.graphs, slow(6144))
     bands = [job for job in plan.jobs if job.ranges and job.ranges[2] != (0, 48)]
     assert len(bands) > 40
     assert sum(each.bytes for each in plan.allocations if each.memory == "scratchpad") > 3 * 6144, (
@@ -113,12 +113,11 @@ def test_tiles_of_a_stack_through_a_memory_that_is_too_small_for_bands(case):
     """Tiles of rows and columns of one operator after the other; what two stripes share is a piece
     of its own, and may leave the memory."""
     one, machine = case(builds=[chain(40, 40)]), slow(4500)
-    plan = lm.plan(one.graphs, machine, effort="test")
+    plan = verified(one.graphs, machine)
     assert any("column tiles" in note for note in plan.notes)
     assert {
         (job.ranges[2] != (0, 40), job.ranges[3] != (0, 40)) for job in plan.jobs if job.tiles > 9
     } == {(True, True)}
-    assert lm.verify_against(plan, one.graphs, machine) == ()
     assert one.faults(plan) == []
 
 
@@ -145,7 +144,7 @@ def test_copies_that_are_left_out_are_read_through(case):
 @pytest.mark.slow
 def test_a_machine_that_copies_every_operand_first(case):
     one = case(7, length=6)
-    plan = lm.plan(one.graphs, staged_machine(20_000), mini_batches=2, effort="test")
+    plan = verified(one.graphs, staged_machine(20_000), mini_batches=2)
     assert any(copy.name for copy in plan.transfers)
     assert one.faults(plan) == []
 
@@ -177,7 +176,7 @@ def some(items, count):
 @pytest.fixture
 def small_plan(case):
     one = case(308, 309, length=6)
-    return one, lm.plan(one.graphs, npu(2, 4096), effort="test")
+    return one, verified(one.graphs, npu(2, 4096))
 
 
 def missed(one, broken):
@@ -275,8 +274,8 @@ WRONG = (
 def test_wrong_pieces_and_copies_are_found(case):
     """In bands of a stack, and on a machine that copies every operand first."""
     one = case(builds=[chain()])
-    bands = lm.plan(one.graphs, slow(6144), effort="test")
-    copies = lm.plan(one.graphs, staged_machine(20_000), effort="test")
+    bands = verified(one.graphs, slow(6144))
+    copies = verified(one.graphs, staged_machine(20_000))
     for breaks in WRONG:
         found = [*some(list(breaks(bands)), 8), *some(list(breaks(copies)), 8)]
         assert len(found) > 4, breaks
