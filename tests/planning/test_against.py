@@ -147,6 +147,11 @@ def test_plans_of_torch_modules_pass(training, cut):
 # Every field that a plan states about its networks and its machine.
 
 
+def exchanged(items, place, other):
+    """The same items but for one."""
+    return (*items[:place], other, *items[place + 1 :])
+
+
 def variants(value):
     """Other values of the same type."""
     if isinstance(value, bool):
@@ -165,20 +170,17 @@ def mutants(record):
     """The record with each of its fields changed, and those of the records in it."""
     for field in fields(record):
         value, name = getattr(record, field.name), f"{type(record).__name__}.{field.name}"
-        yield from ((name, replace(record, **{field.name: other})) for other in variants(value))
+        found = [(name, other) for other in variants(value)]
         if is_dataclass(value):
-            yield from (
-                (path, replace(record, **{field.name: other})) for path, other in mutants(value)
-            )
+            found = mutants(value)
         elif isinstance(value, tuple) and value and is_dataclass(value[0]):
-            for place, item in enumerate(value):
-                for path, other in mutants(item):
-                    yield (
-                        path,
-                        replace(
-                            record, **{field.name: (*value[:place], other, *value[place + 1 :])}
-                        ),
-                    )
+            found = (
+                (path, exchanged(value, place, other))
+                for place, item in enumerate(value)
+                for path, other in mutants(item)
+            )
+        for path, other in found:
+            yield path, replace(record, **{field.name: other})
 
 
 def few(found, most):
@@ -197,10 +199,7 @@ def stated(plan):
         records = getattr(plan, part)
         for place, record in enumerate(records):
             for path, other in mutants(record):
-                yield (
-                    path,
-                    replace(plan, **{part: (*records[:place], other, *records[place + 1 :])}),
-                )
+                yield path, replace(plan, **{part: exchanged(records, place, other)})
 
 
 def test_every_field_that_is_changed_is_found_or_listed_as_trusted():
@@ -523,7 +522,7 @@ def boxes_moved(plan):
                 (first, last + 1),
             ):
                 if low <= moved[0] < moved[1] <= high:
-                    ranges = (*box[:axis], moved, *box[axis + 1 :])
+                    ranges = exchanged(box, axis, moved)
                     yield f"{job.name} {operand.tensor}", with_box(plan, job, operand, ranges)
 
 
@@ -582,7 +581,7 @@ def models(graph):
     )
     for place, op in reversed(list(enumerate(graph.ops))):
         for path, other in mutants(op):
-            yield path, replace(graph, ops=(*graph.ops[:place], other, *graph.ops[place + 1 :]))
+            yield path, replace(graph, ops=exchanged(graph.ops, place, other))
     for tensor in graph.tensors.values():
         for path, other in mutants(tensor):
             yield path, replace(graph, tensors={**graph.tensors, tensor.name: other})
@@ -722,7 +721,7 @@ def moved_ranges(ranges):
     something."""
     for axis, (first, last) in enumerate(ranges):
         if last - first > 1:
-            yield (*ranges[:axis], (first, last - 1), *ranges[axis + 1 :])
+            yield exchanged(ranges, axis, (first, last - 1))
 
 
 def pieces_moved(plan):
@@ -777,7 +776,7 @@ def operands_beyond(plan):
     for job, operand, box, held in boxes_of_pieces(plan):
         for axis, (first, last) in enumerate(held):
             for moved in ((first - 1, box[axis][1]), (box[axis][0], last + 1)):
-                ranges = (*box[:axis], moved, *box[axis + 1 :])
+                ranges = exchanged(box, axis, moved)
                 yield f"{job.name} {operand.tensor}", with_box(plan, job, operand, ranges)
 
 
@@ -798,7 +797,7 @@ def operands_with_holes(plan):
     for job, operand, axis, box, _ in read_apart(plan):
         first, last = box[axis]
         if first + 1 < last:
-            ranges = (*box[:axis], (first + 1, last), *box[axis + 1 :])
+            ranges = exchanged(box, axis, (first + 1, last))
             yield f"{job.name} {operand.tensor}", with_box(plan, job, operand, ranges)
 
 
