@@ -17,7 +17,6 @@ from loadmaster.core.errors import (
     PlanError,
     TargetError,
 )
-from loadmaster.workloads.lowering.instantiate import lower
 
 WRONG = (5, 2.5, "text", None, True, object(), [3], {"a": 1}, b"bytes")
 
@@ -101,7 +100,7 @@ def test_networks_to_check_against_are_listed():
 
 
 def test_a_target_may_be_given_by_its_name():
-    jobs = lower([lm.load("onnx:squeezenet")], lm.target("m3e-s1"))
+    jobs = lm.lower([lm.load("onnx:squeezenet")], lm.target("m3e-s1"))
     limits, axis = lm.Limits(makespan=1.0), lm.parse_axis("scratchpad=1MiB:2MiB")
     for call in (
         lambda name: lm.plan([], name),
@@ -119,7 +118,9 @@ def test_a_target_may_be_given_by_its_name():
 
 
 def analysis():
-    return lm.analyse(lower([lm.load("onnx:squeezenet")], lm.target("m3e-s1")), lm.target("m3e-s1"))
+    return lm.analyse(
+        lm.lower([lm.load("onnx:squeezenet")], lm.target("m3e-s1")), lm.target("m3e-s1")
+    )
 
 
 def test_one_override_needs_no_list():

@@ -8,11 +8,11 @@ from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 from tests.support.sequences import random_sequence
 
+import loadmaster as lm
 from loadmaster import _native
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.planning.cutting.banding import AxisView
 from loadmaster.planning.joint.problem import JointOptions
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 
 
@@ -33,7 +33,7 @@ def arguments_of(name, make, monkeypatch):
 
 def search():
     machine = npu(2)
-    return joint_problem(lower([residual_chain(1)], machine), machine)
+    return joint_problem(lm.lower([residual_chain(1)], machine), machine)
 
 
 def placement_problem():

@@ -13,9 +13,9 @@ from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 from tests.support.sequences import random_sequence
 
+import loadmaster as lm
 from loadmaster import _native
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import CapacityError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.base import job_times
 from loadmaster.mapping.group import Group, core_and_position
@@ -25,11 +25,10 @@ from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import fast_bytes
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.joint.problem import JointOptions
-from loadmaster.workloads.lowering.instantiate import lower
 
 
 def search(machine, batches=1, blocks=2):
-    work = lower([residual_chain(blocks)], machine, mini_batches=batches)
+    work = lm.lower([residual_chain(blocks)], machine, mini_batches=batches)
     problem = joint_problem(work, machine)
     return work, problem.table, problem
 
@@ -135,7 +134,7 @@ def test_paths_take_as_long_in_the_search_as_their_placement(seed, moves, room):
     arrays = sequence_arrays(sequence, np.full(len(sequence.kernels), room, dtype=np.int64))
     try:
         least = least_paths(sequence, arrays, moves)
-    except CapacityError:
+    except lm.CapacityError:
         return
     prices = free_prices(arrays)
     fast, slow = use_costs(arrays, prices)

@@ -25,7 +25,6 @@ from loadmaster.allocation.native import lower_bound
 from loadmaster.allocation.problem import EXHAUSTED, Load
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
-from loadmaster.core.errors import AllocationError
 
 EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in STRATEGIES.names]
 plain = st.lists(
@@ -118,7 +117,7 @@ def test_every_strategy_honours_in_place_pairs():
     buffers = buffers_of("a 0 9 4, b 0 9 4")
     for strategy, peak in (("exact", 4), ("telamalloc", 4), ("greedy", 8)):
         assert lm.allocate(buffers, strategy=strategy, in_place=[(0, 1)]).peak == peak
-    with pytest.raises(AllocationError, match=r"no strategy 'best': did you mean best-fit"):
+    with pytest.raises(lm.AllocationError, match=r"no strategy 'best': did you mean best-fit"):
         lm.allocate(buffers, strategy="best")
 
 

@@ -13,7 +13,6 @@ from tests.support.fuzzing import fuzz
 from tests.support.json_schema import conforms
 
 import loadmaster as lm
-from loadmaster.core.errors import JobError, LoadmasterError, TargetError
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.analytical.nests import kind_of
 from loadmaster.cost.base import link_seconds
@@ -248,7 +247,7 @@ def test_operators_of_a_network_are_found_by_name(tmp_path):
     (tmp_path / "times.csv").write_text("\n".join(["op,seconds", *rows]))
     found = lm.calibrate(tmp_path / "npu.toml", tmp_path / "times.csv", graph)
     assert figures(found)["dram.bandwidth"][0] == pytest.approx(5e9, rel=0.02)
-    with pytest.raises(JobError, match="say of which network"):
+    with pytest.raises(lm.JobError, match="say of which network"):
         lm.calibrate(tmp_path / "npu.toml", tmp_path / "times.csv")
 
 
@@ -270,7 +269,7 @@ def test_operators_of_a_network_are_found_by_name(tmp_path):
 def test_measurements_that_make_no_sense_are_refused(text, message, tmp_path):
     (tmp_path / "npu.toml").write_text(ONE_CORE)
     (tmp_path / "times.csv").write_text(text)
-    with pytest.raises(LoadmasterError) as caught:
+    with pytest.raises(lm.LoadmasterError) as caught:
         lm.calibrate(
             tmp_path / "npu.toml",
             tmp_path / "times.csv",
@@ -284,7 +283,7 @@ def test_times_that_no_machine_takes_are_refused(tmp_path):
     rows = [",".join(map(str, (*shape, 1e-300))) for shape in SHAPES]
     (tmp_path / "times.csv").write_text("\n".join([f"{HEADER},seconds", *rows]))
     message = "times.csv: the calibrated target: .* is too large for"
-    with pytest.raises(TargetError, match=message):
+    with pytest.raises(lm.TargetError, match=message):
         lm.calibrate("gpu-pcie", tmp_path / "times.csv")
 
 
@@ -292,10 +291,10 @@ def test_kernels_do_not_calibrate_arrays_and_cores_must_be_named_where_there_are
     file = write_timed(
         [TimedKernel("a", "", 1.0, Amounts("add", 0, 10, 32, 40, 40, 0, 0))], tmp_path / "times.csv"
     )
-    with pytest.raises(JobError, match="one roofline core"):
+    with pytest.raises(lm.JobError, match="one roofline core"):
         lm.calibrate("edge-npu", file)
     file.write_text(f"{HEADER},seconds\n64,64,8,8,1,1,1,1\n")
-    with pytest.raises(JobError, match=r"times.csv:2: says no core, and edge-npu has ws, lb"):
+    with pytest.raises(lm.JobError, match=r"times.csv:2: says no core, and edge-npu has ws, lb"):
         lm.calibrate("edge-npu", file)
 
 

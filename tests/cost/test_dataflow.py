@@ -11,8 +11,7 @@ from tests.support.fuzzing import fuzz
 from tests.support.layers import machine, nests, one_job, operand_bytes
 from tests.support.networks import RATES
 
-from loadmaster.core.errors import TargetError
-from loadmaster.cost.analyse import analyse
+import loadmaster as lm
 from loadmaster.cost.analytical.energy import (
     area,
     array_energy,
@@ -69,7 +68,7 @@ def cost_of(work, target):
 
 
 def latency_and_bytes(work, target):
-    table = analyse(work, target)
+    table = lm.analyse(work, target)
     return float(table.latency[0, 0]), float(table.latency[0, 0] * table.bandwidth[0, 0])
 
 
@@ -297,7 +296,7 @@ SIZES = operand_bytes(LAYER)
 def test_energy_of_a_layer_is_the_sum_of_what_it_does():
     target = machine(Style.OUTPUT_STATIONARY)
     core = target.cores[0]
-    table = analyse(one_job(LAYER, *SIZES), target)
+    table = lm.analyse(one_job(LAYER, *SIZES), target)
     # All fits into the buffer and crosses the port once; weights cross the network with every tile
     # of positions.
     network = sram_energy(108 * 1024) / 3
@@ -321,7 +320,7 @@ def test_a_target_may_state_every_energy():
     target = target.with_memory(0, energy=11e-12)
     work = one_job(LAYER, *SIZES)
     job = replace(work.jobs[0], elements=100)
-    table = analyse(replace(work, jobs=(job,)), target)
+    table = lm.analyse(replace(work, jobs=(job,)), target)
     delivered = tilings_of(LAYER, target).delivered[0]
     by_hand = (
         LAYER.macs * (1 + (2 + 2 * 4) * 3) + 100 * 2 + delivered * (5 + 7) + sum(SIZES) * (7 + 11)
@@ -415,5 +414,5 @@ def test_recurrent_weights_that_do_not_stay_are_fetched_in_every_step():
 
 def test_a_buffer_too_small_for_any_tile_is_an_error_that_names_core_and_job():
     nest = LoopNest(k=8, c=8, y=8, x=8, r=7, s=7)
-    with pytest.raises(TargetError, match=r"core core.*job j"):
+    with pytest.raises(lm.TargetError, match=r"core core.*job j"):
         job_table(one_job(nest, *operand_bytes(nest)), machine(Style.WEIGHT_STATIONARY, buffer=64))

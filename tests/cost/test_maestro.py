@@ -16,7 +16,6 @@ from loadmaster.core.errors import JobError
 from loadmaster.cost.analyse import analyse, read_job_list
 from loadmaster.cost.models.maestro import Maestro
 from loadmaster.workloads.graph import LoopNest
-from loadmaster.workloads.lowering.instantiate import lower
 
 ANSWERS = M3E / "maestro.csv"
 HEADER = "K,C,Y,X,R,S,type"
@@ -96,7 +95,7 @@ def test_cycles_and_bandwidth_by_hand(tmp_path):
 
 
 def test_jobs_without_loop_nests_take_one_cycle_and_no_bandwidth():
-    work = lower([lm.load("onnx:squeezenet", precision="int8")], setting())
+    work = lm.lower([lm.load("onnx:squeezenet", precision="int8")], setting())
     table = analyse(work, setting(), "maestro")
     bare = np.array([not job.nests for job in work.jobs])
     assert bare.any()

@@ -11,7 +11,6 @@ from tests.support.fuzzing import fuzz
 from tests.support.layers import machine, nests, one_job, operand_bytes, same_fields
 
 import loadmaster as lm
-from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.divisible import least_delivered
 from loadmaster.cost.analytical.job_costs import (
     front_tables,
@@ -23,7 +22,6 @@ from loadmaster.cost.analytical.job_costs import (
 from loadmaster.cost.analytical.nests import EXPECTED, STREAMED, nest_table, tilings_for
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
-from loadmaster.workloads.lowering.instantiate import lower
 
 ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
 FIGURES = ("compute", "moved", "tile", "energy")
@@ -104,7 +102,7 @@ def test_a_crowded_link_takes_no_more_bytes_and_near_operands_no_more_cycles():
     target = lm.target(
         "edge-npu", ["dram.bandwidth=16 GB/s", "cores.ws.buffer=32 KiB", "cores.lb.buffer=32 KiB"]
     )
-    work = lower([lm.load("onnx:resnet50", precision="int8")], target)
+    work = lm.lower([lm.load("onnx:resnet50", precision="int8")], target)
     tables = dict(zip(EXPECTED, front_tables(work, target), strict=True))
     assert tables["crowded link"].moved.sum() <= tables[STREAMED].moved.sum()
     assert tables["all near"].compute.sum() < tables[STREAMED].compute.sum()
@@ -112,7 +110,7 @@ def test_a_crowded_link_takes_no_more_bytes_and_near_operands_no_more_cycles():
 
 def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen():
     target = lm.target("edge-npu", ["cores.ws.buffer=16 KiB", "cores.lb.buffer=16 KiB"])
-    work = lower([lm.load("onnx:squeezenet", precision="int8")], target)
+    work = lm.lower([lm.load("onnx:squeezenet", precision="int8")], target)
     tables, names = front_tables(work, target), list(EXPECTED)
     chosen = np.arange(len(work.jobs)) % len(names)
     mixed = mixed_table(tables, chosen)
@@ -122,7 +120,7 @@ def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen():
         assert np.array_equal(mixed.moved[rows], tables[tiling].moved[rows])
     again = table_as_planned(work, target, [names[number] for number in chosen.tolist()])
     assert all(np.array_equal(getattr(again, name), getattr(mixed, name)) for name in FIGURES)
-    with pytest.raises(JobError, match="tiled for 'nowhere': there are all streamed, all near"):
+    with pytest.raises(lm.JobError, match="tiled for 'nowhere': there are all streamed, all near"):
         table_as_planned(work, target, ["nowhere"] * len(work.jobs))
     usual = job_table(work, target)
     assert np.array_equal(usual.moved, tables[0].moved)
@@ -131,7 +129,7 @@ def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen():
 def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one():
     """Of jobs that share their loop nests one is costed; here each has its own."""
     target = lm.target("edge-npu", ["scratchpad.capacity=64KiB"])
-    work = lower(
+    work = lm.lower(
         [
             lm.load("onnx:squeezenet", precision="int8"),
             lm.load("onnx:shufflenet", precision="int8"),

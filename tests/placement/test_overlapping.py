@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.sequences import even, holds, random_sequence, replayed, training
 
-from loadmaster.allocation.allocate import allocate
+import loadmaster as lm
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.core.progress import NO_DEADLINE, Deadline
@@ -21,7 +21,6 @@ from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.autotm.program import PlacementProgram, broken_intervals
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
-from loadmaster.placement.place import place
 from loadmaster.placement.timing import time_moves
 from loadmaster.placement.verify import broken_placement_rules, verify_placement
 
@@ -265,7 +264,7 @@ def test_placements_at_addresses_hold(seed, tensors, kernels, in_place, share, r
     def pack(lower, upper, size):
         """Refuse the longest copies, so that shorter ones are tried too."""
         return (
-            allocate((lower, upper, size), fast, alignment=sequence.alignment).offsets
+            lm.allocate((lower, upper, size), fast, alignment=sequence.alignment).offsets
             if next(calls) >= refused
             else None
         )
@@ -295,7 +294,7 @@ def test_copies_give_way_to_addresses_instead_of_limits():
     """Packed as it was counted, the first placement does not fit; with limits lowered until one
     does, the answer took 40.2 s."""
     sequence = random_sequence(5, kernels=30, tensors=24, in_place=False, choices=False)
-    plan = place(sequence, "40%", mode="async", strategy="program")
+    plan = lm.place(sequence, "40%", mode="async", strategy="program")
     assert plan.rounds == 1
     assert plan.seconds < 40
     assert verify_placement(plan) == ()

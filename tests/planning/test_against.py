@@ -19,7 +19,6 @@ from tests.support.summed_networks import network as summed_network
 from tests.support.summed_networks import summed_plan
 
 import loadmaster as lm
-from loadmaster.core.errors import PlanError
 from loadmaster.planning.plan_records import Cost, PlannedJob, Rate
 from loadmaster.planning.verify.plan import verify
 from loadmaster.planning.verify_against import verify_against
@@ -661,7 +660,7 @@ def test_a_plan_that_does_not_hold_is_not_looked_at_further():
 
 
 def test_what_is_no_plan_is_refused():
-    with pytest.raises(PlanError, match="plan"):
+    with pytest.raises(lm.PlanError, match="plan"):
         verify_against("plan.json", graphs("pieces"))
 
 

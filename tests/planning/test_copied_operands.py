@@ -12,7 +12,7 @@ from tests.support.lowered import joint_problem
 from tests.support.networks import GraphBuilder, residual_chain, staged_machine, workload
 from tests.support.summed_networks import copying, product
 
-from loadmaster.core.errors import CapacityError
+import loadmaster as lm
 from loadmaster.cost.base import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.cutting.fitting import fitted
@@ -21,7 +21,6 @@ from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.packing import Stays, most_alive
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.lowering.grid import Grid
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 
 pytestmark = pytest.mark.slow
@@ -74,7 +73,7 @@ def orders(draw):
 def test_operands_are_there_when_needed_and_fit(jobs, lines):
     machine = staged_machine(64 * lines)
     if max(64 * (len(job.reads) + 1) for job in jobs.jobs) > 64 * lines:
-        with pytest.raises(CapacityError, match=r"required.*available.*in excess"):
+        with pytest.raises(lm.CapacityError, match=r"required.*available.*in excess"):
             require_room(jobs, machine)
         return
     require_room(jobs, machine)
@@ -102,7 +101,7 @@ def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room():
         build.tensor(name, (1920,))
         build.op("Widen", OpClass.MOVEMENT, ["x"], name)
     verified([build.graph("a", "b")], staged_machine(2048))
-    with pytest.raises(CapacityError):
+    with pytest.raises(lm.CapacityError):
         verified([build.graph("a", "b")], staged_machine(1984))
 
 
@@ -111,7 +110,7 @@ def test_pieces_are_as_small_as_the_room_demands_and_no_smaller(room):
     machine = copying(1, room)
     network = DivisibleNetwork.of(convolutions(), machine)
     cuts = fitted(network.graph, network.fused, network.forms, machine, room)
-    work = lower([network.source], machine, cuts=[Cuts(cuts)])
+    work = lm.lower([network.source], machine, cuts=[Cuts(cuts)])
     size = {tensor.name: machine.fast.padded(tensor.bytes) for tensor in work.tensors}
     assert (
         max(
@@ -129,7 +128,8 @@ def test_pieces_are_as_small_as_the_room_demands_and_no_smaller(room):
 
 def test_a_machine_on_which_no_piece_fits_is_refused():
     with pytest.raises(
-        CapacityError, match=r"needs all its operands in scratchpad: .* required, 256 B available"
+        lm.CapacityError,
+        match=r"needs all its operands in scratchpad: .* required, 256 B available",
     ):
         verified([residual_chain(1)], copying(2, 256))
 
@@ -137,7 +137,7 @@ def test_a_machine_on_which_no_piece_fits_is_refused():
 def evaluated(machine, options):
     """What comes of running the jobs of convolutions with a skip in their order, and of whether
     what is decided can be replayed."""
-    work = lower([residual_chain(3)], machine, mini_batches=2)
+    work = lm.lower([residual_chain(3)], machine, mini_batches=2)
     problem = joint_problem(work, machine)
     found = problem.evaluate(np.arange(len(work.jobs)), options)
     schedule, placement, timeline = problem.decisions(found)

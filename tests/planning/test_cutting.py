@@ -13,7 +13,6 @@ from tests.support.lowered import parts_of, planner_of
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
-from loadmaster.core.errors import PlanError
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.cutting.network_bounds import network_bounds
@@ -21,7 +20,6 @@ from loadmaster.planning.goal import goal_of
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import WHOLE, divisible
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 pytestmark = pytest.mark.slow
@@ -76,7 +74,9 @@ def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed):
         )
         for _ in range(5):
             planner = planner_of(
-                lower([graph], target, mini_batches=batches, cuts=[random_cuts(graph, generator)]),
+                lm.lower(
+                    [graph], target, mini_batches=batches, cuts=[random_cuts(graph, generator)]
+                ),
                 target,
                 objective,
                 TEST,
@@ -93,7 +93,7 @@ def test_the_bound_counts_no_rows_that_strides_never_reach():
     graph, target = convolutions(rows=12, strides=(2,), skip=False, pad=0), machine()
     form = divisible(graph, fuse(graph)[0])
     planner = planner_of(
-        lower([graph], target, cuts=[Cuts([form.grid({2: 5})])]), target, effort=TEST
+        lm.lower([graph], target, cuts=[Cuts([form.grid({2: 5})])]), target, effort=TEST
     )
     bounds = network_bounds(
         [graph], target, 1, lambda w: goal_of(w, "throughput", None, {}, {}), energy_rates(target)
@@ -138,7 +138,7 @@ def test_what_cannot_be_cut_plans_as_whole_and_says_why():
 
 
 def test_an_unknown_way_to_cut_is_refused():
-    with pytest.raises(PlanError, match="did you mean auto"):
+    with pytest.raises(lm.PlanError, match="did you mean auto"):
         lm.plan([residual_chain(2)], npu(), cut="Auto")
 
 

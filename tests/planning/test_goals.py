@@ -11,7 +11,6 @@ from tests.support.fuzzing import fuzz
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
-from loadmaster.core.errors import PlanError
 from loadmaster.planning.goal import OBJECTIVES
 from loadmaster.targets.hardware import Core, Memory, Style, Target
 from loadmaster.workloads.graph import TensorKind
@@ -233,5 +232,5 @@ def test_impossible_deadlines_are_told():
     ],
 )
 def test_goals_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(lm.PlanError, match=message):
         lm.plan([residual_chain(1)], npu(), **options)

@@ -27,7 +27,6 @@ from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.cutting.precedence import Precedence
 from loadmaster.planning.goal import goal_of
 from loadmaster.workloads.lowering.grid import WHOLE, least_shares
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 pytestmark = pytest.mark.slow
@@ -37,7 +36,7 @@ def bounds_of(graph, target, mini_batches=1):
     def goal(workload):
         return goal_of(workload, "throughput", None, {}, {})
 
-    rates, workload = energy_rates(target), lower([graph], target, mini_batches=mini_batches)
+    rates, workload = energy_rates(target), lm.lower([graph], target, mini_batches=mini_batches)
     table = least_table(workload, target)
     return network_bounds([graph], target, mini_batches, goal, rates) or goal_bounds(
         workload, table, target, rates, goal(workload)
@@ -164,7 +163,7 @@ def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums):
         precedence = Precedence.of(single, fused, forms)
         for _ in range(8):
             cuts = random_cuts(graph, generator, sums=sums)
-            work = lower([graph], npu(2, 10**6), cuts=[cuts])
+            work = lm.lower([graph], npu(2, 10**6), cuts=[cuts])
             after, number = [{*job.after} for job in work.jobs], [group for group, _ in cuts.steps]
             # Those that leave sums to others have ended when the last of their chain has.
             makers = {tensor.producer for tensor in work.tensors if not tensor.summed}

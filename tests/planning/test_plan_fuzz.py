@@ -15,7 +15,6 @@ from tests.support.onnx_builder import graph_of, node
 from tests.support.tiny_plans import tiny_network
 
 import loadmaster as lm
-from loadmaster.core.errors import CapacityError
 from loadmaster.planning.plan import Plan, plan_from_text, plan_to_text
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.workloads.graph import OpClass, TensorKind
@@ -195,7 +194,7 @@ def test_whatever_is_planned_holds_for_its_networks_and_its_machine(group):
         graphs, target, options = problem(seed)
         try:
             plan = lm.plan(graphs, target, **options)
-        except CapacityError:
+        except lm.CapacityError:
             continue
         planned += 1
         assert lm.verify_against(plan, graphs, target) == (), seed

@@ -23,7 +23,6 @@ from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.packing import pack
 from loadmaster.targets.load import bundled
 from loadmaster.workloads.graph import OpClass, TensorKind
-from loadmaster.workloads.lowering.instantiate import lower
 
 SHIPPED = [
     "squeezenet",
@@ -191,7 +190,7 @@ def wide_inside():
 
 def bytes_of_inputs(graphs):
     """Of weights too: what is in main memory whatever the plan, in six mini-batches."""
-    return sum(t.bytes for t in lower(graphs, npu(), mini_batches=6).tensors if t.producer < 0)
+    return sum(t.bytes for t in lm.lower(graphs, npu(), mini_batches=6).tensors if t.producer < 0)
 
 
 def test_what_only_the_joint_search_fits_into_main_memory_is_planned():

@@ -5,7 +5,6 @@ from tests.support.efforts import verified
 
 import loadmaster as lm
 from loadmaster.planning import cut_selection
-from loadmaster.planning.verify_against import verify_against
 
 SMALL = ["dram.bandwidth=8 GB/s", "cores.ws.buffer=16 KiB", "cores.lb.buffer=16 KiB"]
 """A machine on which tilings of few cycles and of few bytes differ."""
@@ -66,4 +65,4 @@ def test_a_plan_that_names_another_tiling_than_it_was_timed_with_is_found_out(
         path.write_text(text.replace('"tiling":"all near"', f'"tiling":"{wrong}"'))
         changed = lm.Plan.load(path)
         assert changed != plan
-        assert verify_against(changed, [graph], plan.target)
+        assert lm.verify_against(changed, [graph], plan.target)

@@ -25,7 +25,6 @@ from loadmaster.planning.cutting.banding import AxisView, Stack
 from loadmaster.planning.cutting.way_costs import way_costs
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.joint.state import policy_values
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork, plain_cuts
 
 
@@ -49,7 +48,7 @@ def random_network(generator, most):
 def moved(graph, target, network, stacks, plain):
     """Bytes over the main link when stacks are run in their order and what stays is chosen along
     it."""
-    workload = lower([graph], target, cuts=[stacked(network, stacks, plain)])
+    workload = lm.lower([graph], target, cuts=[stacked(network, stacks, plain)])
     problem = joint_problem(workload, target)
     order = np.arange(len(workload.jobs))
     found = [
@@ -161,7 +160,7 @@ def test_what_exceeds_a_buffer_crosses_its_port_as_often_as_the_cost_model_says(
     target = machine(100_000, 2_000)
     graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
     network, _ = network_of(graph, target)
-    costs, workload = way_costs(network, target)[0], lower([graph], target)
+    costs, workload = way_costs(network, target)[0], lm.lower([graph], target)
     table = job_table(workload, target)
     moved = table.moved[(table.operand_job == 0) & ~table.operand_write, 0]
     sizes = np.array([operand.bytes for operand in workload.jobs[0].reads])

@@ -26,7 +26,6 @@ from loadmaster.core.errors import OutputError, PlanError, TargetError, Violatio
 from loadmaster.core.quantity import Quantity
 from loadmaster.planning.sweep.axes import Axis, parse_axes, plain
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
-from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.planning.sweep.store import SweepStore, code_files
 from loadmaster.planning.sweep.sweep import sweep
@@ -417,7 +416,7 @@ def test_points_are_compared_at_the_same_values_of_what_costs_no_area():
 def test_the_smallest_machine_within_limits():
     broken = point(2, 3.0, violations=(Violation("order", "wrong"),))
     points = (point(1, 5.0), broken, point(3, 4.0), point(4, 4.0), point(5, 3.0, missed=1))
-    found = swept(points, (1, 2, 3, 4, 5), limits=Limits(makespan=4.0))
+    found = swept(points, (1, 2, 3, 4, 5), limits=lm.Limits(makespan=4.0))
     assert found.smallest() is points[2]
     assert [each["within_limits"] for each in found.as_json()["points"]] == [
         False,
@@ -428,8 +427,8 @@ def test_the_smallest_machine_within_limits():
     ]
     assert swept(points, (1,)).smallest() is None
     assert "the one of least area is at scratchpad 3 B" in render(sweep_page(found))
-    assert swept(points, (1,), limits=Limits(fps=0.3)).smallest() is None
-    assert swept(points, (1,), limits=Limits(fps=0.25, energy=1.0)).smallest() is points[2]
+    assert swept(points, (1,), limits=lm.Limits(fps=0.3)).smallest() is None
+    assert swept(points, (1,), limits=lm.Limits(fps=0.25, energy=1.0)).smallest() is points[2]
 
 
 def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_told_apart():

@@ -34,7 +34,6 @@ from loadmaster.planning.verify.movement import _late
 from loadmaster.planning.verify.plan import verify
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.job import OperatorInfo
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 
@@ -347,7 +346,7 @@ def test_operators_of_a_job_run_in_the_order_in_which_they_need_one_another(tile
     )
     (form,) = parts_of(graph).forms
     cuts = [Cuts([form.grid({0: tiles})])]
-    plan = planned(lower([graph], npu(), cuts=cuts), npu())
+    plan = planned(lm.lower([graph], npu(), cuts=cuts), npu())
     assert verify(plan) == ()
     first, *others = plan.jobs[0].operators
     assert len(others) == 2

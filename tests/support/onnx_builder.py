@@ -10,9 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from loadmaster.core.errors import LoadmasterError
+import loadmaster as lm
 from loadmaster.workloads.frontends.frontend import LoadOptions
-from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx import graph_builder
 
 F32 = TensorProto.FLOAT
@@ -125,7 +124,7 @@ def graph_of(*args, options=None, **kwargs):
     """The graph of a literal model; ``options`` are those of
     :func:`loadmaster.workloads.frontends.load.load`."""
     with TemporaryDirectory() as folder:
-        return load(save(Path(folder), model(*args, **kwargs)), **(options or {}))
+        return lm.load(save(Path(folder), model(*args, **kwargs)), **(options or {}))
 
 
 def int8_graph(*parts, name="net"):
@@ -135,9 +134,9 @@ def int8_graph(*parts, name="net"):
     return graph_builder.graph_of(network, name, "made for a test")
 
 
-def complaint(path, read=load, **options):
+def complaint(path, read=lm.load, **options):
     """The error of reading a file: one line that begins with its name."""
-    with pytest.raises(LoadmasterError) as caught:
+    with pytest.raises(lm.LoadmasterError) as caught:
         read(path, **options)
     text = str(caught.value)
     assert text.startswith(f"{path}: ")

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 import loadmaster as lm
 from loadmaster.allocation.problem import Gap
-from loadmaster.allocation.rules import problem_of
-from loadmaster.core.errors import AllocationError
 
 rivals = pytest.mark.skipif(
     importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed"
@@ -23,7 +21,7 @@ def attempt(call, *given, **options):
     """The answer, or why there is none."""
     try:
         return call(*given, **options), ""
-    except AllocationError as error:
+    except lm.AllocationError as error:
         return None, str(error)
 
 
@@ -97,8 +95,8 @@ def pinned(found, draw):
             *found[i + 1 :],
         ]
         try:
-            problem_of(trial)
-        except AllocationError:
+            lm.problem_of(trial)
+        except lm.AllocationError:
             continue
         found = trial
     return found

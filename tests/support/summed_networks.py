@@ -7,8 +7,8 @@ from tests.support.lowered import parts_of, planned
 from tests.support.networks import npu
 from tests.support.random_networks import Builder
 
+import loadmaster as lm
 from loadmaster.workloads.lowering.grid import WHOLE
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 
@@ -81,5 +81,5 @@ def summed_plan():
     _, graph = network(4)
     target = copying(1)
     return planned(
-        lower([graph], target, cuts=[in_chains(graph, np.random.default_rng(4))]), target
+        lm.lower([graph], target, cuts=[in_chains(graph, np.random.default_rng(4))]), target
     )

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from tests.support.onnx_builder import sizes
 
+import loadmaster as lm
 from loadmaster.integrations.tflite.flatbuffer_writer import (
     Content,
     NewTable,
@@ -18,7 +19,6 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     Text,
     write_before,
 )
-from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
 
 OPTIONS = {
@@ -251,7 +251,7 @@ def one_operator(kind, inputs, weights, result, options):
 
 def graph_of(model, **options):
     with TemporaryDirectory() as folder:
-        return load(model.save(Path(folder)), **options)
+        return lm.load(model.save(Path(folder)), **options)
 
 
 def branches(*widths):

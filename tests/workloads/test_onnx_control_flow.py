@@ -5,7 +5,6 @@ import pytest
 from tests.support.onnx_builder import body, constant, constants, graph_of, model, node, reads
 
 import loadmaster as lm
-from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import OpClass
 
 WEIGHTS = constants(w1=np.zeros((8, 4)), w2=np.zeros((8, 6)))
@@ -157,7 +156,7 @@ def test_control_flow_within_known_control_flow_is_expanded_too():
 def test_a_body_that_reads_what_comes_later_is_refused():
     late = body("a = Relu(b); b = Relu(x)", "", "a")
     choose = node("If", ["c"], "y", then_branch=late, else_branch=late)
-    with pytest.raises(ModelError, match="which nothing produces before"):
+    with pytest.raises(lm.ModelError, match="which nothing produces before"):
         graph_of([choose], "float[4] x", "y", constants(c=True))
 
 
@@ -170,5 +169,5 @@ def test_the_value_of_an_input_of_one_element_decides(rate, macs, shape):
     rates = model(nodes, f"float[1,8] x, int64{shape} sr", "y", weights)
     graph = lm.load(rates, dims={"sr": rate})
     assert (graph.macs, set(graph.inputs)) == (macs, {"x"})
-    with pytest.raises(ModelError, match="sr=-"):
+    with pytest.raises(lm.ModelError, match="sr=-"):
         lm.load(rates, dims={"x": -1, "sr": 16_000 * 10**18 * -1})

@@ -12,8 +12,8 @@ from onnx.backend.test.loader import load_model_tests
 from tests.support.onnx_builder import constants, graph_of, model, node, only
 from tests.workloads.test_onnx_runtime_ops import CASES, parts_of
 
+import loadmaster as lm
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx.rules import RULES, Rule
 
 
@@ -111,7 +111,7 @@ def variants(model):
 def assert_loads_or_is_refused(model):
     reason = ""
     try:
-        load(model)
+        lm.load(model)
     except ModelError as error:
         reason = str(error)
     assert "defect" not in reason, onnx.printer.to_text(model)

@@ -14,7 +14,6 @@ from tests.support.random_networks import (
 import loadmaster as lm
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import WHOLE, divisible
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, Pieces
 from loadmaster.workloads.window import volume, whole
 
@@ -35,7 +34,7 @@ def test_plans_of_random_graphs_in_random_pieces_hold(seed):
         for uses in form.uses.values() if form else ():
             several = uses.needed_boxes(np.array(grid.boxes, dtype=np.int64))
             assert np.array(uses.needed(grid.boxes)).tolist() == several.tolist()
-    workload = lower([graph], npu(), cuts=[cuts])
+    workload = lm.lower([graph], npu(), cuts=[cuts])
     assert any(job.ranges for job in workload.jobs)
     assert sum(job.macs for job in workload.jobs) >= graph.macs
     plan = planned(workload, npu())
@@ -51,7 +50,7 @@ def test_what_is_whole_reads_all_that_it_touches_of_parts():
     graph = lm.load(model(nodes, "float[1,4,12,6] x", "a, p"))
     relu, pool = (divisible(graph, group) for group in fuse(graph))
     cuts = [Cuts([relu.grid({2: 2}), pool.grid({})])]
-    job = lower([graph], lm.target("edge-npu"), cuts=cuts).jobs[-1]
+    job = lm.lower([graph], lm.target("edge-npu"), cuts=cuts).jobs[-1]
     touched = graph.ops[-1].reads[0].bytes
     assert [operand.bytes for operand in job.reads] == [touched // 2, touched // 2]
 
@@ -71,7 +70,7 @@ def test_pieces_of_elements_smaller_than_bytes_have_room_for_them(width, nodes, 
     (form,) = parts_of(graph).forms
     for axis in form.axes if form else ():
         cuts = [Cuts([form.grid({axis: 3})])]
-        plan = planned(lower([graph], npu(), cuts=cuts), npu())
+        plan = planned(lm.lower([graph], npu(), cuts=cuts), npu())
         assert lm.verify(plan) == ()
         for tensor in plan.tensors:
             elements = volume(tensor.ranges or whole(tensor.shape))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import loadmaster as lm
-from loadmaster.core.errors import ModelError
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
 from loadmaster.placement.sequence import StoredKind
 from loadmaster.workloads.graph import OpClass, TensorKind
@@ -368,7 +367,7 @@ def test_mistakes_are_one_line(source, options, message, tmp_path, monkeypatch):
         """)
     )
     try:
-        with pytest.raises(ModelError) as caught:
+        with pytest.raises(lm.ModelError) as caught:
             lm.load(source, **options)
     finally:
         for name in ("broken", "lacking", "good"):
@@ -380,7 +379,7 @@ def test_mistakes_are_one_line(source, options, message, tmp_path, monkeypatch):
 
 def test_another_release_of_torch_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.12.0")
-    with pytest.raises(ModelError, match=r"needs torch 2\.13;"):
+    with pytest.raises(lm.ModelError, match=r"needs torch 2\.13;"):
         lm.load("torch:any:thing")
 
 

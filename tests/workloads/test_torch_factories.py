@@ -7,7 +7,6 @@ from types import ModuleType
 import pytest
 
 import loadmaster as lm
-from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import TensorKind
 
 torch = pytest.importorskip("torch")
@@ -138,7 +137,7 @@ def test_what_factories_change_is_as_before_afterwards(monkeypatch):
 
 def test_a_lazy_module_of_the_caller_is_left_as_it_is():
     module = nn.LazyLinear(8)
-    with pytest.raises(ModelError, match="call the module once before"):
+    with pytest.raises(lm.ModelError, match="call the module once before"):
         lm.load((module, torch.zeros(4, 6)))
     assert isinstance(module, nn.LazyLinear)
     module(torch.zeros(4, 6))
@@ -156,6 +155,8 @@ class Branching(nn.Module):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_control_flow_that_depends_on_values_is_named(training, monkeypatch, tmp_path):
-    with pytest.raises(ModelError, match="it calls cond, whose course depends on values") as raised:
+    with pytest.raises(
+        lm.ModelError, match="it calls cond, whose course depends on values"
+    ) as raised:
         of_factory(lambda: (Branching(), torch.zeros(4, 8)), monkeypatch, training=training)
     assert "0x" not in str(raised.value)

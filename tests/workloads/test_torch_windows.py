@@ -8,7 +8,6 @@ from tests.support.networks import npu
 
 import loadmaster as lm
 from loadmaster.workloads.lowering.grid import WHOLE, least_shares
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 torch = pytest.importorskip("torch")
@@ -136,7 +135,7 @@ def test_torch_networks_are_cut_and_their_plans_hold():
             WHOLE if form is None else form.grid({int(generator.choice(form.axes)): 3})
             for form in forms
         ]
-        workload = lower([graph], npu(), cuts=[Cuts(cuts)])
+        workload = lm.lower([graph], npu(), cuts=[Cuts(cuts)])
         assert sum(bool(job.ranges) for job in workload.jobs) > 10
         assert sum(job.macs for job in workload.jobs) == graph.macs
     plan = verified([graph], npu(2, 8_000))

@@ -12,7 +12,6 @@ from tests.support.random_networks import random_network
 import loadmaster as lm
 from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import plain_cuts, sizes_for
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.window import volume
@@ -48,7 +47,7 @@ def test_a_cache_that_is_an_input_grows_in_place():
     assert kinds(graph) == {"make", "project", "score", "mix"}
     assert single.outputs == ("y", "new", "unused")
     assert any("in place" in note for note in single.notes)
-    workload = lower([graph], npu())
+    workload = lm.lower([graph], npu())
     reads = {job.operators[0]: job.reads for job in workload.jobs}
     for operator in ("score", "mix"):
         found = {operand.tensor: operand for operand in reads[operator]}
@@ -108,7 +107,7 @@ def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have
         [convolve] y = Conv(both, w)
     """
     graph = int8_graph(nodes, "float[1,16,4,4] x", "y", "float[16,32,1,1] w")
-    workload = lower([graph], npu(1, 1_100))
+    workload = lm.lower([graph], npu(1, 1_100))
     tiles = [job for job in workload.jobs if job.operators[0] == "convolve"]
     assert len(tiles) > 1
     for tile in tiles:

@@ -20,7 +20,6 @@ from tests.support.summed_networks import copying, in_chains
 import loadmaster as lm
 from loadmaster.core.errors import ModelError, PlanError
 from loadmaster.integrations.execute.run import run_plan
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 pytestmark = pytest.mark.slow
@@ -47,7 +46,7 @@ def made(tmp_path, *parts):
 def in_pieces(path, parts):
     """What comes of running the only operator of a model in so many parts along dimensions."""
     (form,) = parts_of(graph := lm.load(path)).forms
-    plan = planned_jobs(lower([graph], npu(), cuts=[Cuts([form.grid(parts)])]), npu())
+    plan = planned_jobs(lm.lower([graph], npu(), cuts=[Cuts([form.grid(parts)])]), npu())
     return run_plan(plan, [str(path)])
 
 
@@ -267,7 +266,7 @@ def test_rounding_of_narrow_sums_is_no_fault_whatever_follows(tmp_path, then, re
     path = save(tmp_path, model(nodes, "float16[64,512] x", "z", weights))
     graph, machine = lm.load(path), copying(2, 2**20)
     cuts = [in_chains(graph, np.random.default_rng(1))]
-    plan = planned_jobs(lower([graph], machine, cuts=cuts), machine)
+    plan = planned_jobs(lm.lower([graph], machine, cuts=cuts), machine)
     assert any(tensor.summed for tensor in plan.tensors)
     found = run_plan(plan, [str(path)])
     assert found.violations == ()

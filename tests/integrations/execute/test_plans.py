@@ -25,7 +25,6 @@ from tests.workloads.test_pieces import grid_of
 
 import loadmaster as lm
 from loadmaster.workloads.lowering.grid import WHOLE
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
@@ -46,7 +45,7 @@ def in_random_pieces(graphs, target, seed):
             )
         )
     return planned(
-        lower(graphs, target, cuts=cuts, mini_batches=int(generator.integers(1, 3))), target
+        lm.lower(graphs, target, cuts=cuts, mini_batches=int(generator.integers(1, 3))), target
     )
 
 
@@ -154,7 +153,7 @@ def test_sums_that_chains_of_pieces_add_up(case):
     what follows the sum."""
     one, machine = case(builds=[network(seed)[0] for seed in range(3)]), copying(2)
     cuts = [in_chains(graph, np.random.default_rng(seed)) for seed, graph in enumerate(one.graphs)]
-    plan = planned(lower(one.graphs, machine, cuts=cuts, mini_batches=2), machine)
+    plan = planned(lm.lower(one.graphs, machine, cuts=cuts, mini_batches=2), machine)
     assert sum(bool(tensor.summed) for tensor in plan.tensors) > 20
     assert lm.verify(plan) == ()
     assert one.faults(plan) == []
@@ -285,7 +284,7 @@ def test_wrong_pieces_and_copies_are_found(case):
 def test_terms_that_are_left_out_of_a_sum_are_found(case):
     one, machine = case(builds=[network(4)[0]]), copying(2)
     plan = planned(
-        lower(one.graphs, machine, cuts=[in_chains(one.graphs[0], np.random.default_rng(4))]),
+        lm.lower(one.graphs, machine, cuts=[in_chains(one.graphs[0], np.random.default_rng(4))]),
         machine,
     )
     assert one.faults(plan) == []

@@ -10,7 +10,6 @@ from tests.support.tflite_models import started
 from tests.support.tflm import same_outputs
 
 import loadmaster as lm
-from loadmaster.core.errors import AllocationError, ModelError
 from loadmaster.integrations.tflite import probe as probing
 from loadmaster.integrations.tflite.arena import TensorArena
 from loadmaster.integrations.tflite.export import export_model, tflite_problem
@@ -101,7 +100,7 @@ def test_a_plan_that_tflm_refuses_is_refused(tmp_path, content, reason):
     model = compiled_for_a_processor()
     model.metadata.clear()
     model.note("OfflineMemoryAllocation", content)
-    with pytest.raises(ModelError, match=reason):
+    with pytest.raises(lm.ModelError, match=reason):
         export_model(saved(tmp_path, model.bytes()), scratch="none")
 
 
@@ -175,5 +174,5 @@ def test_bounds_of_scratch_may_be_more_than_is_measured_and_sizes_may_not(tmp_pa
         larger, arena=TensorArena(exported.arena.found, Scratch((), "probed", bounds=True))
     )
     assert bounded.measured().plan.head == exported.plan.head
-    with pytest.raises(AllocationError, match="as planned: please report it"):
+    with pytest.raises(lm.AllocationError, match="as planned: please report it"):
         larger.measured()
