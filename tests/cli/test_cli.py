@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import printed, ran, refused, run
+from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.edits import SHARED, job
 from tests.support.needs import FIXTURES
 
@@ -21,10 +21,6 @@ from loadmaster.workloads.frontends import load
 SQUEEZENET = "plan onnx:squeezenet --target edge-npu"
 QUICK = f"{SQUEEZENET} --precision int8 --cut none"
 FILES = ["plan.json", "report.html", "trace.json.gz"]
-
-
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_page_is_of_a_plan_that_holds(tmp_path):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.support.command_line import printed, ran, refused, run
+from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.needs import FIXTURES
 
 PLANNERS = FIXTURES / "planners"
@@ -53,7 +53,7 @@ def test_what_is_written_verifies_and_keeps_its_alignment(file):
     )
     out.write_text(out.read_text().replace(",256,", ",999,"))
     assert "alignment" in run("verify --buffers", out).stderr
-    assert sorted(path.name for path in file.parent.iterdir()) == ["buffers.csv", "out.csv"]
+    assert names(file.parent) == ["buffers.csv", "out.csv"]
 
 
 def test_what_does_not_fit_is_exit_code_1_with_a_reason(file):
@@ -92,7 +92,7 @@ def test_several_memories_are_packed_written_and_verified(file):
 def test_what_does_not_fit_is_drawn_beyond_the_capacity(file, tmp_path):
     out = tmp_path / "page"
     result = run("allocate", file, "--capacity 900 --out", out, "--json")
-    assert (result.returncode, [path.name for path in out.iterdir()]) == (1, ["report.html"])
+    assert (result.returncode, names(out)) == (1, ["report.html"])
     answer, page = json.loads(result.stdout), (out / "report.html").read_text()
     assert answer["status"] == "infeasible"
     assert "Nothing fits: load: 1100 bytes required" in page

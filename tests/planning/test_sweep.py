@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import printed, refused, run
+from tests.support.command_line import names, printed, refused, run
 from tests.support.efforts import SEPARATE
 from tests.support.needs import FIXTURES
 from tests.support.networks import residual_chain
@@ -497,7 +497,7 @@ def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_pat
         {"scratchpad": MIB, "bandwidth": 8e9},
     ]
     files = ["sweep.html", "sweep.json", "sweep.sqlite"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    assert names(tmp_path) == files
     assert json.loads((tmp_path / "sweep.json").read_text())["points"] == whole["points"]
     table = run(sweep, "--out", tmp_path, columns=120).stdout
     for words in ("squeezenet on edge-npu", "8.00 GB/s", "4.00 MiB", "estimates", "sweep.html"):
