@@ -1,5 +1,6 @@
 """Modules for tests, without a class for each."""
 
+import torch
 from torch import nn
 
 
@@ -14,6 +15,18 @@ class Parts(nn.Module):
 
     def forward(self, *inputs, **named):
         return self.run(self, *inputs, **named)
+
+
+def in_two(first, last, *, broken=True):
+    """A loss of two modules, between which the graph breaks if it should."""
+
+    def run(own, x):
+        x = torch.tanh(own.first(x))
+        if broken:
+            torch._dynamo.graph_break()
+        return own.last(x).square().mean()
+
+    return Parts(run, first=first, last=last)
 
 
 def linears(width, layers, *between, **options):
