@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support.compiled import with_plan
-from torch import nn
+from tests.support.modules import linears
 
 from loadmaster.core.errors import CapacityError
 from loadmaster.integrations.torch_compile import placing
@@ -166,7 +166,7 @@ def test_small_tensors_stay(mode):
 # Planning does not do twice, or before times are measured, what takes most of its time.
 
 
-PAGE, LAYERS, WIDTH = 4096, 8, 256
+PAGE, WIDTH = 4096, 256
 SIZE = 64 * PAGE
 
 
@@ -207,8 +207,7 @@ def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_aft
 
     monkeypatch.setattr(GraphSearch, "attempt", seen)
     monkeypatch.setattr(GraphSearch, "_place_moving", counted)
-    module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
-    call = with_plan(module, 0.6, refine_after=refine_after)
+    call = with_plan(linears(WIDTH, 8), 0.6, refine_after=refine_after)
     with torch.no_grad():
         for _ in range(4):
             call(torch.randn(2, WIDTH))
