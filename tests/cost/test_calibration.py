@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.command_line import printed, ran
 from tests.support.fuzzing import fuzz
 from tests.support.json_schema import conforms
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.cost.analytical.job_costs import job_table
@@ -253,18 +254,15 @@ def test_operators_of_a_network_are_found_by_name(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        (f"{HEADER},seconds\n64,64,8,8,1,1,1,0\n", "times.csv:2:8: seconds is '0'"),
-        (f"{HEADER},seconds\n64,64,8,8,9,1,1,1\n", "times.csv:2:5: R is 9"),
-        (
-            f"{HEADER},seconds,core\n64,64,8,8,1,1,1,1,mac\n",
-            "times.csv:2: edge-npu has no core 'mac'",
-        ),
-        (f"{HEADER}\n64,64,8,8,1,1,1\n", "column 'seconds' is missing"),
-        ("name,time\na,1\n", "times.csv:1: no measured times"),
-        ("op,seconds\nnowhere,1\n", "times.csv:2: squeezenet has no operator 'nowhere'"),
-        ("kernel,combination,seconds\na,,1\n", "column 'kind' is missing"),
-    ],
+    cases(rf"""
+        {HEADER},seconds\n64,64,8,8,1,1,1,0\n | times.csv:2:8: seconds is '0'
+        {HEADER},seconds\n64,64,8,8,9,1,1,1\n | times.csv:2:5: R is 9
+        {HEADER},seconds,core\n64,64,8,8,1,1,1,1,mac\n | times.csv:2: edge-npu has no core 'mac'
+        {HEADER}\n64,64,8,8,1,1,1\n | column 'seconds' is missing
+        name,time\na,1\n | times.csv:1: no measured times
+        op,seconds\nnowhere,1\n | times.csv:2: squeezenet has no operator 'nowhere'
+        kernel,combination,seconds\na,,1\n | column 'kind' is missing
+    """),
 )
 def test_measurements_that_make_no_sense_are_refused(text, message, tmp_path):
     (tmp_path / "npu.toml").write_text(ONE_CORE)

@@ -7,6 +7,7 @@ import pytest
 from tests.support import layer_lists
 from tests.support.layers import M3E, machine, one_job
 from tests.support.needs import PUBLIC_INSTANCES
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError
@@ -201,19 +202,15 @@ def test_costs_apply_to_jobs_by_name_or_by_position(names, tmp_path):
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [
-        (
-            "two/0,hb0,1,1\ntwo/2,hb0,1,1",
-            "costs.csv: there is no job 'two/2': jobs are called like 'two/0', or numbered from 0",
-        ),
-        ("0,hb0,1,1\n1,hb0,1,1\n2,hb0,1,1", "costs.csv: there is no job '2'"),
-        ("two/1,hb0,1,1", "costs.csv: job 'two/0' has no row"),
-        ("1,hb0,1,1", "costs.csv: job '0' has no row"),
-        (
-            "0,hb0,1,1\n1,lb,1,1",
-            "costs.csv: core 'lb' is not one of the target's: there are hb0, hb1, hb2, hb3",
-        ),
-    ],
+    cases(r"""
+        two/0,hb0,1,1\ntwo/2,hb0,1,1 | \
+            costs.csv: there is no job 'two/2': jobs are called like 'two/0', or numbered from 0
+        0,hb0,1,1\n1,hb0,1,1\n2,hb0,1,1 | costs.csv: there is no job '2'
+        two/1,hb0,1,1 | costs.csv: job 'two/0' has no row
+        1,hb0,1,1 | costs.csv: job '0' has no row
+        0,hb0,1,1\n1,lb,1,1 | \
+            costs.csv: core 'lb' is not one of the target's: there are hb0, hb1, hb2, hb3
+    """),
 )
 def test_a_table_must_match_jobs_and_cores(rows, message, tmp_path):
     with pytest.raises(JobError, match=message):

@@ -19,6 +19,7 @@ from tests.support.command_line import names, printed, refused, run
 from tests.support.efforts import SEPARATE
 from tests.support.needs import FIXTURES
 from tests.support.networks import residual_chain
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster import _native
@@ -517,13 +518,13 @@ def finished(place):
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [
-        ("--workers 2", "--sweep"),
-        ("--fps 30", "--sweep"),
-        ("--sweep scratchpad=1MiB --cluster dask://x:1 --workers 2", "give one of them"),
-        ("--sweep scratchpad=1MiB --cluster tcp://x:1", "dask://host:port"),
-        ("--sweep 'scratchpad=1 parsec'", "parsec"),
-    ],
+    cases("""
+        --workers 2 | --sweep
+        --fps 30 | --sweep
+        --sweep scratchpad=1MiB --cluster dask://x:1 --workers 2 | give one of them
+        --sweep scratchpad=1MiB --cluster tcp://x:1 | dask://host:port
+        --sweep 'scratchpad=1 parsec' | parsec
+    """),
 )
 def test_mistakes_are_one_line_and_leave_nothing(options, word, tmp_path):
     refused(run(COMMAND, options, "--out", tmp_path / "out"), word)
