@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.command_line import printed, ran
 from tests.support.fuzzing import fuzz
 from tests.support.json_schema import conforms
+from tests.support.layers import loops
 from tests.support.tables import cases
 
 import loadmaster as lm
@@ -24,7 +25,6 @@ from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
 from loadmaster.cost.tables.measured_times_csv import COPY, Amounts, TimedKernel, write_timed
 from loadmaster.targets.load import bundled, bundled_text, target_document
 from loadmaster.targets.write import target_text
-from loadmaster.workloads.graph import LoopNest
 
 HEADER = "K,C,Y,X,R,S,type"
 # One core, so that rows need not name it.
@@ -320,10 +320,10 @@ def test_targets_are_written_as_they_are_read(name):
 
 
 def test_kinds_tell_convolutions_of_one_channel_in_a_group():
-    depthwise, full = LoopNest(k=1, c=1, r=3, s=3, groups=8), LoopNest(k=8, c=8, r=3, s=3)
+    depthwise, full = loops("k=1 c=1 r=3 s=3 groups=8"), loops("k=8 c=8 r=3 s=3")
     assert (
         kind_of("Conv", (depthwise,)) == "DepthwiseConv" == kind_of("DepthwiseConv", (depthwise,))
     )
     assert kind_of("convolution", (depthwise,)) == "depthwise_convolution"
     assert kind_of("Conv", (full,)) == "Conv"
-    assert kind_of("MatMul", (LoopNest(k=8, c=1),)) == "MatMul"
+    assert kind_of("MatMul", (loops("k=8 c=1"),)) == "MatMul"

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from tests.support import layer_lists
-from tests.support.layers import M3E, machine, one_job
+from tests.support.layers import M3E, loops, machine, one_job
 from tests.support.needs import PUBLIC_INSTANCES
 from tests.support.tables import cases
 
@@ -13,7 +13,6 @@ import loadmaster as lm
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analyse import analyse, pooled, read_job_analysis, read_job_list, read_jobs
 from loadmaster.targets.hardware import Style
-from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Role, Workload
 
 HEADER = "K,C,Y,X,R,S,type\n"
@@ -29,12 +28,12 @@ def write(folder, text, name="list.csv"):
 @pytest.mark.parametrize(
     ("row", "nest", "sizes"),
     [
-        ("10,20,1,1,1,1,0", LoopNest(k=10, c=20), (20, 200, 10)),
-        ("8,3,9,7,3,2,1", LoopNest(k=8, c=3, y=7, x=6, r=3, s=2), (189, 144, 336)),
+        ("10,20,1,1,1,1,0", loops("k=10 c=20"), (20, 200, 10)),
+        ("8,3,9,7,3,2,1", loops("k=8 c=3 y=7 x=6 r=3 s=2"), (189, 144, 336)),
         # K is ignored: every channel has a filter of its own.
-        ("1,8,9,7,3,3,2", LoopNest(k=1, c=1, y=7, x=5, r=3, s=3, groups=8), (504, 72, 280)),
+        ("1,8,9,7,3,3,2", loops("k=1 c=1 y=7 x=5 r=3 s=3 groups=8"), (504, 72, 280)),
         # M x K by K x N with M = 4, N = 5, K = 6.
-        ("4,5,6,1,1,1,3", LoopNest(k=5, c=6, y=4), (24, 30, 20)),
+        ("4,5,6,1,1,1,3", loops("k=5 c=6 y=4"), (24, 30, 20)),
     ],
 )
 def test_rows_become_loop_nests_with_their_operands(row, nest, sizes, tmp_path):
@@ -60,7 +59,7 @@ def test_jobs_are_named_after_file_and_row_and_share_nothing(tmp_path):
 
 def test_columns_come_in_any_order_and_case(tmp_path):
     assert read_job_list(write(tmp_path, "TYPE,c,k,Y,X,R,S\n0,20,10,1,1,1,1")).jobs[0].nests == (
-        LoopNest(k=10, c=20),
+        loops("k=10 c=20"),
     )
 
 
@@ -262,6 +261,6 @@ def test_tables_of_several_sources_are_pooled_under_names_of_their_own(tmp_path)
 
 
 def test_more_arithmetic_than_can_be_counted_is_refused():
-    nest = LoopNest(k=2**21, c=2**21, y=2**20)
+    nest = loops("k=2097152 c=2097152 y=1048576")
     with pytest.raises(JobError, match="job j has 4611686018427387904 multiply-accumulates"):
-        analyse(one_job(nest, 1, 1, 1), machine(Style.WEIGHT_STATIONARY), "maestro")
+        analyse(one_job(nest, (1, 1, 1)), machine(Style.WEIGHT_STATIONARY), "maestro")

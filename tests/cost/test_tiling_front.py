@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.layers import machine, nests, one_job, operand_bytes, same_fields
+from tests.support.layers import loops, machine, nests, one_job, operand_bytes, same_fields
 
 import loadmaster as lm
 from loadmaster.cost.analytical.divisible import least_delivered
@@ -21,7 +21,6 @@ from loadmaster.cost.analytical.job_costs import (
 )
 from loadmaster.cost.analytical.nests import EXPECTED, STREAMED, nest_table, tilings_for
 from loadmaster.targets.hardware import Style
-from loadmaster.workloads.graph import LoopNest
 
 ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
 FIGURES = ("compute", "moved", "tile", "energy")
@@ -33,7 +32,7 @@ def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
     nest, style, buffer
 ):
     sizes = operand_bytes(nest)
-    work, target = one_job(nest, *sizes), machine(style, buffer=buffer)
+    work, target = one_job(nest), machine(style, buffer=buffer)
     least = least_table(work, target)
     for table in front_tables(work, target):
         assert (table.compute >= nest.macs / (8 * 16) * 1e-9 * (1 - 1e-9)).all()
@@ -47,10 +46,7 @@ def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
 def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
     nest, style, buffer, flexible
 ):
-    target, table = (
-        machine(style, flexible=flexible),
-        nest_table(one_job(nest, *operand_bytes(nest)).jobs),
-    )
+    target, table = (machine(style, flexible=flexible), nest_table(one_job(nest).jobs))
     room, core = np.array([float(buffer)]), target.cores[0]
     for name, together in zip(
         EXPECTED, tilings_for(table, room, core, target, list(EXPECTED)), strict=True
@@ -69,9 +65,7 @@ def test_no_piece_has_less_delivered_than_its_share(nest, style, flexible, local
         for name in ("groups", "batch", "k", "y", "x")
     }
     piece = replace(nest, **sizes)
-    table, of_piece = (
-        nest_table(one_job(each, *operand_bytes(each)).jobs) for each in (nest, piece)
-    )
+    table, of_piece = (nest_table(one_job(each).jobs) for each in (nest, piece))
     (least,) = least_delivered(table, core)
     for buffer in (300, 10**6):
         tilings = tilings_for(
@@ -85,11 +79,8 @@ def test_no_piece_has_less_delivered_than_its_share(nest, style, flexible, local
 def test_what_is_near_may_cross_often_so_that_what_is_streamed_crosses_once():
     """Filters and a map of which neither fits: the one that is streamed moves less, the other
     more."""
-    nest = LoopNest(k=256, c=256, y=28, x=28, r=3, s=3)
-    work, target = (
-        one_job(nest, *operand_bytes(nest)),
-        lm.target("edge-npu", "dram.bandwidth=4 GB/s"),
-    )
+    nest = loops("k=256 c=256 y=28 x=28 r=3 s=3")
+    work, target = (one_job(nest), lm.target("edge-npu", "dram.bandwidth=4 GB/s"))
     moved = {
         name: table.moved[:2, 0].tolist()
         for name, table in zip(EXPECTED, front_tables(work, target), strict=True)
@@ -145,7 +136,7 @@ def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one():
 
 
 def test_jobs_with_operands_of_other_sizes_are_not_alike():
-    work = one_job(LoopNest(8, 8), 8, 64, 8)
+    work = one_job(loops("k=8 c=8"))
     (job,) = work.jobs
     larger = replace(
         job, reads=(replace(job.reads[0], bytes=job.reads[0].bytes + 1), *job.reads[1:])
