@@ -55,10 +55,7 @@ def test_quotes_blank_lines_and_line_ends_change_nothing():
 
 
 def test_what_is_said_of_memories_is_read_and_written():
-    buffers = [
-        lm.Buffer("a", 0, 4, 8, prefers=("sram", ("dram", 500)), accesses=3),
-        lm.Buffer("b", 2, 6, 8, memory="dram"),
-    ]
+    buffers = buffers_of("a 0 4 8 prefers=sram+dram:500 accesses=3, b 2 6 8 memory=dram")
     problem = problem_of(buffers)
     text = format_buffers(problem)
     assert "sram dram:500" in text

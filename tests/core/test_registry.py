@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.support.problems import buffers_of
 
 import loadmaster as lm
 from loadmaster.allocation.strategies.registry import STRATEGIES as ALLOCATING
@@ -83,13 +84,13 @@ def add(monkeypatch, folder, package, file, source):
 def test_a_new_allocation_strategy_is_one_file(monkeypatch, tmp_path):
     add(monkeypatch, tmp_path, "loadmaster.allocation.strategies", "all_stacked.py", ALLOCATION)
     assert lm.strategies("allocate")["all-stacked"] == "Stacked: every buffer above the one before."
-    found = lm.allocate([lm.Buffer("a", 0, 1, 8), lm.Buffer("b", 1, 2, 8)], strategy="all-stacked")
+    found = lm.allocate(buffers_of("a 0 1 8, b 1 2 8"), strategy="all-stacked")
     assert (found.offsets.tolist(), found.status) == ([0, 8], "feasible")
     refused = "'all-stacked' cannot honour alignment and pins: use auto or best-fit"
     with pytest.raises(lm.LoadmasterError, match=refused):
-        lm.allocate([lm.Buffer("a", 0, 1, 8, 8, offset=8)], strategy="all-stacked")
+        lm.allocate(buffers_of("a 0 1 8 alignment=8 offset=8"), strategy="all-stacked")
     with pytest.raises(lm.LoadmasterError, match="did you mean all-stacked"):
-        lm.allocate([lm.Buffer("a", 0, 1, 8)], strategy="al-stacked")
+        lm.allocate(buffers_of("a 0 1 8"), strategy="al-stacked")
 
 
 def test_a_new_baseline_is_one_file_and_may_have_a_name_that_no_file_has(monkeypatch, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from tests.support.browser import CHARTS, console_errors, in_shadow, open_page, outside_requests
 from tests.support.hand_sequence import step
 from tests.support.networks import GraphBuilder
+from tests.support.problems import buffers_of
 from tests.support.report_pages import charts, objects, rectangles, without_library
 
 import loadmaster as lm
@@ -27,11 +28,7 @@ from loadmaster.report.plan import plan_page
 from loadmaster.report.run import run_page
 from loadmaster.workloads.graph import TensorKind
 
-BUFFERS = [
-    lm.Buffer("first", 0, 4, 600),
-    lm.Buffer("second", 2, 6, 300),
-    lm.Buffer("<b>third", 5, 9, 800),
-]
+BUFFERS = buffers_of("first 0 4 600, second 2 6 300, <b>third 5 9 800")
 
 
 def pool(jobs=12):
