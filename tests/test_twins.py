@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.fuzzing import fuzz
+from tests.support.fuzzing import fuzz, seeds
 from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 from tests.support.sequences import random_sequence
@@ -105,7 +105,7 @@ def test_without_a_fast_memory_the_joint_search_is_list_scheduling(random, cores
 
 
 @given(
-    st.integers(0, 10**6),
+    seeds,
     st.integers(1, 6),
     st.integers(1, 3),
     st.sampled_from([(0.0, 1.0), (1.0, 1.0), (2.0, 0.5)]),
@@ -126,7 +126,7 @@ def test_a_mapping_scores_what_its_makespan_and_energy_make(seed, jobs, cores, w
     assert group.native.scores(core, priority) == pytest.approx(expected, rel=1e-12)
 
 
-@given(st.integers(0, 10**6), st.booleans(), st.integers(8, 60))
+@given(seeds, st.booleans(), st.integers(8, 60))
 @fuzz(150)
 def test_paths_take_as_long_in_the_search_as_their_placement(seed, moves, room):
     """Stays, copies, algorithms and seconds of paths: schedule.cpp and search.cpp."""

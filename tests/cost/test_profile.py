@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import printed, ran, refused, run
+from tests.support.hand_sequence import kernel, operand, sequence_of
 from tests.support.tables import cases
 
 import loadmaster as lm
@@ -20,15 +21,6 @@ from loadmaster.cost.kernels.kernel_times import Conditions, KernelTimes, case_o
 from loadmaster.cost.kernels.measured_kernels import measured_tables, tabled
 from loadmaster.cost.kernels.profile import profile
 from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
-from loadmaster.placement.sequence import (
-    Algorithm,
-    CopyLink,
-    Kernel,
-    KernelOperand,
-    KernelSequence,
-    StoredKind,
-    StoredTensor,
-)
 from loadmaster.workloads.graph import Invocation
 
 FEW = "--training --batch 64 --threads 1"
@@ -168,15 +160,15 @@ def test_measurements_become_tables(graph, times):
             times.put(case.key(places, setting), "", "", "device 1", seconds, 1)
     found = measured_tables(steps, graph, times, 1)
     assert len(found.kernels) == len(steps.kernels)
-    for kernel, op in zip(
+    for timed, op in zip(
         found.kernels, [op for op in graph.ops if op.op_class != "view"], strict=True
     ):
         case = case_of(graph, op)
         moved = {case.storages[place]: case.bytes[place] for place in case.moved}
-        names = [found.tensors[operand.tensor].name for operand in kernel.operands]
+        names = [found.tensors[operand.tensor].name for operand in timed.operands]
         for mask in range(2 ** len(names)):
             slow = [mask >> bit & 1 == 1 for bit in range(len(names))]
-            assert kernel.seconds(slow) == 1.0 + sum(
+            assert timed.seconds(slow) == 1.0 + sum(
                 moved.get(name, 0) for name, there in zip(names, slow, strict=True) if there
             )
     assert found.costs[0].label == "measured"
@@ -289,19 +281,11 @@ def test_the_processor_is_named():
     assert kernel_times.processor()
 
 
-STEPS = KernelSequence(
-    "steps",
-    (StoredTensor("x", 8, StoredKind.INPUT), StoredTensor("y", 8)),
-    (
-        Kernel(
-            "a",
-            "add",
-            (KernelOperand(0, True, False, 1.0, 2.0), KernelOperand(1, False, True, 1.0, 3.0)),
-            (Algorithm("direct", 0.5),),
-        ),
-        Kernel("b", "add", (KernelOperand(1, True, True, 1.0, 2.0),), (Algorithm("direct", 0.5),)),
-    ),
-    CopyLink(1.0, 1.0, 1.0, 1.0),
+STEPS = sequence_of(
+    "x 8 input, y 8",
+    kernel("a", operand(0, "r", 2.0), operand(1, "w", 3.0), seconds=0.5),
+    kernel("b", operand(1, "rw", 2.0), seconds=0.5),
+    name="steps",
     costs=(Provenance(Label.ESTIMATED, "roofline of x", 2),),
 )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.support.fuzzing import fuzz
+from tests.support.fuzzing import fuzz, seeds
 from tests.support.sequences import even, holds, random_sequence, replayed, training
 
 import loadmaster as lm
@@ -104,7 +104,7 @@ def drawn(tensors, kernels, least, **more):
     """Sequences of up to so many tensors and kernels, and shares of their peak from the least
     on."""
     return given(
-        seed=st.integers(0, 10**9),
+        seed=seeds,
         tensors=st.integers(1, tensors),
         kernels=st.integers(1, kernels),
         in_place=st.booleans(),
@@ -201,7 +201,7 @@ def test_limits_that_make_no_sense_are_refused():
 # Windows of copies, against the obvious loops.
 
 
-@given(seed=st.integers(0, 10**9), count=st.integers(1, 40))
+@given(seed=seeds, count=st.integers(1, 40))
 def test_minima_of_ranges(seed, count):
     random = np.random.default_rng(seed)
     values = random.normal(size=count)
@@ -212,7 +212,7 @@ def test_minima_of_ranges(seed, count):
     ]
 
 
-@given(seed=st.integers(0, 10**9), kernels=st.integers(1, 12), copies=st.integers(0, 10))
+@given(seed=seeds, kernels=st.integers(1, 12), copies=st.integers(0, 10))
 def test_intervals_are_those_in_which_too_little_is_copied_and_the_worst_comes_first(
     seed, kernels, copies
 ):

@@ -133,8 +133,8 @@ def test_bands_keep_what_lies_between_operators_on_chip():
 def test_what_cannot_be_cut_plans_as_whole_and_says_why():
     cut, whole = (verified([residual_chain(2)], npu(), cut=cut) for cut in ("auto", "none"))
     assert cut.jobs == whole.jobs
-    assert any("operators stay whole" in note for note in cut.notes)
-    assert not any("operators stay whole" in note for note in whole.notes)
+    assert "operators stay whole" in str(cut.notes)
+    assert "operators stay whole" not in str(whole.notes)
 
 
 def test_an_unknown_way_to_cut_is_refused():
@@ -154,7 +154,7 @@ def test_an_interrupt_while_cuts_are_chosen_gives_a_plan_that_holds(call):
 
     plan = verified([convolutions(rows=16, channels=32)], machine(), progress=interrupt)
     assert calls >= call
-    assert any("stopped early" in note for note in plan.notes)
+    assert "stopped early" in str(plan.notes)
 
 
 def test_ways_to_cut_are_worked_out_only_until_it_is_late():

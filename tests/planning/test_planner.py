@@ -68,7 +68,7 @@ def test_the_same_seed_gives_the_same_plan_byte_for_byte(tmp_path):
 
 def test_a_scratchpad_too_small_for_an_operator_leaves_it_in_dram_and_says_so():
     plan = verified([residual_chain(2)], npu(scratchpad=1024))
-    assert any("stream from dram" in note for note in plan.notes)
+    assert "stream from dram" in str(plan.notes)
 
 
 def test_what_is_not_understood_is_named_in_the_plan():
@@ -145,7 +145,7 @@ def test_what_the_search_has_found_before_an_interrupt_is_kept():
     plan = verified([wide_inside()], npu(scratchpad=6000), mini_batches=4, progress=interrupt)
     assert "planning jointly" in told
     assert plan.metrics.makespan.value < separate.metrics.makespan.value
-    assert any("stopped early" in note for note in plan.notes)
+    assert "stopped early" in str(plan.notes)
 
 
 def test_a_second_interrupt_gives_up():
@@ -168,7 +168,7 @@ def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(monkeyp
     monkeypatch.setattr(packing, "pack", spy)
     plan = verified([residual_chain(4)], npu(), mini_batches=2, time_limit=0.0)
     assert budgets[0] == 0.0
-    assert any("least effort" in note for note in plan.notes)
+    assert "least effort" in str(plan.notes)
     budgets.clear()
     verified([residual_chain(4)], npu(), mini_batches=2)
     assert set(budgets) == {math.inf}
@@ -271,7 +271,7 @@ def test_whenever_the_time_limit_strikes_the_joint_search_has_tried_the_given_or
     monkeypatch.setattr(Deadline, "passed", lambda _: next(left) <= 0)
     plan = lm.plan([residual_chain(10)], npu(), mini_batches=4, time_limit=1e6, cut="none")
     assert lm.verify(plan) == ()
-    assert any("time limit" in note for note in plan.notes)
+    assert "time limit" in str(plan.notes)
     assert 8 <= max(tried) < 100
 
 
