@@ -144,6 +144,17 @@ def complaint(path, read=lm.load, **options):
     return text
 
 
+def classes(graph):
+    """Classes of all operators, in order."""
+    return " ".join(op.op_class.value for op in graph.ops)
+
+
+def shapes(graph, names=None):
+    """Shapes of tensors, or of all outputs, such as ``2x3 4``."""
+    found = names.split() if names else graph.outputs
+    return " ".join("x".join(map(str, graph.tensors[name].shape)) for name in found)
+
+
 def only(graph, kind):
     (op,) = [op for op in graph.ops if op.kind == kind]
     return op

@@ -2,7 +2,17 @@
 
 import numpy as np
 import pytest
-from tests.support.onnx_builder import body, constant, constants, graph_of, model, node, reads
+from tests.support.onnx_builder import (
+    body,
+    classes,
+    constant,
+    constants,
+    graph_of,
+    model,
+    node,
+    reads,
+    shapes,
+)
 
 import loadmaster as lm
 from loadmaster.workloads.graph import OpClass
@@ -58,7 +68,7 @@ def test_a_branch_that_a_value_decides_stays_one_operator():
     inputs = "float[1,8] x, bool c"
     weights = [WEIGHTS[0], *constants(w2=np.zeros((8, 4)))]
     graph = graph_of([choice("c")], inputs, "y", weights)
-    assert [op.op_class for op in graph.ops] == [OpClass.CONTROL_FLOW]
+    assert classes(graph) == "control-flow"
     assert graph.subgraph_ops == {"MatMul": 2}
 
 
@@ -83,7 +93,7 @@ def test_a_loop_of_known_count_is_so_many_bodies(condition, opset):
     weights = constants(n=10, t=True)
     graph = graph_of([loop("n", condition)], "float[1,8] x", "y, rows", weights, opset=opset)
     assert graph.macs == 10 * 8 * 8
-    assert [graph.tensors[name].shape for name in ("y", "rows")] == [(1, 8), (10, 1, 8)]
+    assert shapes(graph, "y rows") == "1x8 10x1x8"
     weight = {op.nests[0].weight for op in graph.ops if op.macs}
     assert len(weight) == 1
     assert graph.tensors[weight.pop()].bytes == 4 * 64
@@ -119,9 +129,9 @@ def test_a_long_scan_is_one_operator_with_the_work_of_all_runs():
     scan = node("Scan", ["s0", "x"], ["last", "all"], body=inner, num_scan_inputs=1)
     graph = graph_of([scan], "float[8] s0, float[3000,8] x", "last, all")
     short = graph_of([scan], "float[8] s0, float[1,8] x", "last, all")
-    assert [op.op_class for op in graph.ops] == [OpClass.REDUCTION]
+    assert classes(graph) == "reduction"
     assert graph.ops[0].elements == 3000 * sum(op.elements for op in short.ops) > 0
-    assert graph.tensors["all"].shape == (3000, 8)
+    assert shapes(graph, "all") == "3000x8"
 
 
 @pytest.mark.parametrize("axis", [0, 1])
