@@ -5,6 +5,7 @@ import json
 import pytest
 from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.needs import FIXTURES
+from tests.support.tables import cases
 
 PLANNERS = FIXTURES / "planners"
 BUFFERS = "id,lower,upper,size\na,0,4,600\nb,2,6,300\nc,5,9,800\n"
@@ -105,25 +106,26 @@ def test_people_get_a_table(file):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("allocate missing.csv", ["missing.csv", "cannot be read"]),
-        ("allocate onnx:squeezenet", ["is a network", "loadmaster plan onnx:squeezenet"]),
-        ("allocate bad.csv", ["bad.csv:3:4", "size"]),
-        ("allocate buffers.csv --capacity huge", ["huge", "8 MiB"]),
-        ("allocate buffers.csv --alignment 0", ["alignment", "at least 1"]),
-        ("allocate buffers.csv --memory sram=1MiB,colour=red", ["--memory", "alignment=BYTES"]),
-        ("allocate buffers.csv --memory sram=lots", ["lots", "8 MiB"]),
-        ("allocate buffers.csv --memory sram --capacity 5", ["--capacity", "--memory NAME=BYTES"]),
-        ("verify --buffers buffers.csv --memory sram", ["'offset' is missing"]),
-        ("allocate buffers.csv --strategy magic", ["magic", "best-fit"]),
-        ("allocate buffers.csv --out bad.csv/out.csv", ["--out"]),
-        ("verify", ["PLAN.json", "--buffers"]),
-        ("verify plan.json --buffers buffers.csv", ["PLAN.json", "--buffers"]),
-        ("verify --buffers buffers.csv", ["buffers.csv:1", "'offset' is missing"]),
-    ],
+    "row",
+    cases("""
+        allocate missing.csv | missing.csv | cannot be read
+        allocate onnx:squeezenet | is a network | loadmaster plan onnx:squeezenet
+        allocate bad.csv | bad.csv:3:4 | size
+        allocate buffers.csv --capacity huge | huge | 8 MiB
+        allocate buffers.csv --alignment 0 | alignment | at least 1
+        allocate buffers.csv --memory sram=1MiB,colour=red | --memory | alignment=BYTES
+        allocate buffers.csv --memory sram=lots | lots | 8 MiB
+        allocate buffers.csv --memory sram --capacity 5 | --capacity | --memory NAME=BYTES
+        verify --buffers buffers.csv --memory sram | 'offset' is missing
+        allocate buffers.csv --strategy magic | magic | best-fit
+        allocate buffers.csv --out bad.csv/out.csv | --out
+        verify | PLAN.json | --buffers
+        verify plan.json --buffers buffers.csv | PLAN.json | --buffers
+        verify --buffers buffers.csv | buffers.csv:1 | 'offset' is missing
+    """),
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments, words, file):
+def test_a_mistake_is_one_line_and_exit_code_2(row, file):
+    arguments, *words = row
     file.with_name("bad.csv").write_text("id,lower,upper,size\na,0,1,2\nb,0,1,x\n")
     refused(run(arguments, cwd=file.parent), *words)
 
