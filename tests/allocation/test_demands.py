@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.problems import buffers_of
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.allocation.native import lower_bound
@@ -74,28 +75,30 @@ def test_a_hint_is_a_start_and_binds_nobody():
 @pytest.mark.parametrize(
     ("buffers", "words"),
     [
-        (buffers_of("x 0 1 1, x 0 1 1"), "'x': id is taken already"),
-        (buffers_of("x 5 1 1"), "'x': upper is 1, before lower"),
-        (buffers_of("x -1 1 1"), "'x': lower is -1"),
-        (buffers_of("x 0 1 -1"), "'x': size is -1"),
         ([lm.Buffer("x", 0, 1, 1.5)], "size is 1.5: write a whole number"),
         ([lm.Buffer("x", 0, 1, float("nan"))], "size is nan"),
         ([lm.Buffer("x", 0, 1, 2**62)], "2\\^62"),
         ([lm.Buffer("x", 0, 1, 2**70)], "2\\^62"),
         ([lm.Buffer("x", 0, 1, 2**61), lm.Buffer("y", 0, 1, 2**61)], "add up to"),
-        (buffers_of("x 0 1 1 alignment=0"), "'x': alignment is 0"),
-        (buffers_of("x 0 1 1 alignment=4 offset=2"), "'x': offset is 2, not a multiple"),
-        (buffers_of("x 0 1 1 offset=-5"), "'x': offset is -5"),
-        (
-            buffers_of("x 0 2 4 offset=0, y 1 2 4 offset=3"),
-            "'y': offset is 3, and buffer 'x' is pinned to 0",
-        ),
-        (buffers_of("x 2 6 1 gaps=1-3"), "'x': gaps has 1-3, which is not within its lifetime 2-6"),
-        (buffers_of("x 2 6 1 gaps=3-5+4-6"), "overlaps the gap before"),
-        (buffers_of("x 2 6 4 gaps=3-5@2:8"), "not within its 4 bytes"),
         ((np.array([0]), np.array([1]), np.array([1.0])), "size is 1.0: write a whole number"),
         ((np.array([0]), np.array([1, 2]), np.array([1])), "'upper' has 2 entries"),
         ("nonsense", "give Buffer records"),
+        *(
+            (buffers_of(text), words)
+            for text, words in cases("""
+            x 0 1 1, x 0 1 1 | 'x': id is taken already
+            x 5 1 1 | 'x': upper is 1, before lower
+            x -1 1 1 | 'x': lower is -1
+            x 0 1 -1 | 'x': size is -1
+            x 0 1 1 alignment=0 | 'x': alignment is 0
+            x 0 1 1 alignment=4 offset=2 | 'x': offset is 2, not a multiple
+            x 0 1 1 offset=-5 | 'x': offset is -5
+            x 0 2 4 offset=0, y 1 2 4 offset=3 | 'y': offset is 3, and buffer 'x' is pinned to 0
+            x 2 6 1 gaps=1-3 | 'x': gaps has 1-3, which is not within its lifetime 2-6
+            x 2 6 1 gaps=3-5+4-6 | overlaps the gap before
+            x 2 6 4 gaps=3-5@2:8 | not within its 4 bytes
+            """)
+        ),
     ],
 )
 def test_malformed_problems_are_refused_by_name(buffers, words):

@@ -68,27 +68,29 @@ def test_columns_come_in_any_order_and_case(tmp_path):
     [
         ("", r"list.csv:1: is empty"),
         (HEADER, "holds a header and no rows"),
-        ("K,C,Y,X,R,S\n1,1,1,1,1,1", r"list.csv:1: column 'type' is missing"),
-        ("K,C,Y,X,R,S,type,stride\n", r"list.csv:1:8: column 'stride' is not known"),
-        ("K,C,Y,X,R,S,type,k\n", r"list.csv:1:8: column 'k' is there twice"),
-        (HEADER + "1,1,1,1,1,1,0\n1,1,1", r"list.csv:3: has 3 cells where the header has 7"),
-        (HEADER + "1,nan,1,1,1,1,0", r"list.csv:2:2: C is 'nan'"),
-        (HEADER + "1,0,1,1,1,1,0", r"list.csv:2:2: C is 0: it must be at least 1"),
-        (
-            HEADER + f"1,{2**63},1,1,1,1,0",
-            r"list.csv:2:2: C is 9223372036854775808: it must be .* less than 2147483648",
-        ),
         (HEADER + "1," + "9" * 5000 + ",1,1,1,1,0", r"list.csv:2:2: C is 9{30}: it must be"),
-        (
-            HEADER + "1,1,1,1,1,1,4",
-            r"list.csv:2:7: type is 4: it must be at least 0 and less than 4",
+        *cases(r"""
+            K,C,Y,X,R,S\n1,1,1,1,1,1 | list.csv:1: column 'type' is missing
+            K,C,Y,X,R,S,type,stride\n | list.csv:1:8: column 'stride' is not known
+            K,C,Y,X,R,S,type,k\n | list.csv:1:8: column 'k' is there twice
+        """),
+        *(
+            (HEADER + rows, message)
+            for rows, message in cases(r"""
+            1,1,1,1,1,1,0\n1,1,1 | list.csv:3: has 3 cells where the header has 7
+            1,nan,1,1,1,1,0 | list.csv:2:2: C is 'nan'
+            1,0,1,1,1,1,0 | list.csv:2:2: C is 0: it must be at least 1
+            1,9223372036854775808,1,1,1,1,0 | \
+                list.csv:2:2: C is 9223372036854775808: it must be .* less than 2147483648
+            1,1,1,1,1,1,4 | list.csv:2:7: type is 4: it must be at least 0 and less than 4
+            1,1,1,1,1,1,conv | list.csv:2:7: type is 'conv'
+            1,1,2,1,1,1,0 | list.csv:2:3: Y is 2: it must be 1 for a layer of type 0
+            1,1,2,2,1,1,3 | list.csv:2:4: X is 2: it must be 1 for a layer of type 3
+            1,1,2,5,3,1,1 | list.csv:2:5: R is 3, more than Y = 2
+            2147483647,2147483647,1,1,1,1,0 | list.csv:2: .* more than one job may have
+            "1,1 | list.csv:\d: is not CSV
+            """)
         ),
-        (HEADER + "1,1,1,1,1,1,conv", r"list.csv:2:7: type is 'conv'"),
-        (HEADER + "1,1,2,1,1,1,0", r"list.csv:2:3: Y is 2: it must be 1 for a layer of type 0"),
-        (HEADER + "1,1,2,2,1,1,3", r"list.csv:2:4: X is 2: it must be 1 for a layer of type 3"),
-        (HEADER + "1,1,2,5,3,1,1", r"list.csv:2:5: R is 3, more than Y = 2"),
-        (HEADER + "2147483647,2147483647,1,1,1,1,0", r"list.csv:2: .* more than one job may have"),
-        (HEADER + '"1,1', r"list.csv:\d: is not CSV"),
     ],
 )
 def test_a_mistake_is_named_with_file_line_and_column(text, message, tmp_path):
@@ -155,24 +157,27 @@ def test_energy_and_flops_may_be_left_out(tmp_path):
     ("text", "message"),
     [
         ("job,core,latency_s\na,x,1", "costs.csv:1: column 'bandwidth_bytes_per_s' is missing"),
-        (COLUMNS + "\n,x,1,1", "costs.csv:2:1: job is empty"),
-        (COLUMNS + "\na,,1,1", "costs.csv:2:2: core is empty"),
-        (
-            COLUMNS + "\na,x,0,1",
-            "costs.csv:2:3: latency_s is '0': write a finite number more than zero",
+        *(
+            (COLUMNS + rows, message)
+            for rows, message in cases(r"""
+            \n,x,1,1 | costs.csv:2:1: job is empty
+            \na,,1,1 | costs.csv:2:2: core is empty
+            \na,x,0,1 | costs.csv:2:3: latency_s is '0': write a finite number more than zero
+            \na,x,1e999,1 | costs.csv:2:3: latency_s is '1e999'
+            \na,x,1,-0.5 | costs.csv:2:4: bandwidth_bytes_per_s is '-0.5'
+            \na,x,1,1\nb,x,1,1\na,x,2,2 | \
+                costs.csv:4:1: job 'a' on 'x' is there twice, first at .*costs.csv:2
+            """)
         ),
-        (COLUMNS + "\na,x,1e999,1", "costs.csv:2:3: latency_s is '1e999'"),
-        (COLUMNS + "\na,x,1,-0.5", "costs.csv:2:4: bandwidth_bytes_per_s is '-0.5'"),
-        (
-            COLUMNS + "\na,x,1,1\nb,x,1,1\na,x,2,2",
-            "costs.csv:4:1: job 'a' on 'x' is there twice, first at .*costs.csv:2",
+        *(
+            (FULL + rows, message)
+            for rows, message in cases(r"""
+            a,x,1,1,3,1\na,y,1,1,4,1 | \
+                costs.csv:3:5: flops is 4, and an earlier row of job 'a' says 3
+            a,x,1,1,9223372036854775808,1 | costs.csv:2:5: flops is 9223372036854775808
+            a,x,1,1,3, | costs.csv:2:6: energy_j is ''
+            """)
         ),
-        (
-            FULL + "a,x,1,1,3,1\na,y,1,1,4,1",
-            "costs.csv:3:5: flops is 4, and an earlier row of job 'a' says 3",
-        ),
-        (FULL + f"a,x,1,1,{2**63},1", "costs.csv:2:5: flops is 9223372036854775808"),
-        (FULL + "a,x,1,1,3,", "costs.csv:2:6: energy_j is ''"),
     ],
 )
 def test_a_mistake_in_a_table_is_named_with_file_line_and_column(text, message, tmp_path):

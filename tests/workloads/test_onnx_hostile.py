@@ -17,6 +17,7 @@ from tests.support.onnx_builder import (
     save,
     shapes,
 )
+from tests.support.tables import cases
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
@@ -97,51 +98,42 @@ RELU = "y = Relu(x)"
     ("proto", "reason"),
     [
         (model([RELU, RELU], "float[4] x", "y"), "tensor 'y' is defined twice"),
-        (model(RELU, "float[4] x", "y", "float[4] y"), "tensor 'y' is defined twice"),
-        (model(RELU, "float[4] x", "y", "float[4] w, float[4] w"), "tensor 'w' is defined twice"),
-        (model(RELU, "float[4] x, float[4] x", "y"), "tensor 'x' is defined twice"),
-        (
-            model("[n] y = Add(x, gone)", "float[4] x", "y"),
-            r"operator 'n' (Add) reads tensor 'gone', which nothing produces",
-        ),
-        (model(RELU, "float[4] x", "z"), "output 'z' is produced by nothing"),
-        (model(RELU, "float[4,0] x", "y"), "dimension 1 of input 'x' is 0: give --dim x.1=N"),
-        (model(RELU, "float[4,-3] x", "y"), "dimension 1 of input 'x' is -3"),
-        (
-            model(RELU, "float[2147483648,2147483648] x", "y"),
-            "tensor 'x' of shape [2147483648, 2147483648] would take 2^62 bytes or more",
-        ),
         (model(RELU, [info("x", (4,), 99)], "y"), "tensor 'x' has the unknown element type 99"),
-        (model(RELU, "float[] x", "y"), "input 'x' has no shape"),
-        (model(RELU, "float[4] x", "y", "float[4,-1] w"), "tensor 'w' has a negative dimension"),
         (
             model("y = Slice(x, a, a)", "float[4] x", "y", constants(a=[1])),
             "tensor 'y' is empty, its shape is [0]",
-        ),
-        (model("[k] y = Constant()", "", "y"), "operator 'k' (Constant) holds no value"),
-        (
-            model("[m] y = MatMul(x, x)", "float[4,5] x", "y"),
-            "output of operator 'm' (MatMul), is unknown (",
-        ),
-        (
-            model("[m] y = acme.Odd(x)", "float[4] x", "y"),
-            "output of operator 'm' (acme.Odd), is unknown: run shape",
-        ),
-        (
-            model("y, z = Split<num_outputs=1>(x)", "float[4] x", "y, z"),
-            "it has 2 outputs and says that it has 1",
         ),
         (
             model("y = GatherND<batch_dims=-5>(x, i)", "float[4,4] x", "y", constants(i=[[1]])),
             "its batch_dims -5 is out",
         ),
-        (
-            model("y = LayerNormalization<axis=2147483648>(x, x)", "float[4] x", "y"),
-            "its axis 2147483648 is out of range",
-        ),
-        (
-            model("s = SequenceConstruct(x); y = ConcatFromSequence<axis=0>(s)", "float[4] x", "y"),
-            "is of type sequence: only tensors can be planned",
+        *(
+            (model(*parts), reason)
+            for *parts, reason in cases("""
+            y = Relu(x) | float[4] x | y | float[4] y | tensor 'y' is defined twice
+            y = Relu(x) | float[4] x | y | float[4] w, float[4] w | tensor 'w' is defined twice
+            y = Relu(x) | float[4] x, float[4] x | y |  | tensor 'x' is defined twice
+            [n] y = Add(x, gone) | float[4] x | y |  | \
+                operator 'n' (Add) reads tensor 'gone', which nothing produces
+            y = Relu(x) | float[4] x | z |  | output 'z' is produced by nothing
+            y = Relu(x) | float[4,0] x | y |  | dimension 1 of input 'x' is 0: give --dim x.1=N
+            y = Relu(x) | float[4,-3] x | y |  | dimension 1 of input 'x' is -3
+            y = Relu(x) | float[2147483648,2147483648] x | y |  | \
+                tensor 'x' of shape [2147483648, 2147483648] would take 2^62 bytes or more
+            y = Relu(x) | float[] x | y |  | input 'x' has no shape
+            y = Relu(x) | float[4] x | y | float[4,-1] w | tensor 'w' has a negative dimension
+            [k] y = Constant() |  | y |  | operator 'k' (Constant) holds no value
+            [m] y = MatMul(x, x) | float[4,5] x | y |  | \
+                output of operator 'm' (MatMul), is unknown (
+            [m] y = acme.Odd(x) | float[4] x | y |  | \
+                output of operator 'm' (acme.Odd), is unknown: run shape
+            y, z = Split<num_outputs=1>(x) | float[4] x | y, z |  | \
+                it has 2 outputs and says that it has 1
+            y = LayerNormalization<axis=2147483648>(x, x) | float[4] x | y |  | \
+                its axis 2147483648 is out of range
+            s = SequenceConstruct(x); y = ConcatFromSequence<axis=0>(s) | float[4] x | y |  | \
+                is of type sequence: only tensors can be planned
+            """)
         ),
     ],
 )
