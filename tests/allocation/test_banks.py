@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.problems import attempt, buffers_of, crowd, every_offset, orderly, records
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.allocation.memories.integer_program import AssignmentProgram, prove
@@ -74,7 +75,7 @@ def fits(buffers, homes, at, bank, aliases, in_place, conflicts):
 
 
 @st.composite
-def cases(draw):
+def assignments(draw):
     buffers = draw(records(most=5))
     count = draw(st.integers(1, 3))
     banks = []
@@ -115,7 +116,7 @@ def cases(draw):
     return buffers, tuple(banks), cost, demands
 
 
-@given(cases())
+@given(assignments())
 @fuzz(120)
 @pytest.mark.slow
 def test_the_cost_is_the_least_and_the_claims_are_true(case):
@@ -249,22 +250,24 @@ def test_nothing_at_all_costs_nothing():
 
 @pytest.mark.parametrize(
     ("memory", "offsets", "rules"),
-    [
-        (("sram", "dram", "sram"), [0, 0, 0], []),
-        (("sram", "sram", "sram"), [0, 0, 0], ["overlap", "overlap"]),
-        (("sram", "dram", "sram"), [0, 0, 4], ["capacity"]),
-        (("sram", "l2", "sram"), [0, 0, 0], ["memory"]),
-        (("sram", "dram", "dram"), [0, 0, 0], ["memory", "overlap"]),
-        (("sram", "dram", "sram"), [1, 0, 0], ["alignment", "reserved"]),
-        (("sram", "dram", "sram"), [-1, 0, 0], ["complete"]),
-        (("sram",), [0, 0, 0], ["complete"]),
-    ],
+    cases("""
+        sram dram sram | 0 0 0 |
+        sram sram sram | 0 0 0 | overlap
+        sram dram sram | 0 0 4 | capacity
+        sram l2 sram | 0 0 0 | memory
+        sram dram dram | 0 0 0 | memory overlap
+        sram dram sram | 1 0 0 | alignment reserved
+        sram dram sram | -1 0 0 | complete
+        sram | 0 0 0 | complete
+    """),
 )
 def test_the_verifier_finds_what_is_wrong(memory, offsets, rules):
     buffers = buffers_of("a 0 4 6, b 2 6 3, c 5 9 8 prefers=sram")
-    banks = (lm.Bank("sram", 10, 2, ((6, 7),) if offsets[0] == 1 else ()), DRAM)
-    found = lm.verify_banks(problem_of(buffers), memory, np.array(offsets), banks)
-    assert sorted({violation.rule for violation in found}) == sorted(set(rules))
+    banks = (lm.Bank("sram", 10, 2, ((6, 7),) if offsets[0] == "1" else ()), DRAM)
+    found = lm.verify_banks(
+        problem_of(buffers), tuple(memory.split()), np.array(offsets.split(), np.int64), banks
+    )
+    assert {violation.rule for violation in found} == set(rules.split())
 
 
 def test_the_verifier_keeps_aliases_together():

@@ -108,14 +108,8 @@ def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message):
         "first": [0, 0],
         "next": [],
     } | change
-    types = {
-        "duration": np.int64,
-        "demand": float,
-        "resource": np.int32,
-        "order": np.int64,
-        "first": np.int64,
-        "next": np.int64,
-    }
+    types = dict.fromkeys(("duration", "order", "first", "next"), np.int64)
+    types |= {"demand": float, "resource": np.int32}
     arguments = {
         name: np.array(value, dtype=types[name]) if name in types else value
         for name, value in arrays.items()

@@ -54,60 +54,62 @@ class Here(Executor):
 
 @pytest.mark.parametrize(
     ("text", "sizes"),
-    [
-        ("scratchpad=1MiB:32MiB", [1, 2, 4, 8, 16, 32]),
-        ("scratchpad=1MiB:24MiB", [1, 2, 4, 8, 16, 24]),
-        ("scratchpad=8MiB,1MiB,3MiB,8MiB", [1, 3, 8]),
-        ("scratchpad=0,2MiB:4MiB", [0, 2, 4]),
-        ("scratchpad=5MiB:5MiB", [5]),
-    ],
+    cases("""
+        scratchpad=1MiB:32MiB | 1 2 4 8 16 32
+        scratchpad=1MiB:24MiB | 1 2 4 8 16 24
+        scratchpad=8MiB,1MiB,3MiB,8MiB | 1 3 8
+        scratchpad=0,2MiB:4MiB | 0 2 4
+        scratchpad=5MiB:5MiB | 5
+    """),
 )
 def test_ranges_double_from_low_to_high_and_lists_are_sorted(text, sizes):
     assert parse_axes([text]) == (
-        Axis("scratchpad", tuple(Quantity(size * MIB, "B") for size in sizes)),
+        Axis("scratchpad", tuple(Quantity(int(size) * MIB, "B") for size in sizes.split())),
     )
 
 
 @pytest.mark.parametrize(
     ("text", "values"),
-    [
-        ("cores.ws.count=1:4", [1, 2, 3, 4]),
-        ("cores.ws.rows=16:64", [16, 32, 64]),
-        ("cores.ws.rows=16:64:16", [16, 32, 48, 64]),
-        ("cores.ws.clock=500MHz:2GHz", [5e8, 1e9, 2e9]),
-        ("dram.energy=10pJ/B,20pJ/B", [1e-11, 2e-11]),
-        (
-            "cores.ws.style=weight-stationary,row-stationary",
-            ["weight-stationary", "row-stationary"],
-        ),
-        ("mini-batches=1:4", [1, 2, 4]),
-        ("networks=a,b,a+b", ["a", "b", "a+b"]),
-    ],
+    cases("""
+        cores.ws.count=1:4 | 1 2 3 4
+        cores.ws.rows=16:64 | 16 32 64
+        cores.ws.rows=16:64:16 | 16 32 48 64
+        cores.ws.clock=500MHz:2GHz | 5e8 1e9 2e9
+        dram.energy=10pJ/B,20pJ/B | 1e-11 2e-11
+        cores.ws.style=weight-stationary,row-stationary | weight-stationary row-stationary
+        mini-batches=1:4 | 1 2 4
+        networks=a,b,a+b | a b a+b
+    """),
 )
 def test_any_field_is_an_axis(text, values):
     """Counts go by ones, all else doubles unless a step is given; text stays in its order."""
     found = [plain(value) for value in parse_axes([text])[0].values]
-    assert found == (values if isinstance(values[0], str) else pytest.approx(values))
+    expected = values.split()
+    assert found == (
+        expected if isinstance(found[0], str) else pytest.approx(list(map(float, expected)))
+    )
 
 
 @pytest.mark.parametrize(
     ("texts", "word"),
     [
-        (["scratchpad"], "such as scratchpad="),
-        (["scratchpad=1MiB,2GHz"], "different units"),
-        (["scratchpad=1MiB:2GHz"], "one unit"),
-        (["cores.ws.rows=1:64:0"], "a step is above zero"),
-        (["batch=0,1"], "whole numbers of at least 1"),
-        (["scratchpad=0:4MiB"], "above zero"),
-        (["scratchpad=8MiB:4MiB"], "above zero"),
-        (["scratchpad=1:1e400"], "finite high end"),
-        (["scratchpad=1MiB", "scratchpad=2MiB"], "already"),
-        (["scratchpad=" + ",".join(map(str, range(20_000)))], "points"),
+        ("scratchpad=" + ",".join(map(str, range(20_000))), "points"),
+        *cases("""
+            scratchpad | such as scratchpad=
+            scratchpad=1MiB,2GHz | different units
+            scratchpad=1MiB:2GHz | one unit
+            cores.ws.rows=1:64:0 | a step is above zero
+            batch=0,1 | whole numbers of at least 1
+            scratchpad=0:4MiB | above zero
+            scratchpad=8MiB:4MiB | above zero
+            scratchpad=1:1e400 | finite high end
+            scratchpad=1MiB scratchpad=2MiB | already
+        """),
     ],
 )
 def test_axes_that_make_no_sense_are_refused(texts, word):
     with pytest.raises(TargetError, match=word):
-        parse_axes(texts)
+        parse_axes(texts.split())
 
 
 def swept_here(text, target="edge-npu", blocks=1, **options):

@@ -173,26 +173,20 @@ def test_all_errors_of_overrides_come_at_once():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("[dram]", "[core]"), "'core' is used twice"),
-        (('role = "main"', 'role = "fast"'), "exactly one memory must have role"),
-        (
-            ('bandwidth = "1 GB/s"', ""),
-            "give either bandwidth, or read_bandwidth and write_bandwidth",
-        ),
-        (
-            ('bandwidth = "1 GB/s"', 'bandwidth = "1 GB/s"\nin_place = false'),
-            "needs a fast memory and a",
-        ),
-        (('clock = "1 MHz"', ""), "takes clock"),
-        (('buffer = "4 KiB"', ""), "needs a private buffer"),
-        (("[[cores]]", "[cores"), "not valid TOML"),
-    ],
+    ("old", "new", "message"),
+    cases(r"""
+        [dram] | [core] | 'core' is used twice
+        role = "main" | role = "fast" | exactly one memory must have role
+        bandwidth = "1 GB/s" | | give either bandwidth, or read_bandwidth and write_bandwidth
+        bandwidth = "1 GB/s" | bandwidth = "1 GB/s"\nin_place = false | needs a fast memory and a
+        clock = "1 MHz" | | takes clock
+        buffer = "4 KiB" | | needs a private buffer
+        [[cores]] | [cores | not valid TOML
+    """),
 )
-def test_a_contradictory_file_is_refused(change, message, tmp_path):
+def test_a_contradictory_file_is_refused(old, new, message, tmp_path):
     file = tmp_path / "bad.toml"
-    file.write_text(MINIMAL.replace(*change))
+    file.write_text(MINIMAL.replace(old, new))
     with pytest.raises(TargetError, match=message):
         target(file)
 

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 from tests.support.onnx_builder import (
@@ -10,6 +12,7 @@ from tests.support.onnx_builder import (
     save,
     shapes,
 )
+from tests.support.tables import cases
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
@@ -138,20 +141,21 @@ def test_masks_made_of_ranges_are_constants_whatever_their_size():
 
 
 @pytest.mark.parametrize(
-    ("operator", "values", "expected"),
-    [
-        ("Div(a, b)", ([7, -7], [2, 2]), [3, -3]),
-        ("Mod(a, b)", ([7, -7], [4, 4]), [3, 1]),
-        ("Mul(a, b)", ([2, 3], [4, 5]), [8, 15]),
-        ("Max(a, b)", ([2, 9], [4]), [4, 9]),
-        ("Tile(a, b)", ([2, 3], [2]), [2, 3, 2, 3]),
-        ("Where(a, b, c)", ([True, False], [4, 5], [6, 7]), [4, 7]),
-        ("Expand(a, b)", ([3], [3]), [3, 3, 3]),
-        ("ConstantOfShape<value = int64[1] {0}>(a)", ([2],), [0, 0]),
-    ],
+    "row",
+    cases("""
+        Div(a, b) | [7, -7] | [2, 2] | [3, -3]
+        Mod(a, b) | [7, -7] | [4, 4] | [3, 1]
+        Mul(a, b) | [2, 3] | [4, 5] | [8, 15]
+        Max(a, b) | [2, 9] | [4] | [4, 9]
+        Tile(a, b) | [2, 3] | [2] | [2, 3, 2, 3]
+        Where(a, b, c) | [true, false] | [4, 5] | [6, 7] | [4, 7]
+        Expand(a, b) | [3] | [3] | [3, 3, 3]
+        ConstantOfShape<value = int64[1] {0}>(a) | [2] | [0, 0]
+    """),
 )
-def test_constants_are_folded_by_the_rules_of_onnx(operator, values, expected):
+def test_constants_are_folded_by_the_rules_of_onnx(row):
     """The folded values are the shape of a tensor that is expanded to them."""
+    operator, *values, expected = row[0], *map(json.loads, row[1:])
     weights = constants(**dict(zip("abc", values, strict=False)), one=1)
     nodes = f"""
         s = {operator}
