@@ -4,7 +4,6 @@ with what to do."""
 import numpy as np
 import pytest
 from tests.support import hand_plan
-from tests.support.efforts import verified
 from tests.support.onnx_builder import absent, model
 
 import loadmaster as lm
@@ -64,7 +63,8 @@ def test_numbers_of_numpy_are_those_of_python():
     wide = lm.load(file, dims={"n": np.int32(70_000)})
     assert wide.tensors["x"].bytes == 4 * 70_000**2
     assert {type(size) for each in wide.tensors.values() for size in each.shape} == {int}
-    plan = verified([graph], "edge-npu", cut="none", mini_batches=np.int8(2), seed=np.uint8(3))
+    options = {"cut": "none", "effort": "test", "mini_batches": np.int8(2), "seed": np.uint8(3)}
+    plan = lm.plan([graph], "edge-npu", **options)
     assert type(plan.seed) is int
     assert len(plan.mini_batches) == 2
 
@@ -88,7 +88,7 @@ def test_times_that_are_no_numbers_are_refused():
     graph = lm.load("onnx:squeezenet")
     for setting in ("deadlines", "periods"):
         with pytest.raises(PlanError, match=rf"^{setting[:-1]} of 'squeezenet' is '1ms', of type"):
-            verified([graph], "edge-npu", **{setting: {"squeezenet": "1ms"}})
+            lm.plan([graph], "edge-npu", **{setting: {"squeezenet": "1ms"}})
     for name in ("makespan", "energy", "fps"):
         with pytest.raises(PlanError, match=f"^{name} is '1', of type str: give a number"):
             lm.Limits(**{name: "1"})

@@ -154,7 +154,7 @@ def test_without_pandas_a_table_says_what_to_install(plan, monkeypatch):
 
     monkeypatch.setattr(errors, "import_module", absent)
     with pytest.raises(
-        lm.MissingPackageError, match=r"Plan\.to_pandas needs pandas.*loadmaster\[notebook\]"
+        errors.MissingPackageError, match=r"Plan\.to_pandas needs pandas.*loadmaster\[notebook\]"
     ):
         plan.to_pandas()
 
