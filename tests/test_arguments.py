@@ -4,7 +4,6 @@ with what to do."""
 import numpy as np
 import pytest
 from tests.support import hand_plan
-from tests.support.efforts import TEST
 from tests.support.onnx_builder import absent, model
 
 import loadmaster as lm
@@ -17,7 +16,6 @@ from loadmaster.core.errors import (
     PlanError,
     TargetError,
 )
-from loadmaster.workloads.lowering.instantiate import lower
 
 WRONG = (5, 2.5, "text", None, True, object(), [3], {"a": 1}, b"bytes")
 
@@ -62,13 +60,12 @@ def test_seeds_beyond_64_bits_are_refused(seed):
 def test_numbers_of_numpy_are_those_of_python():
     graph = lm.load("onnx:squeezenet", batch=np.int64(2))
     assert graph.macs == lm.load("onnx:squeezenet", batch=2).macs
-    file = model(["y = MatMul(x, w)"], "float[n,n] x", "y", [absent("w", (70_000, 2))])
+    file = model("y = MatMul(x, w)", "float[n,n] x", "y", [absent("w", (70_000, 2))])
     wide = lm.load(file, dims={"n": np.int32(70_000)})
     assert wide.tensors["x"].bytes == 4 * 70_000**2
     assert {type(size) for each in wide.tensors.values() for size in each.shape} == {int}
-    plan = lm.plan(
-        [graph], "edge-npu", cut="none", effort=TEST, mini_batches=np.int8(2), seed=np.uint8(3)
-    )
+    options = {"cut": "none", "effort": "test", "mini_batches": np.int8(2), "seed": np.uint8(3)}
+    plan = lm.plan([graph], "edge-npu", **options)
     assert type(plan.seed) is int
     assert len(plan.mini_batches) == 2
 
@@ -92,7 +89,7 @@ def test_times_that_are_no_numbers_are_refused():
     graph = lm.load("onnx:squeezenet")
     for setting in ("deadlines", "periods"):
         with pytest.raises(PlanError, match=rf"^{setting[:-1]} of 'squeezenet' is '1ms', of type"):
-            lm.plan([graph], "edge-npu", effort=TEST, **{setting: {"squeezenet": "1ms"}})
+            lm.plan([graph], "edge-npu", **{setting: {"squeezenet": "1ms"}})
     for name in ("makespan", "energy", "fps"):
         with pytest.raises(PlanError, match=f"^{name} is '1', of type str: give a number"):
             lm.Limits(**{name: "1"})
@@ -104,7 +101,7 @@ def test_networks_to_check_against_are_listed():
 
 
 def test_a_target_may_be_given_by_its_name():
-    jobs = lower([lm.load("onnx:squeezenet")], lm.target("m3e-s1"))
+    jobs = lm.lower([lm.load("onnx:squeezenet")], lm.target("m3e-s1"))
     limits, axis = lm.Limits(makespan=1.0), lm.parse_axis("scratchpad=1MiB:2MiB")
     for call in (
         lambda name: lm.plan([], name),
@@ -122,7 +119,9 @@ def test_a_target_may_be_given_by_its_name():
 
 
 def analysis():
-    return lm.analyse(lower([lm.load("onnx:squeezenet")], lm.target("m3e-s1")), lm.target("m3e-s1"))
+    return lm.analyse(
+        lm.lower([lm.load("onnx:squeezenet")], lm.target("m3e-s1")), lm.target("m3e-s1")
+    )
 
 
 def test_one_override_needs_no_list():

@@ -8,11 +8,11 @@ from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 from tests.support.sequences import random_sequence
 
+import loadmaster as lm
 from loadmaster import _native
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.planning.cutting.banding import AxisView
 from loadmaster.planning.joint.problem import JointOptions
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork
 
 
@@ -33,7 +33,7 @@ def arguments_of(name, make, monkeypatch):
 
 def search():
     machine = npu(2)
-    return joint_problem(lower([residual_chain(1)], machine), machine)
+    return joint_problem(lm.lower([residual_chain(1)], machine), machine)
 
 
 def placement_problem():
@@ -115,30 +115,30 @@ def test_an_objective_of_energy_needs_energies():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"filled_fraction": (1.0, 1.1)}, "filled_fraction"),
-        ({"prefetch_fraction": -0.1}, "prefetch_fraction"),
-        ({"retained_fraction": float("nan")}, "retained_fraction"),
-        ({"release_delay_positions": -1}, "release_delay_positions"),
-        ({"streamed_share": -0.1}, "streamed_share"),
-        ({"streamed_share": float("nan")}, "streamed_share"),
-        ({"link_prices": (1.0, -1.0)}, "link_prices"),
-        ({"link_load_limit": 0.0}, "link_load_limit"),
-        ({"core_wait_ratio": float("nan")}, "core_wait_ratio"),
-        ({"energy_weight": float("inf")}, "energy_weight"),
-        ({"fetch_lead": -0.1}, "fetch_lead"),
-        ({"fetch_lead": float("nan")}, "fetch_lead"),
-        ({"core_prices": (1.0,)}, "core_prices"),
-        ({"core_prices": (1.0, 0.0)}, "core_prices"),
-        ({"core_prices": (1.0, float("nan"))}, "core_prices"),
-        ({"streamed_tensors": (-1,)}, "streamed_tensors"),
-        ({"streamed_tensors": (1 << 40,)}, "streamed_tensors"),
+        {"filled_fraction": (1.0, 1.1)},
+        {"prefetch_fraction": -0.1},
+        {"retained_fraction": float("nan")},
+        {"release_delay_positions": -1},
+        {"streamed_share": -0.1},
+        {"streamed_share": float("nan")},
+        {"link_prices": (1.0, -1.0)},
+        {"link_load_limit": 0.0},
+        {"core_wait_ratio": float("nan")},
+        {"energy_weight": float("inf")},
+        {"fetch_lead": -0.1},
+        {"fetch_lead": float("nan")},
+        {"core_prices": (1.0,)},
+        {"core_prices": (1.0, 0.0)},
+        {"core_prices": (1.0, float("nan"))},
+        {"streamed_tensors": (-1,)},
+        {"streamed_tensors": (1 << 40,)},
     ],
 )
-def test_options_out_of_range_are_refused(options, message):
-    problem = search()
-    with pytest.raises(ValueError, match=message):
+def test_options_out_of_range_are_refused(options):
+    problem, (name,) = search(), options
+    with pytest.raises(ValueError, match=name):
         problem.evaluate(np.arange(len(problem.workload.jobs)), JointOptions(**options))
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.fuzzing import fuzz
+from tests.support.fuzzing import fuzz, seeds
 from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 from tests.support.sequences import random_sequence
 
+import loadmaster as lm
 from loadmaster import _native
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import CapacityError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.base import job_times
 from loadmaster.mapping.group import Group, core_and_position
@@ -25,11 +25,10 @@ from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import fast_bytes
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.joint.problem import JointOptions
-from loadmaster.workloads.lowering.instantiate import lower
 
 
 def search(machine, batches=1, blocks=2):
-    work = lower([residual_chain(blocks)], machine, mini_batches=batches)
+    work = lm.lower([residual_chain(blocks)], machine, mini_batches=batches)
     problem = joint_problem(work, machine)
     return work, problem.table, problem
 
@@ -106,7 +105,7 @@ def test_without_a_fast_memory_the_joint_search_is_list_scheduling(random, cores
 
 
 @given(
-    st.integers(0, 10**6),
+    seeds,
     st.integers(1, 6),
     st.integers(1, 3),
     st.sampled_from([(0.0, 1.0), (1.0, 1.0), (2.0, 0.5)]),
@@ -127,7 +126,7 @@ def test_a_mapping_scores_what_its_makespan_and_energy_make(seed, jobs, cores, w
     assert group.native.scores(core, priority) == pytest.approx(expected, rel=1e-12)
 
 
-@given(st.integers(0, 10**6), st.booleans(), st.integers(8, 60))
+@given(seeds, st.booleans(), st.integers(8, 60))
 @fuzz(150)
 def test_paths_take_as_long_in_the_search_as_their_placement(seed, moves, room):
     """Stays, copies, algorithms and seconds of paths: schedule.cpp and search.cpp."""
@@ -135,7 +134,7 @@ def test_paths_take_as_long_in_the_search_as_their_placement(seed, moves, room):
     arrays = sequence_arrays(sequence, np.full(len(sequence.kernels), room, dtype=np.int64))
     try:
         least = least_paths(sequence, arrays, moves)
-    except CapacityError:
+    except lm.CapacityError:
         return
     prices = free_prices(arrays)
     fast, slow = use_costs(arrays, prices)

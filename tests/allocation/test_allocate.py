@@ -25,7 +25,6 @@ from loadmaster.allocation.native import lower_bound
 from loadmaster.allocation.problem import EXHAUSTED, Load
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
-from loadmaster.core.errors import AllocationError
 
 EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in STRATEGIES.names]
 plain = st.lists(
@@ -118,7 +117,7 @@ def test_every_strategy_honours_in_place_pairs():
     buffers = buffers_of("a 0 9 4, b 0 9 4")
     for strategy, peak in (("exact", 4), ("telamalloc", 4), ("greedy", 8)):
         assert lm.allocate(buffers, strategy=strategy, in_place=[(0, 1)]).peak == peak
-    with pytest.raises(AllocationError, match=r"no strategy 'best': did you mean best-fit"):
+    with pytest.raises(lm.AllocationError, match=r"no strategy 'best': did you mean best-fit"):
         lm.allocate(buffers, strategy="best")
 
 
@@ -130,19 +129,10 @@ def test_a_time_limit_of_nothing_still_gives_a_packing_and_says_that_it_stopped(
 
 def test_aligned_buffers_that_fit_are_not_called_infeasible():
     """Found by fuzzing: the support rule cuts off every packing of these within 22 bytes."""
-    rows = [
-        (5, 10, 9, 4),
-        (6, 7, 4, 1),
-        (4, 6, 2, 8),
-        (4, 6, 3, 1),
-        (7, 8, 5, 1),
-        (4, 6, 4, 1),
-        (2, 6, 2, 8),
-    ]
-    buffers = [
-        lm.Buffer(f"b{i}", lower, upper, size, alignment=alignment)
-        for i, (lower, upper, size, alignment) in enumerate(rows)
-    ]
+    buffers = buffers_of(
+        "b0 5 10 9 alignment=4, b1 6 7 4, b2 4 6 2 alignment=8, b3 4 6 3, b4 7 8 5, b5 4 6 4,"
+        " b6 2 6 2 alignment=8"
+    )
     assert lm.allocate(buffers, 22).status == "feasible"
     assert lm.allocate(buffers).peak == 22
 
@@ -165,7 +155,7 @@ def test_a_buffer_is_alive_during_all_of_its_lifetimes(lifetimes, alive):
 @pytest.mark.parametrize("strategy", ["auto", "local-search"])
 @pytest.mark.parametrize("kind", [np.int64, np.uint8])
 def test_a_seed_may_be_a_number_of_numpy(strategy, kind):
-    buffers = [lm.Buffer("a", 0, 2, 4), lm.Buffer("b", 1, 3, 4)]
+    buffers = buffers_of("a 0 2 4, b 1 3 4")
     one = lm.allocate(buffers, strategy=strategy, seed=kind(3), threads=kind(1))
     banks = lm.allocate_banks(buffers, [lm.Bank("m", 8)], strategy=strategy, seed=kind(3))
     assert json.loads(json.dumps(one.as_json(2)))["seed"] == 3
@@ -177,11 +167,7 @@ def test_a_seed_may_be_a_number_of_numpy(strategy, kind):
 
 def three():
     """Two at every instant, and each two at some."""
-    return [
-        lm.Buffer("a", 0, 2, 5),
-        lm.Buffer.during("b", [(0, 1), (2, 3)], 6),
-        lm.Buffer("c", 1, 3, 7),
-    ]
+    return buffers_of("a 0 2 5, b 0 3 6 gaps=1-2, c 1 3 7")
 
 
 def fullest_instant(problem):
@@ -201,7 +187,7 @@ def test_what_is_alive_two_by_two_is_the_proof():
 
 
 def test_what_is_alive_two_by_two_is_the_reason():
-    reason = lm.allocate([*three(), lm.Buffer("other", 0, 3, 1)], 18).certificate
+    reason = lm.allocate(three() + buffers_of("other 0 3 1"), 18).certificate
     assert (reason.kind, reason.required, reason.excess, reason.instant) == (
         "fragmentation",
         19,

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.problems import attempt, buffers_of, crowd, every_offset, orderly, records
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.allocation.memories.integer_program import AssignmentProgram, prove
@@ -74,7 +75,7 @@ def fits(buffers, homes, at, bank, aliases, in_place, conflicts):
 
 
 @st.composite
-def cases(draw):
+def assignments(draw):
     buffers = draw(records(most=5))
     count = draw(st.integers(1, 3))
     banks = []
@@ -115,7 +116,7 @@ def cases(draw):
     return buffers, tuple(banks), cost, demands
 
 
-@given(cases())
+@given(assignments())
 @fuzz(120)
 @pytest.mark.slow
 def test_the_cost_is_the_least_and_the_claims_are_true(case):
@@ -158,17 +159,17 @@ def three():
 
 
 def test_accesses_costs_preferences_and_pins_decide():
-    def homes(*changed):
-        named = {buffer.id: buffer for buffer in changed}
+    def homes(changed):
+        named = {buffer.id: buffer for buffer in buffers_of(changed)}
         return lm.allocate_banks(
             [named.get(buffer.id, buffer) for buffer in three()], [SRAM, DRAM]
         ).memory
 
-    assert homes(lm.Buffer("b", 2, 6, 3, accesses=100)) == ("sram", "sram", "dram")
-    assert homes(lm.Buffer("c", 5, 9, 8, prefers=("sram", ("dram", 1)))) == ("sram", "sram", "dram")
-    assert homes(lm.Buffer("b", 2, 6, 3, prefers=("dram", "sram"))) == ("sram", "dram", "sram")
-    assert homes(lm.Buffer("b", 2, 6, 3, memory="sram")) == ("sram", "sram", "dram")
-    assert homes(lm.Buffer("a", 0, 4, 6, memory="dram", offset=64)) == ("dram", "dram", "sram")
+    assert homes("b 2 6 3 accesses=100") == ("sram", "sram", "dram")
+    assert homes("c 5 9 8 prefers=sram+dram:1") == ("sram", "sram", "dram")
+    assert homes("b 2 6 3 prefers=dram+sram") == ("sram", "dram", "sram")
+    assert homes("b 2 6 3 memory=sram") == ("sram", "sram", "dram")
+    assert homes("a 0 4 6 memory=dram offset=64") == ("dram", "dram", "sram")
 
 
 def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs():
@@ -192,10 +193,7 @@ def test_what_is_pinned_is_packed_before_others():
 
 
 def test_aliases_without_bytes_share_a_memory():
-    buffers = [
-        lm.Buffer("a", 0, 4, 0, prefers=("sram", "dram")),
-        lm.Buffer("b", 0, 4, 0, prefers=("dram", "sram")),
-    ]
+    buffers = buffers_of("a 0 4 0 prefers=sram+dram, b 0 4 0 prefers=dram+sram")
     answer = lm.allocate_banks(buffers, [SRAM, DRAM], aliases=((0, 1),))
     assert answer.memory[0] == answer.memory[1]
 
@@ -252,23 +250,24 @@ def test_nothing_at_all_costs_nothing():
 
 @pytest.mark.parametrize(
     ("memory", "offsets", "rules"),
-    [
-        (("sram", "dram", "sram"), [0, 0, 0], []),
-        (("sram", "sram", "sram"), [0, 0, 0], ["overlap", "overlap"]),
-        (("sram", "dram", "sram"), [0, 0, 4], ["capacity"]),
-        (("sram", "l2", "sram"), [0, 0, 0], ["memory"]),
-        (("sram", "dram", "dram"), [0, 0, 0], ["memory", "overlap"]),
-        (("sram", "dram", "sram"), [1, 0, 0], ["alignment", "reserved"]),
-        (("sram", "dram", "sram"), [-1, 0, 0], ["complete"]),
-        (("sram",), [0, 0, 0], ["complete"]),
-    ],
+    cases("""
+        sram dram sram | 0 0 0 |
+        sram sram sram | 0 0 0 | overlap
+        sram dram sram | 0 0 4 | capacity
+        sram l2 sram | 0 0 0 | memory
+        sram dram dram | 0 0 0 | memory overlap
+        sram dram sram | 1 0 0 | alignment reserved
+        sram dram sram | -1 0 0 | complete
+        sram | 0 0 0 | complete
+    """),
 )
 def test_the_verifier_finds_what_is_wrong(memory, offsets, rules):
-    buffers = three()
-    buffers[2] = lm.Buffer("c", 5, 9, 8, prefers=("sram",))
-    banks = (lm.Bank("sram", 10, 2, ((6, 7),) if offsets[0] == 1 else ()), DRAM)
-    found = lm.verify_banks(problem_of(buffers), memory, np.array(offsets), banks)
-    assert sorted({violation.rule for violation in found}) == sorted(set(rules))
+    buffers = buffers_of("a 0 4 6, b 2 6 3, c 5 9 8 prefers=sram")
+    banks = (lm.Bank("sram", 10, 2, ((6, 7),) if offsets[0] == "1" else ()), DRAM)
+    found = lm.verify_banks(
+        problem_of(buffers), tuple(memory.split()), np.array(offsets.split(), np.int64), banks
+    )
+    assert {violation.rule for violation in found} == set(rules.split())
 
 
 def test_the_verifier_keeps_aliases_together():
@@ -292,16 +291,16 @@ def test_the_verifier_keeps_aliases_together():
         (three(), [lm.Bank("m", alignment=0)], "memory 'm': alignment is 0"),
         (three(), [lm.Bank("m", reserved=((5, 2),))], "reserved range 5-2"),
         (buffers_of("a 0 1 1 memory=l2"), [SRAM], "'a': memory 'l2' does not exist"),
-        ([lm.Buffer("a", 0, 1, 1, prefers=("l2",))], [SRAM], "'a': memory 'l2' does not exist"),
+        (buffers_of("a 0 1 1 prefers=l2"), [SRAM], "'a': memory 'l2' does not exist"),
         (
-            [lm.Buffer("a", 0, 1, 1, prefers=("dram",), memory="sram")],
+            buffers_of("a 0 1 1 prefers=dram memory=sram"),
             [SRAM, DRAM],
             "'sram' is not among those it prefers",
         ),
-        ([lm.Buffer("a", 0, 1, 1, prefers=("sram", "sram"))], [SRAM], "names a memory twice"),
+        (buffers_of("a 0 1 1 prefers=sram+sram"), [SRAM], "names a memory twice"),
         (buffers_of("a 0 1 1 accesses=-1"), [SRAM], "accesses has -1"),
         (
-            [lm.Buffer("a", 0, 1, 1, prefers=(("sram", 2**62),))],
+            buffers_of("a 0 1 1 prefers=sram:4611686018427387904"),
             [SRAM],
             "prefers has 4611686018427387904",
         ),
@@ -339,11 +338,7 @@ def test_aliases_at_an_offset_share_a_memory_and_keep_their_distance():
 
 def test_members_of_an_alias_group_with_bytes_between_them_are_one_entry_of_the_program():
     # HiGHS never ended where an entry was there twice.
-    buffers = [
-        lm.Buffer("low", 0, 1, 3),
-        lm.Buffer("other", 0, 1, 5),
-        lm.Buffer("high", 0, 1, 3, prefers=("m0", "m2")),
-    ]
+    buffers = buffers_of("low 0 1 3, other 0 1 5, high 0 1 3 prefers=m0+m2")
     banks = [lm.Bank("m0", 8), lm.Bank("m1", 6), lm.Bank("m2", 8)]
     answer = lm.allocate_banks(buffers, banks, aliases=((0, (2, 4)),), time_limit=10.0)
     assert (answer.status, answer.interrupted) == ("optimal", False)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from tests.support.fuzzing import fuzz
 from tests.support.problems import buffers_of, records
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers, read_solution
@@ -54,10 +55,7 @@ def test_quotes_blank_lines_and_line_ends_change_nothing():
 
 
 def test_what_is_said_of_memories_is_read_and_written():
-    buffers = [
-        lm.Buffer("a", 0, 4, 8, prefers=("sram", ("dram", 500)), accesses=3),
-        lm.Buffer("b", 2, 6, 8, memory="dram"),
-    ]
+    buffers = buffers_of("a 0 4 8 prefers=sram+dram:500 accesses=3, b 2 6 8 memory=dram")
     problem = problem_of(buffers)
     text = format_buffers(problem)
     assert "sram dram:500" in text
@@ -69,41 +67,32 @@ def test_what_is_said_of_memories_is_read_and_written():
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [
-        ("", "f.csv:1: is empty"),
-        ("id,lower,upper\n", "f.csv:1: column 'size' is missing"),
-        ("id,lower,upper,end,size\n", "f.csv:1: give either 'upper'"),
-        ("id,lower,size\n", "f.csv:1: give either 'upper'"),
-        ("id,lower,upper,size,colour\n", "f.csv:1: column 'colour' is not known"),
-        ("id,lower,upper,size,size\n", "f.csv:1: column 'size' is there twice"),
-        ("id,lower,upper,size\na,0,1\n", "f.csv:2: has 3 cells"),
-        ("id,lower,upper,size\na,0,1,4,5\n", "f.csv:2: has 5 cells"),
-        ("id,lower,upper,size\n\na,0,1,nan\n", "f.csv:3:4: size is 'nan'"),
-        ("id,lower,upper,size\na,0,1,1.0\n", "f.csv:2:4: size is '1.0'"),
-        ("id,lower,upper,size\na,0,1,\n", "f.csv:2:4: size is ''"),
-        (
-            "id,lower,upper,size\na,0,1,99999999999999999999\n",
-            "f.csv:2:4: size is 99999999999999999999, which is 2\\^62",
-        ),
-        ("id,lower,upper,size\na,0,1,4\na,0,1,4\n", "f.csv:3:1: id of buffer 'a' is taken already"),
-        (
-            "id,lower,upper,size\na,0,1,4\nb,7,1,4\n",
-            "f.csv:3:3: upper of buffer 'b' is 1, before lower",
-        ),
-        ("id,lower,end,size\na,0,1,4\nb,7,1,4\n", "f.csv:3:3: end of buffer 'b'"),
-        ("id,lower,upper,size,gaps\na,0,9,4,2:3\n", "f.csv:2:5: gaps of buffer 'a' has '2:3'"),
-        ("id,lower,upper,size,gaps\na,0,9,4,2-12\n", "f.csv:2:5: gaps of buffer 'a' has 2-12"),
-        (
-            "id,lower,upper,size,prefers\na,0,9,4,sram:x\n",
-            "f.csv:2:5: prefers of buffer 'a' has 'sram:x'",
-        ),
-        (
-            "id,lower,upper,size,prefers\na,0,9,4,m m\n",
-            "f.csv:2:5: prefers of buffer 'a' names a memory twice",
-        ),
-        ("id,lower,upper,size,accesses\na,0,9,4,-1\n", "f.csv:2:5: accesses of buffer 'a' has -1"),
-        ("id,lower,upper,size,alignment\na,0,9,4,0\n", "f.csv:2:5: alignment of buffer 'a' is 0"),
-    ],
+    cases(r"""
+         | f.csv:1: is empty
+        id,lower,upper\n | f.csv:1: column 'size' is missing
+        id,lower,upper,end,size\n | f.csv:1: give either 'upper'
+        id,lower,size\n | f.csv:1: give either 'upper'
+        id,lower,upper,size,colour\n | f.csv:1: column 'colour' is not known
+        id,lower,upper,size,size\n | f.csv:1: column 'size' is there twice
+        id,lower,upper,size\na,0,1\n | f.csv:2: has 3 cells
+        id,lower,upper,size\na,0,1,4,5\n | f.csv:2: has 5 cells
+        id,lower,upper,size\n\na,0,1,nan\n | f.csv:3:4: size is 'nan'
+        id,lower,upper,size\na,0,1,1.0\n | f.csv:2:4: size is '1.0'
+        id,lower,upper,size\na,0,1,\n | f.csv:2:4: size is ''
+        id,lower,upper,size\na,0,1,99999999999999999999\n | \
+            f.csv:2:4: size is 99999999999999999999, which is 2\^62
+        id,lower,upper,size\na,0,1,4\na,0,1,4\n | f.csv:3:1: id of buffer 'a' is taken already
+        id,lower,upper,size\na,0,1,4\nb,7,1,4\n | f.csv:3:3: upper of buffer 'b' is 1, before lower
+        id,lower,end,size\na,0,1,4\nb,7,1,4\n | f.csv:3:3: end of buffer 'b'
+        id,lower,upper,size,gaps\na,0,9,4,2:3\n | f.csv:2:5: gaps of buffer 'a' has '2:3'
+        id,lower,upper,size,gaps\na,0,9,4,2-12\n | f.csv:2:5: gaps of buffer 'a' has 2-12
+        id,lower,upper,size,prefers\na,0,9,4,sram:x\n | \
+            f.csv:2:5: prefers of buffer 'a' has 'sram:x'
+        id,lower,upper,size,prefers\na,0,9,4,m m\n | \
+            f.csv:2:5: prefers of buffer 'a' names a memory twice
+        id,lower,upper,size,accesses\na,0,9,4,-1\n | f.csv:2:5: accesses of buffer 'a' has -1
+        id,lower,upper,size,alignment\na,0,9,4,0\n | f.csv:2:5: alignment of buffer 'a' is 0
+    """),
 )
 def test_errors_name_line_and_column(text, words):
     with pytest.raises(AllocationError, match=words):

@@ -23,7 +23,6 @@ from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers
 from loadmaster.allocation.problem import Gap
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.registry import STRATEGIES
-from loadmaster.core.errors import AllocationError
 
 MOST = 40
 
@@ -171,9 +170,9 @@ def test_pairs_that_are_pinned_to_one_address_share_it():
     buffers = buffers_of("a 0 4 4 offset=0, b 3 8 6 offset=0, c 0 8 4")
     answer = lm.allocate(buffers, in_place=[(0, 1)])
     assert (answer.status, answer.peak) == ("optimal", 10)
-    with pytest.raises(AllocationError, match="pinned to 0: they overlap at instant 3"):
+    with pytest.raises(lm.AllocationError, match="pinned to 0: they overlap at instant 3"):
         lm.allocate(buffers)
-    with pytest.raises(AllocationError, match="pinned to 0: they overlap: move one"):
+    with pytest.raises(lm.AllocationError, match="pinned to 0: they overlap: move one"):
         lm.allocate(buffers, conflicts=[(0, 1)])
 
 
@@ -302,7 +301,7 @@ def test_any_bytes_in_a_file_are_read_or_refused(tmp_path_factory, content):
     ],
 )
 def test_malformed_demands_are_refused_by_name(wanted, words):
-    with pytest.raises(AllocationError, match=words):
+    with pytest.raises(lm.AllocationError, match=words):
         lm.allocate(buffers_of("a 0 4 4, b 0 4 4"), **wanted)
 
 

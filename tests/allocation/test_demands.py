@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.problems import buffers_of
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.allocation.native import lower_bound
@@ -74,31 +75,30 @@ def test_a_hint_is_a_start_and_binds_nobody():
 @pytest.mark.parametrize(
     ("buffers", "words"),
     [
-        (buffers_of("x 0 1 1, x 0 1 1"), "'x': id is taken already"),
-        (buffers_of("x 5 1 1"), "'x': upper is 1, before lower"),
-        (buffers_of("x -1 1 1"), "'x': lower is -1"),
-        (buffers_of("x 0 1 -1"), "'x': size is -1"),
         ([lm.Buffer("x", 0, 1, 1.5)], "size is 1.5: write a whole number"),
         ([lm.Buffer("x", 0, 1, float("nan"))], "size is nan"),
         ([lm.Buffer("x", 0, 1, 2**62)], "2\\^62"),
         ([lm.Buffer("x", 0, 1, 2**70)], "2\\^62"),
         ([lm.Buffer("x", 0, 1, 2**61), lm.Buffer("y", 0, 1, 2**61)], "add up to"),
-        (buffers_of("x 0 1 1 alignment=0"), "'x': alignment is 0"),
-        (buffers_of("x 0 1 1 alignment=4 offset=2"), "'x': offset is 2, not a multiple"),
-        (buffers_of("x 0 1 1 offset=-5"), "'x': offset is -5"),
-        (
-            buffers_of("x 0 2 4 offset=0, y 1 2 4 offset=3"),
-            "'y': offset is 3, and buffer 'x' is pinned to 0",
-        ),
-        (
-            [lm.Buffer("x", 2, 6, 1, gaps=(Gap(1, 3),))],
-            "'x': gaps has 1-3, which is not within its lifetime 2-6",
-        ),
-        ([lm.Buffer("x", 2, 6, 1, gaps=(Gap(3, 5), Gap(4, 6)))], "overlaps the gap before"),
-        ([lm.Buffer("x", 2, 6, 4, gaps=(Gap(3, 5, (2, 8)),))], "not within its 4 bytes"),
         ((np.array([0]), np.array([1]), np.array([1.0])), "size is 1.0: write a whole number"),
         ((np.array([0]), np.array([1, 2]), np.array([1])), "'upper' has 2 entries"),
         ("nonsense", "give Buffer records"),
+        *(
+            (buffers_of(text), words)
+            for text, words in cases("""
+            x 0 1 1, x 0 1 1 | 'x': id is taken already
+            x 5 1 1 | 'x': upper is 1, before lower
+            x -1 1 1 | 'x': lower is -1
+            x 0 1 -1 | 'x': size is -1
+            x 0 1 1 alignment=0 | 'x': alignment is 0
+            x 0 1 1 alignment=4 offset=2 | 'x': offset is 2, not a multiple
+            x 0 1 1 offset=-5 | 'x': offset is -5
+            x 0 2 4 offset=0, y 1 2 4 offset=3 | 'y': offset is 3, and buffer 'x' is pinned to 0
+            x 2 6 1 gaps=1-3 | 'x': gaps has 1-3, which is not within its lifetime 2-6
+            x 2 6 1 gaps=3-5+4-6 | overlaps the gap before
+            x 2 6 4 gaps=3-5@2:8 | not within its 4 bytes
+            """)
+        ),
     ],
 )
 def test_malformed_problems_are_refused_by_name(buffers, words):
@@ -155,7 +155,7 @@ def test_the_verifier_finds_an_alias_that_has_lost_its_distance():
 
 @pytest.mark.parametrize("far", [2**63 - 1, 2**63 - 8, 2**62])
 def test_an_address_at_which_sums_would_overflow_does_not_hold(far):
-    problem = problem_of([lm.Buffer("a", 0, 4, 16), lm.Buffer("b", 0, 4, 16)])
+    problem = problem_of(buffers_of("a 0 4 16, b 0 4 16"))
     (violation,) = lm.verify_buffers(problem, np.array([far, far]), 100)
     assert violation.message == f"buffer 'a' is at {far}, beyond 2^62"
     assert len(lm.verify_buffers(problem, np.array([2**62 - 1, 2**62 - 1]), 100)) == 3
@@ -215,16 +215,12 @@ def test_whole_numbers_of_any_type_are_taken():
 
 @pytest.mark.parametrize("strategy", ["auto", "greedy", "best-fit", "local-search"])
 def test_what_is_absent_throughout_takes_no_space(strategy):
-    absent = lm.Buffer("absent", 0, 4, 4, gaps=(Gap(0, 4),))
+    buffers = buffers_of("absent 0 4 4 gaps=0-4, b 0 4 3, c 0 4 3")
     for capacity in (None, 2):
-        answer = lm.allocate([absent], capacity, strategy=strategy)
+        answer = lm.allocate(buffers[:1], capacity, strategy=strategy)
         assert (answer.status, answer.peak) == ("optimal", 0)
-        assert lm.verify_buffers(problem_of([absent]), answer.offsets, capacity) == ()
-    with_pairs = lm.allocate(
-        [absent, lm.Buffer("b", 0, 4, 3), lm.Buffer("c", 0, 4, 3)],
-        strategy=strategy,
-        in_place=[(0, 1)],
-    )
+        assert lm.verify_buffers(problem_of(buffers[:1]), answer.offsets, capacity) == ()
+    with_pairs = lm.allocate(buffers, strategy=strategy, in_place=[(0, 1)])
     assert with_pairs.peak == 6
 
 
@@ -236,7 +232,7 @@ def test_a_range_at_the_end_of_the_capacity_does_not_raise_the_bound_of_what_is_
 
 
 def test_the_verifier_takes_whole_numbers_only():
-    problem = problem_of([Buffer("a", 0, 2, 8), Buffer("b", 0, 2, 8)])
+    problem = problem_of(buffers_of("a 0 2 8, b 0 2 8"))
     assert lm.verify_buffers(problem, [0, 8]) == ()
     for offsets in ([0.5, 8.5], np.array([0.5, 8.5]), ["0", "8"], None, [[0, 8]]):
         with pytest.raises(AllocationError, match="offsets: give a whole number"):

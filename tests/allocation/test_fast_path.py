@@ -8,8 +8,6 @@ from tests.support.problems import columns, lived
 
 import loadmaster as lm
 from loadmaster.allocation.problem import Load
-from loadmaster.allocation.rules import problem_of
-from loadmaster.core.errors import AllocationError
 
 
 @given(
@@ -18,7 +16,7 @@ from loadmaster.core.errors import AllocationError
 )
 @fuzz(200)
 def test_it_agrees_with_the_general_way(rows, capacity):
-    problem = problem_of(lived(rows))
+    problem = lm.problem_of(lived(rows))
     quick, general = lm.allocate(lived(rows), capacity), lm.allocate(problem, capacity)
     assert (quick.status == "infeasible") == (general.status == "infeasible")
     if capacity is None:
@@ -34,5 +32,5 @@ def test_it_agrees_with_the_general_way(rows, capacity):
     [[(-1, 2, 3)], [(3, 2, 3)], [(0, 2, -3)], [(0, 2, 2**62)], [(0, 2, 2**61), (0, 2, 2**61)]],
 )
 def test_what_is_malformed_is_refused_all_the_same(rows):
-    with pytest.raises(AllocationError):
+    with pytest.raises(lm.AllocationError):
         lm.allocate(columns(rows))

@@ -18,8 +18,6 @@ from loadmaster.allocation.backtracking.learning import (
     record,
 )
 from loadmaster.allocation.backtracking.trees import Trees, read_trees, write_trees
-from loadmaster.allocation.strategies.telamalloc import TelaMalloc, TelaMallocOptions
-from loadmaster.core.errors import AllocationError
 
 learns = pytest.mark.skipif(
     importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed"
@@ -68,7 +66,7 @@ def test_trees_learn_what_costs(samples):
     assert fit(known, trees=20).value.tolist() == trees.value.tolist()
     guess = np.array([predict(trees, row) for row in known.features])
     assert np.corrcoef(guess, known.regret)[0, 1] > 0.9
-    with pytest.raises(AllocationError, match="harder to pack"):
+    with pytest.raises(lm.AllocationError, match="harder to pack"):
         fit(record([]))
 
 
@@ -94,7 +92,7 @@ def test_trees_choose_the_target():
         "earlier": stump(0.5, 1, 0),
         "bundled": bundled(),
     }.items():
-        run = TelaMalloc(problem, 2**20, TelaMallocOptions(trees=trees, steps=2000))
+        run = lm.TelaMalloc(problem, 2**20, lm.TelaMallocOptions(trees=trees, steps=2000))
         offsets = run.run()
         results[name] = run.counts
         assert offsets is None or lm.verify_buffers(problem, offsets, 2**20) == ()
@@ -114,9 +112,11 @@ def test_files_keep_trees(tmp_path):
         '{"format": "loadmaster trees 1", "root": ["x"]}',
     ):
         file.write_text(text)
-        with pytest.raises(AllocationError, match=r"trees.json: is no model of backtrack targets"):
+        with pytest.raises(
+            lm.AllocationError, match=r"trees.json: is no model of backtrack targets"
+        ):
             read_trees(file)
-    with pytest.raises(AllocationError, match="cannot be read"):
+    with pytest.raises(lm.AllocationError, match="cannot be read"):
         read_trees(tmp_path / "nothing.json")
 
 
@@ -133,8 +133,8 @@ def test_files_keep_trees(tmp_path):
 def test_trees_that_would_run_in_circles_are_refused(change, message):
     problem = next(generated(1, 0))
     with pytest.raises(ValueError, match=message):
-        TelaMalloc(
-            problem, 2**20, TelaMallocOptions(trees=stump(0.5, 0, 1)._replace(**change))
+        lm.TelaMalloc(
+            problem, 2**20, lm.TelaMallocOptions(trees=stump(0.5, 0, 1)._replace(**change))
         ).run()
 
 

@@ -10,8 +10,6 @@ from tests.support.problems import demands, records
 import loadmaster as lm
 from loadmaster import _native
 from loadmaster.allocation.problem import EXHAUSTED, Load
-from loadmaster.allocation.rules import problem_of
-from loadmaster.core.errors import AllocationError
 
 STATUS = ("optimal", "feasible", "infeasible", "unknown", "invalid", "out of memory", "error")
 
@@ -124,9 +122,9 @@ def test_the_library_answers_as_the_package_does(buffers, data):
         data.draw(st.integers(0, 3)),
     )
     try:
-        problem = problem_of(buffers, **wanted)
+        problem = lm.problem_of(buffers, **wanted)
         answer = lm.allocate(problem, capacity or None, alignment=alignment, seed=seed)
-    except AllocationError as error:
+    except lm.AllocationError as error:
         assume("problem" not in locals() or "alias" in str(error) or "offset" in str(error))
         if "problem" in locals():
             # A group that is pinned into a reserved range is refused by the package; the library

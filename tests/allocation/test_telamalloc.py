@@ -12,7 +12,6 @@ from tests.support.problems import records
 from tests.support.tilings import tight
 
 import loadmaster as lm
-from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.strategies.telamalloc import FEATURES, TelaMalloc, TelaMallocOptions
 
 
@@ -20,7 +19,7 @@ from loadmaster.allocation.strategies.telamalloc import FEATURES, TelaMalloc, Te
 @given(buffers=records(), capacity=st.integers(0, 30))
 @fuzz(30)
 def test_packings_hold_and_where_there_is_room_for_all_there_is_one(off, buffers, capacity):
-    problem = problem_of(buffers)
+    problem = lm.problem_of(buffers)
     ample = sum(b.size + b.alignment for b in buffers) + max(
         (b.offset or 0 for b in buffers), default=0
     )

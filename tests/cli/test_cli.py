@@ -9,9 +9,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import printed, ran, refused, run
+from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.edits import SHARED, job
 from tests.support.needs import FIXTURES
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.cli import clock
@@ -21,10 +22,6 @@ from loadmaster.workloads.frontends import load
 SQUEEZENET = "plan onnx:squeezenet --target edge-npu"
 QUICK = f"{SQUEEZENET} --precision int8 --cut none"
 FILES = ["plan.json", "report.html", "trace.json.gz"]
-
-
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_page_is_of_a_plan_that_holds(tmp_path):
@@ -137,44 +134,41 @@ def test_every_command_has_an_example_in_its_help(command):
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("plan missing.onnx --target edge-npu", ["missing.onnx"]),
-        ("plan onnx:nothing --target edge-npu", ["onnx:nothing", "resnet50"]),
-        ("plan onnx:squeezenet --target no-such", ["no-such", "edge-npu"]),
-        (f"{SQUEEZENET} --set dram.speed=3", ["dram.speed"]),
-        (f"{SQUEEZENET} --dim batch", ["--dim", "NAME=N"]),
-        (f"{SQUEEZENET} --dim batch=0", ["--dim", "at least 1"]),
-        (f"{SQUEEZENET} --precision int7", ["int7", "int8"]),
-        ("plan onnx:squeezenet", ["--target"]),
-        (f"{SQUEEZENET} --batch 0", ["--batch"]),
-        (f"{SQUEEZENET} --time-limit '5 parsecs'", ["parsecs"]),
-        (f"{SQUEEZENET} --seed {2**64}", ["--seed"]),
-        (f"{SQUEEZENET} --set 'dram.bandwidth=1 B/s'", ["hours"]),
-        (f"{SQUEEZENET} --deadline 5ms", ["--deadline '5ms'", "NAME=S"]),
-        (f"{SQUEEZENET} --period squeezenet=soon", ["'soon'", "time"]),
-        (f"{SQUEEZENET} --deadline resnet=5ms", ["'resnet'", "squeezenet"]),
-        (f"{SQUEEZENET} --objective beauty", ["'beauty'", "throughput, latency, energy, edp"]),
-        (f"{SQUEEZENET} --network squeezenet", ["latency"]),
-        ("no-such-command", ["no-such-command"]),
-        (f"{QUICK} --set dram.capacity=1MiB", ["dram", "take", "available", "in excess"]),
-        (
-            "plan onnx:squeezenet --target gpu-pcie --set hbm.capacity=4KiB",
-            ["hbm", "required", "available", "in excess"],
-        ),
-        ("verify missing.json", ["missing.json"]),
-        ("targets no-such", ["no-such"]),
-        ("inspect README.md", ["README.md"]),
-        ("plam", ["Did you mean 'plan'"]),
-        ("plan onnx:squeezenet --taget edge-npu", ["--target"]),
-        (
-            "plan onnx:squeezenet --target egde-npu",
-            ["there is no bundled target 'egde-npu': did you mean edge-npu?"],
-        ),
-        ("map onnx:squeezenet --target edge-npu --strategy anealing", ["did you mean annealing?"]),
-    ],
+    "row",
+    cases(f"""
+        plan missing.onnx --target edge-npu | missing.onnx
+        plan onnx:nothing --target edge-npu | onnx:nothing | resnet50
+        plan onnx:squeezenet --target no-such | no-such | edge-npu
+        {SQUEEZENET} --set dram.speed=3 | dram.speed
+        {SQUEEZENET} --dim batch | --dim | NAME=N
+        {SQUEEZENET} --dim batch=0 | --dim | at least 1
+        {SQUEEZENET} --precision int7 | int7 | int8
+        plan onnx:squeezenet | --target
+        {SQUEEZENET} --batch 0 | --batch
+        {SQUEEZENET} --time-limit '5 parsecs' | parsecs
+        {SQUEEZENET} --seed {2**64} | --seed
+        {SQUEEZENET} --set 'dram.bandwidth=1 B/s' | hours
+        {SQUEEZENET} --deadline 5ms | --deadline '5ms' | NAME=S
+        {SQUEEZENET} --period squeezenet=soon | 'soon' | time
+        {SQUEEZENET} --deadline resnet=5ms | 'resnet' | squeezenet
+        {SQUEEZENET} --objective beauty | 'beauty' | throughput, latency, energy, edp
+        {SQUEEZENET} --network squeezenet | latency
+        no-such-command | no-such-command
+        {QUICK} --set dram.capacity=1MiB | dram | take | available | in excess
+        plan onnx:squeezenet --target gpu-pcie --set hbm.capacity=4KiB | \
+            hbm | required | available | in excess
+        verify missing.json | missing.json
+        targets no-such | no-such
+        inspect README.md | README.md
+        plam | Did you mean 'plan'
+        plan onnx:squeezenet --taget edge-npu | --target
+        plan onnx:squeezenet --target egde-npu | \
+            there is no bundled target 'egde-npu': did you mean edge-npu?
+        map onnx:squeezenet --target edge-npu --strategy anealing | did you mean annealing?
+    """),
 )
-def test_a_mistake_is_one_line_and_exit_code_2(command, words, tmp_path):
+def test_a_mistake_is_one_line_and_exit_code_2(row, tmp_path):
+    command, *words = row
     (tmp_path / "README.md").write_text("not a network")
     out = "--out out" if command.startswith("plan ") else ""
     refused(run(command, out, cwd=tmp_path), *words)

@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from tests.support.command_line import printed, ran, refused, run
+from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.needs import FIXTURES
+from tests.support.tables import cases
 
 PLANNERS = FIXTURES / "planners"
 BUFFERS = "id,lower,upper,size\na,0,4,600\nb,2,6,300\nc,5,9,800\n"
@@ -53,7 +54,7 @@ def test_what_is_written_verifies_and_keeps_its_alignment(file):
     )
     out.write_text(out.read_text().replace(",256,", ",999,"))
     assert "alignment" in run("verify --buffers", out).stderr
-    assert sorted(path.name for path in file.parent.iterdir()) == ["buffers.csv", "out.csv"]
+    assert names(file.parent) == ["buffers.csv", "out.csv"]
 
 
 def test_what_does_not_fit_is_exit_code_1_with_a_reason(file):
@@ -92,7 +93,7 @@ def test_several_memories_are_packed_written_and_verified(file):
 def test_what_does_not_fit_is_drawn_beyond_the_capacity(file, tmp_path):
     out = tmp_path / "page"
     result = run("allocate", file, "--capacity 900 --out", out, "--json")
-    assert (result.returncode, [path.name for path in out.iterdir()]) == (1, ["report.html"])
+    assert (result.returncode, names(out)) == (1, ["report.html"])
     answer, page = json.loads(result.stdout), (out / "report.html").read_text()
     assert answer["status"] == "infeasible"
     assert "Nothing fits: load: 1100 bytes required" in page
@@ -105,25 +106,26 @@ def test_people_get_a_table(file):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("allocate missing.csv", ["missing.csv", "cannot be read"]),
-        ("allocate onnx:squeezenet", ["is a network", "loadmaster plan onnx:squeezenet"]),
-        ("allocate bad.csv", ["bad.csv:3:4", "size"]),
-        ("allocate buffers.csv --capacity huge", ["huge", "8 MiB"]),
-        ("allocate buffers.csv --alignment 0", ["alignment", "at least 1"]),
-        ("allocate buffers.csv --memory sram=1MiB,colour=red", ["--memory", "alignment=BYTES"]),
-        ("allocate buffers.csv --memory sram=lots", ["lots", "8 MiB"]),
-        ("allocate buffers.csv --memory sram --capacity 5", ["--capacity", "--memory NAME=BYTES"]),
-        ("verify --buffers buffers.csv --memory sram", ["'offset' is missing"]),
-        ("allocate buffers.csv --strategy magic", ["magic", "best-fit"]),
-        ("allocate buffers.csv --out bad.csv/out.csv", ["--out"]),
-        ("verify", ["PLAN.json", "--buffers"]),
-        ("verify plan.json --buffers buffers.csv", ["PLAN.json", "--buffers"]),
-        ("verify --buffers buffers.csv", ["buffers.csv:1", "'offset' is missing"]),
-    ],
+    "row",
+    cases("""
+        allocate missing.csv | missing.csv | cannot be read
+        allocate onnx:squeezenet | is a network | loadmaster plan onnx:squeezenet
+        allocate bad.csv | bad.csv:3:4 | size
+        allocate buffers.csv --capacity huge | huge | 8 MiB
+        allocate buffers.csv --alignment 0 | alignment | at least 1
+        allocate buffers.csv --memory sram=1MiB,colour=red | --memory | alignment=BYTES
+        allocate buffers.csv --memory sram=lots | lots | 8 MiB
+        allocate buffers.csv --memory sram --capacity 5 | --capacity | --memory NAME=BYTES
+        verify --buffers buffers.csv --memory sram | 'offset' is missing
+        allocate buffers.csv --strategy magic | magic | best-fit
+        allocate buffers.csv --out bad.csv/out.csv | --out
+        verify | PLAN.json | --buffers
+        verify plan.json --buffers buffers.csv | PLAN.json | --buffers
+        verify --buffers buffers.csv | buffers.csv:1 | 'offset' is missing
+    """),
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments, words, file):
+def test_a_mistake_is_one_line_and_exit_code_2(row, file):
+    arguments, *words = row
     file.with_name("bad.csv").write_text("id,lower,upper,size\na,0,1,2\nb,0,1,x\n")
     refused(run(arguments, cwd=file.parent), *words)
 

@@ -5,6 +5,7 @@ import json
 import pytest
 from tests.support.command_line import printed, ran, refused, run
 from tests.support.needs import FIXTURES
+from tests.support.tables import cases
 
 pytestmark = pytest.mark.slow
 
@@ -102,49 +103,36 @@ def test_networks_that_come_again_report_latencies_and_misses(folder):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("missing.csv --target m3e-s2", ["missing.csv", "cannot be read"]),
-        ("jobs.csv", ["--target"]),
-        ("jobs.csv --bandwidth '1 GB/s'", ["--target"]),
-        ("jobs.csv --target m3e-s2 --bandwidth 0", ["'0': a bandwidth must be more than zero"]),
-        ("jobs.csv --target m3e-s2 --strategy sorcery", ["sorcery", "annealing"]),
-        ("jobs.csv --target m3e-s2 --allocator first", ["allocator 'first'"]),
-        ("jobs.csv --target m3e-s2 --objective joy", ["objective 'joy'"]),
-        ("jobs.csv --target m3e-s2 --objective makespan,energy,edp", ["two for a Pareto front"]),
-        ("jobs.csv --target m3e-s2 --cost guess", ["guess"]),
-        ("jobs.csv --target m3e-s2 --warm-start jobs.csv", ["not JSON from line 1, column 1"]),
-        (
-            "jobs.csv --target m3e-s2 --set magma.mutation=0.1",
-            ["strategy magma", "auto was chosen", "--strategy magma"],
-        ),
-        ("jobs.csv --target m3e-s2 --dependencies --objective makespan,energy", ["one objective"]),
-        (
-            "jobs.csv --target m3e-s2 --strategy magma --set magma.mutation=lots",
-            ["magma.mutation=NUMBER"],
-        ),
-        (
-            "jobs.csv --target m3e-s2 --period other=1ms",
-            ["period of 'other': there is no such network", "jobs"],
-        ),
-        (
-            "jobs.csv --target m3e-s2 --deadline jobs=0",
-            ["deadline of 'jobs': 0.0 s must be more than zero"],
-        ),
-        (
-            "jobs.csv --target m3e-s2 --deadline other",
-            ["--deadline 'other': write NAME=S, such as resnet50=5ms, once"],
-        ),
-        (
-            "jobs.csv --target m3e-s2 --priority other=1",
-            ["priority of 'other': there is no such network"],
-        ),
-        ("jobs.csv --target m3e-s2 --priority jobs=-1", ["NAME=X with a number of at least 0"]),
-        ("jobs.csv --target m3e-s2 --period jobs=1ms --group-size 3", ["--period", "--group-size"]),
-        ("jobs.csv --target m3e-s2 --dependencies --group-size 3", ["--dependencies"]),
-    ],
+    "row",
+    cases("""
+        missing.csv --target m3e-s2 | missing.csv | cannot be read
+        jobs.csv | --target
+        jobs.csv --bandwidth '1 GB/s' | --target
+        jobs.csv --target m3e-s2 --bandwidth 0 | '0': a bandwidth must be more than zero
+        jobs.csv --target m3e-s2 --strategy sorcery | sorcery | annealing
+        jobs.csv --target m3e-s2 --allocator first | allocator 'first'
+        jobs.csv --target m3e-s2 --objective joy | objective 'joy'
+        jobs.csv --target m3e-s2 --objective makespan,energy,edp | two for a Pareto front
+        jobs.csv --target m3e-s2 --cost guess | guess
+        jobs.csv --target m3e-s2 --warm-start jobs.csv | not JSON from line 1, column 1
+        jobs.csv --target m3e-s2 --set magma.mutation=0.1 | \
+            strategy magma | auto was chosen | --strategy magma
+        jobs.csv --target m3e-s2 --dependencies --objective makespan,energy | one objective
+        jobs.csv --target m3e-s2 --strategy magma --set magma.mutation=lots | magma.mutation=NUMBER
+        jobs.csv --target m3e-s2 --period other=1ms | \
+            period of 'other': there is no such network | jobs
+        jobs.csv --target m3e-s2 --deadline jobs=0 | \
+            deadline of 'jobs': 0.0 s must be more than zero
+        jobs.csv --target m3e-s2 --deadline other | \
+            --deadline 'other': write NAME=S, such as resnet50=5ms, once
+        jobs.csv --target m3e-s2 --priority other=1 | priority of 'other': there is no such network
+        jobs.csv --target m3e-s2 --priority jobs=-1 | NAME=X with a number of at least 0
+        jobs.csv --target m3e-s2 --period jobs=1ms --group-size 3 | --period | --group-size
+        jobs.csv --target m3e-s2 --dependencies --group-size 3 | --dependencies
+    """),
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments, words, folder):
+def test_a_mistake_is_one_line_and_exit_code_2(row, folder):
+    arguments, *words = row
     refused(run("map", arguments, cwd=folder), *words)
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.support.command_line import printed, refused, run
 from tests.support.hand_sequence import step
 from tests.support.needs import FIXTURES
+from tests.support.tables import cases
 
 from loadmaster.placement.sequence_json import write_sequence
 
@@ -34,17 +35,18 @@ def test_place_prints_one_json_object_and_writes_the_same(written):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("--fast 101%", ["101%", "100%"]),
-        ("--fast 20 --max-slowdown 1.1", ["--max-slowdown", "--fast"]),
-        ("--fast 20 --explain nothing", ["'nothing'", "no such tensor"]),
-        ("--target optane-server", ["step.json.gz", "costs of its own", "--target and --set"]),
-        ("--set copy.to_fast=1GB/s", ["--set", "--target"]),
-        ("--out /dev/null/placed --fast none", ["--out", "cannot be written"]),
-    ],
+    "row",
+    cases("""
+        --fast 101% | 101% | 100%
+        --fast 20 --max-slowdown 1.1 | --max-slowdown | --fast
+        --fast 20 --explain nothing | 'nothing' | no such tensor
+        --target optane-server | step.json.gz | costs of its own | --target and --set
+        --set copy.to_fast=1GB/s | --set | --target
+        --out /dev/null/placed --fast none | --out | cannot be written
+    """),
 )
-def test_mistakes_are_named_and_leave_nothing_behind(written, options, words):
+def test_mistakes_are_named_and_leave_nothing_behind(written, row):
+    options, *words = row
     refused(run("place", written.name, options, cwd=written.parent), *words)
     assert list(written.parent.iterdir()) == [written]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from tests.support.command_line import printed, ran, refused, run
+from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.needs import FIXTURES
 from tests.support.onnx_builder import model, save
 
@@ -48,7 +48,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command.split()[0])
 def test_json_alone_writes_nothing_and_names_no_file(command, folder):
     assert printed(command, "--quiet", cwd=folder)["files"] == []
-    assert sorted(path.name for path in folder.iterdir()) == ["buffers.csv", "costs.csv"]
+    assert names(folder) == ["buffers.csv", "costs.csv"]
 
 
 @pytest.mark.slow
@@ -57,18 +57,16 @@ def test_out_takes_a_folder_and_no_report_leaves_out_what_is_looked_at(command, 
     done = ran(command, "--out new/out --json", cwd=folder)
     files = [str(Path("new/out") / name) for name in WRITTEN[command]]
     assert json.loads(done.stdout)["files"] == files
-    assert sorted(path.name for path in (folder / "new" / "out").iterdir()) == sorted(
-        WRITTEN[command]
-    )
+    assert names(folder / "new" / "out") == sorted(WRITTEN[command])
     quiet = run(command, "--out data --no-report --quiet", cwd=folder)
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
-    assert [path.name for path in (folder / "data").iterdir()] == [WRITTEN[command][0]]
+    assert names(folder / "data") == [WRITTEN[command][0]]
 
 
 def test_a_file_is_written_under_its_name_and_without_a_page(folder):
     done = run(ALLOCATE, "--out mine.csv", cwd=folder)
     assert "wrote mine.csv" in done.stdout
-    assert sorted(path.name for path in folder.iterdir()) == [
+    assert names(folder) == [
         "buffers.csv",
         "costs.csv",
         "mine.csv",
@@ -178,7 +176,7 @@ def test_two_plans_are_compared(folder):
     # A folder stands for the plan in it, and one plan is drawn alone.
     ran("verify 4MiB", cwd=folder)
     ran("report 4MiB --out one", cwd=folder)
-    assert sorted(path.name for path in (folder / "one").iterdir()) == [
+    assert names(folder / "one") == [
         "report.html",
         "trace.json.gz",
     ]

@@ -10,9 +10,8 @@ from functools import partial
 import pytest
 from tests.support.hand_plan import long_plan
 
+import loadmaster as lm
 from loadmaster.cli import run_in_fork
-from loadmaster.core.errors import OutputError
-from loadmaster.planning.verify.plan import verify
 
 GOOD = long_plan(301, 3)
 BROKEN = replace(GOOD, jobs=GOOD.jobs[:-1])
@@ -26,8 +25,8 @@ def apart(monkeypatch):
 
 @pytest.mark.parametrize("plan", [GOOD, BROKEN], ids=["good", "broken"])
 def test_another_process_finds_what_is_found_here(plan):
-    with run_in_fork.run_in_fork(partial(verify, plan), plan) as found:
-        assert found() == verify(plan)
+    with run_in_fork.run_in_fork(partial(lm.verify, plan), plan) as found:
+        assert found() == lm.verify(plan)
 
 
 def test_it_is_another_process():
@@ -37,8 +36,8 @@ def test_it_is_another_process():
 
 def test_where_the_other_process_dies_the_plan_is_checked_here(monkeypatch):
     monkeypatch.setattr(run_in_fork, "_send_result", lambda function, sender: sender.close())
-    with run_in_fork.run_in_fork(partial(verify, BROKEN), BROKEN) as found:
-        assert found() == verify(BROKEN) != ()
+    with run_in_fork.run_in_fork(partial(lm.verify, BROKEN), BROKEN) as found:
+        assert found() == lm.verify(BROKEN) != ()
 
 
 def test_another_process_writes_the_report_that_is_written_here(tmp_path):
@@ -51,7 +50,7 @@ def test_another_process_writes_the_report_that_is_written_here(tmp_path):
 def test_what_fails_there_is_told_here(tmp_path):
     (tmp_path / "report.html").mkdir()
     with (
-        pytest.raises(OutputError, match=r"report\.html"),
+        pytest.raises(lm.OutputError, match=r"report\.html"),
         run_in_fork.run_in_fork(partial(GOOD.report, tmp_path), GOOD) as written,
     ):
         written()

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from tests.support.command_line import refused, run
+from tests.support.command_line import names, refused, run
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +94,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(arguments, folder):
     )
     refused(done, "out/", "written")
     assert ".draft" not in done.stderr
-    assert [path.name for path in folder.iterdir()] == ["jobs.csv"]
+    assert names(folder) == ["jobs.csv"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -121,7 +121,7 @@ def test_a_signal_that_ends_the_command_leaves_nothing(number, arguments, moment
     process.send_signal(number)
     _, complaint = process.communicate()
     assert (process.returncode, complaint) == (128 + number, "")
-    assert [path.name for path in folder.iterdir()] == ["jobs.csv"]
+    assert names(folder) == ["jobs.csv"]
 
 
 def test_a_misspelt_factory_leaves_no_folder(folder):

@@ -7,7 +7,6 @@ from tests.support.sequences import training
 
 import loadmaster as lm
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import LoadmasterError
 
 BUFFERS = crowd(300, 400, 80, 1000)
 STEP = training(6, in_place=True, bandwidth=100.0)
@@ -30,7 +29,7 @@ SEARCHES = {
 def test_every_search_takes_an_effort_by_name_or_as_a_record(name):
     search = SEARCHES[name]
     assert search("quick") == search(Effort.QUICK) > 0
-    with pytest.raises(LoadmasterError, match="effort 'quik': did you mean quick"):
+    with pytest.raises(lm.LoadmasterError, match="effort 'quik': did you mean quick"):
         search("quik")
 
 
@@ -42,7 +41,7 @@ def test_an_effort_is_a_share_of_what_strategies_do_by_themselves(effort, most):
 
 @pytest.mark.parametrize("wrong", [{"work": 0.0}, {"packings": 0}, {"evaluations": -1}])
 def test_budgets_that_make_no_sense_are_refused(wrong):
-    with pytest.raises(LoadmasterError, match="effort 'mine'"):
+    with pytest.raises(lm.LoadmasterError, match="effort 'mine'"):
         Effort(
             **{"name": "mine", "evaluations": 1, "packings": 1, "nodes": 1, "pieces": 1}
             | {"work": 1.0}

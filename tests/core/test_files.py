@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.command_line import names
 
 from loadmaster.core import files
 from loadmaster.core.errors import OutputError
@@ -18,7 +19,7 @@ def test_files_appear_together_when_they_are_published(tmp_path):
     with output_directory(out) as directory:
         (directory.draft / "b.json").write_text("two")
         (directory.draft / "a.json").write_text("one")
-        assert [path.name for path in out.iterdir()] == [directory.draft.name]
+        assert names(out) == [directory.draft.name]
         assert directory.publish() == [out / "a.json", out / "b.json"]
     assert {path.name: path.read_text() for path in out.iterdir()} == {
         "a.json": "one",
@@ -56,7 +57,7 @@ def test_a_failure_takes_away_the_folders_that_it_made(tmp_path):
 def test_a_folder_that_somebody_else_has_used_meanwhile_stays(tmp_path):
     with output_directory(tmp_path / "out"):
         (tmp_path / "out" / "theirs").touch()
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["theirs"]
+    assert names(tmp_path / "out") == ["theirs"]
 
 
 def test_nothing_is_moved_where_a_directory_is_in_the_way(tmp_path):
@@ -68,7 +69,7 @@ def test_nothing_is_moved_where_a_directory_is_in_the_way(tmp_path):
             OutputError, match=r"/b: a directory is in the way: remove it, or choose another --out"
         ):
             directory.publish()
-    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+    assert names(tmp_path) == ["b"]
 
 
 def test_a_file_that_cannot_be_moved_is_named(tmp_path, monkeypatch):
@@ -124,7 +125,7 @@ def test_where_nothing_can_be_written_an_error_says_so_and_nothing_is_left(tmp_p
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match="it cannot be written: "):
         files.replace_file(tmp_path / name, b"new", "it")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["folder"]
+    assert names(tmp_path) == ["folder"]
 
 
 def test_devices_and_pipes_are_written_to_and_not_replaced(tmp_path):
@@ -180,17 +181,17 @@ def test_drafts_of_processes_that_were_killed_are_removed(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     host = socket.gethostname()
-    names = (
+    drafts = (
         f".draft-{host}-{process.pid}-dead",
         f".draft-{host}-{os.getpid()}-alive",
         f".draft-elsewhere-{process.pid}-dead",
         f".draft-{host}-x-other",
     )
-    for name in names:
+    for name in drafts:
         (tmp_path / name).mkdir()
     with output_directory(tmp_path):
         pass
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+    assert names(tmp_path) == sorted(drafts[1:])
 
 
 def test_nothing_of_a_directory_is_written_over_an_input(tmp_path, monkeypatch):
@@ -203,5 +204,5 @@ def test_nothing_of_a_directory_is_written_over_an_input(tmp_path, monkeypatch):
         directory.write("report.html", "new")
         with pytest.raises(OutputError, match="is an input of this command"):
             directory.publish()
-    assert [path.name for path in tmp_path.iterdir()] == ["mapping.json"]
+    assert names(tmp_path) == ["mapping.json"]
     assert source.read_text() == "old"

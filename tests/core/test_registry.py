@@ -10,10 +10,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.support.problems import buffers_of
 
 import loadmaster as lm
 from loadmaster.allocation.strategies.registry import STRATEGIES as ALLOCATING
-from loadmaster.core.errors import JobError, LoadmasterError, MappingError
 from loadmaster.cost.registry import COST_MODELS
 from loadmaster.integrations.dumps.readers.registry import READERS
 from loadmaster.mapping.strategies.registry import STRATEGIES as MAPPING
@@ -84,13 +84,13 @@ def add(monkeypatch, folder, package, file, source):
 def test_a_new_allocation_strategy_is_one_file(monkeypatch, tmp_path):
     add(monkeypatch, tmp_path, "loadmaster.allocation.strategies", "all_stacked.py", ALLOCATION)
     assert lm.strategies("allocate")["all-stacked"] == "Stacked: every buffer above the one before."
-    found = lm.allocate([lm.Buffer("a", 0, 1, 8), lm.Buffer("b", 1, 2, 8)], strategy="all-stacked")
+    found = lm.allocate(buffers_of("a 0 1 8, b 1 2 8"), strategy="all-stacked")
     assert (found.offsets.tolist(), found.status) == ([0, 8], "feasible")
     refused = "'all-stacked' cannot honour alignment and pins: use auto or best-fit"
-    with pytest.raises(LoadmasterError, match=refused):
-        lm.allocate([lm.Buffer("a", 0, 1, 8, 8, offset=8)], strategy="all-stacked")
-    with pytest.raises(LoadmasterError, match="did you mean all-stacked"):
-        lm.allocate([lm.Buffer("a", 0, 1, 8)], strategy="al-stacked")
+    with pytest.raises(lm.LoadmasterError, match=refused):
+        lm.allocate(buffers_of("a 0 1 8 alignment=8 offset=8"), strategy="all-stacked")
+    with pytest.raises(lm.LoadmasterError, match="did you mean all-stacked"):
+        lm.allocate(buffers_of("a 0 1 8"), strategy="al-stacked")
 
 
 def test_a_new_baseline_is_one_file_and_may_have_a_name_that_no_file_has(monkeypatch, tmp_path):
@@ -113,7 +113,7 @@ def test_a_new_cost_model_is_one_file(monkeypatch, tmp_path):
     assert (
         lm.analyse(jobs, target, "doubled").latency == 2 * lm.analyse(jobs, target).latency
     ).all()
-    with pytest.raises(JobError, match=r"doubled:table\.csv: cannot be read"):
+    with pytest.raises(lm.JobError, match=r"doubled:table\.csv: cannot be read"):
         lm.analyse(jobs, target, "doubled:table.csv")
 
 
@@ -170,10 +170,10 @@ def test_names_are_those_of_the_modules_that_assign_the_attribute(home):
 
 def test_other_kinds_of_strategies_are_refused():
     with pytest.raises(
-        LoadmasterError, match="there is no kind of strategies 'maps': did you mean map"
+        lm.LoadmasterError, match="there is no kind of strategies 'maps': did you mean map"
     ):
         lm.strategies("maps")
-    with pytest.raises(MappingError, match="there is no strategy 'magna': did you mean magma"):
+    with pytest.raises(lm.MappingError, match="there is no strategy 'magna': did you mean magma"):
         MAPPING.find("magna")
 
 

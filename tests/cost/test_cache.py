@@ -9,13 +9,13 @@ import pytest
 from tests.support.layers import same_fields
 from tests.support.networks import npu, residual_chain
 
+import loadmaster as lm
 from loadmaster.cost import analyse as job_analyser
 from loadmaster.cost.analyse import analyse, read_job_analysis
 from loadmaster.cost.cache import AnalysisCache, _bytes_of, default_place, work_key
-from loadmaster.workloads.lowering.instantiate import lower
 
 TARGET = npu()
-WORK = lower([residual_chain(2)], TARGET)
+WORK = lm.lower([residual_chain(2)], TARGET)
 
 
 def entries(place):

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tests.support.command_line import printed, ran
 from tests.support.fuzzing import fuzz
 from tests.support.json_schema import conforms
+from tests.support.layers import loops
+from tests.support.tables import cases
 
 import loadmaster as lm
-from loadmaster.core.errors import JobError, LoadmasterError, TargetError
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.analytical.nests import kind_of
 from loadmaster.cost.base import link_seconds
@@ -24,7 +25,6 @@ from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
 from loadmaster.cost.tables.measured_times_csv import COPY, Amounts, TimedKernel, write_timed
 from loadmaster.targets.load import bundled, bundled_text, target_document
 from loadmaster.targets.write import target_text
-from loadmaster.workloads.graph import LoopNest
 
 HEADER = "K,C,Y,X,R,S,type"
 # One core, so that rows need not name it.
@@ -248,29 +248,26 @@ def test_operators_of_a_network_are_found_by_name(tmp_path):
     (tmp_path / "times.csv").write_text("\n".join(["op,seconds", *rows]))
     found = lm.calibrate(tmp_path / "npu.toml", tmp_path / "times.csv", graph)
     assert figures(found)["dram.bandwidth"][0] == pytest.approx(5e9, rel=0.02)
-    with pytest.raises(JobError, match="say of which network"):
+    with pytest.raises(lm.JobError, match="say of which network"):
         lm.calibrate(tmp_path / "npu.toml", tmp_path / "times.csv")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        (f"{HEADER},seconds\n64,64,8,8,1,1,1,0\n", "times.csv:2:8: seconds is '0'"),
-        (f"{HEADER},seconds\n64,64,8,8,9,1,1,1\n", "times.csv:2:5: R is 9"),
-        (
-            f"{HEADER},seconds,core\n64,64,8,8,1,1,1,1,mac\n",
-            "times.csv:2: edge-npu has no core 'mac'",
-        ),
-        (f"{HEADER}\n64,64,8,8,1,1,1\n", "column 'seconds' is missing"),
-        ("name,time\na,1\n", "times.csv:1: no measured times"),
-        ("op,seconds\nnowhere,1\n", "times.csv:2: squeezenet has no operator 'nowhere'"),
-        ("kernel,combination,seconds\na,,1\n", "column 'kind' is missing"),
-    ],
+    cases(rf"""
+        {HEADER},seconds\n64,64,8,8,1,1,1,0\n | times.csv:2:8: seconds is '0'
+        {HEADER},seconds\n64,64,8,8,9,1,1,1\n | times.csv:2:5: R is 9
+        {HEADER},seconds,core\n64,64,8,8,1,1,1,1,mac\n | times.csv:2: edge-npu has no core 'mac'
+        {HEADER}\n64,64,8,8,1,1,1\n | column 'seconds' is missing
+        name,time\na,1\n | times.csv:1: no measured times
+        op,seconds\nnowhere,1\n | times.csv:2: squeezenet has no operator 'nowhere'
+        kernel,combination,seconds\na,,1\n | column 'kind' is missing
+    """),
 )
 def test_measurements_that_make_no_sense_are_refused(text, message, tmp_path):
     (tmp_path / "npu.toml").write_text(ONE_CORE)
     (tmp_path / "times.csv").write_text(text)
-    with pytest.raises(LoadmasterError) as caught:
+    with pytest.raises(lm.LoadmasterError) as caught:
         lm.calibrate(
             tmp_path / "npu.toml",
             tmp_path / "times.csv",
@@ -284,7 +281,7 @@ def test_times_that_no_machine_takes_are_refused(tmp_path):
     rows = [",".join(map(str, (*shape, 1e-300))) for shape in SHAPES]
     (tmp_path / "times.csv").write_text("\n".join([f"{HEADER},seconds", *rows]))
     message = "times.csv: the calibrated target: .* is too large for"
-    with pytest.raises(TargetError, match=message):
+    with pytest.raises(lm.TargetError, match=message):
         lm.calibrate("gpu-pcie", tmp_path / "times.csv")
 
 
@@ -292,10 +289,10 @@ def test_kernels_do_not_calibrate_arrays_and_cores_must_be_named_where_there_are
     file = write_timed(
         [TimedKernel("a", "", 1.0, Amounts("add", 0, 10, 32, 40, 40, 0, 0))], tmp_path / "times.csv"
     )
-    with pytest.raises(JobError, match="one roofline core"):
+    with pytest.raises(lm.JobError, match="one roofline core"):
         lm.calibrate("edge-npu", file)
     file.write_text(f"{HEADER},seconds\n64,64,8,8,1,1,1,1\n")
-    with pytest.raises(JobError, match=r"times.csv:2: says no core, and edge-npu has ws, lb"):
+    with pytest.raises(lm.JobError, match=r"times.csv:2: says no core, and edge-npu has ws, lb"):
         lm.calibrate("edge-npu", file)
 
 
@@ -333,10 +330,10 @@ def test_targets_are_written_as_they_are_read(name):
 
 
 def test_kinds_tell_convolutions_of_one_channel_in_a_group():
-    depthwise, full = LoopNest(k=1, c=1, r=3, s=3, groups=8), LoopNest(k=8, c=8, r=3, s=3)
+    depthwise, full = loops("k=1 c=1 r=3 s=3 groups=8"), loops("k=8 c=8 r=3 s=3")
     assert (
         kind_of("Conv", (depthwise,)) == "DepthwiseConv" == kind_of("DepthwiseConv", (depthwise,))
     )
     assert kind_of("convolution", (depthwise,)) == "depthwise_convolution"
     assert kind_of("Conv", (full,)) == "Conv"
-    assert kind_of("MatMul", (LoopNest(k=8, c=1),)) == "MatMul"
+    assert kind_of("MatMul", (loops("k=8 c=1"),)) == "MatMul"

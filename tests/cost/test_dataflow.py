@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.layers import machine, nests, one_job, operand_bytes
+from tests.support.layers import loops, machine, nests, one_job, operand_bytes
 from tests.support.networks import RATES
 
-from loadmaster.core.errors import TargetError
-from loadmaster.cost.analyse import analyse
+import loadmaster as lm
 from loadmaster.cost.analytical.energy import (
     area,
     array_energy,
@@ -23,7 +22,6 @@ from loadmaster.cost.analytical.energy import (
 from loadmaster.cost.analytical.job_costs import job_costs, job_table
 from loadmaster.cost.analytical.nests import STREAMED, nest_table, tilings_for
 from loadmaster.targets.hardware import Style
-from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Operand
 
 ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
@@ -40,7 +38,7 @@ networks_on_chip = st.fixed_dictionaries(
 
 
 def tilings_of(nest, target, bits=8):
-    table = nest_table(one_job(nest, *operand_bytes(nest), 0, bits).jobs)
+    table = nest_table(one_job(nest, bits=bits).jobs)
     core, room = target.cores[0], np.array([float(target.cores[0].buffer)])
     return tilings_for(table, room, core, target, [STREAMED])[0]
 
@@ -69,7 +67,7 @@ def cost_of(work, target):
 
 
 def latency_and_bytes(work, target):
-    table = analyse(work, target)
+    table = lm.analyse(work, target)
     return float(table.latency[0, 0]), float(table.latency[0, 0] * table.bandwidth[0, 0])
 
 
@@ -83,7 +81,9 @@ def latency_and_bytes(work, target):
 @fuzz(150)
 def test_never_below_compulsory_traffic_or_the_arrays_rate(nest, style, more, extra, bits):
     sizes = operand_bytes(nest)
-    latency, moved = latency_and_bytes(one_job(nest, *sizes, extra, bits), machine(style, **more))
+    latency, moved = latency_and_bytes(
+        one_job(nest, extra=extra, bits=bits), machine(style, **more)
+    )
     assert latency >= nest.macs / (8 * 16 * RATES[bits]) * 1e-9 * (1 - 1e-9) + more["noc_latency"]
     assert moved >= (sum(sizes[1:]) + extra + sizes[0] * read_share(nest)) * (1 - 1e-12)
     if more["noc_bandwidth"] is not None:
@@ -106,7 +106,7 @@ def test_filters_wait_for_positions_that_an_output_stationary_array_has_no_room_
 ):
     """Eight turns of 8 positions need the same 32 KiB of filters, and the next 16 channels' need as
     much room beside 128 KiB of input."""
-    nest = LoopNest(k=1024, c=2048, y=64)
+    nest = loops("k=1024 c=2048 y=64")
     tilings = tilings_of(
         nest, machine(Style.OUTPUT_STATIONARY, buffer=buffer * 1024, local_buffer=local)
     )
@@ -125,7 +125,7 @@ def test_filters_wait_for_positions_that_an_output_stationary_array_has_no_room_
 def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_cost_more(
     nest, style, more, buffer, local, bandwidth, link
 ):
-    work = one_job(nest, *operand_bytes(nest))
+    work = one_job(nest)
     faster = None if more["noc_bandwidth"] is None else more["noc_bandwidth"] * bandwidth
     bigger = more | {
         "local_buffer": more["local_buffer"] * local,
@@ -148,7 +148,7 @@ def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_c
 def test_all_figures_of_a_nest_are_those_of_one_tiling_that_fits(nest, style, more, buffer, bits):
     target = machine(style, buffer=buffer, **more)
     tilings = tilings_of(nest, target, bits)
-    table = nest_table(one_job(nest, *operand_bytes(nest), 0, bits).jobs)
+    table = nest_table(one_job(nest, bits=bits).jobs)
     if tilings.buffer[0] <= buffer:
         assert tilings.cycles[0] >= (
             nest.macs / 128 / RATES[bits] + (1 if more["flexible"] else 8 + 16 - 2)
@@ -161,7 +161,7 @@ def test_all_figures_of_a_nest_are_those_of_one_tiling_that_fits(nest, style, mo
 def test_tiles_smaller_than_the_array_pay_in_cycles():
     """With room for a block of few filters only, an array of 8 x 16 elements is not busy, and the
     job says so."""
-    nest = LoopNest(k=8, c=16, y=1, x=1, r=1, s=1)
+    nest = loops("k=8 c=16 y=1 x=1 r=1 s=1")
     quick, little = (
         machine(Style.WEIGHT_STATIONARY, buffer=size, local_buffer=0) for size in (4096, 100)
     )
@@ -175,7 +175,7 @@ def test_what_strides_step_over_is_read_in_bursts_only():
     """Every second row and column: a position of 256 channels is four bursts, one of 16 channels a
     quarter of a burst."""
     target = machine(Style.WEIGHT_STATIONARY, 32, 64, 2**20)
-    many = LoopNest(k=32, c=256, y=8, x=8, stride=(2, 2))
+    many = loops("k=32 c=256 y=8 x=8", stride=(2, 2))
     few = replace(many, c=16)
     assert tilings_of(many, target).input_times.tolist() == [64 / 225]
     # What lies between two positions that are read is less than a burst: all of the row is read.
@@ -189,10 +189,9 @@ def test_what_strides_step_over_is_read_in_bursts_only():
 def test_what_is_added_to_results_takes_no_room_of_their_tiles():
     """As a block of a language model adds to a projection: filters cross for two tiles of
     positions, with and without what is added."""
-    nest, target = LoopNest(k=64, c=4096, y=512), machine(Style.WEIGHT_STATIONARY, 32, 64, 2**17)
+    nest, target = loops("k=64 c=4096 y=512"), machine(Style.WEIGHT_STATIONARY, 32, 64, 2**17)
     (_, alone), (_, added) = (
-        latency_and_bytes(one_job(nest, *operand_bytes(nest), extra), target)
-        for extra in (0, 512 * 64)
+        latency_and_bytes(one_job(nest, extra=extra), target) for extra in (0, 512 * 64)
     )
     assert alone == pytest.approx(512 * 4096 + 2 * 64 * 4096 + 512 * 64)
     assert added == pytest.approx(alone + 512 * 64)
@@ -201,7 +200,7 @@ def test_what_is_added_to_results_takes_no_room_of_their_tiles():
 def test_the_first_tile_is_waited_for_and_the_last_one_leaves():
     """64 rows of 16 inputs for 8 results each: the tile in the buffer arrives before the array
     works, and its results leave after that."""
-    nest, target = LoopNest(k=8, c=16, y=64), machine(Style.WEIGHT_STATIONARY)
+    nest, target = loops("k=8 c=16 y=64"), machine(Style.WEIGHT_STATIONARY)
     tilings = tilings_of(nest, target)
     first, last, weights = tilings.lead[0] * target.main.read_bandwidth, 8.0, 128
     rows = (first - last - weights) / 16
@@ -209,14 +208,14 @@ def test_the_first_tile_is_waited_for_and_the_last_one_leaves():
     assert 1 <= round(rows) < 64
     assert tilings.cycles.tolist() == [64 + 22]
     assert tilings.input_tile[0] >= round(rows) * 16
-    latency, moved = latency_and_bytes(one_job(nest, *operand_bytes(nest)), target)
+    latency, moved = latency_and_bytes(one_job(nest), target)
     assert latency == pytest.approx((64 + 22) * 1e-9 + tilings.lead[0])
     assert moved == pytest.approx(64 * 16 + weights + 64 * 8)
 
 
 def test_a_slow_network_sets_the_pace_and_its_latency_comes_once():
-    nest = LoopNest(k=9, c=17, y=5, x=7, r=3, s=3)
-    work = one_job(nest, *operand_bytes(nest))
+    nest = loops("k=9 c=17 y=5 x=7 r=3 s=3")
+    work = one_job(nest)
     delivered = 9 * 17 * 9 + 35 * 17 * 9 + 35 * 9
     slow = machine(Style.OUTPUT_STATIONARY, noc_bandwidth=1e6, noc_latency=3e-6)
     assert latency_and_bytes(work, slow)[0] == pytest.approx(
@@ -235,7 +234,7 @@ def test_a_slow_network_sets_the_pace_and_its_latency_comes_once():
 def test_an_array_waits_for_weights_that_are_loaded_before_it_works(style, cycles):
     """10 x 17 x 9 weights at 3 bytes a cycle; on an output-stationary array they stream with the
     work."""
-    nest = LoopNest(k=10, c=17, y=5, x=7, r=3, s=3)
+    nest = loops("k=10 c=17 y=5 x=7 r=3 s=3")
     meanwhile, before = (
         tilings_of(nest, machine(style, weight_loading=loading)) for loading in (None, 3e9)
     )
@@ -243,16 +242,16 @@ def test_an_array_waits_for_weights_that_are_loaded_before_it_works(style, cycle
 
 
 def test_strides_are_seen_in_the_input_that_is_delivered():
-    apart = LoopNest(k=1, c=1, y=4, x=4, r=1, s=1, stride=(3, 3))
-    table = nest_table(one_job(apart, 100, 1, 16).jobs)
+    apart = loops("k=1 c=1 y=4 x=4 r=1 s=1", stride=(3, 3))
+    table = nest_table(one_job(apart).jobs)
     assert table.inputs.tolist() == [16]
-    overlapping = LoopNest(k=1, c=1, y=4, x=4, r=3, s=3, stride=(2, 2))
-    assert nest_table(one_job(overlapping, 81, 9, 16).jobs).inputs.tolist() == [81]
+    overlapping = loops("k=1 c=1 y=4 x=4 r=3 s=3", stride=(2, 2))
+    assert nest_table(one_job(overlapping).jobs).inputs.tolist() == [81]
 
 
 def bare_job(elements, size):
     """One that has no loops, of two bytes an element."""
-    work = one_job(LoopNest(k=1, c=1), size, 0, size)
+    work = one_job(loops("k=1 c=1"), (size, 0, size))
     operands = {"reads": (Operand("i", size),), "writes": (Operand("o", size),)}
     job = replace(work.jobs[0], nests=(), elements=elements, bits=16, **operands)
     return replace(work, jobs=(job,))
@@ -290,14 +289,14 @@ def test_published_energies_are_met_and_grow_with_the_memory():
     assert dram_energy() * 8e12 == pytest.approx(1300)
 
 
-LAYER = LoopNest(k=8, c=8, y=8, x=8)
+LAYER = loops("k=8 c=8 y=8 x=8")
 SIZES = operand_bytes(LAYER)
 
 
 def test_energy_of_a_layer_is_the_sum_of_what_it_does():
     target = machine(Style.OUTPUT_STATIONARY)
     core = target.cores[0]
-    table = analyse(one_job(LAYER, *SIZES), target)
+    table = lm.analyse(one_job(LAYER), target)
     # All fits into the buffer and crosses the port once; weights cross the network with every tile
     # of positions.
     network = sram_energy(108 * 1024) / 3
@@ -319,9 +318,9 @@ def test_a_target_may_state_every_energy():
     }
     target = machine(Style.OUTPUT_STATIONARY, energy=stated)
     target = target.with_memory(0, energy=11e-12)
-    work = one_job(LAYER, *SIZES)
+    work = one_job(LAYER)
     job = replace(work.jobs[0], elements=100)
-    table = analyse(replace(work, jobs=(job,)), target)
+    table = lm.analyse(replace(work, jobs=(job,)), target)
     delivered = tilings_of(LAYER, target).delivered[0]
     by_hand = (
         LAYER.macs * (1 + (2 + 2 * 4) * 3) + 100 * 2 + delivered * (5 + 7) + sum(SIZES) * (7 + 11)
@@ -361,7 +360,7 @@ def costs(workload, target):
 @fuzz(60)
 def test_a_larger_array_is_never_busy_for_longer(nest, style):
     """It takes longer to fill and drain only, in every repeat."""
-    workload = one_job(nest, *operand_bytes(nest))
+    workload = one_job(nest)
     small, large = (
         costs(workload, with_any_bandwidth(machine(style, rows, 2 * rows, 2**20)))[0]
         for rows in (8, 16)
@@ -373,32 +372,29 @@ def test_a_larger_array_is_never_busy_for_longer(nest, style):
     ("style", "nest", "cycles"),
     [
         # Depthwise: groups share the array on its diagonal, eight at a time.
-        (Style.WEIGHT_STATIONARY, LoopNest(k=1, c=1, y=5, x=7, r=3, s=3, groups=16), 5 * 7 * 9 * 2),
-        (Style.ROOFLINE, LoopNest(k=4, c=32, y=10, x=10), 100),
+        (Style.WEIGHT_STATIONARY, loops("k=1 c=1 y=5 x=7 r=3 s=3 groups=16"), 5 * 7 * 9 * 2),
+        (Style.ROOFLINE, loops("k=4 c=32 y=10 x=10"), 100),
     ],
 )
 def test_cycles_by_hand(style, nest, cycles):
     """Of what test_loops.py does not walk through."""
     fill = 0 if style is Style.ROOFLINE else FILL
-    assert costs(one_job(nest, *operand_bytes(nest)), with_any_bandwidth(machine(style)))[
-        0
-    ] == pytest.approx(cycles + fill)
+    assert costs(one_job(nest), with_any_bandwidth(machine(style)))[0] == pytest.approx(
+        cycles + fill
+    )
 
 
 def test_wider_numbers_take_longer():
-    nest = LoopNest(k=8, c=16, y=5, x=7)
-    sizes = operand_bytes(nest)
+    nest = loops("k=8 c=16 y=5 x=7")
     target = with_any_bandwidth(machine(Style.WEIGHT_STATIONARY))
-    cycles = [
-        costs(one_job(nest, *sizes, bits=bits), target)[0] - FILL for bits in (4, 8, 16, 32, 64)
-    ]
+    cycles = [costs(one_job(nest, bits=bits), target)[0] - FILL for bits in (4, 8, 16, 32, 64)]
     assert [c / cycles[0] for c in cycles] == pytest.approx([1, 1, 2, 4, 4])
 
 
 def test_a_product_too_large_for_the_buffer_fetches_something_again_as_often_as_blocking_allows():
-    nest = LoopNest(k=512, c=512, y=512)
+    nest = loops("k=512 c=512 y=512")
     sizes = operand_bytes(nest)
-    moved = costs(one_job(nest, *sizes), machine(Style.WEIGHT_STATIONARY, buffer=32 * 1024))[1]
+    moved = costs(one_job(nest), machine(Style.WEIGHT_STATIONARY, buffer=32 * 1024))[1]
     # Hong and Kung (1981): at least 2 mnk / sqrt(buffer elements) for the two factors.
     assert moved[0] + moved[1] >= 2 * 512**3 / (32 * 1024) ** 0.5
     assert moved[0] + moved[1] <= 6 * 2 * 512**3 / (32 * 1024) ** 0.5
@@ -406,14 +402,16 @@ def test_a_product_too_large_for_the_buffer_fetches_something_again_as_often_as_
 
 
 def test_recurrent_weights_that_do_not_stay_are_fetched_in_every_step():
-    nest = LoopNest(k=64, c=64, repeats=10)
-    moved = costs(one_job(nest, 640, 4096, 640), machine(Style.WEIGHT_STATIONARY, buffer=1024))[1]
-    stays = costs(one_job(nest, 640, 4096, 640), machine(Style.WEIGHT_STATIONARY, buffer=16384))[1]
+    nest = loops("k=64 c=64 repeats=10")
+    moved = costs(one_job(nest, (640, 4096, 640)), machine(Style.WEIGHT_STATIONARY, buffer=1024))[1]
+    stays = costs(one_job(nest, (640, 4096, 640)), machine(Style.WEIGHT_STATIONARY, buffer=16384))[
+        1
+    ]
     assert moved[1] == 40960
     assert stays[1] == 4096
 
 
 def test_a_buffer_too_small_for_any_tile_is_an_error_that_names_core_and_job():
-    nest = LoopNest(k=8, c=8, y=8, x=8, r=7, s=7)
-    with pytest.raises(TargetError, match=r"core core.*job j"):
-        job_table(one_job(nest, *operand_bytes(nest)), machine(Style.WEIGHT_STATIONARY, buffer=64))
+    nest = loops("k=8 c=8 y=8 x=8 r=7 s=7")
+    with pytest.raises(lm.TargetError, match=r"core core.*job j"):
+        job_table(one_job(nest), machine(Style.WEIGHT_STATIONARY, buffer=64))

@@ -26,7 +26,7 @@ def convolution(generator):
     )
     pads = [(taps - 1) // 2] * 2 + [taps // 2] * 2
     shapes = {"x": (1, given, rows, rows)}, ["y"], {"w": (channels, given, taps, taps)}
-    return int8_graph([f"[conv] y = Conv<pads={pads}>(x, w)"], *shapes)
+    return int8_graph(f"[conv] y = Conv<pads={pads}>(x, w)", *shapes)
 
 
 def machine():

@@ -5,14 +5,14 @@ import re
 import numpy as np
 import pytest
 from tests.support import layer_lists
-from tests.support.layers import M3E, machine, one_job
+from tests.support.layers import M3E, loops, machine, one_job
 from tests.support.needs import PUBLIC_INSTANCES
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analyse import analyse, pooled, read_job_analysis, read_job_list, read_jobs
 from loadmaster.targets.hardware import Style
-from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Role, Workload
 
 HEADER = "K,C,Y,X,R,S,type\n"
@@ -28,12 +28,12 @@ def write(folder, text, name="list.csv"):
 @pytest.mark.parametrize(
     ("row", "nest", "sizes"),
     [
-        ("10,20,1,1,1,1,0", LoopNest(k=10, c=20), (20, 200, 10)),
-        ("8,3,9,7,3,2,1", LoopNest(k=8, c=3, y=7, x=6, r=3, s=2), (189, 144, 336)),
+        ("10,20,1,1,1,1,0", loops("k=10 c=20"), (20, 200, 10)),
+        ("8,3,9,7,3,2,1", loops("k=8 c=3 y=7 x=6 r=3 s=2"), (189, 144, 336)),
         # K is ignored: every channel has a filter of its own.
-        ("1,8,9,7,3,3,2", LoopNest(k=1, c=1, y=7, x=5, r=3, s=3, groups=8), (504, 72, 280)),
+        ("1,8,9,7,3,3,2", loops("k=1 c=1 y=7 x=5 r=3 s=3 groups=8"), (504, 72, 280)),
         # M x K by K x N with M = 4, N = 5, K = 6.
-        ("4,5,6,1,1,1,3", LoopNest(k=5, c=6, y=4), (24, 30, 20)),
+        ("4,5,6,1,1,1,3", loops("k=5 c=6 y=4"), (24, 30, 20)),
     ],
 )
 def test_rows_become_loop_nests_with_their_operands(row, nest, sizes, tmp_path):
@@ -59,7 +59,7 @@ def test_jobs_are_named_after_file_and_row_and_share_nothing(tmp_path):
 
 def test_columns_come_in_any_order_and_case(tmp_path):
     assert read_job_list(write(tmp_path, "TYPE,c,k,Y,X,R,S\n0,20,10,1,1,1,1")).jobs[0].nests == (
-        LoopNest(k=10, c=20),
+        loops("k=10 c=20"),
     )
 
 
@@ -68,27 +68,29 @@ def test_columns_come_in_any_order_and_case(tmp_path):
     [
         ("", r"list.csv:1: is empty"),
         (HEADER, "holds a header and no rows"),
-        ("K,C,Y,X,R,S\n1,1,1,1,1,1", r"list.csv:1: column 'type' is missing"),
-        ("K,C,Y,X,R,S,type,stride\n", r"list.csv:1:8: column 'stride' is not known"),
-        ("K,C,Y,X,R,S,type,k\n", r"list.csv:1:8: column 'k' is there twice"),
-        (HEADER + "1,1,1,1,1,1,0\n1,1,1", r"list.csv:3: has 3 cells where the header has 7"),
-        (HEADER + "1,nan,1,1,1,1,0", r"list.csv:2:2: C is 'nan'"),
-        (HEADER + "1,0,1,1,1,1,0", r"list.csv:2:2: C is 0: it must be at least 1"),
-        (
-            HEADER + f"1,{2**63},1,1,1,1,0",
-            r"list.csv:2:2: C is 9223372036854775808: it must be .* less than 2147483648",
-        ),
         (HEADER + "1," + "9" * 5000 + ",1,1,1,1,0", r"list.csv:2:2: C is 9{30}: it must be"),
-        (
-            HEADER + "1,1,1,1,1,1,4",
-            r"list.csv:2:7: type is 4: it must be at least 0 and less than 4",
+        *cases(r"""
+            K,C,Y,X,R,S\n1,1,1,1,1,1 | list.csv:1: column 'type' is missing
+            K,C,Y,X,R,S,type,stride\n | list.csv:1:8: column 'stride' is not known
+            K,C,Y,X,R,S,type,k\n | list.csv:1:8: column 'k' is there twice
+        """),
+        *(
+            (HEADER + rows, message)
+            for rows, message in cases(r"""
+            1,1,1,1,1,1,0\n1,1,1 | list.csv:3: has 3 cells where the header has 7
+            1,nan,1,1,1,1,0 | list.csv:2:2: C is 'nan'
+            1,0,1,1,1,1,0 | list.csv:2:2: C is 0: it must be at least 1
+            1,9223372036854775808,1,1,1,1,0 | \
+                list.csv:2:2: C is 9223372036854775808: it must be .* less than 2147483648
+            1,1,1,1,1,1,4 | list.csv:2:7: type is 4: it must be at least 0 and less than 4
+            1,1,1,1,1,1,conv | list.csv:2:7: type is 'conv'
+            1,1,2,1,1,1,0 | list.csv:2:3: Y is 2: it must be 1 for a layer of type 0
+            1,1,2,2,1,1,3 | list.csv:2:4: X is 2: it must be 1 for a layer of type 3
+            1,1,2,5,3,1,1 | list.csv:2:5: R is 3, more than Y = 2
+            2147483647,2147483647,1,1,1,1,0 | list.csv:2: .* more than one job may have
+            "1,1 | list.csv:\d: is not CSV
+            """)
         ),
-        (HEADER + "1,1,1,1,1,1,conv", r"list.csv:2:7: type is 'conv'"),
-        (HEADER + "1,1,2,1,1,1,0", r"list.csv:2:3: Y is 2: it must be 1 for a layer of type 0"),
-        (HEADER + "1,1,2,2,1,1,3", r"list.csv:2:4: X is 2: it must be 1 for a layer of type 3"),
-        (HEADER + "1,1,2,5,3,1,1", r"list.csv:2:5: R is 3, more than Y = 2"),
-        (HEADER + "2147483647,2147483647,1,1,1,1,0", r"list.csv:2: .* more than one job may have"),
-        (HEADER + '"1,1', r"list.csv:\d: is not CSV"),
     ],
 )
 def test_a_mistake_is_named_with_file_line_and_column(text, message, tmp_path):
@@ -155,24 +157,27 @@ def test_energy_and_flops_may_be_left_out(tmp_path):
     ("text", "message"),
     [
         ("job,core,latency_s\na,x,1", "costs.csv:1: column 'bandwidth_bytes_per_s' is missing"),
-        (COLUMNS + "\n,x,1,1", "costs.csv:2:1: job is empty"),
-        (COLUMNS + "\na,,1,1", "costs.csv:2:2: core is empty"),
-        (
-            COLUMNS + "\na,x,0,1",
-            "costs.csv:2:3: latency_s is '0': write a finite number more than zero",
+        *(
+            (COLUMNS + rows, message)
+            for rows, message in cases(r"""
+            \n,x,1,1 | costs.csv:2:1: job is empty
+            \na,,1,1 | costs.csv:2:2: core is empty
+            \na,x,0,1 | costs.csv:2:3: latency_s is '0': write a finite number more than zero
+            \na,x,1e999,1 | costs.csv:2:3: latency_s is '1e999'
+            \na,x,1,-0.5 | costs.csv:2:4: bandwidth_bytes_per_s is '-0.5'
+            \na,x,1,1\nb,x,1,1\na,x,2,2 | \
+                costs.csv:4:1: job 'a' on 'x' is there twice, first at .*costs.csv:2
+            """)
         ),
-        (COLUMNS + "\na,x,1e999,1", "costs.csv:2:3: latency_s is '1e999'"),
-        (COLUMNS + "\na,x,1,-0.5", "costs.csv:2:4: bandwidth_bytes_per_s is '-0.5'"),
-        (
-            COLUMNS + "\na,x,1,1\nb,x,1,1\na,x,2,2",
-            "costs.csv:4:1: job 'a' on 'x' is there twice, first at .*costs.csv:2",
+        *(
+            (FULL + rows, message)
+            for rows, message in cases(r"""
+            a,x,1,1,3,1\na,y,1,1,4,1 | \
+                costs.csv:3:5: flops is 4, and an earlier row of job 'a' says 3
+            a,x,1,1,9223372036854775808,1 | costs.csv:2:5: flops is 9223372036854775808
+            a,x,1,1,3, | costs.csv:2:6: energy_j is ''
+            """)
         ),
-        (
-            FULL + "a,x,1,1,3,1\na,y,1,1,4,1",
-            "costs.csv:3:5: flops is 4, and an earlier row of job 'a' says 3",
-        ),
-        (FULL + f"a,x,1,1,{2**63},1", "costs.csv:2:5: flops is 9223372036854775808"),
-        (FULL + "a,x,1,1,3,", "costs.csv:2:6: energy_j is ''"),
     ],
 )
 def test_a_mistake_in_a_table_is_named_with_file_line_and_column(text, message, tmp_path):
@@ -201,19 +206,15 @@ def test_costs_apply_to_jobs_by_name_or_by_position(names, tmp_path):
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [
-        (
-            "two/0,hb0,1,1\ntwo/2,hb0,1,1",
-            "costs.csv: there is no job 'two/2': jobs are called like 'two/0', or numbered from 0",
-        ),
-        ("0,hb0,1,1\n1,hb0,1,1\n2,hb0,1,1", "costs.csv: there is no job '2'"),
-        ("two/1,hb0,1,1", "costs.csv: job 'two/0' has no row"),
-        ("1,hb0,1,1", "costs.csv: job '0' has no row"),
-        (
-            "0,hb0,1,1\n1,lb,1,1",
-            "costs.csv: core 'lb' is not one of the target's: there are hb0, hb1, hb2, hb3",
-        ),
-    ],
+    cases(r"""
+        two/0,hb0,1,1\ntwo/2,hb0,1,1 | \
+            costs.csv: there is no job 'two/2': jobs are called like 'two/0', or numbered from 0
+        0,hb0,1,1\n1,hb0,1,1\n2,hb0,1,1 | costs.csv: there is no job '2'
+        two/1,hb0,1,1 | costs.csv: job 'two/0' has no row
+        1,hb0,1,1 | costs.csv: job '0' has no row
+        0,hb0,1,1\n1,lb,1,1 | \
+            costs.csv: core 'lb' is not one of the target's: there are hb0, hb1, hb2, hb3
+    """),
 )
 def test_a_table_must_match_jobs_and_cores(rows, message, tmp_path):
     with pytest.raises(JobError, match=message):
@@ -265,6 +266,6 @@ def test_tables_of_several_sources_are_pooled_under_names_of_their_own(tmp_path)
 
 
 def test_more_arithmetic_than_can_be_counted_is_refused():
-    nest = LoopNest(k=2**21, c=2**21, y=2**20)
+    nest = loops("k=2097152 c=2097152 y=1048576")
     with pytest.raises(JobError, match="job j has 4611686018427387904 multiply-accumulates"):
-        analyse(one_job(nest, 1, 1, 1), machine(Style.WEIGHT_STATIONARY), "maestro")
+        analyse(one_job(nest, (1, 1, 1)), machine(Style.WEIGHT_STATIONARY), "maestro")

@@ -9,9 +9,7 @@ from tests.support.needs import FIXTURES
 from tests.support.networks import GraphBuilder, npu, staged_machine
 
 import loadmaster as lm
-from loadmaster.core.errors import PlacementError
 from loadmaster.cost.kernels.kernel_costs import copy_link, kernel_sequence, kernel_work
-from loadmaster.cost.kernels.work_json import write_work
 from loadmaster.placement.sequence import CopyLink, StoredKind
 from loadmaster.targets.hardware import CopyEngine, Style
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
@@ -108,14 +106,14 @@ def test_copies_without_a_table_run_at_the_slower_memory():
 
 
 def test_machines_that_cannot_be_used_are_refused(graph):
-    with pytest.raises(PlacementError, match=r"2 cores \(c0, c1\)"):
+    with pytest.raises(lm.PlacementError, match=r"2 cores \(c0, c1\)"):
         kernel_sequence(graph, npu())
-    with pytest.raises(PlacementError, match="no fast memory"):
+    with pytest.raises(lm.PlacementError, match="no fast memory"):
         kernel_sequence(graph, npu(cores=1, scratchpad=0))
     view = graph_of(
         [op("view", {"x": 0}, {"y": 0}, OpClass.VIEW)], {"x": 4, "y": 4}, aliases={"y": "x"}
     )
-    with pytest.raises(PlacementError, match="nothing to place"):
+    with pytest.raises(lm.PlacementError, match="nothing to place"):
         kernel_sequence(view, lm.target("optane-server"))
 
 
@@ -185,7 +183,7 @@ def test_written_kernels_cost_on_any_target_what_the_network_costs(source, tmp_p
     """Bandwidths, winograd's workspaces, arrays with private buffers: all of it follows from what
     the file says."""
     graph = lm.load(source)
-    file = str(write_work(kernel_work(graph), tmp_path / "kernels.json.gz"))
+    file = str(lm.write_work(kernel_work(graph), tmp_path / "kernels.json.gz"))
     npu_of_one = lm.target("edge-npu")
     machines = [
         lm.target("optane-server"),

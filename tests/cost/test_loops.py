@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.layers import machine, one_job, operand_bytes
+from tests.support.layers import loops, machine, one_job
 
 from loadmaster.cost.analytical.nests import STREAMED, nest_table, tilings_for
 from loadmaster.targets.hardware import Style
@@ -98,7 +98,7 @@ WALKS = {
 @given(nests, st.sampled_from([0, 1, 4, 9, 30, 512]))
 @fuzz(60)
 def test_closed_forms_are_what_walking_through_the_loops_counts(style, nest, local):
-    work = one_job(nest, *operand_bytes(nest))
+    work = one_job(nest)
     target = machine(style, ROWS, COLUMNS, buffer=0, local_buffer=local)
     table = nest_table(work.jobs)
     costs = tilings_for(table, np.zeros(1), target.cores[0], target, [STREAMED])[0]
@@ -132,15 +132,15 @@ def position_tiles(n):
     ("style", "nest", "buffer"),
     [
         # Columns are cut: each tile of them takes the filters.
-        (Style.ROW_STATIONARY, LoopNest(k=6, c=9, y=5, x=7, s=2), 120),
+        (Style.ROW_STATIONARY, loops("k=6 c=9 y=5 x=7 s=2"), 120),
         # Output channels of groups are cut: each tile of them takes the inputs of its groups.
-        (Style.OUTPUT_STATIONARY, LoopNest(k=7, c=4, r=2, groups=3), 80),
-        (Style.ROW_STATIONARY, LoopNest(k=3, c=5, groups=2), 80),
+        (Style.OUTPUT_STATIONARY, loops("k=7 c=4 r=2 groups=3"), 80),
+        (Style.ROW_STATIONARY, loops("k=3 c=5 groups=2"), 80),
     ],
 )
 def test_deliveries_of_a_cut_nest_are_those_of_its_tiles(style, nest, buffer):
     target = machine(style, ROWS, COLUMNS, buffer=buffer, local_buffer=0)
-    table = nest_table(one_job(nest, *operand_bytes(nest)).jobs)
+    table = nest_table(one_job(nest).jobs)
     (costs,) = tilings_for(table, np.array([float(buffer)]), target.cores[0], target, [STREAMED])
     extents = nest.groups, nest.k, nest.c
     found = set()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import layer_lists
 from tests.support.fuzzing import fuzz
-from tests.support.layers import M3E, one_job, operand_bytes
+from tests.support.layers import M3E, loops, one_job
 from tests.support.needs import PUBLIC_INSTANCES
 
 import loadmaster as lm
@@ -16,7 +16,6 @@ from loadmaster.core.errors import JobError
 from loadmaster.cost.analyse import analyse, read_job_list
 from loadmaster.cost.models.maestro import Maestro
 from loadmaster.workloads.graph import LoopNest
-from loadmaster.workloads.lowering.instantiate import lower
 
 ANSWERS = M3E / "maestro.csv"
 HEADER = "K,C,Y,X,R,S,type"
@@ -96,7 +95,7 @@ def test_cycles_and_bandwidth_by_hand(tmp_path):
 
 
 def test_jobs_without_loop_nests_take_one_cycle_and_no_bandwidth():
-    work = lower([lm.load("onnx:squeezenet", precision="int8")], setting())
+    work = lm.lower([lm.load("onnx:squeezenet", precision="int8")], setting())
     table = analyse(work, setting(), "maestro")
     bare = np.array([not job.nests for job in work.jobs])
     assert bare.any()
@@ -128,7 +127,7 @@ extents = st.integers(1, 300)
 @fuzz(60)
 def test_a_flexible_array_is_never_slower_than_a_fixed_one(k, c, y, x, r, style):
     nest = LoopNest(k=k, c=c, y=y, x=x, r=r, s=r)
-    work = one_job(nest, *operand_bytes(nest))
+    work = one_job(nest)
     fixed, flexible = (
         analyse(work, setting(32, style, *more), "maestro")
         for more in ((), ("cores.hb.flexible=true",))
@@ -189,11 +188,9 @@ def test_a_mistake_in_a_table_of_energies_is_named(row, message, tmp_path):
 
 def test_batches_and_groups_run_one_after_another():
     def cycles(nest):
-        return float(
-            Maestro().analyse(one_job(nest, *operand_bytes(nest)), setting()).latency[0, 0] * 1e9
-        )
+        return float(Maestro().analyse(one_job(nest), setting()).latency[0, 0] * 1e9)
 
-    once = cycles(LoopNest(k=8, c=8, y=4, x=4)) - 1
-    assert cycles(LoopNest(k=8, c=8, y=4, x=4, batch=3)) == pytest.approx(1 + 3 * once)
-    assert cycles(LoopNest(k=8, c=8, y=4, x=4, groups=2)) == pytest.approx(1 + 2 * once)
-    assert cycles(LoopNest(k=1, c=1, y=4, x=4, groups=2)) == pytest.approx(1 + 16 * 2)
+    once = cycles(loops("k=8 c=8 y=4 x=4")) - 1
+    assert cycles(loops("k=8 c=8 y=4 x=4 batch=3")) == pytest.approx(1 + 3 * once)
+    assert cycles(loops("k=8 c=8 y=4 x=4 groups=2")) == pytest.approx(1 + 2 * once)
+    assert cycles(loops("k=1 c=1 y=4 x=4 groups=2")) == pytest.approx(1 + 16 * 2)

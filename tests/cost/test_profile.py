@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import printed, ran, refused, run
+from tests.support.hand_sequence import kernel, operand, sequence_of
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.core.errors import OutputError, PlacementError
@@ -19,15 +21,6 @@ from loadmaster.cost.kernels.kernel_times import Conditions, KernelTimes, case_o
 from loadmaster.cost.kernels.measured_kernels import measured_tables, tabled
 from loadmaster.cost.kernels.profile import profile
 from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
-from loadmaster.placement.sequence import (
-    Algorithm,
-    CopyLink,
-    Kernel,
-    KernelOperand,
-    KernelSequence,
-    StoredKind,
-    StoredTensor,
-)
 from loadmaster.workloads.graph import Invocation
 
 FEW = "--training --batch 64 --threads 1"
@@ -70,7 +63,7 @@ def a_second_each(monkeypatch):
     monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
 
 
-def cases(graph):
+def one_by_one(graph):
     return [
         case
         for op in graph.ops
@@ -82,15 +75,15 @@ def cases(graph):
 def test_every_combination_is_measured_once(graph, times, tmp_path):
     done = profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
     setting = Conditions.here(1)
-    keys = {case.key(places, setting) for case in cases(graph) for places in case.combinations}
+    keys = {case.key(places, setting) for case in one_by_one(graph) for places in case.combinations}
     assert set(times.all()) == keys
     assert (done.measured, done.reused, done.left, done.failed) == (len(keys), 0, 0, {})
     assert all(seconds > 0 for seconds, _ in times.all().values())
     # The middle layer's activation is measured in both memories, a bias never is.
-    assert max(len(case.moved) for case in cases(graph)) >= 3
+    assert max(len(case.moved) for case in one_by_one(graph)) >= 3
     assert not any(
         size < 2**16
-        for case in cases(graph)
+        for case in one_by_one(graph)
         for i, size in enumerate(case.bytes)
         if i in case.moved
     )
@@ -161,21 +154,21 @@ def test_measurements_become_tables(graph, times):
     with pytest.raises(PlacementError, match="run loadmaster profile"):
         measured_tables(steps, graph, times, 1)
     setting = Conditions.here(1)
-    for case in cases(graph):
+    for case in one_by_one(graph):
         for places in case.combinations:
             seconds = 1.0 + sum(case.bytes[place] for place in places)
             times.put(case.key(places, setting), "", "", "device 1", seconds, 1)
     found = measured_tables(steps, graph, times, 1)
     assert len(found.kernels) == len(steps.kernels)
-    for kernel, op in zip(
+    for timed, op in zip(
         found.kernels, [op for op in graph.ops if op.op_class != "view"], strict=True
     ):
         case = case_of(graph, op)
         moved = {case.storages[place]: case.bytes[place] for place in case.moved}
-        names = [found.tensors[operand.tensor].name for operand in kernel.operands]
+        names = [found.tensors[operand.tensor].name for operand in timed.operands]
         for mask in range(2 ** len(names)):
             slow = [mask >> bit & 1 == 1 for bit in range(len(names))]
-            assert kernel.seconds(slow) == 1.0 + sum(
+            assert timed.seconds(slow) == 1.0 + sum(
                 moved.get(name, 0) for name, there in zip(names, slow, strict=True) if there
             )
     assert found.costs[0].label == "measured"
@@ -187,7 +180,7 @@ def test_measurements_become_tables(graph, times):
 
 def test_partial_measurements_leave_estimates(graph, times):
     steps = kernel_sequence(graph, lm.target("optane-server"))
-    whole, *_, partly = sorted(cases(graph), key=lambda case: len(case.moved))
+    whole, *_, partly = sorted(one_by_one(graph), key=lambda case: len(case.moved))
     times.put(partly.key((), Conditions.here(1)), "", "", "device 1", 1.0, 1)
     for places in whole.combinations:
         times.put(whole.key(places, Conditions.here(1)), "", "", "device 1", 1.0, 1)
@@ -288,19 +281,11 @@ def test_the_processor_is_named():
     assert kernel_times.processor()
 
 
-STEPS = KernelSequence(
-    "steps",
-    (StoredTensor("x", 8, StoredKind.INPUT), StoredTensor("y", 8)),
-    (
-        Kernel(
-            "a",
-            "add",
-            (KernelOperand(0, True, False, 1.0, 2.0), KernelOperand(1, False, True, 1.0, 3.0)),
-            (Algorithm("direct", 0.5),),
-        ),
-        Kernel("b", "add", (KernelOperand(1, True, True, 1.0, 2.0),), (Algorithm("direct", 0.5),)),
-    ),
-    CopyLink(1.0, 1.0, 1.0, 1.0),
+STEPS = sequence_of(
+    "x 8 input, y 8",
+    kernel("a", operand(0, "r", 2.0), operand(1, "w", 3.0), seconds=0.5),
+    kernel("b", operand(1, "rw", 2.0), seconds=0.5),
+    name="steps",
     costs=(Provenance(Label.ESTIMATED, "roofline of x", 2),),
 )
 
@@ -318,14 +303,14 @@ def test_a_table_of_ones_own(tmp_path):
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [
-        ("c,,1\n", "steps has no kernel 'c'"),
-        ("a,z,1\na,,1\n", "kernel 'a' does not use z"),
-        ("a,x,1\n", "no time with all tensors in the fast memory"),
-        ("a,,1\na,,2\n", "times.csv:3: kernel 'a' has this combination twice"),
-        ("a,,-1\n", "times.csv:2:3: seconds is '-1'"),
-        (",,1\n", "times.csv:2:1: kernel is empty"),
-    ],
+    cases(r"""
+        c,,1\n | steps has no kernel 'c'
+        a,z,1\na,,1\n | kernel 'a' does not use z
+        a,x,1\n | no time with all tensors in the fast memory
+        a,,1\na,,2\n | times.csv:3: kernel 'a' has this combination twice
+        a,,-1\n | times.csv:2:3: seconds is '-1'
+        ,,1\n | times.csv:2:1: kernel is empty
+    """),
 )
 def test_tables_that_make_no_sense_are_refused(rows, message, tmp_path):
     file = tmp_path / "times.csv"

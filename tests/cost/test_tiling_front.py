@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
-from tests.support.layers import machine, nests, one_job, operand_bytes, same_fields
+from tests.support.layers import loops, machine, nests, one_job, operand_bytes, same_fields
 
 import loadmaster as lm
-from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.divisible import least_delivered
 from loadmaster.cost.analytical.job_costs import (
     front_tables,
@@ -22,8 +21,6 @@ from loadmaster.cost.analytical.job_costs import (
 )
 from loadmaster.cost.analytical.nests import EXPECTED, STREAMED, nest_table, tilings_for
 from loadmaster.targets.hardware import Style
-from loadmaster.workloads.graph import LoopNest
-from loadmaster.workloads.lowering.instantiate import lower
 
 ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
 FIGURES = ("compute", "moved", "tile", "energy")
@@ -35,7 +32,7 @@ def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
     nest, style, buffer
 ):
     sizes = operand_bytes(nest)
-    work, target = one_job(nest, *sizes), machine(style, buffer=buffer)
+    work, target = one_job(nest), machine(style, buffer=buffer)
     least = least_table(work, target)
     for table in front_tables(work, target):
         assert (table.compute >= nest.macs / (8 * 16) * 1e-9 * (1 - 1e-9)).all()
@@ -49,10 +46,7 @@ def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
 def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
     nest, style, buffer, flexible
 ):
-    target, table = (
-        machine(style, flexible=flexible),
-        nest_table(one_job(nest, *operand_bytes(nest)).jobs),
-    )
+    target, table = (machine(style, flexible=flexible), nest_table(one_job(nest).jobs))
     room, core = np.array([float(buffer)]), target.cores[0]
     for name, together in zip(
         EXPECTED, tilings_for(table, room, core, target, list(EXPECTED)), strict=True
@@ -71,9 +65,7 @@ def test_no_piece_has_less_delivered_than_its_share(nest, style, flexible, local
         for name in ("groups", "batch", "k", "y", "x")
     }
     piece = replace(nest, **sizes)
-    table, of_piece = (
-        nest_table(one_job(each, *operand_bytes(each)).jobs) for each in (nest, piece)
-    )
+    table, of_piece = (nest_table(one_job(each).jobs) for each in (nest, piece))
     (least,) = least_delivered(table, core)
     for buffer in (300, 10**6):
         tilings = tilings_for(
@@ -87,11 +79,8 @@ def test_no_piece_has_less_delivered_than_its_share(nest, style, flexible, local
 def test_what_is_near_may_cross_often_so_that_what_is_streamed_crosses_once():
     """Filters and a map of which neither fits: the one that is streamed moves less, the other
     more."""
-    nest = LoopNest(k=256, c=256, y=28, x=28, r=3, s=3)
-    work, target = (
-        one_job(nest, *operand_bytes(nest)),
-        lm.target("edge-npu", "dram.bandwidth=4 GB/s"),
-    )
+    nest = loops("k=256 c=256 y=28 x=28 r=3 s=3")
+    work, target = (one_job(nest), lm.target("edge-npu", "dram.bandwidth=4 GB/s"))
     moved = {
         name: table.moved[:2, 0].tolist()
         for name, table in zip(EXPECTED, front_tables(work, target), strict=True)
@@ -104,7 +93,7 @@ def test_a_crowded_link_takes_no_more_bytes_and_near_operands_no_more_cycles():
     target = lm.target(
         "edge-npu", ["dram.bandwidth=16 GB/s", "cores.ws.buffer=32 KiB", "cores.lb.buffer=32 KiB"]
     )
-    work = lower([lm.load("onnx:resnet50", precision="int8")], target)
+    work = lm.lower([lm.load("onnx:resnet50", precision="int8")], target)
     tables = dict(zip(EXPECTED, front_tables(work, target), strict=True))
     assert tables["crowded link"].moved.sum() <= tables[STREAMED].moved.sum()
     assert tables["all near"].compute.sum() < tables[STREAMED].compute.sum()
@@ -112,7 +101,7 @@ def test_a_crowded_link_takes_no_more_bytes_and_near_operands_no_more_cycles():
 
 def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen():
     target = lm.target("edge-npu", ["cores.ws.buffer=16 KiB", "cores.lb.buffer=16 KiB"])
-    work = lower([lm.load("onnx:squeezenet", precision="int8")], target)
+    work = lm.lower([lm.load("onnx:squeezenet", precision="int8")], target)
     tables, names = front_tables(work, target), list(EXPECTED)
     chosen = np.arange(len(work.jobs)) % len(names)
     mixed = mixed_table(tables, chosen)
@@ -122,7 +111,7 @@ def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen():
         assert np.array_equal(mixed.moved[rows], tables[tiling].moved[rows])
     again = table_as_planned(work, target, [names[number] for number in chosen.tolist()])
     assert all(np.array_equal(getattr(again, name), getattr(mixed, name)) for name in FIGURES)
-    with pytest.raises(JobError, match="tiled for 'nowhere': there are all streamed, all near"):
+    with pytest.raises(lm.JobError, match="tiled for 'nowhere': there are all streamed, all near"):
         table_as_planned(work, target, ["nowhere"] * len(work.jobs))
     usual = job_table(work, target)
     assert np.array_equal(usual.moved, tables[0].moved)
@@ -131,7 +120,7 @@ def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen():
 def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one():
     """Of jobs that share their loop nests one is costed; here each has its own."""
     target = lm.target("edge-npu", ["scratchpad.capacity=64KiB"])
-    work = lower(
+    work = lm.lower(
         [
             lm.load("onnx:squeezenet", precision="int8"),
             lm.load("onnx:shufflenet", precision="int8"),
@@ -147,7 +136,7 @@ def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one():
 
 
 def test_jobs_with_operands_of_other_sizes_are_not_alike():
-    work = one_job(LoopNest(8, 8), 8, 64, 8)
+    work = one_job(loops("k=8 c=8"))
     (job,) = work.jobs
     larger = replace(
         job, reads=(replace(job.reads[0], bytes=job.reads[0].bytes + 1), *job.reads[1:])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.fuzzing import fuzz
+from tests.support.fuzzing import fuzz, seeds
 from tests.support.naive_events import simulated
 
 import loadmaster as lm
@@ -121,7 +121,7 @@ def test_no_mapping_beats_the_bound(group):
     assert bound.makespan <= better.makespan <= float(best)
 
 
-@given(groups(), st.integers(0, 10**6))
+@given(groups(), seeds)
 @fuzz(60)
 def test_genomes_decode_to_one_queue_per_core_sorted_by_priority(group, seed):
     generator = np.random.default_rng(seed)
@@ -267,7 +267,7 @@ def every_configuration(count, cores):
     ]
 
 
-@given(st.integers(0, 10**6))
+@given(seeds)
 @fuzz(150)
 def test_the_best_configurations_are_those_of_all(seed):
     random = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.needs import FIXTURES
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.core.errors import MappingError
@@ -250,22 +251,15 @@ def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [
-        ("{", "not JSON from line 1, column 2"),
-        ('{"objectives": [], "front": []}', "front of mappings"),
-        (
-            '{"jobs": [{"job": "a", "core": "x", "group": 0}]}',
-            r"jobs\[0\]: has no field 'position'",
-        ),
-        (
-            '{"jobs": [{"job": "a", "core": 3, "group": 0, "position": 0}]}',
-            r"jobs\[0\]: 'core' is 3, and should be a name",
-        ),
-        (
-            '{"jobs": [{"job": "a", "core": "x", "group": 0, "position": -1}]}',
-            "whole number of at least 0",
-        ),
-    ],
+    cases(r"""
+        { | not JSON from line 1, column 2
+        {"objectives": [], "front": []} | front of mappings
+        {"jobs": [{"job": "a", "core": "x", "group": 0}]} | jobs\[0\]: has no field 'position'
+        {"jobs": [{"job": "a", "core": 3, "group": 0, "position": 0}]} | \
+            jobs\[0\]: 'core' is 3, and should be a name
+        {"jobs": [{"job": "a", "core": "x", "group": 0, "position": -1}]} | \
+            whole number of at least 0
+    """),
 )
 def test_a_malformed_warm_start_is_refused_by_field(text, words, tmp_path):
     (tmp_path / "start.json").write_text(text)

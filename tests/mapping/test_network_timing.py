@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.support.tables import cases
 
 from loadmaster.cli.commands.map import _priorities
 from loadmaster.cli.options import TimingOptions
@@ -40,19 +41,20 @@ def test_figures_are_written_by_network():
 
 
 @pytest.mark.parametrize(
-    ("option", "texts"),
-    [
-        ("period", ["net"]),
-        ("period", ["=1ms"]),
-        ("deadline", ["net=1ms", "net=2ms"]),
-        ("priority", ["net"]),
-        ("priority", ["net=high"]),
-        ("priority", ["net=-1"]),
-        ("priority", ["net=nan"]),
-        ("priority", ["net=inf"]),
-    ],
+    "row",
+    cases("""
+        period | net
+        period | =1ms
+        deadline | net=1ms | net=2ms
+        priority | net
+        priority | net=high
+        priority | net=-1
+        priority | net=nan
+        priority | net=inf
+    """),
 )
-def test_what_does_not_read_so_is_refused(option, texts):
+def test_what_does_not_read_so_is_refused(row):
+    option, *texts = row
     told = r"--\w+ '.+': write NAME=[SX]|--priority '.+': write NAME=X with a number of at least 0"
 
     def read():

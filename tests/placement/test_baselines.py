@@ -9,24 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.hand_sequence import kernel, operand
+from tests.support.fuzzing import seeds
+from tests.support.hand_sequence import kernel, operand, sequence_of
 from tests.support.sequences import even, holds, random_sequence, training
 
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.decisions import fast_bytes
-from loadmaster.placement.sequence import CopyLink, KernelSequence, StoredKind, StoredTensor
 from loadmaster.placement.strategies.memory_mode import _Cache, first_fit_addresses
 from loadmaster.placement.strategies.registry import baseline, baseline_names
 from loadmaster.placement.timing import time_moves
 
 
 @pytest.mark.parametrize("name", baseline_names())
-@given(
-    seed=st.integers(0, 10**9),
-    in_place=st.booleans(),
-    share=st.floats(0.2, 1.0),
-    uneven=st.booleans(),
-)
+@given(seed=seeds, in_place=st.booleans(), share=st.floats(0.2, 1.0), uneven=st.booleans())
 def test_baselines_are_valid_or_say_why_not(name, seed, in_place, share, uneven):
     sequence = random_sequence(seed, kernels=2 + seed % 9, tensors=1 + seed % 7, in_place=in_place)
     limits = even(sequence, int(sequence.peak_bytes * share))
@@ -127,12 +122,11 @@ def test_addresses_of_tensors_that_live_at_once_do_not_overlap():
 
 
 def test_weights_that_fit_stay_for_lru_and_an_updated_one_is_kept():
-    kernels = (
+    sequence = sequence_of(
+        "w 4 weight, g 4",
         kernel("use", operand(0, "r", math.inf), operand(1, "w", math.inf)),
         kernel("update", operand(0, "rw", math.inf), operand(1, "r", math.inf)),
     )
-    tensors = (StoredTensor("w", 4, StoredKind.WEIGHT), StoredTensor("g", 4))
-    sequence = KernelSequence("step", tensors, kernels, CopyLink(4.0, 4.0, 4.0, 4.0))
     assert baseline("lru", sequence, np.full(2, 8)).moved_bytes == 0
 
 
@@ -144,7 +138,7 @@ def test_an_unknown_name_and_limits_of_another_length_are_refused():
         baseline("lru", sequence, np.zeros(5, dtype=np.int64))
 
 
-@given(st.integers(0, 10**6), st.integers(1, 9))
+@given(seeds, st.integers(1, 9))
 def test_the_cache_of_memory_mode_does_what_one_block_at_a_time_does(seed, lines):
     rng = random.Random(seed)
     cache, holds, dirty = _Cache(lines), [-1] * lines, [False] * lines

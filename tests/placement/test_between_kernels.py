@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.fuzzing import fuzz
+from tests.support.fuzzing import fuzz, seeds
+from tests.support.hand_sequence import kernel, operand, sequence_of
 from tests.support.sequences import even, random_sequence, replayed, sequence_from_text
 
 import loadmaster as lm
@@ -23,15 +24,7 @@ from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import Mode
 from loadmaster.placement.pieces import divide, divisible
 from loadmaster.placement.place import place
-from loadmaster.placement.sequence import (
-    Algorithm,
-    CopyLink,
-    Kernel,
-    KernelOperand,
-    KernelSequence,
-    StoredKind,
-    StoredTensor,
-)
+from loadmaster.placement.sequence import Algorithm, StoredKind
 from loadmaster.placement.sequence_json import sequence_to_text
 from loadmaster.placement.verify import broken_division_rules, verify_placement
 
@@ -80,15 +73,15 @@ def optimum(sequence, limits, moves):
 
 def _placed(sequence, limits, fast):
     seconds = 0.0
-    for k, kernel in enumerate(sequence.kernels):
+    for k, one in enumerate(sequence.kernels):
         live = sum(
             int(sequence.sizes[t])
             for t in range(len(fast))
             if fast[t] and sequence.lifetimes[t][0] <= k < sequence.lifetimes[t][1]
         )
         times = [
-            kernel.seconds([not fast[o.tensor] for o in kernel.operands], a)
-            for a, algorithm in enumerate(kernel.algorithms)
+            one.seconds([not fast[o.tensor] for o in one.operands], a)
+            for a, algorithm in enumerate(one.algorithms)
             if live + algorithm.workspace <= limits[k]
         ]
         seconds += min(times, default=math.inf)
@@ -123,9 +116,9 @@ def _after(sequence, limits, k, costs):
     for state, cost in costs.items():
         # What is written without being read may be put anywhere.
         ways = []
-        for operand in kernel.operands:
-            place = state[operand.tensor]
-            if not operand.read:
+        for use in kernel.operands:
+            place = state[use.tensor]
+            if not use.read:
                 ways.append(
                     [(False, DIRTY), (True, SLOW)] if place in (GONE, CLEAN, DIRTY, SLOW) else []
                 )
@@ -133,7 +126,7 @@ def _after(sequence, limits, k, costs):
                 ways.append([])
             else:
                 slow = place == SLOW
-                ways.append([(slow, (SLOW if slow else DIRTY) if operand.write else place)])
+                ways.append([(slow, (SLOW if slow else DIRTY) if use.write else place)])
         for choice in itertools.product(*ways):
             fast = {t for t, place in enumerate(state) if place in (DIRTY, CLEAN)} - {
                 o.tensor for o in kernel.operands
@@ -150,8 +143,8 @@ def _after(sequence, limits, k, costs):
             ]
             total = cost + min(times, default=math.inf)
             after = list(state)
-            for operand, (_, place) in zip(kernel.operands, choice, strict=True):
-                after[operand.tensor] = place
+            for use, (_, place) in zip(kernel.operands, choice, strict=True):
+                after[use.tensor] = place
             if total < found.get(tuple(after), math.inf):
                 found[tuple(after)] = total
     return found
@@ -160,7 +153,7 @@ def _after(sequence, limits, k, costs):
 def sequences(kernels=5, tensors=4):
     """Small sequences with everything in them."""
     sizes = {"kernels": st.integers(1, kernels), "tensors": st.integers(1, tensors)}
-    return st.builds(random_sequence, st.integers(0, 10**9), **sizes, hard=st.just(True))
+    return st.builds(random_sequence, seeds, **sizes, hard=st.just(True))
 
 
 def placed_between(sequence, limits, mode, best):
@@ -207,27 +200,22 @@ def test_small_placements_are_within_the_gap_of_the_optimum(seed, mode):
 
 def test_combinations_beyond_the_limit_do_not_lower_the_bound():
     """Of two operands of 6 bytes one fits into 8: a mixture of both would take 1.4 seconds."""
-    tensors = tuple(StoredTensor(name, 6, StoredKind.INPUT) for name in "ab")
-    operands = tuple(KernelOperand(t, True, False, 0.5, 2.0) for t in (0, 1))
-    kernel = Kernel("reads", "any", operands, (Algorithm("a", 0.1),))
-    sequence = KernelSequence("one", tensors, (kernel,), CopyLink(1.0, 1.0, 1.0, 1.0))
+    both = operand(0, "r", 2.0, 0.5), operand(1, "r", 2.0, 0.5)
+    sequence = sequence_of("a 6 input, b 6 input", kernel("reads", *both, seconds=0.1))
     plan = place(sequence, 8, mode="static")
     assert (plan.seconds, plan.status) == (2.0, "optimal")
 
 
 @pytest.mark.parametrize("needed", [0, 1])
 def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed):
-    tensors = tuple(StoredTensor(name, 1, StoredKind.INTERMEDIATE) for name in "ab")
     # The maker may leave either in the slow memory but not both; the reader needs one of them in
     # the fast memory.
-    makes = tuple(KernelOperand(t, read=False, write=True) for t in (0, 1))
-    reads = (KernelOperand(needed, read=True, write=False, slow_seconds=math.inf),)
-    only = (Algorithm("a", 0.0, 0),)
-    kernels = (
-        Kernel("makes", "any", makes, only, ((0.0, 0.0, 0.0, math.inf),)),
-        Kernel("reads", "any", reads, only),
+    makes = operand(0, "w"), operand(1, "w")
+    sequence = sequence_of(
+        "a 1, b 1",
+        kernel("makes", *makes, measured=((0.0, 0.0, 0.0, math.inf),)),
+        kernel("reads", operand(needed, "r", math.inf, 0.0), seconds=0.0),
     )
-    sequence = KernelSequence("two", tensors, kernels, CopyLink(1.0, 1.0, 1.0, 1.0))
     limits = np.array([1, 1], dtype=np.int64)
     found = place_by_program(sequence, limits, Mode.STATIC)
     assert found.seconds == replayed(sequence, found.placement, Mode.STATIC, limits).total == 0.0
@@ -236,13 +224,14 @@ def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed):
 def two_that_go_together(*more):
     """Two weights that one kernel uses in the same memory only, but by `more` algorithms, and of
     which the next needs the first to be fast."""
-    tensors = tuple(StoredTensor(name, 4, StoredKind.WEIGHT) for name in "ab")
-    only = (Algorithm("a", 0.0, 0),)
-    both = (KernelOperand(0, True, False), KernelOperand(1, True, True))
-    tables = ((0.0, math.inf, math.inf, 1.0), *((0.0,) * 4 for _ in more))
-    together = Kernel("together", "any", both, (*only, *more), tables)
-    first = Kernel("first", "any", (KernelOperand(0, True, True, slow_seconds=math.inf),), only)
-    return KernelSequence("two", tensors, (together, first, together), CopyLink(1.0, 1.0, 1.0, 1.0))
+    measured = ((0.0, math.inf, math.inf, 1.0), *((0.0,) * 4 for _ in more))
+    together = replace(
+        kernel("together", operand(0, "r"), operand(1, "rw")),
+        algorithms=(Algorithm("a", 0.0), *more),
+        measured=measured,
+    )
+    first = kernel("first", operand(0, "rw", math.inf, 0.0), seconds=0.0)
+    return sequence_of("a 4 weight, b 4 weight", together, first, together)
 
 
 @pytest.mark.parametrize("more", [(), (Algorithm("large", 0.0, 1),)])
@@ -294,16 +283,10 @@ def test_bounds_hold_for_any_prices(sequence, room, moves, random):
 
 
 def test_a_kernel_that_cannot_run_is_named_with_what_it_needs():
-    tensors = (
-        StoredTensor("image", 700, StoredKind.INPUT),
-        StoredTensor("result", 300, StoredKind.OUTPUT),
+    operands = operand(0, "r", math.inf), operand(1, "w", math.inf)
+    sequence = sequence_of(
+        "image 700 input, result 300 output", kernel("conv", *operands, workspace=24)
     )
-    operands = (
-        KernelOperand(0, True, False, 1.0, math.inf),
-        KernelOperand(1, False, True, 1.0, math.inf),
-    )
-    kernel = Kernel("conv", "conv", operands, (Algorithm("direct", 1.0, 24),))
-    sequence = KernelSequence("one", tensors, (kernel,), CopyLink(1.0, 1.0, 1.0, 1.0))
     with pytest.raises(
         CapacityError,
         match=(
@@ -350,20 +333,8 @@ def test_small_placements_in_pieces_lie_between_bound_and_the_best_of_all_divisi
 def one_operand(measured=None):
     """A kernel that reads 100 bytes, 1 byte/s from either memory: both together take half as
     long."""
-    kernel = Kernel(
-        "read",
-        "any",
-        (KernelOperand(0, True, False, 100.0, 100.0),),
-        (Algorithm("a", 0.0),),
-        measured,
-    )
-    return KernelSequence(
-        "one",
-        (StoredTensor("x", 100, StoredKind.WEIGHT),),
-        (kernel,),
-        CopyLink(1.0, 1.0, 1.0, 1.0),
-        page=10,
-    )
+    read = kernel("read", operand(0, "r", 100.0, 100.0), seconds=0.0, measured=measured)
+    return sequence_of("x 100 weight", read, page=10)
 
 
 @pytest.mark.parametrize("mode", ["static", "sync", "async"])
@@ -394,12 +365,7 @@ def test_what_was_measured_stays_whole():
 
 
 @fuzz(30)
-@given(
-    st.integers(0, 10**6),
-    st.sampled_from(["static", "sync", "async"]),
-    st.floats(0.1, 1.0),
-    st.booleans(),
-)
+@given(seeds, st.sampled_from(["static", "sync", "async"]), st.floats(0.1, 1.0), st.booleans())
 def test_pieces_hold_and_their_bound_holds_for_whole_tensors(seed, mode, share, in_place):
     sequence = replace(random_sequence(seed, kernels=8, tensors=6, in_place=in_place), page=4)
     limit = int(sequence.peak_bytes * share)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.support.fuzzing import fuzz
+from tests.support.fuzzing import fuzz, seeds
 from tests.support.sequences import even, holds, random_sequence, replayed, training
 
-from loadmaster.allocation.allocate import allocate
+import loadmaster as lm
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.core.progress import NO_DEADLINE, Deadline
@@ -21,7 +21,6 @@ from loadmaster.placement.autotm.engine import place_by_program
 from loadmaster.placement.autotm.program import PlacementProgram, broken_intervals
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
-from loadmaster.placement.place import place
 from loadmaster.placement.timing import time_moves
 from loadmaster.placement.verify import broken_placement_rules, verify_placement
 
@@ -105,7 +104,7 @@ def drawn(tensors, kernels, least, **more):
     """Sequences of up to so many tensors and kernels, and shares of their peak from the least
     on."""
     return given(
-        seed=st.integers(0, 10**9),
+        seed=seeds,
         tensors=st.integers(1, tensors),
         kernels=st.integers(1, kernels),
         in_place=st.booleans(),
@@ -202,7 +201,7 @@ def test_limits_that_make_no_sense_are_refused():
 # Windows of copies, against the obvious loops.
 
 
-@given(seed=st.integers(0, 10**9), count=st.integers(1, 40))
+@given(seed=seeds, count=st.integers(1, 40))
 def test_minima_of_ranges(seed, count):
     random = np.random.default_rng(seed)
     values = random.normal(size=count)
@@ -213,7 +212,7 @@ def test_minima_of_ranges(seed, count):
     ]
 
 
-@given(seed=st.integers(0, 10**9), kernels=st.integers(1, 12), copies=st.integers(0, 10))
+@given(seed=seeds, kernels=st.integers(1, 12), copies=st.integers(0, 10))
 def test_intervals_are_those_in_which_too_little_is_copied_and_the_worst_comes_first(
     seed, kernels, copies
 ):
@@ -265,7 +264,7 @@ def test_placements_at_addresses_hold(seed, tensors, kernels, in_place, share, r
     def pack(lower, upper, size):
         """Refuse the longest copies, so that shorter ones are tried too."""
         return (
-            allocate((lower, upper, size), fast, alignment=sequence.alignment).offsets
+            lm.allocate((lower, upper, size), fast, alignment=sequence.alignment).offsets
             if next(calls) >= refused
             else None
         )
@@ -295,7 +294,7 @@ def test_copies_give_way_to_addresses_instead_of_limits():
     """Packed as it was counted, the first placement does not fit; with limits lowered until one
     does, the answer took 40.2 s."""
     sequence = random_sequence(5, kernels=30, tensors=24, in_place=False, choices=False)
-    plan = place(sequence, "40%", mode="async", strategy="program")
+    plan = lm.place(sequence, "40%", mode="async", strategy="program")
     assert plan.rounds == 1
     assert plan.seconds < 40
     assert verify_placement(plan) == ()

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.fuzzing import fuzz
+from tests.support.fuzzing import fuzz, seeds
 from tests.support.hand_sequence import kernel, operand, step
 from tests.support.sequences import random_sequence
 
+import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PackingError, PlacementError
 from loadmaster.core.linear_program import LinearProgram
-from loadmaster.cost.read_sequence import read_sequence
-from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
 from loadmaster.placement.decisions import all_slow, blocks_of
 from loadmaster.placement.place import _SHORT, _Placer, place
@@ -25,13 +24,12 @@ from loadmaster.placement.sequence import CopyLink, least_bytes
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
 from loadmaster.placement.verify import broken_placement_rules, verify_placement
 from loadmaster.report.placement import placement_page
-from loadmaster.targets.load import target
 
 MODES = ("static", "sync")
 
 
 @fuzz(60)
-@given(st.integers(0, 10**6), st.sampled_from(MODES), st.floats(0.2, 1.1), st.booleans())
+@given(seeds, st.sampled_from(MODES), st.floats(0.2, 1.1), st.booleans())
 def test_placements_hold_and_beat_what_is_simpler(seed, mode, share, in_place):
     sequence = random_sequence(seed, kernels=8, tensors=6, in_place=in_place)
     limit = int(sequence.peak_bytes * share)
@@ -74,7 +72,7 @@ def test_more_room_never_hurts_a_curve_and_the_bound_stays_below():
     points = slowdown_curve(
         sequence, [sequence.peak_bytes * share // 10 for share in range(11)], mode="sync"
     )
-    plans = [plan for plan in points if isinstance(plan, MemoryPlan)]
+    plans = [plan for plan in points if isinstance(plan, lm.MemoryPlan)]
     assert len(plans) > 5
     assert all(later.seconds <= earlier.seconds for earlier, later in itertools.pairwise(plans))
     assert all(plan.lower_bound <= plan.seconds for plan in plans)
@@ -261,7 +259,7 @@ def test_what_sums_would_not_hold_is_refused(changes, words):
 
 
 @fuzz(60)
-@given(st.integers(0, 10**6), st.integers(0, 100), st.booleans())
+@given(seeds, st.integers(0, 100), st.booleans())
 def test_more_memory_saves_no_more_than_there_is_to_save(seed, share, in_place):
     """The least that kernels take holds for every combination of places and algorithms, and bounds
     what another GiB is said to save."""
@@ -309,7 +307,7 @@ def test_a_packing_that_may_fail_takes_a_short_search_first(monkeypatch):
 
 
 def test_less_time_than_with_everything_fast_is_explained():
-    sequence = read_sequence("onnx:squeezenet", target("optane-server"), batch=64)
+    sequence = lm.read_sequence("onnx:squeezenet", lm.target("optane-server"), batch=64)
     plan = place(sequence, "70%")
     assert plan.slowdown < 1
     shown = str(placement_page(plan).sections())

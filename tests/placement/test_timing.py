@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.fuzzing import seeds
 from tests.support.hand_sequence import A, step
 from tests.support.sequences import holds, random_placement, random_sequence
 
@@ -175,7 +176,7 @@ def naive_check(sequence, placement):
                 require(now in (fast, slow))
 
 
-@given(st.integers(0, 10**9), st.integers(0, 10**9), st.booleans())
+@given(seeds, seeds, st.booleans())
 def test_verifier_and_timeline_agree_with_the_naive_simulator(seed, other, in_place):
     sequence = random_sequence(seed, kernels=2 + seed % 6, tensors=1 + other % 5, in_place=in_place)
     placement = random_placement(sequence, other)

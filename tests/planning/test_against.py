@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions, cut_network, cut_plan
-from tests.support.efforts import SEPARATE
+from tests.support.efforts import SEPARATE, verified
 from tests.support.hand_plan import finished
 from tests.support.needs import FIXTURES
 from tests.support.networks import GraphBuilder, npu, staged_machine
@@ -19,7 +19,6 @@ from tests.support.summed_networks import network as summed_network
 from tests.support.summed_networks import summed_plan
 
 import loadmaster as lm
-from loadmaster.core.errors import PlanError
 from loadmaster.planning.plan_records import Cost, PlannedJob, Rate
 from loadmaster.planning.verify.plan import verify
 from loadmaster.planning.verify_against import verify_against
@@ -133,8 +132,7 @@ def test_what_the_planner_makes_is_a_plan_of_its_networks(kind):
 def test_plans_of_files_pass(source, options, changes, more):
     machine = lm.target("edge-npu", changes)
     network_ = lm.load(FIXTURES / source, **options)
-    plan = lm.plan([network_], machine, effort=SEPARATE, **more)
-    assert verify_against(plan, [network_], machine) == ()
+    verified([network_], machine, effort=SEPARATE, **more)
 
 
 @pytest.mark.parametrize(("training", "cut"), [(False, "auto"), (True, "none")])
@@ -142,11 +140,15 @@ def test_plans_of_torch_modules_pass(training, cut):
     pytest.importorskip("torch")
     machine = lm.target("edge-npu", ["scratchpad.capacity=16KiB"])
     network_ = lm.load("torch:tests.support.factories:layers", batch=64, training=training)
-    plan = lm.plan([network_], machine, effort=SEPARATE, cut=cut)
-    assert verify_against(plan, [network_], machine) == ()
+    verified([network_], machine, effort=SEPARATE, cut=cut)
 
 
 # Every field that a plan states about its networks and its machine.
+
+
+def exchanged(items, place, other):
+    """The same items but for one."""
+    return (*items[:place], other, *items[place + 1 :])
 
 
 def variants(value):
@@ -167,20 +169,17 @@ def mutants(record):
     """The record with each of its fields changed, and those of the records in it."""
     for field in fields(record):
         value, name = getattr(record, field.name), f"{type(record).__name__}.{field.name}"
-        yield from ((name, replace(record, **{field.name: other})) for other in variants(value))
+        found = [(name, other) for other in variants(value)]
         if is_dataclass(value):
-            yield from (
-                (path, replace(record, **{field.name: other})) for path, other in mutants(value)
-            )
+            found = mutants(value)
         elif isinstance(value, tuple) and value and is_dataclass(value[0]):
-            for place, item in enumerate(value):
-                for path, other in mutants(item):
-                    yield (
-                        path,
-                        replace(
-                            record, **{field.name: (*value[:place], other, *value[place + 1 :])}
-                        ),
-                    )
+            found = (
+                (path, exchanged(value, place, other))
+                for place, item in enumerate(value)
+                for path, other in mutants(item)
+            )
+        for path, other in found:
+            yield path, replace(record, **{field.name: other})
 
 
 def few(found, most):
@@ -199,10 +198,7 @@ def stated(plan):
         records = getattr(plan, part)
         for place, record in enumerate(records):
             for path, other in mutants(record):
-                yield (
-                    path,
-                    replace(plan, **{part: (*records[:place], other, *records[place + 1 :])}),
-                )
+                yield path, replace(plan, **{part: exchanged(records, place, other)})
 
 
 def test_every_field_that_is_changed_is_found_or_listed_as_trusted():
@@ -525,7 +521,7 @@ def boxes_moved(plan):
                 (first, last + 1),
             ):
                 if low <= moved[0] < moved[1] <= high:
-                    ranges = (*box[:axis], moved, *box[axis + 1 :])
+                    ranges = exchanged(box, axis, moved)
                     yield f"{job.name} {operand.tensor}", with_box(plan, job, operand, ranges)
 
 
@@ -584,7 +580,7 @@ def models(graph):
     )
     for place, op in reversed(list(enumerate(graph.ops))):
         for path, other in mutants(op):
-            yield path, replace(graph, ops=(*graph.ops[:place], other, *graph.ops[place + 1 :]))
+            yield path, replace(graph, ops=exchanged(graph.ops, place, other))
     for tensor in graph.tensors.values():
         for path, other in mutants(tensor):
             yield path, replace(graph, tensors={**graph.tensors, tensor.name: other})
@@ -664,13 +660,17 @@ def test_a_plan_that_does_not_hold_is_not_looked_at_further():
 
 
 def test_what_is_no_plan_is_refused():
-    with pytest.raises(PlanError, match="plan"):
+    with pytest.raises(lm.PlanError, match="plan"):
         verify_against("plan.json", graphs("pieces"))
 
 
 def test_a_factor_that_is_transposed_twice_is_read_whole_by_every_tile_over_channels():
     """Its last dimension is as long as the result's, and does not go with the output channels."""
-    nodes = ["a = Transpose<perm=[0,2,1]>(x)", "b = Transpose<perm=[0,2,1]>(a)", "y = MatMul(b, w)"]
+    nodes = """
+        a = Transpose<perm=[0,2,1]>(x)
+        b = Transpose<perm=[0,2,1]>(a)
+        y = MatMul(b, w)
+    """
     w = constant("w", np.ones((8, 8)), np.float32)
     graph = lm.load(model(nodes, "float[4,8,8] x", "y", [w]))
     plan = lm.plan([graph], lm.target("edge-npu", ["scratchpad.capacity=2KiB"]), cut="none")
@@ -698,12 +698,10 @@ def planned(kind):
     """A small plan: of two networks with several mini-batches, of operators in pieces, of a
     machine that copies operands."""
     if kind == "copies":
-        return lm.plan([network("a", 8)], staged_machine(12_000), mini_batches=2, effort="test")
+        return verified([network("a", 8)], staged_machine(12_000), mini_batches=2)
     if kind == "pieces":
         return cut_plan(2)
-    return lm.plan(
-        [network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, effort="test"
-    )
+    return verified([network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3)
 
 
 def with_records(plan, part, change):
@@ -722,7 +720,7 @@ def moved_ranges(ranges):
     something."""
     for axis, (first, last) in enumerate(ranges):
         if last - first > 1:
-            yield (*ranges[:axis], (first, last - 1), *ranges[axis + 1 :])
+            yield exchanged(ranges, axis, (first, last - 1))
 
 
 def pieces_moved(plan):
@@ -777,7 +775,7 @@ def operands_beyond(plan):
     for job, operand, box, held in boxes_of_pieces(plan):
         for axis, (first, last) in enumerate(held):
             for moved in ((first - 1, box[axis][1]), (box[axis][0], last + 1)):
-                ranges = (*box[:axis], moved, *box[axis + 1 :])
+                ranges = exchanged(box, axis, moved)
                 yield f"{job.name} {operand.tensor}", with_box(plan, job, operand, ranges)
 
 
@@ -798,7 +796,7 @@ def operands_with_holes(plan):
     for job, operand, axis, box, _ in read_apart(plan):
         first, last = box[axis]
         if first + 1 < last:
-            ranges = (*box[:axis], (first + 1, last), *box[axis + 1 :])
+            ranges = exchanged(box, axis, (first + 1, last))
             yield f"{job.name} {operand.tensor}", with_box(plan, job, operand, ranges)
 
 

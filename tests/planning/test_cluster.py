@@ -13,8 +13,6 @@ from tests.support.command_line import ran, words
 from tests.support.networks import residual_chain
 
 import loadmaster as lm
-from loadmaster.core.errors import MissingPackageError, PlanError
-from loadmaster.planning.sweep.axes import parse_axes
 from loadmaster.planning.sweep.store import SweepStore
 from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.planning.sweep.workers import dask_cluster, local_processes
@@ -22,7 +20,7 @@ from loadmaster.planning.sweep.workers import dask_cluster, local_processes
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("default")
 
-AXES = parse_axes(["scratchpad=0,4KiB,8KiB,16KiB", "bandwidth=1GB/s,4GB/s"])
+AXES = lm.parse_axes(["scratchpad=0,4KiB,8KiB,16KiB", "bandwidth=1GB/s,4GB/s"])
 
 
 def dask(*arguments):
@@ -93,7 +91,7 @@ def test_the_command_uses_the_cluster(scheduler, tmp_path):
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setattr("loadmaster.planning.sweep.workers._CONNECT_TIMEOUT", "1s")
     with (
-        pytest.raises(PlanError, match=r"127\.0\.0\.1:9.*no Dask scheduler answers"),
+        pytest.raises(lm.PlanError, match=r"127\.0\.0\.1:9.*no Dask scheduler answers"),
         dask_cluster("dask://127.0.0.1:9"),
     ):
         pass
@@ -102,7 +100,7 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
 def test_without_dask_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
-        pytest.raises(MissingPackageError, match=r"loadmaster\[cluster\]"),
+        pytest.raises(lm.MissingPackageError, match=r"loadmaster\[cluster\]"),
         dask_cluster("dask://127.0.0.1:9"),
     ):
         pass

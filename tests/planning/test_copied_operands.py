@@ -6,13 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.cut_networks import convolutions
+from tests.support.efforts import verified
 from tests.support.fuzzing import fuzz
 from tests.support.lowered import joint_problem
 from tests.support.networks import GraphBuilder, residual_chain, staged_machine, workload
 from tests.support.summed_networks import copying, product
 
 import loadmaster as lm
-from loadmaster.core.errors import CapacityError
 from loadmaster.cost.base import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.cutting.fitting import fitted
@@ -21,7 +21,6 @@ from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.packing import Stays, most_alive
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.lowering.grid import Grid
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 
 pytestmark = pytest.mark.slow
@@ -39,10 +38,7 @@ pytestmark = pytest.mark.slow
 )
 def test_plans_hold_whatever_the_cores_and_the_room(cores, room, batches, cut, objective):
     machine = copying(cores, room)
-    plan = lm.plan(
-        [convolutions()], machine, mini_batches=batches, effort="test", cut=cut, objective=objective
-    )
-    assert lm.verify(plan) == ()
+    plan = verified([convolutions()], machine, mini_batches=batches, cut=cut, objective=objective)
     assert plan.objective.lower_bound <= plan.objective.value * (1 + 1e-9)
     assert all(
         operand.memory == "scratchpad" for job in plan.jobs for operand in (*job.reads, *job.writes)
@@ -56,14 +52,11 @@ def test_plans_hold_whatever_the_cores_and_the_room(cores, room, batches, cut, o
 def test_two_cores_are_faster_than_one_and_inputs_that_come_later_are_awaited():
     chains = [residual_chain(2, "one", 64), residual_chain(2, "two", 64)]
     spans = [
-        lm.plan(chains, copying(cores, 2**20), effort="test", cut="none").metrics.makespan.value
+        verified(chains, copying(cores, 2**20), cut="none").metrics.makespan.value
         for cores in (1, 3)
     ]
     assert spans[1] < 0.7 * spans[0]
-    plan = lm.plan(
-        [residual_chain(1)], copying(2), mini_batches=2, effort="test", periods={"chain": 1e-3}
-    )
-    assert lm.verify(plan) == ()
+    plan = verified([residual_chain(1)], copying(2), mini_batches=2, periods={"chain": 1e-3})
     assert plan.mini_batches[1].release == pytest.approx(1e-3)
 
 
@@ -80,7 +73,7 @@ def orders(draw):
 def test_operands_are_there_when_needed_and_fit(jobs, lines):
     machine = staged_machine(64 * lines)
     if max(64 * (len(job.reads) + 1) for job in jobs.jobs) > 64 * lines:
-        with pytest.raises(CapacityError, match=r"required.*available.*in excess"):
+        with pytest.raises(lm.CapacityError, match=r"required.*available.*in excess"):
             require_room(jobs, machine)
         return
     require_room(jobs, machine)
@@ -107,10 +100,9 @@ def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room():
     for name in ("a", "b"):
         build.tensor(name, (1920,))
         build.op("Widen", OpClass.MOVEMENT, ["x"], name)
-    plan = lm.plan([build.graph("a", "b")], staged_machine(2048), effort="test")
-    assert lm.verify(plan) == ()
-    with pytest.raises(CapacityError):
-        lm.plan([build.graph("a", "b")], staged_machine(1984), effort="test")
+    verified([build.graph("a", "b")], staged_machine(2048))
+    with pytest.raises(lm.CapacityError):
+        verified([build.graph("a", "b")], staged_machine(1984))
 
 
 @pytest.mark.parametrize("room", [1900, 2048, 2500])
@@ -118,7 +110,7 @@ def test_pieces_are_as_small_as_the_room_demands_and_no_smaller(room):
     machine = copying(1, room)
     network = DivisibleNetwork.of(convolutions(), machine)
     cuts = fitted(network.graph, network.fused, network.forms, machine, room)
-    work = lower([network.source], machine, cuts=[Cuts(cuts)])
+    work = lm.lower([network.source], machine, cuts=[Cuts(cuts)])
     size = {tensor.name: machine.fast.padded(tensor.bytes) for tensor in work.tensors}
     assert (
         max(
@@ -136,15 +128,16 @@ def test_pieces_are_as_small_as_the_room_demands_and_no_smaller(room):
 
 def test_a_machine_on_which_no_piece_fits_is_refused():
     with pytest.raises(
-        CapacityError, match=r"needs all its operands in scratchpad: .* required, 256 B available"
+        lm.CapacityError,
+        match=r"needs all its operands in scratchpad: .* required, 256 B available",
     ):
-        lm.plan([residual_chain(1)], copying(2, 256), effort="test")
+        verified([residual_chain(1)], copying(2, 256))
 
 
 def evaluated(machine, options):
     """What comes of running the jobs of convolutions with a skip in their order, and of whether
     what is decided can be replayed."""
-    work = lower([residual_chain(3)], machine, mini_batches=2)
+    work = lm.lower([residual_chain(3)], machine, mini_batches=2)
     problem = joint_problem(work, machine)
     found = problem.evaluate(np.arange(len(work.jobs)), options)
     schedule, placement, timeline = problem.decisions(found)
@@ -179,8 +172,7 @@ def test_sums_of_which_one_takes_more_than_the_fast_memory_are_added_up_in_parts
     """Both factors of a single element are 12,000 bytes: chains of pieces keep their sums on chip,
     and bring in each factor once."""
     machine, graph = copying(2, 4096), product(1, 6000, 2)
-    plan = lm.plan([graph], machine, effort="test", cut=cut)
-    assert lm.verify_against(plan, [graph], machine) == ()
+    plan = verified([graph], machine, cut=cut)
     sums = {tensor.name for tensor in plan.tensors if tensor.summed}
     assert sums
     assert not any(place.memory == "dram" for place in plan.allocations if place.tensor in sums)
@@ -191,7 +183,6 @@ def test_sums_of_which_one_takes_more_than_the_fast_memory_are_added_up_in_parts
 
 def test_sums_stay_whole_where_other_cuts_make_operators_fit():
     """Columns of the weights, though there are hundreds of them; two of these pieces fit."""
-    plan = lm.plan([product(1, 700, 300)], copying(2, 4096), effort="test")
-    assert lm.verify(plan) == ()
+    plan = verified([product(1, 700, 300)], copying(2, 4096))
     assert len(plan.jobs) > 60
     assert not any(job.summed for job in plan.jobs)

@@ -9,12 +9,12 @@ from tests.planning.test_stacks import machine, network_of
 from tests.support.cut_networks import convolutions
 from tests.support.networks import npu
 
+import loadmaster as lm
 from loadmaster import _native
 from loadmaster.planning.cutting.choice import Choosable, CutChoice
 from loadmaster.planning.cutting.options import balanced_sizes, canonical_index, operator_options
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.grid import WHOLE, Grid
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
 from loadmaster.workloads.window import shared, volume
 
@@ -110,7 +110,7 @@ def test_options_cover_results_once_and_cost_what_their_jobs_do():
             assert not any(shared(one, other) for i, one in enumerate(boxes) for other in boxes[:i])
             assert option.costs.alone.shape == (len(boxes), len(target.cores))
             cuts = [option.cut if n == number else WHOLE for n in range(len(options))]
-            jobs = [job for job in lower([graph], target, cuts=[Cuts(cuts)]).jobs if job.ranges]
+            jobs = [job for job in lm.lower([graph], target, cuts=[Cuts(cuts)]).jobs if job.ranges]
             assert [job.ranges for job in jobs] == list(boxes)
     assert grids > 20
     assert any(

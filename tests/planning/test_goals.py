@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.efforts import SEPARATE, TEST
+from tests.support.efforts import SEPARATE, TEST, verified
 from tests.support.fuzzing import fuzz
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
-from loadmaster.core.errors import PlanError
 from loadmaster.planning.goal import OBJECTIVES
 from loadmaster.targets.hardware import Core, Memory, Style, Target
 from loadmaster.workloads.graph import TensorKind
@@ -31,18 +30,17 @@ def test_energy_of_one_convolution_by_hand():
     graph = build.graph(build.conv("y", "x", 16, kernel=1))
     core = Core("c", Style.ROOFLINE, 1, 1, 1e9, {8: 1.0, 16: 1.0, 32: 1.0}, 1, buffer=8 * KIB)
     machine = Target("one", "", (core,), (Memory("dram", 2**20, 1e9, 1e9),), static_power=0.5)
-    plan = lm.plan([graph], machine)
+    plan = verified([graph], machine)
     assert plan.metrics.energy_by["dram"] == pytest.approx(2304 * 162.5e-12)
     assert plan.metrics.energy_by["c"] == pytest.approx(16384 * 0.3e-12 + 2304 * 2 * 1.25e-12)
     static = 0.5 * plan.metrics.makespan.value
     assert plan.metrics.energy.value == pytest.approx(2304 * 165e-12 + 16384 * 0.3e-12 + static)
-    assert lm.verify(plan) == ()
-    assert lm.plan([graph], machine, objective="energy").status == "optimal"
+    assert verified([graph], machine, objective="energy").status == "optimal"
 
 
 def test_a_deadline_of_no_time_which_no_plan_can_have_is_rejected_and_not_raised():
     graphs, machine = [residual_chain(1)], npu(1, 2**16)
-    plan = lm.plan(graphs, machine, effort=SEPARATE, deadlines={"chain": 1e-12})
+    plan = verified(graphs, machine, effort=SEPARATE, deadlines={"chain": 1e-12})
     assert plan.missed
     forged = replace(plan, timings=(replace(plan.timings[0], deadline=0.0),))
     assert [violation.message for violation in lm.verify_against(forged, graphs, machine)] == [
@@ -53,13 +51,12 @@ def test_a_deadline_of_no_time_which_no_plan_can_have_is_rejected_and_not_raised
 def test_what_the_target_states_is_what_bytes_take():
     machine = npu(1, 2**20)
     machine = machine.with_memory(0, energy=80e-12).with_memory(1, energy=5e-12)
-    plan = lm.plan([residual_chain(1)], machine)
+    plan = verified([residual_chain(1)], machine)
     assert (plan.byte_energy["dram"], plan.byte_energy["scratchpad"]) == (80e-12, 5e-12)
     assert plan.metrics.energy_by["scratchpad"] == pytest.approx(
         plan.metrics.traffic["scratchpad"].value * 5e-12
     )
-    assert lm.verify(plan) == ()
-    assert not any("bytes of" in note for note in plan.notes)
+    assert "bytes of" not in str(plan.notes)
 
 
 @given(
@@ -85,10 +82,9 @@ def test_plans_hold_and_are_never_worse_than_separate_ones(
         "seed": seed,
     }
     separate, joint = (
-        lm.plan(two(1), npu(cores, scratchpad), effort=effort, **options)
+        verified(two(1), npu(cores, scratchpad), effort=effort, **options)
         for effort in (SEPARATE, TEST)
     )
-    assert lm.verify(separate) == lm.verify(joint) == ()
     assert joint.lateness <= separate.lateness
     if joint.lateness == separate.lateness:
         assert joint.objective.value <= separate.objective.value
@@ -101,14 +97,13 @@ def test_plans_hold_and_are_never_worse_than_separate_ones(
 @fuzz(8)
 def test_machines_that_copy_wait_for_releases_too(objective, hbm, period):
     periods = {"chain": period} if period else {}
-    plan = lm.plan(
+    plan = verified(
         [residual_chain(1, channels=4, size=6)],
         staged_machine(hbm),
         mini_batches=3,
         objective=objective,
         periods=periods,
     )
-    assert lm.verify(plan) == ()
     inputs = {tensor.name: tensor.mini_batch for tensor in plan.tensors if tensor.kind == "input"}
     assert all(
         copy.start >= period * inputs[copy.tensor] * (1 - 1e-12)
@@ -122,7 +117,7 @@ def test_machines_that_copy_wait_for_releases_too(objective, hbm, period):
 def test_plans_made_for_energy_take_no_more_than_others(scratchpad, mini_batches):
     machine = npu(3, scratchpad)
     fast, frugal = (
-        lm.plan(two(), machine, mini_batches=mini_batches, objective=objective)
+        verified(two(), machine, mini_batches=mini_batches, objective=objective)
         for objective in ("throughput", "energy")
     )
     assert frugal.metrics.energy.value <= fast.metrics.energy.value
@@ -139,7 +134,7 @@ def test_energies_of_any_size_are_bounded_as_well_as_small_ones():
         cores = tuple(replace(each, energy=core) for each in machine.cores)
         machine = replace(machine, cores=cores).with_memory(0, energy=80e-12 * factor)
         machine = machine.with_memory(1, energy=5e-12 * factor)
-        cost = lm.plan([residual_chain(1)], machine, effort=SEPARATE).metrics.energy
+        cost = verified([residual_chain(1)], machine, effort=SEPARATE).metrics.energy
         found.append((cost.value / factor, cost.lower_bound / factor))
     assert found[1] == pytest.approx(found[0], rel=1e-3)
     assert found[2] == pytest.approx(found[0], rel=1e-3)
@@ -148,8 +143,8 @@ def test_energies_of_any_size_are_bounded_as_well_as_small_ones():
 def test_static_power_makes_haste_worth_energy():
     machine = replace(npu(3, 2**15), static_power=10.0)
     slow, quick = (
-        lm.plan(two(), npu(3, 2**15), objective="energy"),
-        lm.plan(two(), machine, objective="energy"),
+        verified(two(), npu(3, 2**15), objective="energy"),
+        verified(two(), machine, objective="energy"),
     )
     assert quick.metrics.makespan.value <= slow.metrics.makespan.value
     assert quick.metrics.energy.value > 10.0 * quick.metrics.makespan.value
@@ -157,8 +152,8 @@ def test_static_power_makes_haste_worth_energy():
 
 def test_latency_of_the_network_that_counts_is_about_what_it_is_alone():
     machine = npu(2, 2**16)
-    alone = lm.plan([two()[1]], machine, mini_batches=2)
-    together = lm.plan(two(), machine, mini_batches=2, objective="latency", network="other")
+    alone = verified([two()[1]], machine, mini_batches=2)
+    together = verified(two(), machine, mini_batches=2, objective="latency", network="other")
     assert together.objective.network == "other"
     assert together.objective.lower_bound == pytest.approx(alone.metrics.makespan.lower_bound)
     assert together.metrics.makespan.value > together.objective.value
@@ -166,19 +161,19 @@ def test_latency_of_the_network_that_counts_is_about_what_it_is_alone():
 
 def test_deadlines_are_met_where_they_can_be():
     machine = npu(2, 2**14)
-    free = lm.plan(two(3), machine, mini_batches=3)
-    served = lm.plan(two(3), machine, mini_batches=3, objective="latency", network="other")
+    free = verified(two(3), machine, mini_batches=3)
+    served = verified(two(3), machine, mini_batches=3, objective="latency", network="other")
     deadline = 1.1 * served.metrics.latency["other"].value
     assert deadline < free.metrics.latency["other"].value
-    plan = lm.plan(two(3), machine, mini_batches=3, deadlines={"other": deadline})
+    plan = verified(two(3), machine, mini_batches=3, deadlines={"other": deadline})
     assert (plan.missed, plan.lateness) == (0, 0.0)
     assert plan.metrics.makespan.value >= free.metrics.makespan.lower_bound
 
 
 def test_periodic_mini_batches_are_served_one_by_one():
     machine = npu(2, 2**16)
-    period = 1.5 * lm.plan([residual_chain(2)], machine).metrics.makespan.value
-    plan = lm.plan(
+    period = 1.5 * verified([residual_chain(2)], machine).metrics.makespan.value
+    plan = verified(
         two(), machine, mini_batches=4, periods={"chain": period}, deadlines={"chain": period}
     )
     assert plan.missed == 0
@@ -191,7 +186,7 @@ def test_periodic_mini_batches_are_served_one_by_one():
 
 @pytest.mark.parametrize("seconds", [1e7, 1e300])
 def test_a_deadline_that_no_plan_can_miss_is_none(seconds):
-    plan = lm.plan(
+    plan = verified(
         [residual_chain(1)],
         npu(2),
         effort=SEPARATE,
@@ -199,21 +194,20 @@ def test_a_deadline_that_no_plan_can_miss_is_none(seconds):
         deadlines={"chain": seconds},
         periods={"chain": 1.0},
     )
-    assert lm.verify(plan) == ()
     assert [(timing.period, timing.deadline) for timing in plan.timings] == [(1.0, None)]
 
 
 def test_impossible_deadlines_are_told():
     machine = npu(2, 2**16)
-    least = lm.plan([residual_chain(2)], machine, mini_batches=2).metrics.makespan.lower_bound
-    plan = lm.plan([residual_chain(2)], machine, mini_batches=2, deadlines={"chain": 0.9 * least})
+    least = verified([residual_chain(2)], machine, mini_batches=2).metrics.makespan.lower_bound
+    plan = verified([residual_chain(2)], machine, mini_batches=2, deadlines={"chain": 0.9 * least})
     assert plan.missed
     assert plan.status == "feasible"
     assert sum("is impossible" in note for note in plan.notes) == 1
-    possible = lm.plan(
+    possible = verified(
         [residual_chain(2)], machine, mini_batches=2, deadlines={"chain": 1e3 * least}
     )
-    assert not any("is impossible" in note for note in possible.notes)
+    assert "is impossible" not in str(possible.notes)
 
 
 @pytest.mark.parametrize(
@@ -238,5 +232,5 @@ def test_impossible_deadlines_are_told():
     ],
 )
 def test_goals_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(lm.PlanError, match=message):
         lm.plan([residual_chain(1)], npu(), **options)

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 from tests.planning.test_stacks import machine
 from tests.support.cut_networks import convolutions
+from tests.support.efforts import verified
 from tests.support.lowered import joint_problem
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
-from loadmaster.core.errors import PlanError
 from loadmaster.planning import packing
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.joint.search import JointSearch, StreamTensors
 from loadmaster.planning.joint.state import Chain, State, best_blocks, order_of
 from loadmaster.planning.packing import pack
-from loadmaster.workloads.lowering.instantiate import lower
 
 
 def test_weights_that_fit_are_read_once_for_all_mini_batches():
@@ -38,15 +37,14 @@ def test_the_search_is_told_and_only_falls():
 
 
 def test_without_an_engine_nothing_is_fetched():
-    plan = lm.plan([residual_chain(2)], npu(copies=False), mini_batches=2)
+    plan = verified([residual_chain(2)], npu(copies=False), mini_batches=2)
     assert all(transfer.job for transfer in plan.transfers)
-    assert lm.verify(plan) == ()
 
 
 def chain_problem(blocks, scratchpad, mini_batches=1):
     """The search over plans of a chain of blocks, and the chain's jobs in their order."""
     machine = npu(2, scratchpad)
-    work = lower([residual_chain(blocks)], machine, mini_batches=mini_batches)
+    work = lm.lower([residual_chain(blocks)], machine, mini_batches=mini_batches)
     return joint_problem(work, machine), np.arange(len(work.jobs))
 
 
@@ -102,7 +100,7 @@ def test_no_order_is_evaluated_twice_with_the_same_choices(monkeypatch):
 
 
 def test_negative_rounds_are_refused():
-    with pytest.raises(PlanError, match="effort"):
+    with pytest.raises(lm.PlanError, match="effort"):
         lm.plan([residual_chain(1)], npu(), effort="much")
 
 
@@ -110,7 +108,7 @@ def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared():
     """VGG's fully connected weights come from ConstantOfShape and exceed the scratchpad: each tile
     is read once for all mini-batches."""
     network = lm.load("onnx:vgg19", precision="int8")
-    work = lower([network], lm.target("edge-npu"), mini_batches=2)
+    work = lm.lower([network], lm.target("edge-npu"), mini_batches=2)
     assert {tensor.kind for tensor in work.tensors if "fc6_w" in tensor.name} == {"weight"}
     sizes = [tensor.bytes for tensor in work.tensors if tensor.storage == "fc6_w_0"]
     assert sum(sizes) == 102760448
@@ -152,10 +150,7 @@ def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every
 
     monkeypatch.setattr(packing, "pack", clumsy)
     for scratchpad in (3_000, 12_000):
-        plan = lm.plan(
-            [residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", effort="test"
-        )
-        assert lm.verify(plan) == ()
+        verified([residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none")
     assert sum(evicted) > 10
 
 
@@ -215,12 +210,10 @@ def test_the_search_goes_on_with_less_room_where_a_packing_leaves_something_out(
         return found
 
     monkeypatch.setattr(packing, "pack", in_less)
-    plan = lm.plan(
+    verified(
         [convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))],
         machine(24_000),
         cut="none",
-        effort="test",
     )
-    assert lm.verify(plan) == ()
     assert left_out[0] > 0
     assert left_out[-1] < left_out[0]

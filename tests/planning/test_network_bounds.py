@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.efforts import verified
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
 from tests.support.nightly import by_night
@@ -26,7 +27,6 @@ from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.cutting.precedence import Precedence
 from loadmaster.planning.goal import goal_of
 from loadmaster.workloads.lowering.grid import WHOLE, least_shares
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def bounds_of(graph, target, mini_batches=1):
     def goal(workload):
         return goal_of(workload, "throughput", None, {}, {})
 
-    rates, workload = energy_rates(target), lower([graph], target, mini_batches=mini_batches)
+    rates, workload = energy_rates(target), lm.lower([graph], target, mini_batches=mini_batches)
     table = least_table(workload, target)
     return network_bounds([graph], target, mini_batches, goal, rates) or goal_bounds(
         workload, table, target, rates, goal(workload)
@@ -83,7 +83,7 @@ def test_no_plan_takes_less_energy_than_the_bound_nor_less_time_where_operands_a
         met += least <= 1.02 * bounds.energy
         below = bounds.makespan.picoseconds
         assert all(best_makespan(graph, target, cuts, below=below) >= below for cuts in every)
-        assert bounds.latency["tiny"] <= below
+        assert bounds.latency["net"] <= below
     assert met > 5, "some bounds are met by a plan, else plans are not tried"
 
 
@@ -163,7 +163,7 @@ def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums):
         precedence = Precedence.of(single, fused, forms)
         for _ in range(8):
             cuts = random_cuts(graph, generator, sums=sums)
-            work = lower([graph], npu(2, 10**6), cuts=[cuts])
+            work = lm.lower([graph], npu(2, 10**6), cuts=[cuts])
             after, number = [{*job.after} for job in work.jobs], [group for group, _ in cuts.steps]
             # Those that leave sums to others have ended when the last of their chain has.
             makers = {tensor.producer for tensor in work.tensors if not tensor.summed}
@@ -197,19 +197,18 @@ def test_weights_that_nothing_reads_before_all_else_has_ended_come_after_it():
 def test_a_table_that_is_looked_up_first_and_multiplied_last_may_come_in_between():
     """As the embeddings of language models are: with a table for each of the two there is no less
     to read, and nothing waits for less."""
-    nodes = ["s = Gather(table, rows)", "x0 = Reshape(s, steps)"]
+    nodes = "s = Gather(table, rows); x0 = Reshape(s, steps)\n"
     for step in range(4):
-        nodes += [
-            f"l{step} = LSTM<hidden_size=16>(x{step}, w, r)",
-            f"x{step + 1} = Reshape(l{step}, steps)",
-        ]
-    nodes += ["m = ReduceMean<axes=[0], keepdims=0>(x4)", "t = Transpose<perm=[1,0]>(own)"]
+        nodes += f"""
+            l{step} = LSTM<hidden_size=16>(x{step}, w, r)
+            x{step + 1} = Reshape(l{step}, steps)
+        """
+    nodes += "m = ReduceMean<axes=[0], keepdims=0>(x4); t = Transpose<perm=[1,0]>(own)"
     shapes = {"table": (4096, 16), "own": (4096, 16), "w": (1, 64, 16), "r": (1, 64, 16)}
     weights = [*(absent(*each) for each in shapes.items()), *constants(steps=[256, 1, 16])]
 
     def picoseconds(last):
-        product = [*nodes, "y = MatMul(m, t)"]
-        product = [node.replace("(own)", f"({last})") for node in product]
+        product = [nodes.replace("(own)", f"({last})"), "y = MatMul(m, t)"]
         graph = lm.load(model(product, "int64[256] rows", "y", weights, opset=13))
         return bound_of(graph, npu(2, 2**20)).picoseconds
 
@@ -219,30 +218,29 @@ def test_a_table_that_is_looked_up_first_and_multiplied_last_may_come_in_between
 def test_of_an_operand_that_strides_step_over_only_what_is_read_is_charged():
     """Of 5 columns the 2 of the result read the first and the third."""
     half = 'Resize<coordinate_transformation_mode="asymmetric">'
-    nodes = [f'y = {half}(x, "", scales)', "z = Relu(y)"]
+    nodes = f'y = {half}(x, "", scales); z = Relu(y)'
     scales = constant("scales", [1, 1, 2, 0.5], np.float32)
     graph = lm.load(model(nodes, "float[1,2,12,5] x", "z", [scales]))
-    plan = lm.plan(graph, lm.target("edge-npu", ["scratchpad.capacity=1KiB"]), effort="test")
+    plan = verified([graph], lm.target("edge-npu", ["scratchpad.capacity=1KiB"]))
     traffic = plan.metrics.traffic["dram"]
     assert traffic.value == traffic.lower_bound == 4 * 2 * (12 * 2 + 24 * 2 * 1)
-    assert lm.verify(plan) == ()
 
 
 def test_pieces_do_not_take_less_energy_by_rounding():
     """A job's femtojoules are whole, and six pieces may not take three fewer than what they are
     pieces of."""
-    nodes = ["y = MatMul(w, x)", "z = Relu(y)"]
+    nodes = "y = MatMul(w, x); z = Relu(y)"
     weight = constant("w", np.zeros((2, 1, 2, 5)), np.float32)
     graph = lm.load(model(nodes, "float[2,1,5,7] x", "z", [weight]), precision="fp16")
     target = npu(2, 2048, bandwidth=1e10)
-    plan = lm.plan(graph, target, effort="test", mini_batches=3, objective="energy", seed=3)
+    plan = verified([graph], target, mini_batches=3, objective="energy", seed=3)
     assert plan.metrics.energy.lower_bound <= plan.metrics.energy.value
 
 
 def test_padding_that_strides_step_over_takes_nothing_from_the_bound():
     """Costs take it to be as often read as the operand: of the 7 rows that 4 of the result reach 4
     are, so that a column costs 4/7 of it, though 3 of its 5 rows are there to be read."""
-    nodes = ["y = Conv<group=2, pads=[2,0,1,1], strides=[2,2]>(x, w)", "z = Relu(y)"]
+    nodes = "y = Conv<group=2, pads=[2,0,1,1], strides=[2,2]>(x, w); z = Relu(y)"
     weight = constant("w", np.zeros((4, 3, 1, 1)), np.float32)
     small = parts_of(lm.load(model(nodes, "float[2,6,5,2] x", "z", [weight])))
     share = least_shares(small.single, small.fused[0])["x"]

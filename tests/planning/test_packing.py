@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz
 from tests.support.problems import crowd, lived
 
+import loadmaster as lm
 from loadmaster.allocation.native import packing_problem
-from loadmaster.allocation.problem import Problem
-from loadmaster.allocation.verify import verify_buffers
 from loadmaster.planning import packing
 from loadmaster.planning.addresses import reuse_pairs
 from loadmaster.planning.packing import PackingCache, most_alive, pack
@@ -56,7 +55,7 @@ def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(rows, capac
     order = list(range(len(rows)))
     dice.shuffle(order)
     none, one = np.full(len(rows), -1, dtype=np.int64), np.ones(len(rows), dtype=np.int64)
-    problem = packing_problem(Problem(start, end, size, one, none, none))
+    problem = packing_problem(lm.Problem(start, end, size, one, none, none))
     found = problem.place_what_fits(np.array(order, dtype=np.int64), capacity)
     assert found.tolist() == naive_fit(start, end, size, order, capacity)
 
@@ -73,8 +72,8 @@ def test_of_thousands_of_buffers_what_fits_is_placed_and_nothing_overlaps():
     assert 2000 < placed.sum() < 4000
     assert not (found.offsets[placed] % 64).any()
     none, one = np.full(placed.sum(), -1, dtype=np.int64), np.ones(placed.sum(), dtype=np.int64)
-    kept = Problem(start[placed], end[placed], size[placed], one, none, none)
-    assert verify_buffers(kept, found.offsets[placed], capacity) == ()
+    kept = lm.Problem(start[placed], end[placed], size[placed], one, none, none)
+    assert lm.verify_buffers(kept, found.offsets[placed], capacity) == ()
 
 
 def test_without_time_only_the_first_order_is_tried():

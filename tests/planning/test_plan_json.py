@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import spoilt
 from tests.support.hand_plan import copying_plan, long_plan, shared_plan, tensor
+from tests.support.tables import cases
 
 from loadmaster.core.errors import OutputError, PlanError
 from loadmaster.planning.plan import Plan, plan_from_text, plan_to_text
@@ -97,72 +98,50 @@ def _edited(old, new):
     return TEXT.replace(old, new, 1)
 
 
-BAD_TEXTS = {
+EDITS = cases(r"""
+    other version | "version": 9 | "version": 2 | \
+        version: the file has version 2, this program reads version 9
+    version of the wrong type | "version": 9 | "version": "1" | \
+        version: input should be a valid integer
+    missing version |  "version": 9,\n |  | version: field required
+    unknown field | "seed": 7 | "seed": 7, "sead": 8 | sead: unexpected keyword argument
+    unknown field of a record | "is_output": false | "is_output": false, "x": 0 | \
+        tensors\.0\.x: unexpected
+    missing field | "compute": 2e-6,  |  | jobs\.0\.compute: field required
+    text for a number | "start": 0.0 | "start": "0.0" | \
+        jobs\.0\.start: input should be a valid number
+    number for text | "core": "a" | "core": 1 | jobs\.0\.core: input should be a valid string
+    number for truth | "is_output": false | "is_output": 0 | \
+        tensors\.0\.is_output: input should be a valid boolean
+    truth for a number | "offset": 0 | "offset": false | \
+        allocations\.0\.offset: input should be a valid integer
+    fraction | "offset": 0 | "offset": 0.5 | \
+        allocations\.0\.offset: input should be a valid integer
+    record for a list | "after": [] | "after": {} | \
+        jobs\.0\.after: input should be a valid tuple
+    list for a record | "reads": [{"tensor" | "reads": [[], {"tensor" | \
+        jobs\.0\.reads\.0: input should be a dictionary
+    not a number | "start": 0.0 | "start": NaN | jobs\.0\.start: input should be a finite number
+    negative time | "start": 0.0 | "start": -1e-12 | \
+        jobs\.0\.start: input should be greater than or equal to 0
+    negative bytes | "bytes": 2048 | "bytes": -1 | \
+        tensors\.0\.bytes: input should be greater than or equal to 0
+    huge | "bytes": 2048 | "bytes": 9223372036854775808 | \
+        tensors\.0\.bytes: input should be less than or equal to 9223372036854775807
+    repeated key | "core": "a" | "core": "a", "core": "b" | \
+        jobs\.0\.core: the key occurs more than once
+    unknown style | "weight-stationary" | "lazy" | \
+        target\.cores\.0\.style: input should be 'weight-stationary'
+    word for bits | "macs_per_cycle": {"8" | "macs_per_cycle": {"08" | \
+        target\.cores\.0\.macs_per_cycle\.08
+    half a character | "core": "a" | "core": "\ud800" | \
+        jobs\.0\.core: input should be a valid string
+    internal name | "from":  | "source":  | transfers\.0\.from: field required
+""")
+BAD_TEXTS = {name: (_edited(old, new), expected) for name, old, new, expected in EDITS} | {
     "empty": ("", r"not JSON from line 1, column 1 on"),
     "truncated": (TEXT[:3000], r"not JSON from line \d+, column \d+ on"),
     "not an object": ("[1, 2]", r"must hold one JSON object"),
-    "other version": (
-        _edited('"version": 9', '"version": 2'),
-        r"version: the file has version 2, this program reads version 9",
-    ),
-    "version of the wrong type": (
-        _edited('"version": 9', '"version": "1"'),
-        r"version: input should be a valid integer",
-    ),
-    "missing version": (_edited(' "version": 9,\n', ""), r"version: field required"),
-    "unknown field": (
-        _edited('"seed": 7', '"seed": 7, "sead": 8'),
-        r"sead: unexpected keyword argument",
-    ),
-    "unknown field of a record": (
-        _edited('"is_output": false', '"is_output": false, "x": 0'),
-        r"tensors\.0\.x: unexpected",
-    ),
-    "missing field": (_edited('"compute": 2e-6, ', ""), r"jobs\.0\.compute: field required"),
-    "text for a number": (
-        _edited('"start": 0.0', '"start": "0.0"'),
-        r"jobs\.0\.start: input should be a valid number",
-    ),
-    "number for text": (
-        _edited('"core": "a"', '"core": 1'),
-        r"jobs\.0\.core: input should be a valid string",
-    ),
-    "number for truth": (
-        _edited('"is_output": false', '"is_output": 0'),
-        r"tensors\.0\.is_output: input should be a valid boolean",
-    ),
-    "truth for a number": (
-        _edited('"offset": 0', '"offset": false'),
-        r"allocations\.0\.offset: input should be a valid integer",
-    ),
-    "fraction": (
-        _edited('"offset": 0', '"offset": 0.5'),
-        r"allocations\.0\.offset: input should be a valid integer",
-    ),
-    "record for a list": (
-        _edited('"after": []', '"after": {}'),
-        r"jobs\.0\.after: input should be a valid tuple",
-    ),
-    "list for a record": (
-        _edited('"reads": [{"tensor"', '"reads": [[], {"tensor"'),
-        r"jobs\.0\.reads\.0: input should be a dictionary",
-    ),
-    "not a number": (
-        _edited('"start": 0.0', '"start": NaN'),
-        r"jobs\.0\.start: input should be a finite number",
-    ),
-    "negative time": (
-        _edited('"start": 0.0', '"start": -1e-12'),
-        r"jobs\.0\.start: input should be greater than or equal to 0",
-    ),
-    "negative bytes": (
-        _edited('"bytes": 2048', '"bytes": -1'),
-        r"tensors\.0\.bytes: input should be greater than or equal to 0",
-    ),
-    "huge": (
-        _edited('"bytes": 2048', f'"bytes": {2**63}'),
-        r"tensors\.0\.bytes: input should be less than or equal to 9223372036854775807",
-    ),
     "very huge": (_edited('"bytes": 2048', '"bytes": 1' + "0" * 400), r"tensors\.0\.bytes: "),
     "too many digits": (
         _edited('"bytes": 2048', '"bytes": 1' + "0" * 9000),
@@ -173,24 +152,7 @@ BAD_TEXTS = {
         '{"version": 9, "a": ' + '{"a":' * 100_000 + "1" + "}" * 100_001,
         r"nested too deeply",
     ),
-    "repeated key": (
-        _edited('"core": "a"', '"core": "a", "core": "b"'),
-        r"jobs\.0\.core: the key occurs more than once",
-    ),
-    "unknown style": (
-        _edited('"weight-stationary"', '"lazy"'),
-        r"target\.cores\.0\.style: input should be 'weight-stationary'",
-    ),
-    "word for bits": (
-        _edited('"macs_per_cycle": {"8"', '"macs_per_cycle": {"08"'),
-        r"target\.cores\.0\.macs_per_cycle\.08",
-    ),
-    "half a character": (
-        _edited('"core": "a"', r'"core": "\ud800"'),
-        r"jobs\.0\.core: input should be a valid string",
-    ),
     "line break in a key": (_edited('"seed": 7', r'"seed": 7, "a\nb": 8'), r"a\\nb: unexpected"),
-    "internal name": (_edited('"from": ', '"source": '), r"transfers\.0\.from: field required"),
 }
 
 

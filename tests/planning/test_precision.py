@@ -3,6 +3,7 @@ the plan says so and holds."""
 
 import numpy as np
 import pytest
+from tests.support.efforts import verified
 from tests.support.onnx_builder import constant, constants, model, save
 from tests.support.tflite_models import started
 
@@ -22,32 +23,29 @@ def quantised(kind):
     first = "xq = QuantizeLinear(x, s, z)"
     last = "y = DequantizeLinear(yq, s, z)"
     if kind == "operator":
-        conv = ["yq = QLinearConv(xq, s, z, w, s, z, s, z)"]
+        conv = "yq = QLinearConv(xq, s, z, w, s, z, s, z)"
     else:
-        conv = [
-            "xd = DequantizeLinear(xq, s, z)",
-            "wd = DequantizeLinear(w, s, z)",
-            "c = Conv(xd, wd)",
-            "yq = QuantizeLinear(c, s, z)",
-        ]
-    return model([first, *conv, last], "float[1,8,16,16] x", "y", WEIGHTS)
+        conv = """
+            xd = DequantizeLinear(xq, s, z)
+            wd = DequantizeLinear(w, s, z)
+            c = Conv(xd, wd)
+            yq = QuantizeLinear(c, s, z)
+        """
+    return model([first, conv, last], "float[1,8,16,16] x", "y", WEIGHTS)
 
 
 def tflite(folder):
     made, main = started()
-    x = main.input((1, 16, 16, 8), "int8", name="x")
-    weight = main.tensor((16, 3, 3, 8), "int8", 1)
+    x = main.input("1x16x16x8", "int8", name="x")
+    weight = main.tensor("16x3x3x8", "int8", 1)
     options = {0: 1, 1: 1, 2: 1, 4: 1, 5: 1}
-    main.outputs = [main.out("CONV_2D", [x, weight], (1, 14, 14, 16), options, dtype="int8")]
+    main.outputs = [main.out("CONV_2D", [x, weight], "1x14x14x16", options, dtype="int8")]
     return made.save(folder)
 
 
 def planned(graphs):
     target = lm.target("edge-npu")
-    plan = lm.plan(graphs, target, effort="test")
-    assert lm.verify(plan) == ()
-    assert lm.verify_against(plan, graphs, target) == ()
-    return plan
+    return verified(graphs, target)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -10,15 +10,14 @@ from tests.support.fuzzing import fuzz
 from tests.support.naive_events import simulated
 from tests.support.networks import npu, resident, residual_chain, workload
 
+import loadmaster as lm
 from loadmaster import _native
-from loadmaster.core.errors import PlanError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.base import job_times
 from loadmaster.planning.assessor import replay
 from loadmaster.planning.bounds import makespan_bound
 from loadmaster.planning.decisions import Schedule
-from loadmaster.workloads.lowering.instantiate import lower
 
 
 def run(duration, demand, resource, order, edges, links=None):
@@ -80,7 +79,7 @@ def test_an_order_against_the_dependencies_is_refused_not_waited_for():
     placement = resident(jobs, table, np.zeros(2, dtype=bool))
     times = job_times(table, machine, placement.used)
     schedule = Schedule(np.zeros(2, dtype=np.int32), np.array([1, 0]))
-    with pytest.raises(PlanError, match="can never start"):
+    with pytest.raises(lm.PlanError, match="can never start"):
         replay(jobs, times, machine, schedule, placement)
 
 
@@ -109,14 +108,8 @@ def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message):
         "first": [0, 0],
         "next": [],
     } | change
-    types = {
-        "duration": np.int64,
-        "demand": float,
-        "resource": np.int32,
-        "order": np.int64,
-        "first": np.int64,
-        "next": np.int64,
-    }
+    types = dict.fromkeys(("duration", "order", "first", "next"), np.int64)
+    types |= {"demand": float, "resource": np.int32}
     arguments = {
         name: np.array(value, dtype=types[name]) if name in types else value
         for name, value in arrays.items()
@@ -139,7 +132,7 @@ def times_of(jobs, machine, in_fast=None):
 @fuzz(25)
 def test_no_assignment_order_or_placement_beats_the_bound(blocks, cores, extra, scratchpad):
     machine = npu(cores, scratchpad)
-    jobs = lower([residual_chain(blocks, channels=8 + 3 * extra, size=6)], machine)
+    jobs = lm.lower([residual_chain(blocks, channels=8 + 3 * extra, size=6)], machine)
     bound = makespan_bound(jobs.jobs, jobs.tensors, job_table(jobs, machine), machine)
     order = np.arange(len(jobs.jobs))
     for assignment in itertools.product(range(cores), repeat=len(jobs.jobs)):
@@ -153,7 +146,7 @@ def test_no_assignment_order_or_placement_beats_the_bound(blocks, cores, extra, 
 
 def test_weights_that_mini_batches_share_count_once_in_the_bound():
     machine = npu(2)
-    one, four = (lower([residual_chain(2)], machine, mini_batches=n) for n in (1, 4))
+    one, four = (lm.lower([residual_chain(2)], machine, mini_batches=n) for n in (1, 4))
     bytes_of = [
         makespan_bound(jobs.jobs, jobs.tensors, job_table(jobs, machine), machine).main_bytes
         for jobs in (one, four)

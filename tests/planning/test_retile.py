@@ -1,9 +1,10 @@
 """Plans whose jobs have the tilings that suit where their operands are: no worse, checked from the
 networks, and read back as they were."""
 
+from tests.support.efforts import verified
+
 import loadmaster as lm
 from loadmaster.planning import cut_selection
-from loadmaster.planning.verify_against import verify_against
 
 SMALL = ["dram.bandwidth=8 GB/s", "cores.ws.buffer=16 KiB", "cores.lb.buffer=16 KiB"]
 """A machine on which tilings of few cycles and of few bytes differ."""
@@ -20,10 +21,10 @@ def plans(monkeypatch, **more):
         return planner, solution
 
     graph, target = network(), lm.target("edge-npu", SMALL)
-    chosen = lm.plan([graph], target, cut="none", effort="test", **more)
+    chosen = verified([graph], target, cut="none", **more)
     with monkeypatch.context() as patched:
         patched.setattr(cut_selection, "retiled", as_it_is)
-        return lm.plan([graph], target, cut="none", effort="test", **more), chosen
+        return verified([graph], target, cut="none", **more), chosen
 
 
 def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(monkeypatch, tmp_path):
@@ -32,7 +33,6 @@ def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(monkeypatch, tmp_pat
     assert {job.tiling for job in before.jobs} == {"all streamed"}
     assert len({job.tiling for job in after.jobs}) > 1
     assert after.metrics.makespan.lower_bound <= after.metrics.makespan.value
-    assert verify_against(after, [network()], after.target) == ()
     assert lm.Plan.load(after.save(tmp_path / "plan.json")) == after
     values = [step.value for step in after.search]
     assert values == sorted(values, reverse=True)
@@ -41,7 +41,6 @@ def test_a_plan_with_tilings_of_its_own_is_faster_and_holds(monkeypatch, tmp_pat
 def test_energy_is_no_higher_either(monkeypatch):
     before, after = plans(monkeypatch, objective="energy")
     assert after.objective.value <= before.objective.value
-    assert lm.verify(after) == ()
 
 
 def test_a_plan_for_stated_energies_holds():
@@ -50,10 +49,8 @@ def test_a_plan_for_stated_energies_holds():
         ' pJ/B" }'
     )
     usual, frugal = (
-        lm.plan([network()], lm.target("edge-npu", more), cut="none", effort="test")
-        for more in ([], [stated])
+        verified([network()], lm.target("edge-npu", more), cut="none") for more in ([], [stated])
     )
-    assert lm.verify(frugal) == ()
     assert frugal.metrics.energy.value < usual.metrics.energy.value
     assert frugal.byte_energy["ws0"] == 1e-12
 
@@ -68,4 +65,4 @@ def test_a_plan_that_names_another_tiling_than_it_was_timed_with_is_found_out(
         path.write_text(text.replace('"tiling":"all near"', f'"tiling":"{wrong}"'))
         changed = lm.Plan.load(path)
         assert changed != plan
-        assert verify_against(changed, [graph], plan.target)
+        assert lm.verify_against(changed, [graph], plan.target)

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 from tests.planning.test_sweep import Here
 from tests.support.cut_networks import convolutions
+from tests.support.efforts import verified
 from tests.support.networks import GraphBuilder, npu, residual_chain
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster.core.errors import PlanError, TargetError
@@ -121,7 +123,7 @@ def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown(
     graphs = [convolutions(rows=16, channels=32, strides=(1, 1))]
     top = machine(TARGET, [("bandwidth", parse_axis("bandwidth=8GB/s").numbers[0])])
     least = lower_bounds(graphs, top, 1, {}, {}).makespan.picoseconds * 1e-12
-    reached = lm.plan(graphs, top, **FEW).metrics.makespan.value
+    reached = verified(graphs, top).metrics.makespan.value
     assert least < reached
     limits = Limits(makespan=(least + reached) / 2)
     found = size(graphs, TARGET, parse_axis("bandwidth=1GB/s:8GB/s"), limits, **FEW)
@@ -185,18 +187,18 @@ def test_ctrl_c_gives_what_is_known():
 
 @pytest.mark.parametrize(
     ("text", "order"),
-    [
-        ("scratchpad=1MiB:4MiB", 1),
-        ("cores.ws.clock=1GHz,2GHz", 1),
-        ("cores.ws.count=1:3", 1),
-        ("cores.ws.job_overhead=100ns,200ns", -1),
-        ("cores.ws.rows=8,16", 0),
-        ("dram.burst=32,64", 0),
-        ("cores.ws.style=weight-stationary,row-stationary", 0),
-    ],
+    cases("""
+        scratchpad=1MiB:4MiB | 1
+        cores.ws.clock=1GHz,2GHz | 1
+        cores.ws.count=1:3 | 1
+        cores.ws.job_overhead=100ns,200ns | -1
+        cores.ws.rows=8,16 | 0
+        dram.burst=32,64 | 0
+        cores.ws.style=weight-stationary,row-stationary | 0
+    """),
 )
 def test_machines_are_in_order_where_more_is_never_worse(text, order):
-    assert order_of(parse_axes([text])[0], TARGET) == order
+    assert order_of(parse_axes([text])[0], TARGET) == int(order)
 
 
 def test_larger_memories_take_more_energy_and_machines_that_copy_split_for_their_size():
@@ -225,7 +227,7 @@ def test_what_has_no_size_is_refused(text, limits, error, word):
 @pytest.mark.parametrize("name", ["edge-npu", "gpu-pcie"])
 def test_bounds_without_a_plan_are_those_of_the_plan(graph, name):
     target = lm.target(name)
-    plan = lm.plan([graph], target, mini_batches=2, **FEW)
+    plan = verified([graph], target, mini_batches=2)
     bounds = lower_bounds([graph], target, 2, {}, {})
     assert bounds.makespan.picoseconds / 1e12 == plan.metrics.makespan.lower_bound
     assert bounds.energy / 1e15 == plan.metrics.energy.lower_bound
@@ -267,14 +269,13 @@ def test_plans_that_know_the_one_of_a_smaller_machine_are_not_slower():
         at: machine_of(*(axis[i] for axis, i in zip(axes, at, strict=True)))
         for at in itertools.product(*sizes)
     }
-    alone = {at: lm.plan([graph], target, **FEW) for at, target in machines.items()}
+    alone = {at: verified([graph], target) for at, target in machines.items()}
     for at, target in machines.items():
         below = [
             (*at[:axis], at[axis] - 1, *at[axis + 1 :]) for axis in range(len(axes)) if at[axis]
         ]
         for other in below:
-            plan = lm.plan([graph], target, smaller=machines[other], **FEW)
-            assert lm.verify(plan) == ()
+            plan = verified([graph], target, smaller=machines[other])
             span = alone[other].metrics.makespan.value
             assert plan.metrics.makespan.value <= span * (1 + 1e-9)
 
@@ -285,8 +286,8 @@ def test_a_fast_memory_that_is_slower_than_the_main_one_delays_nothing():
     slow = Memory("scratchpad", 4096, 1e8, 2e8)
     small = replace(large, memories=(large.main,), copy=None)
     large = replace(large, memories=(large.main, slow))
-    alone = lm.plan([graph], small, **FEW)
-    beside = lm.plan([graph], large, smaller=small, **FEW)
+    alone = verified([graph], small)
+    beside = verified([graph], large, smaller=small)
     assert beside.metrics.makespan.value <= alone.metrics.makespan.value
 
 
@@ -303,14 +304,13 @@ def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monke
 
     monkeypatch.setattr(planner, "candidates", offered)
     alone, theirs, plan = (
-        lm.plan([graph], large, **FEW),
-        lm.plan([graph], small, **FEW),
-        lm.plan([graph], large, smaller=small, **FEW),
+        verified([graph], large),
+        verified([graph], small),
+        verified([graph], large, smaller=small),
     )
     assert theirs.metrics.makespan.value < 0.9 * alone.metrics.makespan.value
     assert plan.metrics.makespan.value <= theirs.metrics.makespan.value
     assert plan.target == large
-    assert lm.verify(plan) == ()
     assert (
         "this is the plan for a smaller machine, simulated on this one: no better plan was found"
         in plan.notes
@@ -327,8 +327,7 @@ def test_more_cores_of_a_kind_beside_another_are_never_slower():
     assert spans == sorted(spans, reverse=True)
     assert all(point.violations == () for point in found.points)
     three, one = (lm.target("edge-npu", f"cores.ws.count={count}") for count in (3, 1))
-    plan = lm.plan([convolutions(rows=24, channels=16)], three, smaller=one, **FEW)
-    assert lm.verify(plan) == ()
+    verified([convolutions(rows=24, channels=16)], three, smaller=one)
 
 
 def test_a_slower_point_is_offered_the_plan_of_the_fastest_smaller_machine_once():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
-from tests.support.efforts import SEPARATE
+from tests.support.efforts import SEPARATE, verified
 from tests.support.lowered import joint_problem, parts_of
 from tests.support.networks import npu
 from tests.support.random_networks import Builder
@@ -25,7 +25,6 @@ from loadmaster.planning.cutting.banding import AxisView, Stack
 from loadmaster.planning.cutting.way_costs import way_costs
 from loadmaster.planning.joint.problem import JointOptions
 from loadmaster.planning.joint.state import policy_values
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import DivisibleNetwork, plain_cuts
 
 
@@ -49,7 +48,7 @@ def random_network(generator, most):
 def moved(graph, target, network, stacks, plain):
     """Bytes over the main link when stacks are run in their order and what stays is chosen along
     it."""
-    workload = lower([graph], target, cuts=[stacked(network, stacks, plain)])
+    workload = lm.lower([graph], target, cuts=[stacked(network, stacks, plain)])
     problem = joint_problem(workload, target)
     order = np.arange(len(workload.jobs))
     found = [
@@ -161,7 +160,7 @@ def test_what_exceeds_a_buffer_crosses_its_port_as_often_as_the_cost_model_says(
     target = machine(100_000, 2_000)
     graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
     network, _ = network_of(graph, target)
-    costs, workload = way_costs(network, target)[0], lower([graph], target)
+    costs, workload = way_costs(network, target)[0], lm.lower([graph], target)
     table = job_table(workload, target)
     moved = table.moved[(table.operand_job == 0) & ~table.operand_write, 0]
     sizes = np.array([operand.bytes for operand in workload.jobs[0].reads])
@@ -227,13 +226,8 @@ def test_bands_of_what_has_more_rows_than_loops_are_planned():
     """A transposed convolution that doubles its rows: a band of a single one would have nothing to
     do."""
     build = Builder(0)
-    x = build.add(
-        "ConvTranspose",
-        build.input(1, 16, 3, 1),
-        build.weight(16, 2, 3, 3),
-        strides=[2, 2],
-        pads=[0, 0, 1, 1],
+    x = build.ConvTranspose(
+        build.input(1, 16, 3, 1), build.weight(16, 2, 3, 3), strides=[2, 2], pads=[0, 0, 1, 1]
     )
-    graph = lm.load(build.model(build.add("Relu", x)), precision="int8")
-    plan = lm.plan([graph], npu(3, 300), effort=SEPARATE)
-    assert lm.verify_against(plan, [graph], npu(3, 300)) == ()
+    graph = lm.load(build.model(build.Relu(x)), precision="int8")
+    verified([graph], npu(3, 300), effort=SEPARATE)

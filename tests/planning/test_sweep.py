@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import printed, refused, run
+from tests.support.command_line import names, printed, refused, run
 from tests.support.efforts import SEPARATE
 from tests.support.needs import FIXTURES
 from tests.support.networks import residual_chain
+from tests.support.tables import cases
 
 import loadmaster as lm
 from loadmaster import _native
@@ -26,7 +27,6 @@ from loadmaster.core.errors import OutputError, PlanError, TargetError, Violatio
 from loadmaster.core.quantity import Quantity
 from loadmaster.planning.sweep.axes import Axis, parse_axes, plain
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
-from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.planning.sweep.store import SweepStore, code_files
 from loadmaster.planning.sweep.sweep import sweep
@@ -54,60 +54,62 @@ class Here(Executor):
 
 @pytest.mark.parametrize(
     ("text", "sizes"),
-    [
-        ("scratchpad=1MiB:32MiB", [1, 2, 4, 8, 16, 32]),
-        ("scratchpad=1MiB:24MiB", [1, 2, 4, 8, 16, 24]),
-        ("scratchpad=8MiB,1MiB,3MiB,8MiB", [1, 3, 8]),
-        ("scratchpad=0,2MiB:4MiB", [0, 2, 4]),
-        ("scratchpad=5MiB:5MiB", [5]),
-    ],
+    cases("""
+        scratchpad=1MiB:32MiB | 1 2 4 8 16 32
+        scratchpad=1MiB:24MiB | 1 2 4 8 16 24
+        scratchpad=8MiB,1MiB,3MiB,8MiB | 1 3 8
+        scratchpad=0,2MiB:4MiB | 0 2 4
+        scratchpad=5MiB:5MiB | 5
+    """),
 )
 def test_ranges_double_from_low_to_high_and_lists_are_sorted(text, sizes):
     assert parse_axes([text]) == (
-        Axis("scratchpad", tuple(Quantity(size * MIB, "B") for size in sizes)),
+        Axis("scratchpad", tuple(Quantity(int(size) * MIB, "B") for size in sizes.split())),
     )
 
 
 @pytest.mark.parametrize(
     ("text", "values"),
-    [
-        ("cores.ws.count=1:4", [1, 2, 3, 4]),
-        ("cores.ws.rows=16:64", [16, 32, 64]),
-        ("cores.ws.rows=16:64:16", [16, 32, 48, 64]),
-        ("cores.ws.clock=500MHz:2GHz", [5e8, 1e9, 2e9]),
-        ("dram.energy=10pJ/B,20pJ/B", [1e-11, 2e-11]),
-        (
-            "cores.ws.style=weight-stationary,row-stationary",
-            ["weight-stationary", "row-stationary"],
-        ),
-        ("mini-batches=1:4", [1, 2, 4]),
-        ("networks=a,b,a+b", ["a", "b", "a+b"]),
-    ],
+    cases("""
+        cores.ws.count=1:4 | 1 2 3 4
+        cores.ws.rows=16:64 | 16 32 64
+        cores.ws.rows=16:64:16 | 16 32 48 64
+        cores.ws.clock=500MHz:2GHz | 5e8 1e9 2e9
+        dram.energy=10pJ/B,20pJ/B | 1e-11 2e-11
+        cores.ws.style=weight-stationary,row-stationary | weight-stationary row-stationary
+        mini-batches=1:4 | 1 2 4
+        networks=a,b,a+b | a b a+b
+    """),
 )
 def test_any_field_is_an_axis(text, values):
     """Counts go by ones, all else doubles unless a step is given; text stays in its order."""
     found = [plain(value) for value in parse_axes([text])[0].values]
-    assert found == (values if isinstance(values[0], str) else pytest.approx(values))
+    expected = values.split()
+    assert found == (
+        expected if isinstance(found[0], str) else pytest.approx(list(map(float, expected)))
+    )
 
 
 @pytest.mark.parametrize(
     ("texts", "word"),
     [
-        (["scratchpad"], "such as scratchpad="),
-        (["scratchpad=1MiB,2GHz"], "different units"),
-        (["scratchpad=1MiB:2GHz"], "one unit"),
-        (["cores.ws.rows=1:64:0"], "a step is above zero"),
-        (["batch=0,1"], "whole numbers of at least 1"),
-        (["scratchpad=0:4MiB"], "above zero"),
-        (["scratchpad=8MiB:4MiB"], "above zero"),
-        (["scratchpad=1:1e400"], "finite high end"),
-        (["scratchpad=1MiB", "scratchpad=2MiB"], "already"),
-        (["scratchpad=" + ",".join(map(str, range(20_000)))], "points"),
+        ("scratchpad=" + ",".join(map(str, range(20_000))), "points"),
+        *cases("""
+            scratchpad | such as scratchpad=
+            scratchpad=1MiB,2GHz | different units
+            scratchpad=1MiB:2GHz | one unit
+            cores.ws.rows=1:64:0 | a step is above zero
+            batch=0,1 | whole numbers of at least 1
+            scratchpad=0:4MiB | above zero
+            scratchpad=8MiB:4MiB | above zero
+            scratchpad=1:1e400 | finite high end
+            scratchpad=1MiB scratchpad=2MiB | already
+        """),
     ],
 )
 def test_axes_that_make_no_sense_are_refused(texts, word):
     with pytest.raises(TargetError, match=word):
-        parse_axes(texts)
+        parse_axes(texts.split())
 
 
 def swept_here(text, target="edge-npu", blocks=1, **options):
@@ -417,7 +419,7 @@ def test_points_are_compared_at_the_same_values_of_what_costs_no_area():
 def test_the_smallest_machine_within_limits():
     broken = point(2, 3.0, violations=(Violation("order", "wrong"),))
     points = (point(1, 5.0), broken, point(3, 4.0), point(4, 4.0), point(5, 3.0, missed=1))
-    found = swept(points, (1, 2, 3, 4, 5), limits=Limits(makespan=4.0))
+    found = swept(points, (1, 2, 3, 4, 5), limits=lm.Limits(makespan=4.0))
     assert found.smallest() is points[2]
     assert [each["within_limits"] for each in found.as_json()["points"]] == [
         False,
@@ -428,8 +430,8 @@ def test_the_smallest_machine_within_limits():
     ]
     assert swept(points, (1,)).smallest() is None
     assert "the one of least area is at scratchpad 3 B" in render(sweep_page(found))
-    assert swept(points, (1,), limits=Limits(fps=0.3)).smallest() is None
-    assert swept(points, (1,), limits=Limits(fps=0.25, energy=1.0)).smallest() is points[2]
+    assert swept(points, (1,), limits=lm.Limits(fps=0.3)).smallest() is None
+    assert swept(points, (1,), limits=lm.Limits(fps=0.25, energy=1.0)).smallest() is points[2]
 
 
 def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_told_apart():
@@ -498,7 +500,7 @@ def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_pat
         {"scratchpad": MIB, "bandwidth": 8e9},
     ]
     files = ["sweep.html", "sweep.json", "sweep.sqlite"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    assert names(tmp_path) == files
     assert json.loads((tmp_path / "sweep.json").read_text())["points"] == whole["points"]
     table = run(sweep, "--out", tmp_path, columns=120).stdout
     for words in ("squeezenet on edge-npu", "8.00 GB/s", "4.00 MiB", "estimates", "sweep.html"):
@@ -518,13 +520,13 @@ def finished(place):
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [
-        ("--workers 2", "--sweep"),
-        ("--fps 30", "--sweep"),
-        ("--sweep scratchpad=1MiB --cluster dask://x:1 --workers 2", "give one of them"),
-        ("--sweep scratchpad=1MiB --cluster tcp://x:1", "dask://host:port"),
-        ("--sweep 'scratchpad=1 parsec'", "parsec"),
-    ],
+    cases("""
+        --workers 2 | --sweep
+        --fps 30 | --sweep
+        --sweep scratchpad=1MiB --cluster dask://x:1 --workers 2 | give one of them
+        --sweep scratchpad=1MiB --cluster tcp://x:1 | dask://host:port
+        --sweep 'scratchpad=1 parsec' | parsec
+    """),
 )
 def test_mistakes_are_one_line_and_leave_nothing(options, word, tmp_path):
     refused(run(COMMAND, options, "--out", tmp_path / "out"), word)

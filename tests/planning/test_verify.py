@@ -34,7 +34,6 @@ from loadmaster.planning.verify.movement import _late
 from loadmaster.planning.verify.plan import verify
 from loadmaster.workloads.graph import OpClass, TensorKind
 from loadmaster.workloads.job import OperatorInfo
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 
@@ -336,14 +335,18 @@ def test_wrong_targets_and_figures_are_rejected_whatever_they_are(data, plan, se
 @pytest.mark.parametrize("tiles", [1, 3])
 def test_operators_of_a_job_run_in_the_order_in_which_they_need_one_another(tiles):
     graph = int8_graph(
-        ["y = MatMul(x, w)", "r = Relu(y)", "z = Add(y, r)"],
+        """
+            y = MatMul(x, w)
+            r = Relu(y)
+            z = Add(y, r)
+        """,
         "float[12,8] x",
         "z",
         [constant("w", np.ones((8, 8)), np.float32)],
     )
     (form,) = parts_of(graph).forms
     cuts = [Cuts([form.grid({0: tiles})])]
-    plan = planned(lower([graph], npu(), cuts=cuts), npu())
+    plan = planned(lm.lower([graph], npu(), cuts=cuts), npu())
     assert verify(plan) == ()
     first, *others = plan.jobs[0].operators
     assert len(others) == 2

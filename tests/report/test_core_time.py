@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.support.efforts import TEST
+from tests.support.efforts import verified
 from tests.support.hand_plan import copying_plan, long_plan, shared_plan
 
 import loadmaster as lm
@@ -25,7 +25,7 @@ def test_shares_of_the_time_of_all_cores_add_up(plan):
 
 def test_waits_are_of_the_links_that_are_full_meanwhile():
     machine = lm.target("edge-npu", ["dram.bandwidth=2 GB/s", "scratchpad.capacity=256KiB"])
-    plan = lm.plan([lm.load("onnx:squeezenet", precision="int8")], machine, effort=TEST)
+    plan = verified([lm.load("onnx:squeezenet", precision="int8")], machine)
     found = core_time(plan)
     expected = dict.fromkeys(found.links, 0.0)
     for job in plan.jobs:
@@ -47,9 +47,7 @@ def test_waits_are_of_the_links_that_are_full_meanwhile():
 
 
 def test_arithmetic_at_the_peak_takes_no_longer_than_all_of_it():
-    plan = lm.plan(
-        [lm.load("onnx:squeezenet", precision="int8")], lm.target("edge-npu"), effort=TEST
-    )
+    plan = verified([lm.load("onnx:squeezenet", precision="int8")], lm.target("edge-npu"))
     cores = {core.name: core for core in plan.target.cores}
     for job in plan.jobs:
         core = cores[job.core]

@@ -10,12 +10,11 @@ from dataclasses import replace
 from functools import cache
 
 from tests.support.cut_networks import convolutions, cut_plan
-from tests.support.efforts import TEST
+from tests.support.efforts import verified
 from tests.support.networks import npu
 from tests.support.report_pages import charts, models
 from tests.support.summed_networks import summed_plan
 
-import loadmaster as lm
 from loadmaster.report.cuts import cuts_of, family, piece
 from loadmaster.report.page import render
 from loadmaster.report.plan import plan_page
@@ -28,7 +27,7 @@ def banded():
     graph = convolutions(rows=32, channels=16, strides=(1,) * 6, skip=False)
     machine = npu(1, 16_000)
     machine = machine.with_memory(0, read_bandwidth=1e8, write_bandwidth=1e8)
-    return lm.plan([graph], machine, effort=TEST)
+    return verified([graph], machine)
 
 
 def test_whole_operators_are_not_listed(plan):

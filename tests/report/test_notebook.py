@@ -17,7 +17,6 @@ from tests.support.efforts import SEPARATE
 
 import loadmaster as lm
 from loadmaster.core import errors
-from loadmaster.core.errors import MissingPackageError, ModelError, UnitError
 from loadmaster.core.registry import DisplayMixin
 from loadmaster.core.units import format_seconds
 from loadmaster.planning.sweep.store import networks_key
@@ -155,7 +154,7 @@ def test_without_pandas_a_table_says_what_to_install(plan, monkeypatch):
 
     monkeypatch.setattr(errors, "import_module", absent)
     with pytest.raises(
-        MissingPackageError, match=r"Plan\.to_pandas needs pandas.*loadmaster\[notebook\]"
+        errors.MissingPackageError, match=r"Plan\.to_pandas needs pandas.*loadmaster\[notebook\]"
     ):
         plan.to_pandas()
 
@@ -214,7 +213,7 @@ def test_networks_that_differ_have_different_keys_though_they_look_alike():
 def test_sizes_may_have_units():
     packed = lm.allocate(([0, 1], [2, 3], [5, 7]), "1 KiB")
     assert packed.capacity == 1024
-    with pytest.raises(UnitError):
+    with pytest.raises(lm.UnitError):
         lm.allocate(([0], [1], [1]), "many")
     sequence = lm.read_sequence(graph(), lm.target("optane-server"))
     assert memory_plan().limit == int(0.7 * sequence.peak_bytes)
@@ -234,7 +233,7 @@ def test_a_plan_takes_a_model_in_memory_and_leaves_it_as_it_is():
     assert [(job.core, job.start) for job in by_name.jobs] == [
         (job.core, job.start) for job in by_model.jobs
     ]
-    with pytest.raises(ModelError, match="of type dict: give text or a path, an"):
+    with pytest.raises(lm.ModelError, match="of type dict: give text or a path, an"):
         lm.load({})
 
 
@@ -253,9 +252,9 @@ def test_a_network_is_read_from_a_module_and_its_inputs_and_the_module_stays_as_
     assert all(parameter.grad is None for parameter in module.parameters())
     assert all(torch.equal(tensor, kept[name]) for name, tensor in module.state_dict().items())
     assert np.isfinite(module(inputs).sum().item())
-    with pytest.raises(ModelError, match=r"give \(module, inputs\)"):
+    with pytest.raises(lm.ModelError, match=r"give \(module, inputs\)"):
         lm.load(module)
-    with pytest.raises(ModelError, match=r"Sequential: .*change these"):
+    with pytest.raises(lm.ModelError, match=r"Sequential: .*change these"):
         lm.load((module, inputs), batch=3)
 
 

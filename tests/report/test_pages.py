@@ -13,14 +13,11 @@ import pytest
 from tests.support.browser import CHARTS, console_errors, in_shadow, open_page, outside_requests
 from tests.support.hand_sequence import step
 from tests.support.networks import GraphBuilder
+from tests.support.problems import buffers_of
 from tests.support.report_pages import charts, objects, rectangles, without_library
 
 import loadmaster as lm
-from loadmaster.allocation.memories.allocate import allocate_banks
-from loadmaster.allocation.memories.problem import Bank
 from loadmaster.cost.job_pool import JobPool
-from loadmaster.mapping.map_jobs import map_jobs, pareto_front
-from loadmaster.placement.place import place
 from loadmaster.report.comparison import comparison_json, comparison_page, rows
 from loadmaster.report.inspection import Alive, PeakJson, inspection_page
 from loadmaster.report.mapping import mapping_page, shared_bandwidth
@@ -31,11 +28,7 @@ from loadmaster.report.plan import plan_page
 from loadmaster.report.run import run_page
 from loadmaster.workloads.graph import TensorKind
 
-BUFFERS = [
-    lm.Buffer("first", 0, 4, 600),
-    lm.Buffer("second", 2, 6, 300),
-    lm.Buffer("<b>third", 5, 9, 800),
-]
+BUFFERS = buffers_of("first 0 4 600, second 2 6 300, <b>third 5 9 800")
 
 
 def pool(jobs=12):
@@ -107,7 +100,7 @@ def result():
 
 
 def mapped():
-    return render(mapping_page([map_jobs(pool().analysis, 2e9, samples=50)], pool(), 2e9))
+    return render(mapping_page([lm.map_jobs(pool().analysis, 2e9, samples=50)], pool(), 2e9))
 
 
 def packed():
@@ -118,7 +111,7 @@ def packed():
 PAGES: dict[str, Callable[[], str]] = {
     "map": mapped,
     "allocate": lambda: render(packing_page(*reversed(packed()))),
-    "place": lambda: render(placement_page(place(step(), 30))),
+    "place": lambda: render(placement_page(lm.place(step(), 30))),
     "run": lambda: render(run_page("torch:m:f", *result())),
     "inspect": lambda: render(
         inspection_page(lm.load("onnx:squeezenet", precision="int8"), lm.target("edge-npu"))
@@ -137,7 +130,7 @@ def test_what_a_mapping_moves_is_what_its_jobs_ask_for_and_never_more_than_there
     allocator,
 ):
     table = pool(30)
-    mapping = map_jobs(table.analysis, 2e9, samples=50, allocator=allocator)
+    mapping = lm.map_jobs(table.analysis, 2e9, samples=50, allocator=allocator)
     segments = shared_bandwidth(mapping, table, 2e9, allocator)
     assert max(segment.bytes_per_second for segment in segments) <= 2e9
     assert (segments[0].start, segments[-1].end) == (0.0, pytest.approx(mapping.makespan))
@@ -150,7 +143,7 @@ def test_what_a_mapping_moves_is_what_its_jobs_ask_for_and_never_more_than_there
 
 
 def test_a_front_has_a_chart_and_a_row_for_every_mapping():
-    front = pareto_front(pool().analysis, 2e9, ("makespan", "energy"), samples=200)
+    front = lm.pareto_front(pool().analysis, 2e9, ("makespan", "energy"), samples=200)
     page = render(mapping_page(front, pool(), 2e9))
     assert len(objects(charts(page)["docs"], "Figure")) == 3
     assert (
@@ -169,7 +162,7 @@ def test_a_packing_says_peak_and_bound_and_who_holds_it():
 
 def test_a_packing_in_two_memories_has_a_map_of_each():
     problem, _ = packed()
-    answer = allocate_banks(problem, (Bank("sram", 1000), Bank("dram")))
+    answer = lm.allocate_banks(problem, (lm.Bank("sram", 1000), lm.Bank("dram")))
     page = render(packing_page(answer, problem))
     assert rectangles(page) == [2, 1]
     assert "<h3>Cost of spilling</h3><p class=value>300</p><p>lower bound 300, at the bound" in page
@@ -208,7 +201,7 @@ def test_a_run_draws_fast_memory_under_its_budget_and_no_column_without_entries(
 
 def test_a_placement_has_a_legend_of_kinds_and_lists_moves_by_tensor():
     sequence = lm.read_sequence("onnx:squeezenet", "optane-server", batch=64)
-    plan = place(sequence, 156 * 2**20, mode="async")
+    plan = lm.place(sequence, 156 * 2**20, mode="async")
     page = without_library(render(placement_page(plan)))
     assert page.count("data-shapes=") == 4
     assert plan.division is not None
@@ -373,7 +366,7 @@ def test_the_legend_hides_a_network_in_both_plans(driver, plan, make_plan, tmp_p
 
 
 def test_the_same_placement_gives_the_same_page_with_its_curve():
-    plan = place(step(), 30)
+    plan = lm.place(step(), 30)
     curve = [
         {"capacity": 30, "makespan": 5.0, "lower_bound": 4.0, "slowdown": 1.2},
         {"capacity": 0, "makespan": None, "lower_bound": None, "slowdown": None},

@@ -14,9 +14,7 @@ from tests.support.browser import (
 )
 
 import loadmaster as lm
-from loadmaster.planning.sweep.axes import parse_axes
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
-from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.report.page import render
 from loadmaster.report.plan import plan_page
@@ -125,7 +123,7 @@ def test_hostile_names_stay_text(driver, plan, rename_plan, tmp_path):
 def test_the_page_of_a_sweep_draws_its_charts_and_asks_for_nothing(driver, tmp_path):
     """Points with a plan and without one, one that is missing, and names that would like to be
     markup."""
-    axes = parse_axes(["scratchpad=0,1MiB", "bandwidth=1GB/s,2GB/s"])
+    axes = lm.parse_axes(["scratchpad=0,1MiB", "bandwidth=1GB/s,2GB/s"])
     at = [
         {"scratchpad": size, "bandwidth": rate} for size, rate in ((0, 1e9), (2**20, 1e9), (0, 2e9))
     ]
@@ -158,7 +156,7 @@ def test_the_page_of_a_sweep_draws_its_charts_and_asks_for_nothing(driver, tmp_p
         axes,
         points,
         ("bandwidth",),
-        Limits(makespan=2e-3),
+        lm.Limits(makespan=2e-3),
     )
     page = tmp_path / "sweep.html"
     page.write_text(render(sweep_page(swept)), "utf-8")

@@ -72,3 +72,8 @@ def refused(result, *words):
     assert len(result.stderr.strip().splitlines()) == 1, result.stderr
     for word in words:
         assert word in result.stderr, result.stderr
+
+
+def names(folder):
+    """Names of all that is in a folder."""
+    return sorted(path.name for path in folder.iterdir())

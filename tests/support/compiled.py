@@ -1,9 +1,9 @@
 """Training with and without a plan, and whether both agree bit for bit."""
 
-import gc
 from itertools import zip_longest
 
 import torch
+from tests.support.modules import linears
 
 from loadmaster import _native
 from loadmaster.integrations.torch_compile import cpu_memory
@@ -11,15 +11,36 @@ from loadmaster.integrations.torch_compile.backend import loadmaster
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 
 
-def with_plan(module, memory=None, **options):
+def with_plan(module, memory=None, dynamic=None, **options):
     """A module that runs plans, under a budget if one is given."""
     given = options if memory is None else {"fast_memory": memory, **options}
-    return torch.compile(module, backend=loadmaster, options=given)
+    return torch.compile(module, backend=loadmaster, options=given, dynamic=dynamic)
 
 
-def without_plan(module):
+def without_plan(module, dynamic=None):
     """A module that runs the same graphs as PyTorch does."""
-    return torch.compile(module, backend=unmoved_backend())
+    return torch.compile(module, backend=unmoved_backend(), dynamic=dynamic)
+
+
+def fit(optimizer, call, *inputs, steps=1):
+    """Make steps of training and return the last loss: a result's mean square, if it is none."""
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = call(*inputs)
+        loss = loss.square().mean() if loss.dim() else loss
+        loss.backward()
+        optimizer.step()
+    return loss
+
+
+def clones(tensors):
+    """What tensors are now."""
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+def grads(module):
+    """The gradients that parameters have now."""
+    return clones(p.grad for p in module.parameters() if p.grad is not None)
 
 
 def same(one, other):
@@ -48,24 +69,6 @@ def most_allocated(call):
     return max(live, default=0)
 
 
-def models_of(options):
-    """All models that live and were compiled with this very object of options."""
-    from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
-
-    gc.collect()
-    return [
-        model
-        for model in gc.get_objects()
-        if type(model) is CompiledModel and model.options is options
-    ]
-
-
-def model_of(options):
-    """The only one."""
-    (model,) = models_of(options)
-    return model
-
-
 def state_of(module, optimizer):
     """An optimizer's state, parameter by parameter."""
     return [
@@ -79,10 +82,7 @@ def state_of(module, optimizer):
 def stack(width, layers, seed=0):
     """Linear layers and what is between them."""
     torch.manual_seed(seed)
-    linear, tanh = torch.nn.Linear, torch.nn.Tanh
-    return torch.nn.Sequential(
-        *(layer for _ in range(layers) for layer in (linear(width, width), tanh()))
-    )
+    return linears(width, layers, torch.nn.Tanh)
 
 
 class Tied(torch.nn.Module):

@@ -3,10 +3,9 @@ cut."""
 
 from functools import cache
 
+from tests.support.efforts import verified
 from tests.support.networks import npu
 from tests.support.onnx_builder import int8_graph
-
-import loadmaster as lm
 
 
 def convolutions(name="cut", *, rows=12, channels=8, strides=(1, 2), skip=True, pad=1):
@@ -41,6 +40,6 @@ def cut_network():
 def cut_plan(mini_batches=1):
     """A plan on two cores in which operators run in pieces."""
     machine = npu(2, 40_000, bandwidth=2e10)
-    plan = lm.plan([cut_network()], machine, mini_batches=mini_batches, effort="test")
+    plan = verified([cut_network()], machine, mini_batches=mini_batches)
     assert any(job.ranges for job in plan.jobs), "else tests of pieces prove nothing"
     return plan

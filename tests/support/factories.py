@@ -4,16 +4,7 @@
 def layers(batch):
     """A few wide layers, whose activations outweigh their parameters, and a loss."""
     import torch
-    from torch import nn
+    from tests.support.modules import Parts, linears
 
-    class Loss(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.Sequential(
-                *(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.GELU()))
-            )
-
-        def forward(self, x):
-            return self.layers(x).square().mean()
-
-    return Loss(), (torch.randn(batch, 64),)
+    loss = Parts(lambda own, x: own.layers(x).square().mean(), layers=linears(64, 4, torch.nn.GELU))
+    return loss, (torch.randn(batch, 64),)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 FUZZ = float(os.environ.get("LOADMASTER_FUZZ", "0.25"))
 REPEATABLE = "LOADMASTER_FUZZ" not in os.environ
+seeds = st.integers(0, 10**9)
 
 
 def fuzz(examples=100):

@@ -59,23 +59,23 @@ def tensors_of(table):
     )
 
 
-def job(name, core, start, end, reads, writes, after=(), **more):
-    """A job called ``network/operator@mini-batch``: a thousand multiply-accumulates, two
-    microseconds of arithmetic, one nanojoule."""
+def job(name, core, start, end, reads, writes, after=()):
+    """A job called ``network/operator@mini-batch``, or ``network/operator#tile@mini-batch``, one
+    of two: a thousand multiply-accumulates, two microseconds of arithmetic, one nanojoule."""
     network, rest = name.split("/")
-    fields = {
-        "mini_batch": int(rest.split("@")[1]),
-        "tile": 0,
-        "tiles": 1,
-        "operators": (rest.split("@")[0],),
-        "macs": 1000,
-        "elements": 2000,
-        "bits": 8,
-    }
-    fields |= more
+    work, batch = rest.split("@")
+    operator, _, tile = work.partition("#")
     return PlannedJob(
         name=name,
         network=network,
+        mini_batch=int(batch),
+        tile=int(tile or 0),
+        tiles=2 if tile else 1,
+        ranges=((int(tile), int(tile) + 1),) if tile else (),
+        operators=(operator,),
+        macs=1000,
+        elements=2000,
+        bits=8,
         kind="Conv",
         core=core,
         start=us(start),
@@ -85,8 +85,19 @@ def job(name, core, start, end, reads, writes, after=(), **more):
         after=after,
         reads=operands(reads),
         writes=operands(writes),
-        **fields,
     )
+
+
+def jobs_of(table):
+    """A line for each, with bars between: the job, its core, start and end; what it reads; what it
+    writes; and what it comes after, with commas between."""
+    found = []
+    for line in table.strip().splitlines():
+        head, reads, writes, *after = (part.strip() for part in line.split("|"))
+        name, core, *times = head.split()
+        names = tuple(after[0].split(", ")) if after else ()
+        found.append(job(name, core, *map(int, times), reads, writes, names))
+    return tuple(found)
 
 
 def place(name, memory, offset, size, start, end):
@@ -327,49 +338,14 @@ def shared_plan():
         ),
         static_power=1e-3,
     )
-    jobs = (
-        job(
-            "net/conv@0", "a", 0, 10, "net/x@0:dram:2048 net/w:dram:1024", "net/h@0:scratchpad:4096"
-        ),
-        job(
-            "net/fc@0", "b", 10, 20, "net/h@0:scratchpad:4096", "net/y@0:dram:512", ("net/conv@0",)
-        ),
-        job(
-            "aux/pool#0@0",
-            "a",
-            10,
-            20,
-            "aux/x:dram:1000",
-            "aux/y#0:dram:500",
-            operators=("pool",),
-            tiles=2,
-            ranges=((0, 1),),
-        ),
-        job(
-            "net/conv@1",
-            "a",
-            20,
-            30,
-            "net/x@1:dram:2048 net/w:dram:1024",
-            "net/h@1:scratchpad:4096",
-            ("net/fc@0",),
-        ),
-        job(
-            "aux/pool#1@0",
-            "b",
-            20,
-            30,
-            "aux/x:dram:1000",
-            "aux/y#1:dram:500",
-            operators=("pool",),
-            tile=1,
-            tiles=2,
-            ranges=((1, 2),),
-        ),
-        job(
-            "net/fc@1", "b", 30, 40, "net/h@1:scratchpad:4096", "net/y@1:dram:512", ("net/conv@1",)
-        ),
-    )
+    jobs = jobs_of("""
+        net/conv@0 a 0 10 | net/x@0:dram:2048 net/w:dram:1024 | net/h@0:scratchpad:4096
+        net/fc@0 b 10 20 | net/h@0:scratchpad:4096 | net/y@0:dram:512 | net/conv@0
+        aux/pool#0@0 a 10 20 | aux/x:dram:1000 | aux/y#0:dram:500
+        net/conv@1 a 20 30 | net/x@1:dram:2048 net/w:dram:1024 | net/h@1:scratchpad:4096 | net/fc@0
+        aux/pool#1@0 b 20 30 | aux/x:dram:1000 | aux/y#1:dram:500
+        net/fc@1 b 30 40 | net/h@1:scratchpad:4096 | net/y@1:dram:512 | net/conv@1
+    """)
     tensors = tensors_of("""
         net/x@0 2048 input
         net/x@1 2048 input
@@ -431,21 +407,11 @@ def copying_plan():
         ),
         copy=CopyEngine((1e9, 1e9), (0.5e9, 0.5e9)),
     )
-    jobs = (
-        job(
-            "n/p@0",
-            "gpu",
-            10,
-            20,
-            "n/x:hbm:1024 n/w:hbm:1024",
-            "n/h:hbm:1024",
-            ("load x", "load w"),
-        ),
-        job("n/q@0", "gpu", 20, 30, "n/w:hbm:1024", "n/y:hbm:1024", ("load w",)),
-        job(
-            "n/s@0", "gpu", 35, 45, "n/h:hbm:1024 n/y:hbm:1024", "n/z:hbm:1024", ("load h", "n/q@0")
-        ),
-    )
+    jobs = jobs_of("""
+        n/p@0 gpu 10 20 | n/x:hbm:1024 n/w:hbm:1024 | n/h:hbm:1024 | load x, load w
+        n/q@0 gpu 20 30 | n/w:hbm:1024 | n/y:hbm:1024 | load w
+        n/s@0 gpu 35 45 | n/h:hbm:1024 n/y:hbm:1024 | n/z:hbm:1024 | load h, n/q@0
+    """)
     copies = (
         copy("load x", "n/x", "host", "hbm", 1024, 0, 5, ()),
         copy("load w", "n/w", "host", "hbm", 1024, 5, 10, ("load x",)),

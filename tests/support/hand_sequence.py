@@ -12,24 +12,32 @@ from loadmaster.placement.sequence import (
 )
 
 LINK = CopyLink(to_fast=10.0, to_slow=5.0, asynchronous_to_fast=2.0, asynchronous_to_slow=1.0)
-NAMES = ("x", "w", "a", "b", "da", "y")
+EVEN = CopyLink(1.0, 1.0, 1.0, 1.0)
 X, W, A, B, DA, Y = range(6)
 
 
-def operand(tensor, mode, slow=4.0):
+def operand(tensor, mode, slow=4.0, fast=1.0):
     """``mode`` is "r", "w" or "rw"; one second where fast."""
-    return KernelOperand(tensor, "r" in mode, "w" in mode, 1.0, slow)
+    return KernelOperand(tensor, "r" in mode, "w" in mode, fast, slow)
 
 
-def kernel(name, *operands, seconds=1.0, workspace=0):
-    return Kernel(name, "made", operands, (Algorithm("only", seconds, workspace),))
+def kernel(name, *operands, seconds=1.0, workspace=0, measured=None):
+    return Kernel(name, "made", operands, (Algorithm("only", seconds, workspace),), measured)
+
+
+def sequence_of(tensors, *kernels, name="made", link=EVEN, **more):
+    """Kernels on tensors such as ``w 4 weight, g 4``, with their bytes."""
+    stored = tuple(
+        StoredTensor(called, int(size), *map(StoredKind, kind))
+        for called, size, *kind in (row.split() for row in tensors.split(",") if row)
+    )
+    return KernelSequence(name, stored, kernels, link, **more)
 
 
 def step(slow=4.0):
     """Kernels 0 to 4: a = f(x, w); b = g(a); da = g'(b); w -= f'(da, a); y = h(w)."""
-    kinds = (StoredKind.INPUT, StoredKind.WEIGHT, *[StoredKind.INTERMEDIATE] * 3, StoredKind.OUTPUT)
-    tensors = tuple(StoredTensor(name, 10, kind) for name, kind in zip(NAMES, kinds, strict=True))
-    kernels = (
+    return sequence_of(
+        "x 10 input, w 10 weight, a 10, b 10, da 10, y 10 output",
         kernel("f", operand(X, "r", slow), operand(W, "r", slow), operand(A, "w", slow)),
         kernel("g", operand(A, "r", slow), operand(B, "w", slow)),
         kernel("gradient", operand(B, "r", slow), operand(DA, "w", slow)),
@@ -41,5 +49,6 @@ def step(slow=4.0):
             workspace=5,
         ),
         kernel("h", operand(W, "r", slow), operand(Y, "w", slow)),
+        name="step",
+        link=LINK,
     )
-    return KernelSequence("step", tensors, kernels, LINK)

@@ -30,7 +30,15 @@ def machine(style, rows=8, columns=16, buffer=8192, **more):
     return Target("t", "", (core,), (Memory("dram", 2**40, 1e9, 1e9),))
 
 
-def one_job(nest, input_bytes, weight_bytes, output_bytes, extra=0, bits=8):
+def loops(text, **more):
+    """A loop nest whose loops count what a text such as ``k=8 c=16`` says."""
+    counts = dict(each.split("=") for each in text.split())
+    return LoopNest(**{name: int(count) for name, count in counts.items()}, **more)
+
+
+def one_job(nest, sizes=None, extra=0, bits=8):
+    """A job of a loop nest; its operands have the bytes that the nest needs, or others."""
+    input_bytes, weight_bytes, output_bytes = sizes or operand_bytes(nest)
     sizes = {"i": input_bytes, "w": weight_bytes, "o": output_bytes, "e": extra}
     tensors = tuple(
         TensorInstance(name, "n", name, 0, size, "activation")

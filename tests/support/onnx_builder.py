@@ -1,5 +1,6 @@
 """Literal small ONNX networks for the tests of this folder."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,9 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from loadmaster.core.errors import LoadmasterError
+import loadmaster as lm
 from loadmaster.workloads.frontends.frontend import LoadOptions
-from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx import graph_builder
 
 F32 = TensorProto.FLOAT
@@ -29,8 +29,10 @@ def node(kind, inputs, outputs, name="", domain="", **attrs):
 
 
 def parsed(nodes):
-    """Nodes, of which some may be in ONNX's text form."""
-    return [parser.parse_node(each) if isinstance(each, str) else each for each in nodes]
+    """Nodes, of which some may be in ONNX's text form, one a line or with semicolons between."""
+    if isinstance(nodes, str):
+        return [parser.parse_node(each) for each in re.split("[;\n]", nodes) if each.strip()]
+    return [node for each in nodes for node in (parsed(each) if isinstance(each, str) else [each])]
 
 
 def operator(text):
@@ -45,7 +47,7 @@ def operator(text):
 
 def sizes(text):
     """A shape such as ``2x3``."""
-    return tuple(map(int, text.split("x")))
+    return tuple(map(int, filter(None, text.split("x"))))
 
 
 def info(name, shape, dtype=F32):
@@ -92,7 +94,7 @@ def body(nodes, inputs="", outputs="", weights=(), value_info=()):
         ]
     names = outputs.split(", ") if isinstance(outputs, str) else outputs
     return helper.make_graph(
-        parsed([nodes] if isinstance(nodes, str) else nodes),
+        parsed(nodes),
         "g",
         infos(inputs) if isinstance(inputs, str) else inputs,
         [onnx.ValueInfoProto(name=name) for name in names],
@@ -122,24 +124,35 @@ def graph_of(*args, options=None, **kwargs):
     """The graph of a literal model; ``options`` are those of
     :func:`loadmaster.workloads.frontends.load.load`."""
     with TemporaryDirectory() as folder:
-        return load(save(Path(folder), model(*args, **kwargs)), **(options or {}))
+        return lm.load(save(Path(folder), model(*args, **kwargs)), **(options or {}))
 
 
-def int8_graph(*parts, name="tiny"):
+def int8_graph(*parts, name="net"):
     """The graph of a literal model at eight bits, without a file."""
     proto = model(*parts, opset=17, ir_version=9)
     network = graph_builder.walk_network(proto, LoadOptions(precision="int8"))
     return graph_builder.graph_of(network, name, "made for a test")
 
 
-def complaint(path, read=load, **options):
+def complaint(path, read=lm.load, **options):
     """The error of reading a file: one line that begins with its name."""
-    with pytest.raises(LoadmasterError) as caught:
+    with pytest.raises(lm.LoadmasterError) as caught:
         read(path, **options)
     text = str(caught.value)
     assert text.startswith(f"{path}: ")
     assert "\n" not in text
     return text
+
+
+def classes(graph):
+    """Classes of all operators, in order."""
+    return " ".join(op.op_class.value for op in graph.ops)
+
+
+def shapes(graph, names=None):
+    """Shapes of tensors, or of all outputs, such as ``2x3 4``."""
+    found = names.split() if names else graph.outputs
+    return " ".join("x".join(map(str, graph.tensors[name].shape)) for name in found)
 
 
 def only(graph, kind):

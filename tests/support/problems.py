@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 import loadmaster as lm
 from loadmaster.allocation.problem import Gap
-from loadmaster.allocation.rules import problem_of
-from loadmaster.core.errors import AllocationError
 
 rivals = pytest.mark.skipif(
     importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed"
@@ -23,18 +21,36 @@ def attempt(call, *given, **options):
     """The answer, or why there is none."""
     try:
         return call(*given, **options), ""
-    except AllocationError as error:
+    except lm.AllocationError as error:
         return None, str(error)
 
 
+def _gap(text):
+    instants, _, window = text.partition("@")
+    low_and_high = tuple(map(int, window.split(":"))) if window else None
+    return Gap(*map(int, instants.split("-")), low_and_high)
+
+
+def _preference(text):
+    name, _, cost = text.partition(":")
+    return (name, int(cost)) if cost else name
+
+
+FIELDS = {
+    "memory": str,
+    "gaps": lambda text: tuple(map(_gap, text.split("+"))),
+    "prefers": lambda text: tuple(map(_preference, text.split("+"))),
+}
+
+
 def buffers_of(text):
-    """Name, lower, upper and size of each buffer, then fields such as ``offset=3``; commas between
-    buffers."""
+    """Name, lower, upper and size of each buffer, then fields such as ``offset=3``,
+    ``gaps=0-3+5-7@2:8`` and ``prefers=sram+dram:5``; commas between buffers."""
     found = []
     for row in text.split(","):
         name, *numbers = (cells := row.split())[:4]
         fields = dict(cell.split("=") for cell in cells[4:])
-        more = {key: value if key == "memory" else int(value) for key, value in fields.items()}
+        more = {key: FIELDS.get(key, int)(value) for key, value in fields.items()}
         found.append(lm.Buffer(name, *map(int, numbers), **more))
     return found
 
@@ -97,8 +113,8 @@ def pinned(found, draw):
             *found[i + 1 :],
         ]
         try:
-            problem_of(trial)
-        except AllocationError:
+            lm.problem_of(trial)
+        except lm.AllocationError:
             continue
         found = trial
     return found

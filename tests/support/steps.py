@@ -7,13 +7,15 @@ import signal
 import sys
 import threading
 import warnings
+from functools import partial
 
 import torch
-from tests.support.compiled import same
+from tests.support.compiled import clones, same, with_plan
+from tests.support.modules import linears
 from torch import nn
 
 from loadmaster.core.errors import SlowMemoryError
-from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
+from loadmaster.integrations.torch_compile.backend import model_of
 
 ROWS, WIDTH = 1024, 64
 
@@ -57,13 +59,7 @@ class Network(nn.Module):
     def __init__(self, seed=0):
         super().__init__()
         torch.manual_seed(seed)
-        self.layers = nn.Sequential(
-            *(
-                layer
-                for _ in range(3)
-                for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Dropout(0.1))
-            )
-        )
+        self.layers = linears(WIDTH, 3, nn.GELU, partial(nn.Dropout, 0.1))
         self.last = nn.Linear(WIDTH, 4)
 
     def forward(self, x):
@@ -76,9 +72,8 @@ class Trained:
 
     def __init__(self, budget=None, seed=0, rows=ROWS, **options):
         self.module, self.x = Network(seed), torch.randn(rows, WIDTH)
-        self.options = {"fast_memory": budget or least_share(rows), "refine_after": 0, **options}
-        self.call = torch.compile(
-            self.module, backend=loadmaster, options=self.options, dynamic=False
+        self.call = with_plan(
+            self.module, budget or least_share(rows), dynamic=False, refine_after=0, **options
         )
         self.right = []
 
@@ -93,7 +88,7 @@ class Trained:
         """Run a step; whether its gradients are those of the first."""
         made = self.gradients()
         if not self.right:
-            self.right = [g.clone() for g in made]
+            self.right = clones(made)
         return same(made, self.right)
 
     @property

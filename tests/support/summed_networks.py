@@ -7,8 +7,8 @@ from tests.support.lowered import parts_of, planned
 from tests.support.networks import npu
 from tests.support.random_networks import Builder
 
+import loadmaster as lm
 from loadmaster.workloads.lowering.grid import WHOLE
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 
@@ -21,29 +21,21 @@ def copying(cores=2, scratchpad=64 * 1024):
 def summing(build, x):
     """A convolution with a bias, a rectifier and a residual sum; or matrix products with all that
     can follow their sums."""
-    channels = build.shape(x)[1]
+    channels = build.shapes[x][1]
     if build.generator.random() < 0.6:
         taps = build.choose(1, 3)
         weights = build.weight(channels, channels, taps, taps)
-        made = build.add("Conv", x, weights, build.weight(channels), pads=[taps // 2] * 4)
-        return build.add("Add", build.add("Relu", made), x)
-    width = build.shape(x)[-1]
+        made = build.Conv(x, weights, build.weight(channels), pads=[taps // 2] * 4)
+        return build.Add(build.Relu(made), x)
+    width = build.shapes[x][-1]
     if build.generator.random() < 0.5:
-        return build.add(
-            "Add", build.add("MatMul", x, build.weight(width, width)), build.weight(width)
-        )
-    rows = build.add("Reshape", x, build.ints(-1, width))
+        return build.Add(build.MatMul(x, build.weight(width, width)), build.weight(width))
+    rows = build.Reshape(x, [-1, width])
     turned = build.choose(0, 1)
-    made = build.add(
-        "Gemm",
-        rows,
-        build.weight(width, width),
-        build.weight(width),
-        transB=turned,
-        alpha=0.5,
-        beta=2.0,
+    made = build.Gemm(
+        rows, build.weight(width, width), build.weight(width), transB=turned, alpha=0.5, beta=2.0
     )
-    return build.add("Reshape", made, build.ints(*build.shape(x)))
+    return build.Reshape(made, build.shapes[x])
 
 
 def network(seed, layers=3):
@@ -60,10 +52,8 @@ def network(seed, layers=3):
 def product(rows, terms, columns):
     """A matrix product and a bias, of int8."""
     build = Builder(0)
-    build.last = build.add(
-        "Add",
-        build.add("MatMul", build.input(rows, terms), build.weight(terms, columns)),
-        build.weight(columns),
+    build.last = build.Add(
+        build.MatMul(build.input(rows, terms), build.weight(terms, columns)), build.weight(columns)
     )
     return build.graph("product", "int8")
 
@@ -91,5 +81,5 @@ def summed_plan():
     _, graph = network(4)
     target = copying(1)
     return planned(
-        lower([graph], target, cuts=[in_chains(graph, np.random.default_rng(4))]), target
+        lm.lower([graph], target, cuts=[in_chains(graph, np.random.default_rng(4))]), target
     )

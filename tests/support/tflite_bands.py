@@ -87,9 +87,8 @@ class Maker:
 
     def pad(self, value, height, width, channels):
         top, bottom = self.rng.randrange(3), self.rng.randrange(3)
-        paddings = [[0, 0], [top, bottom], [1, 0], [0, 0]]
-        operands = [value, self.net.tensor((4, 2), "int32", paddings)]
-        return self.out("PAD", operands, (1, height + top + bottom, width + 1, channels), {})
+        more = {"dtype": self.dtype, **self.quantised()}
+        return self.net.pad(value, (top, bottom), (1, 0), **more)
 
     def relu(self, value, height, width, channels):
         return self.out("RELU", [value], (1, height, width, channels), {})

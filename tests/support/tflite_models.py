@@ -7,7 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from tests.support.onnx_builder import sizes
 
+import loadmaster as lm
 from loadmaster.integrations.tflite.flatbuffer_writer import (
     Content,
     NewTable,
@@ -17,7 +19,6 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     Text,
     write_before,
 )
-from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
 
 OPTIONS = {
@@ -94,8 +95,9 @@ class Subgraph:
         name=None,
         buffer=None,
     ):
-        """A tensor; with ``data`` it is a constant, of one number throughout or of an array."""
-        index = len(self.tensors)
+        """A tensor; with ``data`` it is a constant, of one number throughout or of an array. Its
+        shape may be text, such as ``1x8``."""
+        index, shape = len(self.tensors), sizes(shape) if isinstance(shape, str) else tuple(shape)
         if buffer is None:
             buffer = (
                 0
@@ -109,7 +111,7 @@ class Subgraph:
                 )
             )
         fields = {
-            0: Numbers("i", tuple(shape)),
+            0: Numbers("i", shape),
             1: b(TYPES.index(dtype)),
             2: Number("I", buffer),
             3: Text(f"t{index}" if name is None else name),
@@ -121,7 +123,7 @@ class Subgraph:
         if variable:
             fields[5] = b(1)
         self.tensors.append(NewTable(fields))
-        self.shapes.append(tuple(shape))
+        self.shapes.append(shape)
         return index
 
     def input(self, shape, dtype="float32", **more):
@@ -144,9 +146,10 @@ class Subgraph:
             fields |= {3: Number("B", OPTIONS[kind]), 4: NewTable(own)}
         self.operators.append(NewTable(fields))
 
-    def out(self, kind, inputs, shape, options=None, **more):
-        """An operator with one new result, which is returned."""
-        result = self.tensor(shape, **more)
+    def out(self, kind, inputs, shape=None, options=None, **more):
+        """An operator with one new result, which is returned; of the shape of its first operand
+        where no other is given."""
+        result = self.tensor(self.shapes[inputs[0]] if shape is None else shape, **more)
         self.op(kind, inputs, (result,), options)
         return result
 
@@ -157,6 +160,22 @@ class Subgraph:
         shape = (1, *(-(-side // stride) for side in sides), width)
         options = {0: 0, 1: stride, 2: stride, 4: 1, 5: 1}
         return self.out("CONV_2D", [value, weights, self.tensor((width,), data=0)], shape, options)
+
+    def ints(self, *values):
+        """A constant of whole numbers, or of rows of them."""
+        return self.tensor(np.shape(values), "int32", values)
+
+    def pad(self, value, rows, columns=(0, 0), **more):
+        """An image with so many more rows and columns before it and after it."""
+        batch, height, width, channels = self.shapes[value]
+        pads = self.ints((0, 0), rows, columns, (0, 0))
+        shape = batch, height + sum(rows), width + sum(columns), channels
+        return self.out("PAD", [value, pads], shape, {}, **more)
+
+    def mean(self, value, **more):
+        """The mean over all rows and columns of an image."""
+        operands = [value, self.ints(1, 2)]
+        return self.out("MEAN", operands, (1, 1, 1, self.shapes[value][3]), {0: 1}, **more)
 
     def table(self):
         parts = {
@@ -215,21 +234,32 @@ def started():
     return model, model.subgraph()
 
 
+def one_operator(kind, inputs, weights, result, options):
+    """A model of one operator, given the shapes of its operands, with spaces between, and of its
+    result; a hyphen is an operand of no dimensions, or of which they are not known. A weight may
+    have a type, as in ``int32:4x2``."""
+    model, main = started()
+    operands = [
+        main.input(shape.strip("-"), name=f"x{k}") for k, shape in enumerate(inputs.split())
+    ]
+    for k, text in enumerate(weights.split()):
+        dtype, _, shape = text.rpartition(":")
+        operands.append(main.tensor(shape, dtype or "float32", 1, name=f"w{k}"))
+    main.outputs = [main.out(kind, operands, result, options, name="y")]
+    return model
+
+
 def graph_of(model, **options):
     with TemporaryDirectory() as folder:
-        return load(model.save(Path(folder)), **options)
+        return lm.load(model.save(Path(folder)), **options)
 
 
 def branches(*widths):
     """Branches that make much and keep little, written breadth first."""
     model, net = started()
-    value = net.input((1, 4, 4, 4))
+    value = net.input("1x4x4x4")
     large = [net.conv(value, width) for width in widths]
-    axes = net.tensor((2,), "int32", [1, 2])
-    means = [
-        net.out("MEAN", [each, axes], (1, 1, 1, width), {0: 1})
-        for each, width in zip(large, widths, strict=True)
-    ]
+    means = list(map(net.mean, large))
     net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, sum(widths)), {0: 3}))
     return model
 

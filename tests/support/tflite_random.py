@@ -54,8 +54,7 @@ class Layers(Maker):
         return self.out("CONCATENATION", [value, other], shape, {0: 3})
 
     def mean(self, value, height, width, channels):
-        axes = self.net.tensor((2,), "int32", [1, 2])
-        return self.out("MEAN", [value, axes], (1, 1, 1, channels), {0: 1})
+        return self.net.mean(value)
 
     def flat(self, value, height, width, channels):
         """All elements in a row, and a fully connected layer."""
@@ -87,8 +86,8 @@ def random_model(seed):
         )
     values = layers.grow(values, rng.randint(1, 8))
     if rng.random() < 0.2:
-        main.tensor((1, 40), name="unused")
-        main.tensor((1, 30), name="unused as well")
+        main.tensor("1x40", name="unused")
+        main.tensor("1x30", name="unused as well")
     main.outputs = list({values[-1], rng.choice(values if rng.random() < 0.3 else values[-1:])})
     return model
 
@@ -103,7 +102,7 @@ def _body(rng, model, shape):
 
 
 def _branch(rng, model, main, value):
-    condition = main.input((1,), "bool")
+    condition = main.input("1", "bool")
     numbers = []
     for _ in range(2):
         number, subgraph, result = _body(rng, model, main.shapes[value])
@@ -116,21 +115,19 @@ def _branch(rng, model, main, value):
 def _loop(rng, model, main, value):
     """Three rounds."""
     shape = main.shapes[value]
-    start = main.tensor((1,), "float32", [0.0])
+    start = main.tensor("1", "float32", [0.0])
     number, condition = len(model.subgraphs), model.subgraph()
-    counter = condition.input((1,))
+    counter = condition.input("1")
     condition.input(shape)
     condition.outputs = [
-        condition.out(
-            "LESS", [counter, condition.tensor((1,), "float32", [3.0])], (1,), dtype="bool"
-        )
+        condition.out("LESS", [counter, condition.tensor("1", "float32", [3.0])], "1", dtype="bool")
     ]
     body_number, body, result = _body(rng, model, shape)
-    count = body.tensor((1,))
+    count = body.tensor("1")
     body.inputs.insert(0, count)
-    more = body.out("ADD", [count, body.tensor((1,), "float32", [1.0])], (1,), {0: 0})
+    more = body.out("ADD", [count, body.tensor("1", "float32", [1.0])], "1", {0: 0})
     body.outputs = [more, result]
-    counted, looped = main.tensor((1,)), main.tensor(shape)
+    counted, looped = main.tensor("1"), main.tensor(shape)
     main.op("WHILE", [start, value], [counted, looped], {0: number, 1: body_number})
     return looped
 
@@ -140,12 +137,12 @@ def _memory(rng, model, main, value):
     shape = main.shapes[value]
     names = {0: Text(""), 1: Text(f"state {len(model.subgraphs)}")}
     number, first = len(model.subgraphs), model.subgraph()
-    handle = first.out("VAR_HANDLE", [], (1,), names, dtype="resource")
+    handle = first.out("VAR_HANDLE", [], "1", names, dtype="resource")
     first.op(
         "ASSIGN_VARIABLE", [handle, first.tensor(shape, "float32", np.full(shape, 0.25))], [], {}
     )
     main.op("CALL_ONCE", [], [], {0: number})
-    own = main.out("VAR_HANDLE", [], (1,), names, dtype="resource")
+    own = main.out("VAR_HANDLE", [], "1", names, dtype="resource")
     old = main.out("READ_VARIABLE", [own], shape, {})
     new = main.out("ADD", [old, value], shape, {0: 0})
     main.op("ASSIGN_VARIABLE", [own, new], [], {})

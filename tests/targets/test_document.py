@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 import loadmaster as lm
-from loadmaster.core.errors import TargetError
 from loadmaster.core.provenance import Label, Provenance
 from loadmaster.targets.document import document_of, with_fields
 from loadmaster.targets.load import bundled
@@ -82,7 +81,7 @@ def test_fields_are_replaced_as_by_set():
         "cores.ws.count=1",
     ):
         assert with_fields(lm.target("edge-npu"), [override]) == lm.target("edge-npu", override)
-    with pytest.raises(TargetError, match="no such field"):
+    with pytest.raises(lm.TargetError, match="no such field"):
         with_fields(lm.target("edge-npu"), ["cores.ws.colour=1"])
 
 

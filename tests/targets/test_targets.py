@@ -2,6 +2,7 @@
 once."""
 
 import pytest
+from tests.support.tables import cases
 
 from loadmaster.core.errors import TargetError
 from loadmaster.targets.hardware import Style
@@ -118,32 +119,32 @@ def test_a_core_can_be_overridden_by_name_or_position():
 
 @pytest.mark.parametrize(
     ("override", "message"),
-    [
-        ("dram.bandwith=3", "dram.bandwith"),
-        ("nvram.capacity=1", "no table 'nvram': did you mean dram"),
-        ("cores.9.rows=1", "cores has no '9': choose one of ws, lb"),
-        ("dram=3", "dram is a table"),
-        ("speed=3", "speed: there is no such field"),
-        ("dram.capacity", "PATH=VALUE"),
-        ("cores.0.rows=0", "cores.0.rows"),
-        ("cores.0.sram=1 MiB", "a core's own memory is its buffer, .* no tensor stays there"),
-        ("dram.role=local", "a core's own memory is its buffer"),
-        ("cores.0.style=magic", "cores.0.style"),
-        ("cores.0.flexible=1", "cores.0.flexible"),
-        ("cores.0.local_buffer=-1", "cores.0.local_buffer"),
-        ("cores.0.noc_bandwidth=0", "cores.0.noc_bandwidth"),
+    cases("""
+        dram.bandwith=3 | dram.bandwith
+        nvram.capacity=1 | no table 'nvram': did you mean dram
+        cores.9.rows=1 | cores has no '9': choose one of ws, lb
+        dram=3 | dram is a table
+        speed=3 | speed: there is no such field
+        dram.capacity | PATH=VALUE
+        cores.0.rows=0 | cores.0.rows
+        cores.0.sram=1 MiB | a core's own memory is its buffer, .* no tensor stays there
+        dram.role=local | a core's own memory is its buffer
+        cores.0.style=magic | cores.0.style
+        cores.0.flexible=1 | cores.0.flexible
+        cores.0.local_buffer=-1 | cores.0.local_buffer
+        cores.0.noc_bandwidth=0 | cores.0.noc_bandwidth
         # Seconds for a byte or a product stay finite.
-        ("cores.0.clock=1e-310 Hz", "cores.0.clock: .* at least 1e-18"),
-        ("dram.bandwidth=1e-30 B/s", "dram.bandwidth: .* at least 1e-18"),
-        ("cores.0.macs_per_cycle.int8=5e-324", "cores.0.macs_per_cycle.int8"),
-        ("cores.0.efficiency={Conv=5e-324}", "cores.0.efficiency.Conv"),
-        ("cores.0.noc_latency=-1", "cores.0.noc_latency"),
-        ("cores.0.noc_latency=nan", "cores.0.noc_latency"),
-        ("dram.capacity=0", "dram.capacity"),
-        ("dram.capacity=9 EiB", "dram.capacity"),
-        ("dram.bandwidth=nan", "dram.bandwidth"),
-        ("cores.0.macs_per_cycle.int8=inf", "cores.0.macs_per_cycle.int8"),
-    ],
+        cores.0.clock=1e-310 Hz | cores.0.clock: .* at least 1e-18
+        dram.bandwidth=1e-30 B/s | dram.bandwidth: .* at least 1e-18
+        cores.0.macs_per_cycle.int8=5e-324 | cores.0.macs_per_cycle.int8
+        cores.0.efficiency={Conv=5e-324} | cores.0.efficiency.Conv
+        cores.0.noc_latency=-1 | cores.0.noc_latency
+        cores.0.noc_latency=nan | cores.0.noc_latency
+        dram.capacity=0 | dram.capacity
+        dram.capacity=9 EiB | dram.capacity
+        dram.bandwidth=nan | dram.bandwidth
+        cores.0.macs_per_cycle.int8=inf | cores.0.macs_per_cycle.int8
+    """),
 )
 def test_a_bad_override_says_where_and_what_there_is(override, message):
     with pytest.raises(TargetError, match=message):
@@ -172,26 +173,20 @@ def test_all_errors_of_overrides_come_at_once():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("[dram]", "[core]"), "'core' is used twice"),
-        (('role = "main"', 'role = "fast"'), "exactly one memory must have role"),
-        (
-            ('bandwidth = "1 GB/s"', ""),
-            "give either bandwidth, or read_bandwidth and write_bandwidth",
-        ),
-        (
-            ('bandwidth = "1 GB/s"', 'bandwidth = "1 GB/s"\nin_place = false'),
-            "needs a fast memory and a",
-        ),
-        (('clock = "1 MHz"', ""), "takes clock"),
-        (('buffer = "4 KiB"', ""), "needs a private buffer"),
-        (("[[cores]]", "[cores"), "not valid TOML"),
-    ],
+    ("old", "new", "message"),
+    cases(r"""
+        [dram] | [core] | 'core' is used twice
+        role = "main" | role = "fast" | exactly one memory must have role
+        bandwidth = "1 GB/s" | | give either bandwidth, or read_bandwidth and write_bandwidth
+        bandwidth = "1 GB/s" | bandwidth = "1 GB/s"\nin_place = false | needs a fast memory and a
+        clock = "1 MHz" | | takes clock
+        buffer = "4 KiB" | | needs a private buffer
+        [[cores]] | [cores | not valid TOML
+    """),
 )
-def test_a_contradictory_file_is_refused(change, message, tmp_path):
+def test_a_contradictory_file_is_refused(old, new, message, tmp_path):
     file = tmp_path / "bad.toml"
-    file.write_text(MINIMAL.replace(*change))
+    file.write_text(MINIMAL.replace(old, new))
     with pytest.raises(TargetError, match=message):
         target(file)
 

@@ -116,13 +116,17 @@ def test_a_tensor_that_is_both_factors_of_a_product_is_fetched_as_each():
     assert [operand.role for operand in job.reads] == [Role.INPUT, Role.WEIGHT]
 
 
-IMAGE = {"x": (1, 4, 8, 8)}
+IMAGE = "float[1,4,8,8] x"
 WIDE = "Conv<pads=[1, 1, 1, 1]>"
 
 
 def test_an_operator_larger_than_the_scratchpad_is_cut_over_its_output_channels():
-    nodes = [f"[conv] c = {WIDE}(x, w)", "[relu] r = Relu(c)", f"[next] y = {WIDE}(r, v)"]
-    graph = int8_graph(nodes, IMAGE, ["y"], {"w": (64, 4, 3, 3), "v": (4, 64, 3, 3)}, name="net")
+    nodes = f"""
+        [conv] c = {WIDE}(x, w)
+        [relu] r = Relu(c)
+        [next] y = {WIDE}(r, v)
+    """
+    graph = int8_graph(nodes, IMAGE, "y", "float[64,4,3,3] w, float[4,64,3,3] v")
     workload = lower([graph], npu(scratchpad=4096))
     tiles = [job for job in workload.jobs if job.operators[0] == "conv"]
     assert len(tiles) > 1
@@ -138,9 +142,13 @@ def test_an_operator_larger_than_the_scratchpad_is_cut_over_its_output_channels(
 
 
 def test_a_tile_reads_all_of_what_is_broadcast_over_channels_and_its_share_of_what_is_not():
-    nodes = [f"c = {WIDE}(x, w)", "m = Mul(c, mask)", "y = Mul(m, scale)"]
-    weights = {"w": (64, 4, 3, 3), "scale": (64, 1, 1)}
-    graph = int8_graph(nodes, IMAGE | {"mask": (1, 1, 8, 8)}, ["y"], weights, name="net")
+    nodes = f"""
+        c = {WIDE}(x, w)
+        m = Mul(c, mask)
+        y = Mul(m, scale)
+    """
+    weights = "float[64,4,3,3] w, float[64,1,1] scale"
+    graph = int8_graph(nodes, f"{IMAGE}, float[1,1,8,8] mask", "y", weights)
     tiles = lower([graph], npu(scratchpad=4096)).jobs
     assert len(tiles) > 1
     read = {
@@ -155,9 +163,13 @@ def test_a_tile_reads_all_of_what_is_broadcast_over_channels_and_its_share_of_wh
 
 
 def test_a_tile_reads_only_the_parts_of_a_cut_tensor_that_hold_its_channels():
-    nodes = [f"[left] a = {WIDE}(x, w)", f"[right] b = {WIDE}(z, v)", "y = Add(b, a)"]
-    weights = {"w": (64, 4, 3, 3), "v": (64, 4, 3, 3)}
-    graph = int8_graph(nodes, IMAGE | {"z": (1, 4, 8, 8)}, ["y"], weights, name="net")
+    nodes = f"""
+        [left] a = {WIDE}(x, w)
+        [right] b = {WIDE}(z, v)
+        y = Add(b, a)
+    """
+    weights = "float[64,4,3,3] w, float[64,4,3,3] v"
+    graph = int8_graph(nodes, f"{IMAGE}, float[1,4,8,8] z", "y", weights)
     jobs = lower([graph], npu(scratchpad=6000)).jobs
     first = next(job for job in jobs if job.operators[0] == "right")
     assert first.tiles > 1

@@ -2,10 +2,19 @@
 
 import numpy as np
 import pytest
-from tests.support.onnx_builder import body, constant, constants, graph_of, model, node, reads
+from tests.support.onnx_builder import (
+    body,
+    classes,
+    constant,
+    constants,
+    graph_of,
+    model,
+    node,
+    reads,
+    shapes,
+)
 
 import loadmaster as lm
-from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import OpClass
 
 WEIGHTS = constants(w1=np.zeros((8, 4)), w2=np.zeros((8, 6)))
@@ -59,14 +68,18 @@ def test_a_branch_that_a_value_decides_stays_one_operator():
     inputs = "float[1,8] x, bool c"
     weights = [WEIGHTS[0], *constants(w2=np.zeros((8, 4)))]
     graph = graph_of([choice("c")], inputs, "y", weights)
-    assert [op.op_class for op in graph.ops] == [OpClass.CONTROL_FLOW]
+    assert classes(graph) == "control-flow"
     assert graph.subgraph_ops == {"MatMul": 2}
 
 
 def loop(count, condition):
     """A product with a weight of the body's own, each result kept as a row."""
     inner = body(
-        ["b = MatMul(a, v)", "on = Identity(go)", "row = Identity(b)"],
+        """
+            b = MatMul(a, v)
+            on = Identity(go)
+            row = Identity(b)
+        """,
         "int64 i, bool go, float[1,8] a",
         "on, b, row",
         constants(v=np.zeros((8, 8))),
@@ -80,7 +93,7 @@ def test_a_loop_of_known_count_is_so_many_bodies(condition, opset):
     weights = constants(n=10, t=True)
     graph = graph_of([loop("n", condition)], "float[1,8] x", "y, rows", weights, opset=opset)
     assert graph.macs == 10 * 8 * 8
-    assert [graph.tensors[name].shape for name in ("y", "rows")] == [(1, 8), (10, 1, 8)]
+    assert shapes(graph, "y rows") == "1x8 10x1x8"
     weight = {op.nests[0].weight for op in graph.ops if op.macs}
     assert len(weight) == 1
     assert graph.tensors[weight.pop()].bytes == 4 * 64
@@ -112,18 +125,18 @@ def test_a_long_loop_whose_first_state_is_a_constant_calculates_all_the_same():
 
 
 def test_a_long_scan_is_one_operator_with_the_work_of_all_runs():
-    inner = body(["sum = Add(s, e)", "t = Tanh(sum)"], "float[8] s, float[8] e", "t, sum")
+    inner = body("sum = Add(s, e); t = Tanh(sum)", "float[8] s, float[8] e", "t, sum")
     scan = node("Scan", ["s0", "x"], ["last", "all"], body=inner, num_scan_inputs=1)
     graph = graph_of([scan], "float[8] s0, float[3000,8] x", "last, all")
     short = graph_of([scan], "float[8] s0, float[1,8] x", "last, all")
-    assert [op.op_class for op in graph.ops] == [OpClass.REDUCTION]
+    assert classes(graph) == "reduction"
     assert graph.ops[0].elements == 3000 * sum(op.elements for op in short.ops) > 0
-    assert graph.tensors["all"].shape == (3000, 8)
+    assert shapes(graph, "all") == "3000x8"
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_scan_is_a_body_for_each_element(axis):
-    inner = body(["sum = Add(s, e)", "t = MatMul(sum, v)"], "float[1,8] s, float[1,8] e", "t, sum")
+    inner = body("sum = Add(s, e); t = MatMul(sum, v)", "float[1,8] s, float[1,8] e", "t, sum")
     shape = [1, 8]
     shape.insert(axis, 20)
     scan = node(
@@ -151,9 +164,9 @@ def test_control_flow_within_known_control_flow_is_expanded_too():
 
 
 def test_a_body_that_reads_what_comes_later_is_refused():
-    late = body(["a = Relu(b)", "b = Relu(x)"], "", "a")
+    late = body("a = Relu(b); b = Relu(x)", "", "a")
     choose = node("If", ["c"], "y", then_branch=late, else_branch=late)
-    with pytest.raises(ModelError, match="which nothing produces before"):
+    with pytest.raises(lm.ModelError, match="which nothing produces before"):
         graph_of([choose], "float[4] x", "y", constants(c=True))
 
 
@@ -166,5 +179,5 @@ def test_the_value_of_an_input_of_one_element_decides(rate, macs, shape):
     rates = model(nodes, f"float[1,8] x, int64{shape} sr", "y", weights)
     graph = lm.load(rates, dims={"sr": rate})
     assert (graph.macs, set(graph.inputs)) == (macs, {"x"})
-    with pytest.raises(ModelError, match="sr=-"):
+    with pytest.raises(lm.ModelError, match="sr=-"):
         lm.load(rates, dims={"x": -1, "sr": 16_000 * 10**18 * -1})

@@ -11,6 +11,7 @@ from tests.support.onnx_builder import (
     node,
     only,
     reads,
+    shapes,
     sizes,
 )
 
@@ -73,7 +74,7 @@ def test_a_product_is_one_nest_of_loops(line):
         name: sizes(shapes.pop(name)[2:]) for name in "ab" if shapes.get(name, "")[:1] == "w"
     }
     inputs = {name: sizes(shape) for name, shape in shapes.items()}
-    graph = graph_of([f"y = {text}({','.join([*inputs, *weights])})"], inputs, "y", weights)
+    graph = graph_of(f"y = {text}({','.join([*inputs, *weights])})", inputs, "y", weights)
     (nest,) = graph.ops[-1].nests
     found = {
         name: getattr(nest, name) for name, _, _ in (e.partition("=") for e in expected.split())
@@ -82,7 +83,7 @@ def test_a_product_is_one_nest_of_loops(line):
 
 
 def test_einsum_of_three_operands_goes_from_left_to_right():
-    inputs = {"a": (4, 8), "b": (8, 6), "c": (6, 3)}
+    inputs = "float[4,8] a, float[8,6] b, float[6,3] c"
     graph = graph_of('y = Einsum<equation="ij,jk,kl->il">(a, b, c)', inputs, "y")
     first, second = only(graph, "Einsum").nests
     assert (first.macs, second.macs) == (4 * 8 * 6, 4 * 6 * 3)
@@ -91,18 +92,15 @@ def test_einsum_of_three_operands_goes_from_left_to_right():
 
 def test_einsum_of_one_operand_moves_or_reduces():
     for equation, expected in (("ij->ji", OpClass.MOVEMENT), ("ij->i", OpClass.REDUCTION)):
-        graph = graph_of([f'y = Einsum<equation="{equation}">(a)'], "float[4,8] a", "y")
+        graph = graph_of(f'y = Einsum<equation="{equation}">(a)', "float[4,8] a", "y")
         assert only(graph, "Einsum").op_class is expected
 
 
 def test_attention_with_grouped_heads_and_a_past():
-    inputs = {
-        "q": (2, 8, 5, 64),
-        "k": (2, 2, 5, 64),
-        "v": (2, 2, 5, 32),
-        "pk": (2, 2, 11, 64),
-        "pv": (2, 2, 11, 32),
-    }
+    inputs = """
+        float[2,8,5,64] q, float[2,2,5,64] k, float[2,2,5,32] v,
+        float[2,2,11,64] pk, float[2,2,11,32] pv
+    """
     attention = "y, nk, nv = Attention(q, k, v, , pk, pv)"
     graph = graph_of([attention], inputs, "y, nk, nv", opset=23)
     scores, result = only(graph, "Attention").nests
@@ -116,34 +114,31 @@ def test_attention_with_grouped_heads_and_a_past():
         "y",
     )
     assert (scores.groups, scores.y) == (4, 20)
-    assert graph.tensors["nk"].shape == (2, 2, 16, 64)
+    assert shapes(graph, "nk") == "2x2x16x64"
 
 
 def test_attention_with_packed_heads_takes_their_number_from_attributes():
-    inputs = {"q": (1, 5, 256), "k": (1, 9, 64), "v": (1, 9, 64)}
+    inputs = "float[1,5,256] q, float[1,9,64] k, float[1,9,64] v"
     attention = "y = Attention<q_num_heads=8, kv_num_heads=2>(q, k, v)"
     graph = graph_of([attention], inputs, "y", opset=23)
     assert graph.macs == 2 * (8 * 5 * 9 * 32)
 
 
 def test_microsoft_multi_head_and_grouped_attention():
-    inputs = {"q": (1, 7, 64), "k": (1, 9, 64), "v": (1, 9, 32)}
-    graph = graph_of(["y = com.microsoft.MultiHeadAttention<num_heads=4>(q, k, v)"], inputs, "y")
+    inputs = "float[1,7,64] q, float[1,9,64] k, float[1,9,32] v"
+    graph = graph_of("y = com.microsoft.MultiHeadAttention<num_heads=4>(q, k, v)", inputs, "y")
     assert graph.macs == 7 * 9 * 64 + 7 * 9 * 32
     grouped = (
         "y, a, b = com.microsoft.GroupQueryAttention<num_heads=8,kv_num_heads=2>(q,k,v,pk,pv,s,t)"
     )
-    inputs = {
-        "q": (1, 1, 128),
-        "k": (1, 1, 32),
-        "v": (1, 1, 32),
-        "pk": (1, 2, 31, 16),
-        "pv": (1, 2, 31, 16),
-    }
+    inputs = """
+        float[1,1,128] q, float[1,1,32] k, float[1,1,32] v,
+        float[1,2,31,16] pk, float[1,2,31,16] pv
+    """
     lengths = [constant("s", [31], np.int32), constant("t", 32, np.int32)]
     graph = graph_of([grouped], inputs, "y, a, b", lengths)
     assert graph.macs == 2 * (8 * 32 * 16)
-    assert graph.tensors["a"].shape == (1, 2, 32, 16)
+    assert shapes(graph, "a") == "1x2x32x16"
 
 
 @pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
@@ -175,12 +170,12 @@ def test_quantised_products_read_bytes_and_calculate_in_eight_bits():
         absent("w", (16, 8, 3, 3), TensorProto.UINT8),
         absent("m", (36, 4), TensorProto.UINT8),
     ]
-    nodes = [
-        "c = QLinearConv(x, s, z, w, s, z, s, z)",
-        "d = QLinearMatMul(c, s, z, m, s, z, s, z)",
-        "e = MatMulInteger(d, n)",
-        "f = ConvInteger(x, w)",
-    ]
+    nodes = """
+        c = QLinearConv(x, s, z, w, s, z, s, z)
+        d = QLinearMatMul(c, s, z, m, s, z, s, z)
+        e = MatMulInteger(d, n)
+        f = ConvInteger(x, w)
+    """
     inputs = "uint8[1,8,6,38] x, uint8[4,5] n"
     graph = graph_of(nodes, inputs, "e, f", weights)
     assert [op.bits for op in graph.ops] == [8] * 4
@@ -216,7 +211,7 @@ def test_a_product_of_damaged_attributes_names_the_operator():
 
 
 def test_flexible_attention_is_attention_and_its_bodies_are_counted():
-    inputs = {"q": (2, 8, 5, 64), "k": (2, 2, 7, 64), "v": (2, 2, 7, 32)}
+    inputs = "float[2,8,5,64] q, float[2,2,7,64] k, float[2,2,7,32] v"
     score = body("t = Tanh(s)", "float[] s", "t")
     attention = node(
         "FlexAttention", ["q", "k", "v"], "y", domain="ai.onnx.preview", score_mod=score

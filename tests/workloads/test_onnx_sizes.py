@@ -1,13 +1,25 @@
+import json
+
 import numpy as np
 import pytest
-from tests.support.onnx_builder import constant, constants, graph_of, model, node, save
+from tests.support.onnx_builder import (
+    classes,
+    constant,
+    constants,
+    graph_of,
+    model,
+    node,
+    save,
+    shapes,
+)
+from tests.support.tables import cases
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import OpClass, TensorKind
 
 TOKENS = "int64[batch,seq] ids, int64[batch,seq] mask"
-LOOKUP = ["e = Gather(table, ids)", "m = Identity(mask)"]
+LOOKUP = "e = Gather(table, ids); m = Identity(mask)"
 
 
 def lookup(**options):
@@ -37,7 +49,7 @@ def test_unnamed_dimensions_are_set_by_tensor_and_axis():
     graph = graph_of(
         "y = Relu(x)", {"x": (None, None)}, "y", options={"batch": 2, "dims": {"x.1": 7}}
     )
-    assert graph.tensors["y"].shape == (2, 7)
+    assert shapes(graph, "y") == "2x7"
     with pytest.raises(
         ModelError,
         match=(
@@ -65,13 +77,13 @@ def test_contradictory_or_impossible_sizes_are_refused():
 
 
 def test_a_fixed_batch_is_replaced_and_constant_reshapes_follow():
-    nodes = [
-        "a = Reshape(x, fixed)",
-        "b = MatMul(a, w)",
-        "c = Reshape(b, open)",
-        "y = Add(c, side)",
-    ]
-    inputs = {"x": (2, 6, 4), "side": (2, 3, 20), "scale": (1,)}
+    nodes = """
+        a = Reshape(x, fixed)
+        b = MatMul(a, w)
+        c = Reshape(b, open)
+        y = Add(c, side)
+    """
+    inputs = "float[2,6,4] x, float[2,3,20] side, float[1] scale"
     weights = constants(fixed=[12, 4], open=[2, -1, 20], w=np.zeros((4, 10)))
     graph = graph_of(nodes, inputs, "y", weights, options={"batch": 6})
     shapes = {name: graph.tensors[name].shape for name in ("x", "side", "scale", "a", "c", "y")}
@@ -94,33 +106,33 @@ def test_a_larger_batch_scales_the_work_of_a_real_network():
 
 def test_shape_subgraphs_are_folded_and_leave_no_work():
     """The usual way in which exporters flatten all but the batch, in run-time arithmetic."""
-    nodes = [
-        "shape = Shape(x)",
-        "n = Gather(shape, zero)",
-        "tail = Slice(shape, one_, four_)",
-        "rest = ReduceProd<keepdims=0>(tail)",
-        "n_ = Unsqueeze(n, zero_)",
-        "rest_ = Unsqueeze(rest, zero_)",
-        "target = Concat<axis=0>(n_, rest_)",
-        "target32 = Cast<to=6>(target)",
-        "target64 = Cast<to=7>(target32)",
-        "y = Reshape(x, target64)",
-    ]
+    nodes = """
+        shape = Shape(x)
+        n = Gather(shape, zero)
+        tail = Slice(shape, one_, four_)
+        rest = ReduceProd<keepdims=0>(tail)
+        n_ = Unsqueeze(n, zero_)
+        rest_ = Unsqueeze(rest, zero_)
+        target = Concat<axis=0>(n_, rest_)
+        target32 = Cast<to=6>(target)
+        target64 = Cast<to=7>(target32)
+        y = Reshape(x, target64)
+    """
     weights = constants(zero=0, zero_=[0], one_=[1], four_=[4])
     graph = graph_of(nodes, "float[n,3,4,5] x", "y", weights, opset=17, options={"batch": 2})
-    assert graph.tensors["y"].shape == (2, 60)
-    assert [op.op_class for op in graph.ops] == [OpClass.SHAPE] * 9 + [OpClass.VIEW]
+    assert shapes(graph, "y") == "2x60"
+    assert classes(graph) == "shape " * 9 + "view"
     assert set(graph.tensors) == {"x", "y"}
     assert all(not op.reads and not op.writes for op in graph.ops[:9])
 
 
 def test_masks_made_of_ranges_are_constants_whatever_their_size():
-    nodes = [
-        "r = Range(a, b, c)",
-        "column = Unsqueeze(r, axis)",
-        "causal = LessOrEqual(r, column)",
-        "y = Where(causal, x, low)",
-    ]
+    nodes = """
+        r = Range(a, b, c)
+        column = Unsqueeze(r, axis)
+        causal = LessOrEqual(r, column)
+        y = Where(causal, x, low)
+    """
     weights = constants(a=0, b=512, c=1, axis=[1], low=-1e9)
     graph = graph_of(nodes, "float[512,512] x", "y", weights)
     causal = graph.tensors["causal"]
@@ -129,28 +141,34 @@ def test_masks_made_of_ranges_are_constants_whatever_their_size():
 
 
 @pytest.mark.parametrize(
-    ("operator", "values", "expected"),
-    [
-        ("Div(a, b)", ([7, -7], [2, 2]), [3, -3]),
-        ("Mod(a, b)", ([7, -7], [4, 4]), [3, 1]),
-        ("Mul(a, b)", ([2, 3], [4, 5]), [8, 15]),
-        ("Max(a, b)", ([2, 9], [4]), [4, 9]),
-        ("Tile(a, b)", ([2, 3], [2]), [2, 3, 2, 3]),
-        ("Where(a, b, c)", ([True, False], [4, 5], [6, 7]), [4, 7]),
-        ("Expand(a, b)", ([3], [3]), [3, 3, 3]),
-        ("ConstantOfShape<value = int64[1] {0}>(a)", ([2],), [0, 0]),
-    ],
+    "row",
+    cases("""
+        Div(a, b) | [7, -7] | [2, 2] | [3, -3]
+        Mod(a, b) | [7, -7] | [4, 4] | [3, 1]
+        Mul(a, b) | [2, 3] | [4, 5] | [8, 15]
+        Max(a, b) | [2, 9] | [4] | [4, 9]
+        Tile(a, b) | [2, 3] | [2] | [2, 3, 2, 3]
+        Where(a, b, c) | [true, false] | [4, 5] | [6, 7] | [4, 7]
+        Expand(a, b) | [3] | [3] | [3, 3, 3]
+        ConstantOfShape<value = int64[1] {0}>(a) | [2] | [0, 0]
+    """),
 )
-def test_constants_are_folded_by_the_rules_of_onnx(operator, values, expected):
+def test_constants_are_folded_by_the_rules_of_onnx(row):
     """The folded values are the shape of a tensor that is expanded to them."""
+    operator, *values, expected = row[0], *map(json.loads, row[1:])
     weights = constants(**dict(zip("abc", values, strict=False)), one=1)
-    nodes = [f"s = {operator}", "t = Abs(s)", "u = Add(t, one)", "y = Expand(x, u)"]
+    nodes = f"""
+        s = {operator}
+        t = Abs(s)
+        u = Add(t, one)
+        y = Expand(x, u)
+    """
     graph = graph_of(nodes, "float x", "y", weights)
     assert graph.tensors["y"].shape == tuple(abs(value) + 1 for value in expected)
 
 
 def test_the_file_may_note_what_inference_cannot_know():
-    nodes = ["where = NonZero(x)", "y = Cast<to=1>(where)"]
+    nodes = "where = NonZero(x); y = Cast<to=1>(where)"
     with pytest.raises(
         ModelError, match=r"the shape of 'where', output of .*NonZero.*: give --dim where\.1=N"
     ):
@@ -162,8 +180,8 @@ def test_the_file_may_note_what_inference_cannot_know():
 
 
 def test_old_files_list_initialisers_among_the_inputs():
-    inputs = {"x": (1, 4), "w": (4, 8), "unset": (8,)}
-    graph = graph_of(["a = MatMul(x, w)", "y = Add(a, unset)"], inputs, "y", "float[4,8] w")
+    inputs = "float[1,4] x, float[4,8] w, float[8] unset"
+    graph = graph_of("a = MatMul(x, w); y = Add(a, unset)", inputs, "y", "float[4,8] w")
     assert graph.inputs == ("x", "unset")
     assert graph.tensors["w"].kind is TensorKind.WEIGHT
 
@@ -184,13 +202,22 @@ def test_constant_nodes_and_sparse_initialisers_are_weights(tmp_path):
 
 
 def test_an_unsorted_file_runs_in_the_order_of_its_data():
-    nodes = ["[last] y = Relu(b)", "[first] a = Exp(x)", "[middle] b = Abs(a)"]
+    nodes = """
+        [last] y = Relu(b)
+        [first] a = Exp(x)
+        [middle] b = Abs(a)
+    """
     graph = graph_of(nodes, "float[4] x", "y")
     assert [op.name for op in graph.ops] == ["first", "middle", "last"]
 
 
 def test_operators_have_unique_names():
-    nodes = ["[n] a = Relu(x)", "[n] b = Relu(a)", "c = Relu(b)", "y = Abs(c)"]
+    nodes = """
+        [n] a = Relu(x)
+        [n] b = Relu(a)
+        c = Relu(b)
+        y = Abs(c)
+    """
     graph = graph_of(nodes, "float[4] x", "y")
     assert [op.name for op in graph.ops] == ["n", "n_1", "Relu_2", "Abs_3"]
     assert graph.notes == (
@@ -199,9 +226,13 @@ def test_operators_have_unique_names():
 
 
 def test_an_output_leaves_in_the_type_that_it_declares_though_a_quantised_one_could_be_aliased():
-    nodes = ["q = Relu(x)", "real = DequantizeLinear(q, scale)", "flat = Reshape(real, to)"]
+    nodes = """
+        q = Relu(x)
+        real = DequantizeLinear(q, scale)
+        flat = Reshape(real, to)
+    """
     weights = constants(scale=0.1, to=[-1])
-    inside = graph_of([*nodes, "y = Relu(flat)"], "int8[1,10] x", "y", weights)
+    inside = graph_of([nodes, "y = Relu(flat)"], "int8[1,10] x", "y", weights)
     assert inside.tensors["flat"].storage == "q"
     outside = graph_of(nodes, "int8[1,10] x", "flat", weights)
     assert (outside.tensors["flat"].alias_of, outside.tensors["flat"].bytes) == (None, 40)

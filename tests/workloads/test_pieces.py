@@ -14,7 +14,6 @@ from tests.support.random_networks import (
 import loadmaster as lm
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import WHOLE, divisible
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, Pieces
 from loadmaster.workloads.window import volume, whole
 
@@ -35,7 +34,7 @@ def test_plans_of_random_graphs_in_random_pieces_hold(seed):
         for uses in form.uses.values() if form else ():
             several = uses.needed_boxes(np.array(grid.boxes, dtype=np.int64))
             assert np.array(uses.needed(grid.boxes)).tolist() == several.tolist()
-    workload = lower([graph], npu(), cuts=[cuts])
+    workload = lm.lower([graph], npu(), cuts=[cuts])
     assert any(job.ranges for job in workload.jobs)
     assert sum(job.macs for job in workload.jobs) >= graph.macs
     plan = planned(workload, npu())
@@ -47,11 +46,11 @@ def test_plans_of_random_graphs_in_random_pieces_hold(seed):
 def test_what_is_whole_reads_all_that_it_touches_of_parts():
     """A pool that needs eleven of twelve rows is said to touch all; so it does where a piece of
     another operator has cut its operand, whatever dimensions it might be cut along itself."""
-    nodes = ["a = Relu(x)", "p = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x)"]
+    nodes = "a = Relu(x); p = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x)"
     graph = lm.load(model(nodes, "float[1,4,12,6] x", "a, p"))
     relu, pool = (divisible(graph, group) for group in fuse(graph))
     cuts = [Cuts([relu.grid({2: 2}), pool.grid({})])]
-    job = lower([graph], lm.target("edge-npu"), cuts=cuts).jobs[-1]
+    job = lm.lower([graph], lm.target("edge-npu"), cuts=cuts).jobs[-1]
     touched = graph.ops[-1].reads[0].bytes
     assert [operand.bytes for operand in job.reads] == [touched // 2, touched // 2]
 
@@ -71,7 +70,7 @@ def test_pieces_of_elements_smaller_than_bytes_have_room_for_them(width, nodes, 
     (form,) = parts_of(graph).forms
     for axis in form.axes if form else ():
         cuts = [Cuts([form.grid({axis: 3})])]
-        plan = planned(lower([graph], npu(), cuts=cuts), npu())
+        plan = planned(lm.lower([graph], npu(), cuts=cuts), npu())
         assert lm.verify(plan) == ()
         for tensor in plan.tensors:
             elements = volume(tensor.ranges or whole(tensor.shape))
@@ -82,17 +81,17 @@ def test_pieces_of_elements_smaller_than_bytes_have_room_for_them(width, nodes, 
 @pytest.mark.parametrize(
     ("nodes", "shape", "share"),
     [
-        (["t = Transpose(w)"], (24, 16), 1 / 4),
-        (["i = Identity(w)", "t = Transpose<perm=[1, 0]>(i)"], (24, 16), 1 / 4),
-        (["u = Transpose(w)", "v = Transpose(u)", "t = Transpose(v)"], (24, 16), 1 / 4),
-        (["u = Transpose<perm=[1, 2, 0]>(w)", "t = Reshape(u, s)"], (24, 8, 2), 1),
+        ("t = Transpose(w)", (24, 16), 1 / 4),
+        ("i = Identity(w); t = Transpose<perm=[1, 0]>(i)", (24, 16), 1 / 4),
+        ("u = Transpose(w); v = Transpose(u); t = Transpose(v)", (24, 16), 1 / 4),
+        ("u = Transpose<perm=[1, 2, 0]>(w); t = Reshape(u, s)", (24, 8, 2), 1),
     ],
 )
 def test_a_piece_reads_its_own_rows_of_a_transposed_weight(nodes, shape, share):
     """Columns of a product are rows of the embedding that has the same weights; where views are
     transposed and reshaped, all of it is read."""
     weights = [constant("w", np.zeros(shape), np.float32), constant("s", [16, 24])]
-    nodes = [*nodes, "e = Gather(w, ids)", "y = MatMul(x, t)"]
+    nodes = [nodes, "e = Gather(w, ids)", "y = MatMul(x, t)"]
     inputs = "float[4, 16] x, int64[1] ids"
     single, fused, forms = parts_of(graph_of(nodes, inputs, "y, e", weights))
     number = next(n for n, group in enumerate(fused) if group.main.kind == "MatMul")
@@ -117,7 +116,11 @@ def test_a_piece_reads_its_own_rows_of_a_transposed_weight(nodes, shape, share):
     ],
 )
 def test_what_is_fused_under_another_shape_leaves_the_dimensions_that_both_have(shape, axes):
-    nodes = ["p = MatMul(x, w)", "v = Reshape(p, s)", "y = Relu(v)"]
+    nodes = """
+        p = MatMul(x, w)
+        v = Reshape(p, s)
+        y = Relu(v)
+    """
     weights = [constant("w", np.zeros((16, 24)), np.float32), constant("s", shape)]
     single, fused, (form,) = parts_of(graph_of(nodes, "float[4, 16] x", "y", weights))
     assert len(fused) == 1

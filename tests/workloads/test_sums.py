@@ -8,7 +8,6 @@ from tests.support.summed_networks import copying, in_chains, network
 import loadmaster as lm
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
 
@@ -18,7 +17,7 @@ def test_plans_of_random_networks_in_chains_hold(seed):
     with what that costs."""
     build, graph = network(seed)
     target, cuts = copying(), in_chains(graph, build.generator)
-    workload = lower([graph], target, cuts=[cuts])
+    workload = lm.lower([graph], target, cuts=[cuts])
     assert sum(job.macs for job in workload.jobs) == graph.macs
     plan = planned(workload, target)
     assert lm.verify(plan) == ()
@@ -30,7 +29,7 @@ def test_a_machine_on_which_sums_need_not_be_in_parts_has_no_such_plans():
     """The plan holds, but is none that may be made of the network on it, for bounds would not hold
     for it."""
     build, graph = network(4)
-    plan = planned(lower([graph], npu(), cuts=[in_chains(graph, build.generator)]), npu())
+    plan = planned(lm.lower([graph], npu(), cuts=[in_chains(graph, build.generator)]), npu())
     assert lm.verify(plan) == ()
     assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} == {"cut"}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.fuzzing import FUZZ
-from tests.support.onnx_builder import complaint
+from tests.support.onnx_builder import classes, complaint, sizes
 from tests.support.onnx_builder import graph_of as onnx_graph_of
-from tests.support.tflite_models import Model, b, graph_of, i, started
+from tests.support.tflite_models import Model, b, graph_of, i, one_operator, started
 from tests.support.tflite_random import random_model
 
 from loadmaster.core.errors import LoadmasterError, ModelError
@@ -26,64 +26,51 @@ from loadmaster.workloads.window import operand_box
 SAME, VALID = 0, 1
 
 
-def one_operator(kind, inputs, weights, result, options):
-    model, main = started()
-    operands = [main.input(shape, name=f"x{k}") for k, shape in enumerate(inputs)]
-    operands += [main.tensor(shape, data=1, name=f"w{k}") for k, shape in enumerate(weights)]
-    main.outputs = [main.out(kind, operands, result, options, name="y")]
-    return model
-
-
 CONV = {0: SAME, 1: 2, 2: 1, 4: 1, 5: 2}
 """Padding, strides of width and height, dilations of width and height."""
 FIRST = (0, 3, 1, 2)
 """Where the dimensions of an image of TensorFlow Lite are in ONNX's."""
 LAYERS = {
     "convolution": (
-        ("CONV_2D", [(2, 9, 11, 6)], [(8, 3, 5, 6), (8,)], (2, 9, 6, 8), CONV),
-        (
-            'y = Conv<strides=[1, 2], dilations=[2, 1], auto_pad="SAME_UPPER">(x0, w0, w1)',
-            (8, 6, 3, 5),
-        ),
+        ("CONV_2D", "2x9x11x6", "8x3x5x6 8", "2x9x6x8", CONV),
+        'y = Conv<strides=[1, 2], dilations=[2, 1], auto_pad="SAME_UPPER">(x0, w0, w1)',
+        "8x6x3x5",
     ),
     "grouped convolution": (
-        ("CONV_2D", [(1, 9, 9, 6)], [(8, 3, 3, 3), (8,)], (1, 7, 7, 8), {0: VALID, 1: 1, 2: 1}),
-        ('y = Conv<group=2, auto_pad="VALID">(x0, w0, w1)', (8, 3, 3, 3)),
+        ("CONV_2D", "1x9x9x6", "8x3x3x3 8", "1x7x7x8", {0: VALID, 1: 1, 2: 1}),
+        'y = Conv<group=2, auto_pad="VALID">(x0, w0, w1)',
+        "8x3x3x3",
     ),
     "depthwise convolution": (
-        (
-            "DEPTHWISE_CONV_2D",
-            [(1, 8, 8, 4)],
-            [(1, 3, 3, 8), (8,)],
-            (1, 4, 4, 8),
-            {0: SAME, 1: 2, 2: 2, 3: 2},
-        ),
-        ('y = Conv<group=4, strides=[2, 2], auto_pad="SAME_UPPER">(x0, w0, w1)', (8, 1, 3, 3)),
+        ("DEPTHWISE_CONV_2D", "1x8x8x4", "1x3x3x8 8", "1x4x4x8", {0: SAME, 1: 2, 2: 2, 3: 2}),
+        'y = Conv<group=4, strides=[2, 2], auto_pad="SAME_UPPER">(x0, w0, w1)',
+        "8x1x3x3",
     ),
     "pooling": (
-        ("MAX_POOL_2D", [(1, 9, 8, 4)], [], (1, 5, 4, 4), {0: SAME, 1: 2, 2: 2, 3: 2, 4: 3}),
-        ('y = MaxPool<kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER">(x0)', None),
+        ("MAX_POOL_2D", "1x9x8x4", "", "1x5x4x4", {0: SAME, 1: 2, 2: 2, 3: 2, 4: 3}),
+        'y = MaxPool<kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER">(x0)',
+        "",
     ),
     "depth to space": (
-        ("DEPTH_TO_SPACE", [(1, 3, 4, 8)], [], (1, 6, 8, 2), {0: 2}),
-        ("y = DepthToSpace<blocksize=2>(x0)", None),
+        ("DEPTH_TO_SPACE", "1x3x4x8", "", "1x6x8x2", {0: 2}),
+        "y = DepthToSpace<blocksize=2>(x0)",
+        "",
     ),
-    "sum": (
-        ("ADD", [(1, 4, 4, 3), (1, 4, 4, 3)], [], (1, 4, 4, 3), {0: 0}),
-        ("y = Add(x0, x1)", None),
-    ),
+    "sum": (("ADD", "1x4x4x3 1x4x4x3", "", "1x4x4x3", {0: 0}), "y = Add(x0, x1)", ""),
 }
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_layer_with_channels_last_has_the_work_and_the_windows_of_the_onnx_one(layer):
-    (kind, inputs, weights, result, options), (onnx_node, filters) = LAYERS[layer]
-    ours = graph_of(one_operator(kind, inputs, weights, result, options)).ops[0]
+@pytest.mark.parametrize(("layer", "onnx_node", "filters"), LAYERS.values(), ids=LAYERS)
+def test_a_layer_with_channels_last_has_the_work_and_the_windows_of_the_onnx_one(
+    layer, onnx_node, filters
+):
+    ours = graph_of(one_operator(*layer)).ops[0]
+    _, inputs, weights, result, _ = layer
+    inputs = list(map(sizes, inputs.split()))
     shapes = {f"x{k}": tuple(shape[axis] for axis in FIRST) for k, shape in enumerate(inputs)}
-    constants = {
-        f"w{k}": shape for k, shape in enumerate([filters, *weights[1:]] if filters else [])
-    }
-    theirs = onnx_graph_of([onnx_node], shapes, ["y"], constants).ops[0]
+    constants = enumerate([filters, *weights.split()[1:]] if filters else [])
+    constants = {f"w{k}": sizes(shape) for k, shape in constants}
+    theirs = onnx_graph_of(onnx_node, shapes, "y", constants).ops[0]
     assert (ours.op_class, ours.elements, ours.macs) == (
         theirs.op_class,
         theirs.elements,
@@ -97,7 +84,7 @@ def test_a_layer_with_channels_last_has_the_work_and_the_windows_of_the_onnx_one
         access.tensor: access.bytes for access in theirs.reads
     }
     assert set(ours.axes) == {FIRST[axis] for axis in theirs.axes}
-    for box in itertools.islice(boxes(result), 200):
+    for box in itertools.islice(boxes(sizes(result)), 200):
         for mine, other in zip(ours.reads, theirs.reads, strict=True):
             if mine.tensor.startswith("x"):
                 shape = inputs[int(mine.tensor[1:])]
@@ -118,19 +105,15 @@ def boxes(shape):
 
 
 def test_a_fully_connected_layer_is_a_matrix_product_of_rows():
-    flat = graph_of(one_operator("FULLY_CONNECTED", [(3, 20)], [(7, 20), (7,)], (3, 7), {})).ops[0]
+    flat = graph_of(one_operator("FULLY_CONNECTED", "3x20", "7x20 7", "3x7", {})).ops[0]
     assert (flat.nests[0].k, flat.nests[0].c, flat.nests[0].y, flat.macs) == (7, 20, 3, 420)
     assert flat.nests[0].loops == ("y", "channels")
-    merged = graph_of(
-        one_operator("FULLY_CONNECTED", [(2, 4, 5)], [(7, 20), (7,)], (2, 7), {})
-    ).ops[0]
+    merged = graph_of(one_operator("FULLY_CONNECTED", "2x4x5", "7x20 7", "2x7", {})).ops[0]
     assert (merged.macs, merged.axes) == (280, ())
 
 
 def test_a_batch_of_matrix_products_may_be_transposed():
-    op = graph_of(
-        one_operator("BATCH_MATMUL", [(3, 5, 4), (3, 6, 5)], [], (3, 4, 6), {0: 1, 1: 1})
-    ).ops[0]
+    op = graph_of(one_operator("BATCH_MATMUL", "3x5x4 3x6x5", "", "3x4x6", {0: 1, 1: 1})).ops[0]
     assert op.macs == 3 * 4 * 5 * 6
     x, y = op.reads
     assert operand_box(x.windows, ((1, 2), (0, 3), (2, 4)), (3, 5, 4)) == ((1, 2), (0, 5), (0, 3))
@@ -164,15 +147,13 @@ def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states():
 
 def test_views_and_constants_cost_nothing():
     model, main = started()
-    x = main.input((1, 4, 4, 2), name="x")
-    half = main.tensor((2, 1, 1, 2), "float16", 1, name="half")
-    weight = main.out("DEQUANTIZE", [half], (2, 1, 1, 2), name="weight")
-    y = main.out("CONV_2D", [x, weight, -1], (1, 4, 4, 2), {0: SAME, 1: 1, 2: 1}, name="y")
-    main.outputs = [
-        main.out("RESHAPE", [y, main.tensor((2,), "int32", [1, 32])], (1, 32), {}, name="z")
-    ]
+    x = main.input("1x4x4x2", name="x")
+    half = main.tensor("2x1x1x2", "float16", 1, name="half")
+    weight = main.out("DEQUANTIZE", [half], "2x1x1x2", name="weight")
+    y = main.out("CONV_2D", [x, weight, -1], "1x4x4x2", {0: SAME, 1: 1, 2: 1}, name="y")
+    main.outputs = [main.out("RESHAPE", [y, main.ints(1, 32)], "1x32", {}, name="z")]
     graph = graph_of(model)
-    assert [op.op_class for op in graph.ops] == [OpClass.VIEW, OpClass.PRODUCT, OpClass.VIEW]
+    assert classes(graph) == "view product view"
     assert graph.tensors["z"].alias_of == "y"
     assert graph.bytes_of(TensorKind.WEIGHT) == 8
     assert graph.ops[1].nests[0].weight == "weight"
@@ -180,13 +161,13 @@ def test_views_and_constants_cost_nothing():
 
 def test_bodies_of_control_flow_are_counted_and_their_weights_read():
     model, main = started()
-    condition, x = main.input((1,), "bool", name="c"), main.input((1, 8), name="x")
-    main.outputs = [main.out("IF", [condition, x], (1, 8), {0: 1, 1: 2}, name="y")]
+    condition, x = main.input("1", "bool", name="c"), main.input("1x8", name="x")
+    main.outputs = [main.out("IF", [condition, x], "1x8", {0: 1, 1: 2})]
     for kind in ("RELU", "TANH"):
         body = model.subgraph()
-        inner = body.input((1, 8))
-        first = body.out("MUL", [inner, body.tensor((1, 8), data=1, name="scale")], (1, 8), {0: 0})
-        body.outputs = [body.out(kind, [first], (1, 8))]
+        inner = body.input("1x8")
+        first = body.out("MUL", [inner, body.tensor("1x8", data=1, name="scale")], "1x8", {0: 0})
+        body.outputs = [body.out(kind, [first], "1x8")]
     graph = graph_of(model)
     assert graph.subgraph_ops == {"MUL": 2, "RELU": 1, "TANH": 1}
     assert graph.ops[0].op_class is OpClass.CONTROL_FLOW
@@ -197,15 +178,15 @@ def test_bodies_of_control_flow_are_counted_and_their_weights_read():
 
 
 def test_an_operator_that_is_not_known_is_planned_with_its_bytes():
-    graph = graph_of(one_operator("CUSTOM:Mystery", [(1, 8)], [(4, 4)], (1, 3), None))
+    graph = graph_of(one_operator("CUSTOM:Mystery", "1x8", "4x4", "1x3", None))
     assert graph.unknown_ops == {"CUSTOM:Mystery": 1}
     assert [access.bytes for access in (*graph.ops[0].reads, *graph.ops[0].writes)] == [32, 64, 12]
 
 
 def test_quantised_tensors_keep_their_type_and_floats_can_be_planned_narrower():
     model, main = started()
-    x = main.input((1, 16), "int8", name="x", scale=(0.1,))
-    main.outputs = [main.out("DEQUANTIZE", [x], (1, 16), name="y")]
+    x = main.input("1x16", "int8", name="x", scale=(0.1,))
+    main.outputs = [main.out("DEQUANTIZE", [x], "1x16", name="y")]
     graph = graph_of(model, precision="fp16")
     assert (graph.tensors["x"].bytes, graph.tensors["y"].bytes) == (16, 32)
     assert graph.ops[0].op_class is OpClass.ELEMENTWISE
@@ -239,7 +220,7 @@ def exported(path):
 
 
 def plain():
-    return one_operator("RELU", [(1, 8)], [], (1, 8), None)
+    return one_operator("RELU", "1x8", "", "1x8", None)
 
 
 def test_what_is_no_file_of_tensorflow_lite_is_refused(tmp_path):
@@ -292,7 +273,7 @@ def test_indices_of_what_is_not_there_are_refused(tmp_path):
     model.subgraphs[0].op("RELU", [99], [1])
     assert "operator 1 of subgraph 0 (RELU) names tensor 99" in refused(tmp_path, model)
     model = plain()
-    model.subgraphs[0].tensor((1,), buffer=55)
+    model.subgraphs[0].tensor("1", buffer=55)
     assert "tensor 2 of subgraph 0 names buffer 55" in refused(tmp_path, model)
     model = plain()
     model.subgraphs[0].op("IF", [0, 0], [1], {0: 1, 1: 7})
@@ -307,8 +288,8 @@ def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named
     all."""
     model = plain()
     main = model.subgraphs[0]
-    lost = main.tensor((1, 8), name="lost")
-    main.outputs = [main.out("TANH", [lost], (1, 8))]
+    lost = main.tensor("1x8", name="lost")
+    main.outputs = [main.out("TANH", [lost])]
     graph = graph_of(model)
     assert graph.notes == (
         "tensor 'lost' is read and nothing writes it: it is planned as a constant",
@@ -320,21 +301,21 @@ def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named
 
 def test_handles_of_variables_cost_nothing():
     model, main = started()
-    handle = main.out("VAR_HANDLE", [], (1,), {0: Text(""), 1: Text("state")}, dtype="resource")
-    main.outputs = [main.out("READ_VARIABLE", [handle], (1, 8), {})]
+    handle = main.out("VAR_HANDLE", [], "1", {0: Text(""), 1: Text("state")}, dtype="resource")
+    main.outputs = [main.out("READ_VARIABLE", [handle], "1x8", {})]
     graph = graph_of(model)
-    assert [op.op_class for op in graph.ops] == [OpClass.SHAPE, OpClass.MOVEMENT]
+    assert classes(graph) == "shape movement"
     assert not graph.unknown_ops
 
 
 def test_subgraphs_that_run_in_a_circle_are_refused(tmp_path):
     model = plain()
     other = model.subgraph()
-    c, x = other.input((1,), "bool"), other.input((1, 8))
-    other.outputs = [other.out("IF", [c, x], (1, 8), {0: 1, 1: 1})]
+    c, x = other.input("1", "bool"), other.input("1x8")
+    other.outputs = [other.out("IF", [c, x], "1x8", {0: 1, 1: 1})]
     main = model.subgraphs[0]
-    condition = main.input((1,), "bool")
-    main.outputs = [main.out("IF", [condition, 0], (1, 8), {0: 1, 1: 1})]
+    condition = main.input("1", "bool")
+    main.outputs = [main.out("IF", [condition, 0], "1x8", {0: 1, 1: 1})]
     assert "subgraph 1 runs itself" in refused(tmp_path, model, exported)
 
 
@@ -344,9 +325,9 @@ def test_subgraphs_that_run_too_often_are_refused(tmp_path, monkeypatch):
     model = Model()
     for number in range(31):
         subgraph = model.subgraph()
-        c, x = subgraph.input((1,), "bool"), subgraph.input((1, 8))
+        c, x = subgraph.input("1", "bool"), subgraph.input("1x8")
         subgraph.outputs = [
-            subgraph.out("IF", [c, x], (1, 8), {0: number + 1, 1: number + 1}) if number < 30 else x
+            subgraph.out("IF", [c, x], "1x8", {0: number + 1, 1: number + 1}) if number < 30 else x
         ]
     assert "operators run, those of subgraphs each time" in refused(tmp_path, model, exported)
 
@@ -361,7 +342,7 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path):
         main.outputs = [main.out("RELU", [main.input(shape)], shape)]
         assert words in refused(tmp_path, model, exported)
     assert "2^62 bytes or more" in refused(
-        tmp_path, one_operator("RELU", [(2**31 - 1,) * 3], [], (1,), None)
+        tmp_path, one_operator("RELU", "x".join([str(2**31 - 1)] * 3), "", "1", None)
     )
     model, main = started()
     main.outputs = [main.out("RELU", [main.input((2**28,))], (2**28,))]
@@ -369,7 +350,7 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path):
 
 
 def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path):
-    model = one_operator("MUL", [(1, 8)], [(1, 8)], (1, 8), {0: 0})
+    model = one_operator("MUL", "1x8", "1x8", "1x8", {0: 0})
     model.buffers[1] = NewTable({1: Number("Q", 2**33), 2: Number("Q", 32)})
     assert graph_of(model).bytes_of(TensorKind.WEIGHT) == 32
     assert "has weights outside of the FlatBuffer" in refused(tmp_path, model, exported)
@@ -377,10 +358,10 @@ def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path):
 
 def test_constants_behind_the_flatbuffer_are_read_whatever_the_files_size(tmp_path, monkeypatch):
     """Files above 2 GiB end with their weights."""
-    model = one_operator("MEAN", [(1, 4, 6, 8)], [], (1, 8), {0: 0})
+    model = one_operator("MEAN", "1x4x6x8", "", "1x8", {0: 0})
     main = model.subgraphs[0]
     main.operators.clear()
-    main.op("MEAN", [0, main.tensor((2,), "int32", [1, 2])], main.outputs, {0: 0})
+    main.op("MEAN", [0, main.ints(1, 2)], main.outputs, {0: 0})
     content = model.buffers[-1].fields[0].data
     path = tmp_path / "net.tflite"
     path.write_bytes(model.bytes())
@@ -410,7 +391,7 @@ def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path):
 
     inner = plain()
     for _ in range(2000):
-        inner.subgraphs[0].tensor((1,))
+        inner.subgraphs[0].tensor("1")
     old = inner.bytes()
     position = next(iter(parse_model(old).root.tables(2))).position
     fields = {
@@ -426,8 +407,8 @@ def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path):
 
 def test_long_and_strange_names_stay_on_one_line():
     model, main = started()
-    x = main.input((1, 4), name="a\nb\x00" + "c" * 100_000)
-    main.outputs = [main.out("CUSTOM:two\nlines", [x], (1, 4))]
+    x = main.input("1x4", name="a\nb\x00" + "c" * 100_000)
+    main.outputs = [main.out("CUSTOM:two\nlines", [x], "1x4")]
     graph = graph_of(model)
     assert "\n" not in graph.inputs[0]
     assert len(graph.inputs[0]) < 5000
@@ -444,9 +425,9 @@ def refusal(use, path):
 
 
 def test_operands_that_are_missing_are_named_or_cost_the_cut(tmp_path):
-    shape = (1, 4, 4, 2)
-    assert graph_of(one_operator("PAD", [shape], [], shape, {})).ops[0].axes == ()
-    text = refused(tmp_path, one_operator("CONV_2D", [shape], [], shape, CONV))
+    shape = "1x4x4x2"
+    assert graph_of(one_operator("PAD", shape, "", shape, {})).ops[0].axes == ()
+    text = refused(tmp_path, one_operator("CONV_2D", shape, "", shape, CONV))
     assert "(CONV_2D): operand 1 is missing: the file is damaged" in text
 
 
@@ -520,57 +501,57 @@ def test_a_writer_of_flatbuffers_aligns_every_number():
 @pytest.mark.parametrize(
     ("kind", "weights", "options", "shape"),
     [
-        ("RELU", [], None, (1, 8, 9, 16)),
-        ("ADD", [(1, 1, 1, 16)], {0: 0}, (1, 8, 9, 16)),
-        ("SOFTMAX", [], {}, (1, 8, 9, 16)),
-        ("CONV_2D", [(5, 3, 3, 16)], {0: SAME, 1: 2, 2: 1}, (1, 8, 5, 5)),
-        ("CONV_2D", [(5, 3, 3, 16)], {0: VALID, 1: 1, 2: 2, 5: 2}, (1, 2, 7, 5)),
-        ("DEPTHWISE_CONV_2D", [(1, 3, 3, 32)], {0: VALID, 1: 1, 2: 1}, (1, 6, 7, 32)),
-        ("MAX_POOL_2D", [], {0: VALID, 1: 2, 2: 2, 3: 2, 4: 2}, (1, 4, 4, 16)),
+        ("RELU", "", None, "1x8x9x16"),
+        ("ADD", "1x1x1x16", {0: 0}, "1x8x9x16"),
+        ("SOFTMAX", "", {}, "1x8x9x16"),
+        ("CONV_2D", "5x3x3x16", {0: SAME, 1: 2, 2: 1}, "1x8x5x5"),
+        ("CONV_2D", "5x3x3x16", {0: VALID, 1: 1, 2: 2, 5: 2}, "1x2x7x5"),
+        ("DEPTHWISE_CONV_2D", "1x3x3x32", {0: VALID, 1: 1, 2: 1}, "1x6x7x32"),
+        ("MAX_POOL_2D", "", {0: VALID, 1: 2, 2: 2, 3: 2, 4: 2}, "1x4x4x16"),
     ],
 )
 def test_a_shape_that_the_converter_left_open_is_worked_out(kind, weights, options, shape):
-    model = one_operator(kind, [(1, 8, 9, 16)], weights, (), options)
+    model = one_operator(kind, "1x8x9x16", weights, "", options)
     main = model.subgraphs[0]
     main.outputs = [main.out("ABS", main.outputs, (), name="z")]
     graph = graph_of(model)
-    assert graph.tensors["y"].shape == graph.tensors["z"].shape == shape
-    assert graph.ops[0].writes[0].bytes == 4 * np.prod(shape)
+    assert graph.tensors["y"].shape == graph.tensors["z"].shape == sizes(shape)
+    assert graph.ops[0].writes[0].bytes == 4 * np.prod(sizes(shape))
 
 
 @pytest.mark.parametrize(
     ("kind", "shape", "weights", "options", "missing"),
     [
-        ("CONV_2D", (), [(5, 3, 3, 16)], CONV, "x0"),
-        ("MAX_POOL_2D", (), [], {0: SAME, 1: 2, 2: 2, 3: 2, 4: 2}, "x0"),
-        ("RESIZE_BILINEAR", (1, 8, 8, 16), [], {}, "y"),
-        ("BATCH_MATMUL", (1, 8, 8), [(1, 8, 8)], {}, "y"),
+        ("CONV_2D", "-", "5x3x3x16", CONV, "x0"),
+        ("MAX_POOL_2D", "-", "", {0: SAME, 1: 2, 2: 2, 3: 2, 4: 2}, "x0"),
+        ("RESIZE_BILINEAR", "1x8x8x16", "", {}, "y"),
+        ("BATCH_MATMUL", "1x8x8", "1x8x8", {}, "y"),
     ],
 )
 def test_a_shape_that_is_not_to_be_known_is_named(kind, shape, weights, options, missing):
-    model = one_operator(kind, [shape], weights, (), options)
+    model = one_operator(kind, shape, weights, "", options)
     with pytest.raises(ModelError, match=f"the shape of tensor '{missing}' is not in the file"):
         graph_of(model)
 
 
 def test_a_bias_may_have_as_many_dimensions_as_the_result():
     found = []
-    for shape in ((8,), (1, 1, 1, 8)):
+    for shape in ("8", "1x1x1x8"):
         model, net = started()
-        value, weights = net.input((1, 4, 4, 2)), net.tensor((8, 3, 3, 2), data=1)
+        value, weights = net.input("1x4x4x2"), net.tensor("8x3x3x2", data=1)
         operands = [value, weights, net.tensor(shape, data=0)]
-        net.outputs.append(net.out("CONV_2D", operands, (1, 4, 2, 8), CONV))
+        net.outputs.append(net.out("CONV_2D", operands, "1x4x2x8", CONV))
         (op,) = graph_of(model).ops
         found.append((op.macs, op.axes))
     assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("kind", ["CONV_2D", "MAX_POOL_2D", "DEPTH_TO_SPACE"])
-@pytest.mark.parametrize("shapes", [[(4, 4, 2), (1, 4, 4, 2)], [(1, 4, 4, 2), (1, 4, 4, 1, 2)]])
+@pytest.mark.parametrize("shapes", [("4x4x2", "1x4x4x2"), ("1x4x4x2", "1x4x4x1x2")])
 def test_images_of_another_number_of_dimensions_are_refused_by_name(tmp_path, kind, shapes):
-    weights = [(2, 1, 1, 2)] if kind == "CONV_2D" else []
-    text = refused(tmp_path, one_operator(kind, shapes[:1], weights, shapes[1], CONV))
-    name = "x0" if len(shapes[0]) == 3 else "y"
+    weights = "2x1x1x2" if kind == "CONV_2D" else ""
+    text = refused(tmp_path, one_operator(kind, shapes[0], weights, shapes[1], CONV))
+    name = "x0" if shapes[0] == "4x4x2" else "y"
     assert f"tensor '{name}' has" in text
     assert "dimensions, not 4: the file is damaged" in text
 
@@ -578,19 +559,19 @@ def test_images_of_another_number_of_dimensions_are_refused_by_name(tmp_path, ki
 @pytest.mark.parametrize(
     ("kind", "operands", "result", "options"),
     [
-        ("CONCATENATION", [(5, 3, 2)], (4, 3, 5, 1), {0: 0}),
-        ("RESIZE_BILINEAR", [(4, 4, 5, 2)], (4, 2, 4, 5, 1), {}),
-        ("RESIZE_NEAREST_NEIGHBOR", [(3, 2, 1, 3)], (2,), {}),
-        ("SOFTMAX", [(4, 4, 4, 1, 2)], (5, 1, 3, 4), {}),
-        ("MAX_POOL_2D", [(3, 2, 2, 5, 5)], (), {}),
-        ("TRANSPOSE_CONV", [(4,), (2, 2, 2, 2), (1, 4, 4, 2)], (1, 8, 8, 2), {}),
-        ("DEPTH_TO_SPACE", [(1, 4, 4, 4)], (1, 8, 8, 1), {}),
+        ("CONCATENATION", "5x3x2", "4x3x5x1", {0: 0}),
+        ("RESIZE_BILINEAR", "4x4x5x2", "4x2x4x5x1", {}),
+        ("RESIZE_NEAREST_NEIGHBOR", "3x2x1x3", "2", {}),
+        ("SOFTMAX", "4x4x4x1x2", "5x1x3x4", {}),
+        ("MAX_POOL_2D", "3x2x2x5x5", "", {}),
+        ("TRANSPOSE_CONV", "4 2x2x2x2 1x4x4x2", "1x8x8x2", {}),
+        ("DEPTH_TO_SPACE", "1x4x4x4", "1x8x8x1", {}),
     ],
 )
 def test_an_operator_whose_tensors_do_not_fit_together_is_damaged(
     tmp_path, kind, operands, result, options
 ):
-    text = refused(tmp_path, one_operator(kind, operands, [], result, options))
+    text = refused(tmp_path, one_operator(kind, operands, "", result, options))
     assert f"bad.tflite: operator '{kind}_0' ({kind}): its " in text
     assert "the file is damaged, convert the model again" in text
     assert "defect" not in text

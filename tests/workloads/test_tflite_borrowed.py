@@ -85,7 +85,7 @@ def test_resizing_reads_the_neighbours_of_its_kernel(kind, corners, centres, bef
 def test_a_transposed_convolution_has_the_strides_and_the_padding_of_its_options(padding, after):
     before, taps, stride = 4, 4, 3
     model, main = started()
-    size = main.tensor((4,), "int32", [1, after, after, 5])
+    size = main.ints(1, after, after, 5)
     weight = main.tensor((5, taps, taps, 6), data=1, name="w")
     x = main.input((1, before, before, 6), name="x")
     options = {0: padding, 1: stride, 2: stride}
@@ -108,8 +108,8 @@ def test_a_transposed_convolution_has_the_strides_and_the_padding_of_its_options
 
 def test_a_condition_of_one_dimension_chooses_rows():
     model, main = started()
-    operands = [main.input((4,), "bool", name="c"), main.input((4, 4)), main.input((4, 4))]
-    main.outputs = [main.out("SELECT", operands, (4, 4))]
+    operands = [main.input("4", "bool", name="c"), main.input("4x4"), main.input("4x4")]
+    main.outputs = [main.out("SELECT", operands, "4x4")]
     reads = graph_of(model).ops[0].reads
     assert [bool(read.windows) for read in reads] == [False, True, True]
 

@@ -6,9 +6,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from tests.support.tables import cases
 
 import loadmaster as lm
-from loadmaster.core.errors import ModelError
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
 from loadmaster.placement.sequence import StoredKind
 from loadmaster.workloads.graph import OpClass, TensorKind
@@ -290,33 +290,34 @@ def test_plans_of_training_steps_hold(load):
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        ("torch:", {}, "write torch:module.path:factory"),
-        ("torch:nowhere.to.be:found", {}, "no module 'nowhere'"),
-        ("torch:broken:net", {}, "importing broken failed: ZeroDivisionError"),
-        ("torch:lacking:net", {}, "importing lacking failed: ModuleNotFoundError"),
-        (
-            "torch:good:missing",
-            {},
-            "has no function 'missing': it has net, fixed, failing, looking",
-        ),
-        ("torch:good:net", {}, "needs the argument batch: give --batch N"),
         ("torch:good:fixed", {"batch": 2}, "takes no argument batch"),
-        ("torch:good:failing", {}, "the factory failed: ValueError: no luck"),
-        ("torch:good:looking", {}, "the factory looks at values"),
-        ("torch:good:alone", {}, "must return a module and its inputs"),
-        ("torch:good:deciding", {}, "depends on values"),
-        ("torch:good:mismatched", {}, "cannot be run: RuntimeError"),
         ("torch:good:frozen", {"training": True}, "depends on no parameter that is trained"),
         ("torch:good:whole", {"training": True}, "needs a loss"),
         ("torch:good:wrapped", {}, "returns no tensor, nor a tuple, list or dict of tensors"),
         ("torch:good:odd", {"training": True}, "must make an optimiser"),
-        ("torch:good:sparse", {}, "cannot be"),
         (
             "torch:good:fixed",
             {"precision": "int8"},
             "--precision is for files: cast what the factory makes",
         ),
         ("onnx:squeezenet", {"training": True}, "holds no training step"),
+        *(
+            (source, {}, message)
+            for source, message in cases("""
+            torch: | write torch:module.path:factory
+            torch:nowhere.to.be:found | no module 'nowhere'
+            torch:broken:net | importing broken failed: ZeroDivisionError
+            torch:lacking:net | importing lacking failed: ModuleNotFoundError
+            torch:good:missing | has no function 'missing': it has net, fixed, failing, looking
+            torch:good:net | needs the argument batch: give --batch N
+            torch:good:failing | the factory failed: ValueError: no luck
+            torch:good:looking | the factory looks at values
+            torch:good:alone | must return a module and its inputs
+            torch:good:deciding | depends on values
+            torch:good:mismatched | cannot be run: RuntimeError
+            torch:good:sparse | cannot be
+            """)
+        ),
     ],
 )
 def test_mistakes_are_one_line(source, options, message, tmp_path, monkeypatch):
@@ -376,7 +377,7 @@ def test_mistakes_are_one_line(source, options, message, tmp_path, monkeypatch):
         """)
     )
     try:
-        with pytest.raises(ModelError) as caught:
+        with pytest.raises(lm.ModelError) as caught:
             lm.load(source, **options)
     finally:
         for name in ("broken", "lacking", "good"):
@@ -388,7 +389,7 @@ def test_mistakes_are_one_line(source, options, message, tmp_path, monkeypatch):
 
 def test_another_release_of_torch_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.12.0")
-    with pytest.raises(ModelError, match=r"needs torch 2\.13;"):
+    with pytest.raises(lm.ModelError, match=r"needs torch 2\.13;"):
         lm.load("torch:any:thing")
 
 

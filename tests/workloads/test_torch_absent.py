@@ -5,10 +5,9 @@ import sys
 import pytest
 
 import loadmaster as lm
-from loadmaster.core.errors import ModelError
 
 
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ModelError, match=r"install it with pip install 'loadmaster\[torch\]'"):
+    with pytest.raises(lm.ModelError, match=r"install it with pip install 'loadmaster\[torch\]'"):
         lm.load("torch:any:thing")

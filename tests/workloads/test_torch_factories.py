@@ -7,10 +7,10 @@ from types import ModuleType
 import pytest
 
 import loadmaster as lm
-from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import TensorKind
 
 torch = pytest.importorskip("torch")
+from tests.support.modules import Parts  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -138,24 +138,22 @@ def test_what_factories_change_is_as_before_afterwards(monkeypatch):
 
 def test_a_lazy_module_of_the_caller_is_left_as_it_is():
     module = nn.LazyLinear(8)
-    with pytest.raises(ModelError, match="call the module once before"):
+    with pytest.raises(lm.ModelError, match="call the module once before"):
         lm.load((module, torch.zeros(4, 6)))
     assert isinstance(module, nn.LazyLinear)
     module(torch.zeros(4, 6))
     assert lm.load((module, torch.zeros(4, 6))).macs == 4 * 6 * 8
 
 
-class Branching(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return torch.cond(x.sum() > 0, lambda x: self.layer(x), lambda x: x * 2, (x,))
+def branching(own, x):
+    return torch.cond(x.sum() > 0, lambda x: own.layer(x), lambda x: x * 2, (x,))
 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_control_flow_that_depends_on_values_is_named(training, monkeypatch, tmp_path):
-    with pytest.raises(ModelError, match="it calls cond, whose course depends on values") as raised:
-        of_factory(lambda: (Branching(), torch.zeros(4, 8)), monkeypatch, training=training)
+    module = Parts(branching, layer=nn.Linear(8, 8))
+    with pytest.raises(
+        lm.ModelError, match="it calls cond, whose course depends on values"
+    ) as raised:
+        of_factory(lambda: (module, torch.zeros(4, 8)), monkeypatch, training=training)
     assert "0x" not in str(raised.value)

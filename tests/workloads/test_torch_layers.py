@@ -10,6 +10,7 @@ import pytest
 import loadmaster as lm
 
 torch = pytest.importorskip("torch")
+from tests.support.modules import Parts  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
 
@@ -94,35 +95,13 @@ def test_bags_touch_the_rows_that_they_sum():
     assert table.bytes == 15 * 16 * 4
 
 
-class Applied(nn.Module):
-    """A function of a layer's results."""
-
-    def __init__(self, function, dimensions=2):
-        super().__init__()
-        self.layer = getattr(nn, f"Conv{dimensions}d")(4, 4, 1)
-        self.function = function
-
-    def forward(self, x):
-        return self.function(self.layer(x))
+def of_layer(function, layer):
+    """A function of a layer's results, as a module; it may be a module itself."""
+    return Parts(lambda own, x: own.function(own.layer(x)), function=function, layer=layer)
 
 
-class Loss(nn.Module):
-    def __init__(self, loss, target):
-        super().__init__()
-        self.layer, self.loss, self.target = nn.Linear(8, 8), loss, target
-
-    def forward(self, x):
-        return self.loss(self.layer(x), self.target)
-
-
-class Unpooled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer, self.pool = nn.Conv2d(4, 4, 1), nn.MaxPool2d(2, return_indices=True)
-        self.unpool = nn.MaxUnpool2d(2)
-
-    def forward(self, x):
-        return self.unpool(*self.pool(self.layer(x)))
+def unpooled(x):
+    return nn.MaxUnpool2d(2)(*nn.MaxPool2d(2, return_indices=True)(x))
 
 
 def layers():
@@ -133,7 +112,7 @@ def layers():
         found[name] = make, inputs
 
     def applied(name, function, x, d=2):
-        add(name, lambda: Applied(function(), d), x)
+        add(name, lambda: of_layer(function(), getattr(nn, f"Conv{d}d")(4, 4, 1)), x)
 
     short = torch.zeros(5, 3, 16)
     for name in ("RNN", "GRU", "LSTM"):
@@ -169,7 +148,6 @@ def layers():
         if d > 1:
             name = f"FractionalMaxPool{d}d"
             applied(name, partial(getattr(nn, name), 2, output_size=4), x, d)
-    add("MaxUnpool2d", Unpooled, image)
     indices = torch.zeros(3, 5, dtype=torch.long)
     for mode in ("sum", "mean", "max"):
         add(f"EmbeddingBag, {mode}", partial(nn.EmbeddingBag, 100, 16, mode=mode), indices)
@@ -188,13 +166,15 @@ def layers():
     ):
         for name in names.split():
             loss = getattr(nn, f"{name}Loss")
-            add(loss.__name__, lambda loss=loss, target=target: Loss(loss(), target), rows)
+            judged = partial(loss(), target=target)
+            add(loss.__name__, partial(of_layer, judged, nn.Linear(8, 8)), rows)
     functions = {
         "fft": lambda x: torch.fft.fft(x).abs(),
         "fft2": lambda x: torch.fft.fft2(x).abs(),
         "rfft and back": lambda x: torch.fft.irfft(torch.fft.rfft(x)),
         "bucketize": lambda x: x + torch.bucketize(x, torch.arange(5.0)),
         "searchsorted": lambda x: x + torch.searchsorted(torch.arange(5.0), x),
+        "MaxUnpool2d": unpooled,
         "cdist": lambda x: torch.cdist(x, x),
         "pdist": lambda x: torch.pdist(x.flatten(1)),
         "cummax": lambda x: x.cummax(1)[0],
@@ -216,7 +196,7 @@ def layers():
         "steps first": lambda x: torch.conv_tbc(x[0], torch.zeros(3, 8, 5), torch.zeros(5)),
     }
     for name, function in functions.items():
-        add(name, partial(Applied, function), image)
+        applied(name, lambda function=function: function, image)
     return found
 
 
@@ -235,11 +215,10 @@ def test_every_operator_of_a_layer_is_understood(training):
 
 
 def test_fourier_transforms_take_the_steps_of_fast_ones():
-    class Transformed(nn.Module):
-        def forward(self, x):
-            return torch.fft.fft(torch.complex(x, x)), torch.fft.rfft(x), torch.fft.fft2(x)
+    def transformed(_, x):
+        return torch.fft.fft(torch.complex(x, x)), torch.fft.rfft(x), torch.fft.fft2(x)
 
-    graph = captured(Transformed(), torch.zeros(3, 16, 64))
+    graph = captured(Parts(transformed), torch.zeros(3, 16, 64))
     steps = [op.elements for op in graph.ops if "fft" in op.kind]
     assert steps[:2] == [48 * 5 * 64 * 6, 48 * 5 * 64 * 6 // 2]
     assert steps[2] in (3 * 5 * 1024 * 10, 3 * 5 * 1024 * 10 // 2)

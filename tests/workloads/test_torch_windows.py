@@ -2,20 +2,19 @@
 
 import numpy as np
 import pytest
-from tests.support.efforts import TEST
+from tests.support.efforts import verified
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
 
 import loadmaster as lm
 from loadmaster.workloads.lowering.grid import WHOLE, least_shares
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 torch = pytest.importorskip("torch")
 
+from tests.support.modules import Parts  # noqa: E402
 from torch import nn  # noqa: E402
 
-from loadmaster.workloads.frontends.torch.capture import capture  # noqa: E402
 from loadmaster.workloads.frontends.torch.graph_builder import _describe  # noqa: E402
 from loadmaster.workloads.frontends.torch.windows import in_storage  # noqa: E402
 from loadmaster.workloads.window import identity, operand_box, volume  # noqa: E402
@@ -67,55 +66,36 @@ def test_a_window_of_a_view_holds_the_elements_of_its_storage(seed):
     assert known > 20
 
 
-class Strided(nn.Module):
-    """A stride over images whose channels are last."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv2d(3, 4, 1, stride=2, bias=False)
-
-    def forward(self, x):
-        return self.layer(x.permute(0, 3, 1, 2))
-
-
 def test_what_strides_step_over_is_counted_in_the_storage():
     """A quarter of the pixels, whatever the order of dimensions: bounds rest on it."""
-    graph, (group,), _ = parts_of(lm.load((Strided(), torch.zeros(1, 16, 16, 3))))
+    layer = nn.Conv2d(3, 4, 1, stride=2, bias=False)
+    last = Parts(lambda own, x: own.layer(x.permute(0, 3, 1, 2)), layer=layer)
+    graph, (group,), _ = parts_of(lm.load((last, torch.zeros(1, 16, 16, 3))))
     shares = least_shares(graph, group)
     assert sorted(shares.values()) == [0.25, 1.0]
 
 
-class Blocks(nn.Module):
+def blocks(own, x):
     """Convolutions, pooling, a concatenation, enlarging, and attention between heads that are views
     of one product."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1, stride=2), nn.BatchNorm2d(8)
-        self.depthwise = nn.Conv2d(8, 8, 3, groups=8, padding=1)
-        self.project, self.last = nn.Linear(16, 48), nn.Linear(16, 4)
-
-    def forward(self, x):
-        x = nn.functional.max_pool2d(torch.relu(self.norm(self.first(x))), 2)
-        x = torch.cat(
-            [
-                nn.functional.interpolate(
-                    nn.functional.avg_pool2d(self.depthwise(x), 2), scale_factor=2
-                ),
-                x,
-            ],
-            1,
-        )
-        steps = x.flatten(2).transpose(1, 2)
-        query, key, value = self.project(steps).view(1, -1, 3, 4, 4).permute(2, 0, 3, 1, 4)
-        mixed = torch.softmax(query @ key.transpose(-2, -1), -1) @ value
-        return self.last(mixed.transpose(1, 2).flatten(2)).mean(1)
+    x = nn.functional.max_pool2d(own.first(x), 2)
+    small = nn.functional.avg_pool2d(own.depthwise(x), 2)
+    x = torch.cat([nn.functional.interpolate(small, scale_factor=2), x], 1)
+    steps = x.flatten(2).transpose(1, 2)
+    query, key, value = own.project(steps).view(1, -1, 3, 4, 4).permute(2, 0, 3, 1, 4)
+    mixed = torch.softmax(query @ key.transpose(-2, -1), -1) @ value
+    return own.last(mixed.transpose(1, 2).flatten(2)).mean(1)
 
 
 def test_torch_networks_are_cut_and_their_plans_hold():
-    graph = capture(
-        lambda: (Blocks(), torch.randn(1, 3, 24, 24)), training=False, name="blocks", source="test"
+    module = Parts(
+        blocks,
+        first=nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU()),
+        depthwise=nn.Conv2d(8, 8, 3, groups=8, padding=1),
+        project=nn.Linear(16, 48),
+        last=nn.Linear(16, 4),
     )
+    graph = lm.load((module, torch.randn(1, 3, 24, 24)))
     _, groups, forms = parts_of(graph)
     divides = {
         group.main.kind for group, form in zip(groups, forms, strict=True) if form is not None
@@ -136,11 +116,10 @@ def test_torch_networks_are_cut_and_their_plans_hold():
             WHOLE if form is None else form.grid({int(generator.choice(form.axes)): 3})
             for form in forms
         ]
-        workload = lower([graph], npu(), cuts=[Cuts(cuts)])
+        workload = lm.lower([graph], npu(), cuts=[Cuts(cuts)])
         assert sum(bool(job.ranges) for job in workload.jobs) > 10
         assert sum(job.macs for job in workload.jobs) == graph.macs
-    plan = lm.plan([graph], npu(2, 8_000), effort=TEST)
-    assert lm.verify(plan) == ()
+    plan = verified([graph], npu(2, 8_000))
     assert any(job.ranges for job in plan.jobs)
 
 

@@ -4,7 +4,6 @@ from tests.support.networks import GraphBuilder, npu
 
 import loadmaster as lm
 from loadmaster.workloads.graph import Access, Op, OpClass, Tensor, TensorKind
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
 
 
@@ -59,7 +58,7 @@ def test_graphs_without_updates_stay_as_they_are():
 
 
 def test_updates_are_planned():
-    work = lower([updating()], npu())
+    work = lm.lower([updating()], npu())
     assert [job.after for job in work.jobs] == [tuple(sorted(set(job.after))) for job in work.jobs]
     assert lm.verify(lm.plan([updating()], npu())) == ()
 

@@ -3,7 +3,7 @@ else."""
 
 import numpy as np
 import pytest
-from tests.support.efforts import TEST
+from tests.support.efforts import verified
 from tests.support.lowered import parts_of
 from tests.support.networks import npu
 from tests.support.onnx_builder import constant, constants, graph_of, int8_graph, node
@@ -12,7 +12,6 @@ from tests.support.random_networks import random_network
 import loadmaster as lm
 from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import plain_cuts, sizes_for
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.window import volume
@@ -30,12 +29,12 @@ def decoder(*, past_is_input=True, twice=False):
         "[turn] keys = Transpose<perm=[0, 1, 3, 2]>(present)",
         "[score] scores = MatMul(x, keys)",
         "[mix] y = MatMul(scores, present)",
-        *(["[look] z = Softmax(keys)"] if twice else []),
+        "[look] z = Softmax(keys)" if twice else "",
     ]
     shape = (1, HEADS, CACHED, WIDTH)
     inputs = {"x": (1, HEADS, 1, WIDTH), "old": shape} | ({"past": shape} if past_is_input else {})
     outputs = ["y", "present", *(["unused"] if past_is_input else []), *(["z"] if twice else [])]
-    return int8_graph(nodes, inputs, outputs, {"w": (WIDTH, WIDTH)}, name="net")
+    return int8_graph(nodes, inputs, outputs, {"w": (WIDTH, WIDTH)})
 
 
 def kinds(graph):
@@ -47,8 +46,8 @@ def test_a_cache_that_is_an_input_grows_in_place():
     single = without_updates(graph)
     assert kinds(graph) == {"make", "project", "score", "mix"}
     assert single.outputs == ("y", "new", "unused")
-    assert any("in place" in note for note in single.notes)
-    workload = lower([graph], npu())
+    assert "in place" in str(single.notes)
+    workload = lm.lower([graph], npu())
     reads = {job.operators[0]: job.reads for job in workload.jobs}
     for operator in ("score", "mix"):
         found = {operand.tensor: operand for operand in reads[operator]}
@@ -57,9 +56,7 @@ def test_a_cache_that_is_an_input_grows_in_place():
         assert found["net/past"].bytes == HEADS * CACHED * WIDTH
         assert found["net/new"].bytes == HEADS * WIDTH
         assert found["net/past"].role is found["net/new"].role is Role.WEIGHT
-    plan = lm.plan([graph], npu(), effort=TEST)
-    assert lm.verify(plan) == ()
-    assert lm.verify_against(plan, [graph], npu()) == ()
+    verified([graph], npu())
 
 
 def test_a_cache_that_operators_make_is_copied_into_what_the_network_returns():
@@ -91,8 +88,8 @@ def test_tiles_fill_the_arrays_and_are_as_wide_as_the_machine_is_balanced():
     """100 rows of 4,096 channels to 4,100: tiles are multiples of the arrays' rows, but for the
     last."""
     target = npu(2, 100_000)
-    weights = {"w": (256, 1003)}
-    graph = int8_graph(["[wide] y = MatMul(x, w)"], {"x": (100, 256)}, ["y"], weights, name="net")
+    weights = "float[256,1003] w"
+    graph = int8_graph("[wide] y = MatMul(x, w)", "float[100,256] x", "y", weights)
     single = without_updates(graph)
     (cut,) = plain_cuts(single, fuse(single), target)
     assert sizes_for(target).step == 8
@@ -103,14 +100,14 @@ def test_tiles_fill_the_arrays_and_are_as_wide_as_the_machine_is_balanced():
 
 
 def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have_as_many_channels():
-    nodes = [
-        "[one] left = Relu(x)",
-        "[other] right = Neg(x)",
-        "[join] both = Concat<axis=1>(left, right)",
-        "[convolve] y = Conv(both, w)",
-    ]
-    graph = int8_graph(nodes, {"x": (1, 16, 4, 4)}, ["y"], {"w": (16, 32, 1, 1)}, name="net")
-    workload = lower([graph], npu(1, 1_100))
+    nodes = """
+        [one] left = Relu(x)
+        [other] right = Neg(x)
+        [join] both = Concat<axis=1>(left, right)
+        [convolve] y = Conv(both, w)
+    """
+    graph = int8_graph(nodes, "float[1,16,4,4] x", "y", "float[16,32,1,1] w")
+    workload = lm.lower([graph], npu(1, 1_100))
     tiles = [job for job in workload.jobs if job.operators[0] == "convolve"]
     assert len(tiles) > 1
     for tile in tiles:
@@ -124,19 +121,18 @@ def test_what_is_left_out_once_leaves_nothing_more_to_leave_out(seed):
     """Cuts are of the operators that are left; a second look would leave out others."""
     graph = without_updates(lm.load(random_network(seed, length=6).model(), name="random"))
     assert without_updates(graph) is graph
-    plan = lm.plan([graph], npu(2, 4096), effort=TEST)
-    assert lm.verify(plan) == ()
+    verified([graph], npu(2, 4096))
 
 
 def test_a_part_that_lies_in_another_order_is_needed_by_its_own_dimensions():
     """Transpositions that only rename bytes: each half of the rows is one operand as a whole."""
     graph = graph_of(
-        [
-            "a = Transpose<perm=[1, 0, 2]>(x)",
-            "b = Transpose<perm=[1, 0, 2]>(y)",
-            "c = Concat<axis=0>(a, b)",
-            "[product] z = MatMul(c, w)",
-        ],
+        """
+            a = Transpose<perm=[1, 0, 2]>(x)
+            b = Transpose<perm=[1, 0, 2]>(y)
+            c = Concat<axis=0>(a, b)
+            [product] z = MatMul(c, w)
+        """,
         "float[1,3,4] x, float[1,3,4] y",
         "z",
         constants(w=np.zeros((4, 5))),

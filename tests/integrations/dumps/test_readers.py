@@ -18,6 +18,7 @@ from tests.support.planner_dumps import (
     snapshot,
     tflm_log,
 )
+from tests.support.tables import cases
 
 from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.arena import DumpedBuffer, arena_of
@@ -324,58 +325,31 @@ def test_files_that_are_not_there_are_refused(planner, tmp_path):
     [
         (
             "xla",
-            "size=4608",
-            "size=9223372036854775808",
-            r"assignment.txt:\d+: the size is 9223372036854775808, which is 2\^62",
-        ),
-        (
-            "xla",
             "offset=0",
             "offset=" + "9" * 5000,
             r"assignment.txt:\d+: the offset is 9{40}, which",
         ),
-        ("xla", "(size=", "(sze=", r"assignment.txt:\d+: is no whole line"),
-        ("vela", "0x6c00:", "0x8000000000000000:", r"vela.txt:\d+: the end is 0x8"),
-        ("vela", "Allocation Peak", "Allocation", r"vela.txt:\d+: is no row"),
-        (
-            "vela",
-            ":       27648:",
-            ":       99999:",
-            r"vela.txt:\d+: tensor 'image' has 99999 bytes",
-        ),
-        ("tflm-log", "(id=3)", "(id=4)", r"log.txt:5: buffer 4 does not follow"),
-        (
-            "tflm-log",
-            "size=27648",
-            "size=9223372036854775808",
-            r"log.txt:\d+: the size is 9223372036854775808",
-        ),
-        ("tflm-log", "first_used=0", "frst=0", r"log.txt:2: is no whole line"),
-        (
-            "iree",
-            "arith.constant 8192 : index",
-            "arith.constant 9223372036854775808 : index",
-            r"iree.txt:\d+: a slice of 9223372036854775808",
-        ),
-        (
-            "iree",
-            "}) : index",
-            "}) : idx",
-            r"iree.txt:\d+: the stream.resource.pack that begins here has no end",
-        ),
-        (
-            "onnxruntime",
-            '"mem_requested_in_use_delta":"',
-            '"mem_requested_in_use_delta":"9223372036854775808',
-            r"branches.json: event \d+: mem_",
-        ),
-        (
-            "onnxruntime",
-            '{"float":[',
-            '{"float":[9223372036854775807,',
-            r"event \d+: a result has 2\^62 bytes",
-        ),
-        ("onnxruntime", '{"float":[', '{"tensor":[', r"event \d+: a result is"),
+        *cases(r"""
+            xla | size=4608 | size=9223372036854775808 | \
+            assignment.txt:\d+: the size is 9223372036854775808, which is 2\^62
+            xla | (size= | (sze= | assignment.txt:\d+: is no whole line
+            vela | 0x6c00: | 0x8000000000000000: | vela.txt:\d+: the end is 0x8
+            vela | Allocation Peak | Allocation | vela.txt:\d+: is no row
+            vela | :       27648: | :       99999: | vela.txt:\d+: tensor 'image' has 99999 bytes
+            tflm-log | (id=3) | (id=4) | log.txt:5: buffer 4 does not follow
+            tflm-log | size=27648 | size=9223372036854775808 | \
+            log.txt:\d+: the size is 9223372036854775808
+            tflm-log | first_used=0 | frst=0 | log.txt:2: is no whole line
+            iree | arith.constant 8192 : index | arith.constant 9223372036854775808 : index | \
+            iree.txt:\d+: a slice of 9223372036854775808
+            iree | }) : index | }) : idx | \
+            iree.txt:\d+: the stream.resource.pack that begins here has no end
+            onnxruntime | "mem_requested_in_use_delta":" | \
+            "mem_requested_in_use_delta":"9223372036854775808 | branches.json: event \d+: mem_
+            onnxruntime | {"float":[ | {"float":[9223372036854775807, | \
+            event \d+: a result has 2\^62 bytes
+            onnxruntime | {"float":[ | {"tensor":[ | event \d+: a result is
+        """),
     ],
 )
 def test_an_error_names_file_and_line(planner, old, new, words, tmp_path):

@@ -8,7 +8,6 @@ from tests.support.random_networks import random_network
 
 import loadmaster as lm
 from loadmaster.integrations.execute.run import run_plan
-from loadmaster.workloads.graph import Graph
 
 
 @dataclass
@@ -16,7 +15,7 @@ class Case:
     """Networks in files, as they are planned."""
 
     files: list[str]
-    graphs: list[Graph]
+    graphs: list[lm.Graph]
 
     def run(self, plan, orders=3, precision=None):
         return run_plan(plan, self.files, orders=orders, precision=precision)

@@ -1,5 +1,6 @@
 """Plans of models that exporters and quantisers wrote, and what is refused."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -14,13 +15,12 @@ from tests.support.lowered import parts_of
 from tests.support.lowered import planned as planned_jobs
 from tests.support.needs import FIXTURES
 from tests.support.networks import npu, residual_chain
-from tests.support.onnx_builder import constant, model, node, save
+from tests.support.onnx_builder import body, constant, constants, info, model, node, save
 from tests.support.summed_networks import copying, in_chains
 
 import loadmaster as lm
 from loadmaster.core.errors import ModelError, PlanError
 from loadmaster.integrations.execute.run import run_plan
-from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
 pytestmark = pytest.mark.slow
@@ -42,6 +42,13 @@ def made(tmp_path, *parts):
     path = save(tmp_path, model(*parts))
     plan = planned(path)
     return plan, run_plan(plan, [str(path)])
+
+
+def in_pieces(path, parts):
+    """What comes of running the only operator of a model in so many parts along dimensions."""
+    (form,) = parts_of(graph := lm.load(path)).forms
+    plan = planned_jobs(lm.lower([graph], npu(), cuts=[Cuts([form.grid(parts)])]), npu())
+    return run_plan(plan, [str(path)])
 
 
 def weight(name, *shape):
@@ -90,7 +97,7 @@ def test_integers_are_compared_exactly(tmp_path):
         constant("w", generator.integers(-99, 99, (64, 48)), np.int8),
         constant("b", generator.integers(-99, 99, 48), np.int32),
     ]
-    nodes = ["[product] y = MatMulInteger(x, w)", "[bias] z = Add(y, b)"]
+    nodes = "[product] y = MatMulInteger(x, w); [bias] z = Add(y, b)"
     _, found = made(tmp_path, nodes, "int8[32,64] x", "z", weights)
     assert found.violations == ()
     assert [(each.type, each.tolerance) for each in found.outputs] == [("int32", 0)]
@@ -98,12 +105,12 @@ def test_integers_are_compared_exactly(tmp_path):
 
 def test_a_weight_in_parts_that_two_operators_read_in_two_ways(tmp_path):
     """Embeddings and the last layer of a language model share their weights."""
-    nodes = [
-        "[embedding] rows = Gather(table, ids)",
-        "[inner] x = Relu(rows)",
-        "[turn] turned = Transpose<perm=[1, 0]>(table)",
-        "[head] y = MatMul(x, turned)",
-    ]
+    nodes = """
+        [embedding] rows = Gather(table, ids)
+        [inner] x = Relu(rows)
+        [turn] turned = Transpose<perm=[1, 0]>(table)
+        [head] y = MatMul(x, turned)
+    """
     plan, found = made(tmp_path, nodes, "int64[8] ids", "y", [weight("table", 512, 64)])
     assert sum(tensor.storage == "table" for tensor in plan.tensors) > 1
     assert found.violations == ()
@@ -118,31 +125,91 @@ def test_weights_may_be_constants_among_the_operators(tmp_path):
     assert found.violations == ()
 
 
-def test_a_constant_of_the_type_of_what_is_no_constant(tmp_path):
-    """Of the network's input the type alone is needed, or nothing at all where a part of it is
-    empty."""
-    nodes = [
-        "h = Constant<value_float = 0.5>()",
-        "half = CastLike(h, x)",
-        "root = Sqrt(half)",
-        "table = CastLike(w, y)",
-        "all, none = Split<axis=1>(x, sizes)",
-        "both = Concat<axis=1>(all, none)",
-        "y = Mul(both, root)",
-        "z = MatMul(y, table)",
-    ]
-    weights = [weight("w", 8, 6), constant("sizes", [8, 0])]
-    _, found = made(tmp_path, nodes, "float[4,8] x", "z", weights)
+def narrow_weight(kind):
+    return constant("w", np.random.default_rng(1).integers(0, 8, (8, 6)), getattr(ml_dtypes, kind))
+
+
+NARROW = (TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.INT4)
+RUN = {
+    # Of the network's input the type alone is needed, or nothing where a part of it is empty.
+    "a constant of the type of what is no constant": (
+        """
+        h = Constant<value_float = 0.5>()
+        half = CastLike(h, x)
+        root = Sqrt(half)
+        table = CastLike(w, y)
+        all, none = Split<axis=1>(x, sizes)
+        both = Concat<axis=1>(all, none)
+        y = Mul(both, root)
+        z = MatMul(y, table)
+        """,
+        "float[4,8] x",
+        "z",
+        [weight("w", 8, 6), constant("sizes", [8, 0])],
+    ),
+    "outputs that nobody needs and none may leave out": (
+        """
+        most, first = TopK(x, two)
+        more, second = TopK(x, two)
+        all, mask = Dropout(x)
+        , last = LSTM<hidden_size=2>(s, w, r)
+        s = Unsqueeze(x, zero)
+        y = Cast<to=1>(first)
+        z = Add(more, y)
+        m = Where(mask, x, zeros)
+        """,
+        "float[4,6] x",
+        "z, m, last",
+        [
+            *constants(two=[2], zero=[0], zeros=np.zeros(6)),
+            weight("w", 1, 8, 6),
+            weight("r", 1, 8, 2),
+        ],
+    ),
+    **{
+        f"an operand whose elements {view} does not use": (
+            f"s = Abs(r); v = {view}; y = Relu(v)",
+            "float[4,8] x, float r",
+            "y",
+            constants(none=[0] * 4),
+        )
+        for view in ("Pad(x, none, s)", "Dropout(x, s)")
+    },
+    # ONNX Runtime takes weights of types that NumPy lacks from a file alone.
+    **{
+        f"weights of {kind}": (
+            "f = DequantizeLinear(w, s); y = MatMul(x, f)",
+            "float[4,8] x",
+            "y",
+            [narrow_weight(kind), *constants(s=0.5)],
+        )
+        for kind in ("int4", "uint4", "float8_e4m3fn", "float8_e5m2")
+    },
+    # ONNX Runtime returns elements of one kind as their bytes, and none of the others.
+    **{
+        f"elements of type {to}, then {then}": (
+            f"h = Cast<to={to}>(x); t = Transpose(h); y = {then}",
+            "float[4,8] x",
+            "y",
+        )
+        for to, then in itertools.product(NARROW, ("Cast<to=1>(t)", "Identity(t)"))
+    },
+}
+
+
+@pytest.mark.parametrize("parts", RUN.values(), ids=RUN)
+def test_what_a_plan_makes_of_a_model_is_what_the_model_makes(tmp_path, parts):
+    _, found = made(tmp_path, *parts)
     assert found.violations == ()
 
 
 def test_whoever_reads_what_is_quantised_at_run_time_reads_its_scale(tmp_path):
-    nodes = [
-        "q, scale, zero = DynamicQuantizeLinear(x)",
-        "d = DequantizeLinear(q, scale, zero)",
-        "t = Transpose(d)",
-        "y = MatMul(t, x)",
-    ]
+    nodes = """
+        q, scale, zero = DynamicQuantizeLinear(x)
+        d = DequantizeLinear(q, scale, zero)
+        t = Transpose(d)
+        y = MatMul(t, x)
+    """
     plan, found = made(tmp_path, nodes, "float[8,6] x", "y")
     assert found.violations == ()
     assert {"net/q", "net/scale", "net/zero"} <= {
@@ -151,7 +218,7 @@ def test_whoever_reads_what_is_quantised_at_run_time_reads_its_scale(tmp_path):
 
 
 def test_an_output_that_is_constant_is_stored_once_for_all_mini_batches(tmp_path):
-    nodes = ["z = Add(w, w)", "y = Add(x, z)"]
+    nodes = "z = Add(w, w); y = Add(x, z)"
     path = save(tmp_path, model(nodes, "float[4,8] x", "y, z", [weight("w", 4, 8)]))
     plan = lm.plan([lm.load(path)], npu(), effort=SEPARATE, mini_batches=2)
     found = run_plan(plan, [str(path)])
@@ -159,52 +226,25 @@ def test_an_output_that_is_constant_is_stored_once_for_all_mini_batches(tmp_path
     assert len(found.outputs) == 4
 
 
-@pytest.mark.parametrize("view", ["Pad(x, none, s)", "Dropout(x, s)"])
-def test_an_operand_whose_elements_a_view_does_not_use_need_not_be_there(tmp_path, view):
-    nodes = ["s = Abs(r)", f"v = {view}", "y = Relu(v)"]
-    none = constant("none", [0, 0, 0, 0])
-    _, found = made(tmp_path, nodes, "float[4,8] x, float r", "y", [none])
-    assert found.violations == ()
-
-
 def test_a_normalisation_across_channels_in_pieces_of_them(tmp_path):
     """ONNX Runtime adds up neighbouring channels in running sums, also those that a piece does not
     have."""
-    nodes = ["y = LRN<size=3, alpha=0.5>(x)", "z = Abs(y)"]
+    nodes = "y = LRN<size=3, alpha=0.5>(x); z = Abs(y)"
     path = save(tmp_path, model(nodes, "float[2,9,4,4] x", "z"))
-    (form,) = parts_of(graph := lm.load(path)).forms
-    plan = planned_jobs(lower([graph], npu(), cuts=[Cuts([form.grid({1: 3})])]), npu())
-    assert run_plan(plan, [str(path)]).violations == ()
+    assert in_pieces(path, {1: 3}).violations == ()
 
 
 def test_narrow_floats_are_compared_as_floats(tmp_path, monkeypatch):
     """They have a tolerance, and are not numbers in the same places."""
     monkeypatch.setattr("loadmaster.integrations.execute.model.runtime", lambda: "onnx.reference")
-    nodes = ["l = Log(x)", "y = Cast<to=16>(l)", "z = Cast<to=19>(l)"]
+    nodes = """
+        l = Log(x)
+        y = Cast<to=16>(l)
+        z = Cast<to=19>(l)
+    """
     _, found = made(tmp_path, nodes, "float[8,16] x", "y, z")
     assert found.violations == ()
     assert all(each.tolerance > 0 for each in found.outputs)
-
-
-@pytest.mark.parametrize("kind", ["int4", "uint4", "float8_e4m3fn", "float8_e5m2"])
-def test_weights_of_types_that_numpy_lacks_are_dequantised(tmp_path, kind):
-    """ONNX Runtime takes them from a file alone."""
-    nodes = ["f = DequantizeLinear(w, s)", "y = MatMul(x, f)"]
-    weights = [
-        constant("w", np.random.default_rng(1).integers(0, 8, (8, 6)), getattr(ml_dtypes, kind)),
-        constant("s", 0.5, np.float32),
-    ]
-    _, found = made(tmp_path, nodes, "float[4,8] x", "y", weights)
-    assert found.violations == ()
-
-
-@pytest.mark.parametrize("to", [TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.INT4])
-@pytest.mark.parametrize("then", ["Cast<to=1>(t)", "Identity(t)"])
-def test_elements_that_numpy_lacks_are_passed_on(tmp_path, to, then):
-    """ONNX Runtime returns those of one kind as their bytes, and none of the others."""
-    nodes = [f"h = Cast<to={to}>(x)", "t = Transpose(h)", f"y = {then}"]
-    _, found = made(tmp_path, nodes, "float[4,8] x", "y")
-    assert found.violations == ()
 
 
 @pytest.mark.parametrize(
@@ -223,11 +263,11 @@ def test_rounding_of_narrow_sums_is_no_fault_whatever_follows(tmp_path, then, re
         constant("s", 0.02, np.float16),
         constant("n", 0, np.int8),
     ]
-    nodes = ["y = MatMul(x, w)", f"z = {then}"]
+    nodes = f"y = MatMul(x, w); z = {then}"
     path = save(tmp_path, model(nodes, "float16[64,512] x", "z", weights))
     graph, machine = lm.load(path), copying(2, 2**20)
     cuts = [in_chains(graph, np.random.default_rng(1))]
-    plan = planned_jobs(lower([graph], machine, cuts=cuts), machine)
+    plan = planned_jobs(lm.lower([graph], machine, cuts=cuts), machine)
     assert any(tensor.summed for tensor in plan.tensors)
     found = run_plan(plan, [str(path)])
     assert found.violations == ()
@@ -254,12 +294,9 @@ def test_the_evaluator_of_the_onnx_package_keeps_the_types_of_results(tmp_path, 
 
 def test_a_transposed_convolution_of_a_told_size_in_pieces(tmp_path):
     """The told size says how its result is padded, not VALID."""
-    nodes = ['y = ConvTranspose<strides=[3], auto_pad="VALID", output_shape=[4]>(x, w)']
+    nodes = 'y = ConvTranspose<strides=[3], auto_pad="VALID", output_shape=[4]>(x, w)'
     path = save(tmp_path, model(nodes, "float[1,2,4] x", "y", [weight("w", 2, 2, 3)]))
-    graph = lm.load(path)
-    (form,) = parts_of(graph).forms
-    plan = planned_jobs(lower([graph], npu(), cuts=[Cuts([form.grid({2: 2})])]), npu())
-    assert run_plan(plan, [str(path)]).violations == ()
+    assert in_pieces(path, {2: 2}).violations == ()
 
 
 def test_strings_are_refused(tmp_path):
@@ -282,31 +319,9 @@ def test_sparse_initialisers_are_refused(tmp_path):
         run_plan(planned(path), [str(path)])
 
 
-def test_outputs_that_nobody_needs_and_none_may_leave_out(tmp_path):
-    nodes = [
-        "most, first = TopK(x, two)",
-        "more, second = TopK(x, two)",
-        "all, mask = Dropout(x)",
-        ", last = LSTM<hidden_size=2>(s, w, r)",
-        "s = Unsqueeze(x, zero)",
-        "y = Cast<to=1>(first)",
-        "z = Add(more, y)",
-        "m = Where(mask, x, zeros)",
-    ]
-    weights = [
-        constant("two", [2]),
-        constant("zero", [0]),
-        constant("zeros", np.zeros(6), np.float32),
-        weight("w", 1, 8, 6),
-        weight("r", 1, 8, 2),
-    ]
-    _, found = made(tmp_path, nodes, "float[4,6] x", "z, m, last", weights)
-    assert found.violations == ()
-
-
 def test_a_result_whose_size_is_not_the_planned_one_is_named(tmp_path):
     """How many elements there are depends on values, and the file notes a number."""
-    nodes = ["i = NonZero(x)", "y = Neg(i)"]
+    nodes = "i = NonZero(x); y = Neg(i)"
     path = save(tmp_path, model(nodes, "float[4,8] x", "y", value_info="int64[2,9] i"))
     found = run_plan(planned(path), [str(path)])
     assert "'y' has 64 elements, and is planned as [2, 9]" in found.violations[0].message
@@ -339,11 +354,9 @@ def refused(kind, plan, *sources, **options):
 
 
 def test_an_operator_that_nothing_runs_is_named(tmp_path):
-    other = helper.make_node("Mystery", ["y"], ["z"], "then", domain="of.mine")
-    nodes = ["[product] y = MatMul(x, w)", other]
+    nodes = "[product] y = MatMul(x, w); [then] z = acme.Mystery(y)"
     proto = model(nodes, "float[4,8] x", "z", [weight("w", 8, 6)])
-    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, (4, 6)))
-    proto.opset_import.append(helper.make_opsetid("of.mine", 1))
+    proto.graph.output[0].CopyFrom(info("z", (4, 6)))
     path = save(tmp_path, proto)
     text = refused(ModelError, planned(path), path)
     assert "net.onnx: onnxruntime cannot run the model (" in text
@@ -351,13 +364,13 @@ def test_an_operator_that_nothing_runs_is_named(tmp_path):
 
 
 def test_an_operator_with_another_result_every_time_is_named(tmp_path):
-    nodes = ["[noise] y = RandomUniformLike(x)", "[then] z = Add(x, y)"]
+    nodes = "[noise] y = RandomUniformLike(x); [then] z = Add(x, y)"
     path = save(tmp_path, model(nodes, "float[4,8] x", "z"))
     text = refused(ModelError, planned(path), path)
     assert "net.onnx: operator 'noise' (RandomUniformLike) is random: take it out" in text
     for training, refusal in (True, "operator 'drop' (Dropout) is random"), (False, None):
-        weights = [constant("half", 0.5, np.float32), constant("training", training, bool)]
-        nodes = ["[drop] y = Dropout(x, half, training)", "z = Add(x, y)"]
+        weights = constants(half=0.5, training=training)
+        nodes = "[drop] y = Dropout(x, half, training); z = Add(x, y)"
         path = save(tmp_path, model(nodes, "float[4,8] x", "z", weights))
         if refusal:
             assert refusal in refused(ModelError, planned(path), path)
@@ -366,16 +379,8 @@ def test_an_operator_with_another_result_every_time_is_named(tmp_path):
 
 
 def test_a_branch_that_an_input_chooses_is_named(tmp_path):
-    branches = {
-        f"{name}_branch": helper.make_graph(
-            [node(kind, ["x"], name)],
-            name,
-            [],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, 8))],
-        )
-        for name, kind in (("then", "Relu"), ("else", "Neg"))
-    }
-    chosen = node("If", ["c"], "z", "choice", **branches)
+    branches = [body(f"t = {kind}(x)", "", "t") for kind in ("Relu", "Neg")]
+    chosen = node("If", ["c"], "z", "choice", then_branch=branches[0], else_branch=branches[1])
     path = save(tmp_path, model([chosen], "float[4,8] x, bool c", "z"))
     text = refused(ModelError, planned(path), path)
     assert "net.onnx: operator 'choice' (If) depends on operands: make them constants" in text
@@ -384,7 +389,7 @@ def test_a_branch_that_an_input_chooses_is_named(tmp_path):
 def test_a_model_that_is_not_the_plans_is_refused(tmp_path):
     path, other = small(tmp_path), small(tmp_path, "other.onnx", "Tanh")
     plan = planned(path)
-    nodes = ["[product] y = MatMul(x, w)", "[afterwards] z = Relu(y)"]
+    nodes = "[product] y = MatMul(x, w); [afterwards] z = Relu(y)"
     (tmp_path / "changed").mkdir()
     renamed = save(
         tmp_path / "changed", model(nodes, "float[4,8] x", "z", [weight("w", 8, 6)]), "net.onnx"
@@ -398,8 +403,7 @@ def test_a_model_that_is_not_the_plans_is_refused(tmp_path):
 
 
 def test_random_values_stand_for_weights_that_are_not_there(tmp_path):
-    product = ["[product] y = MatMul(x, w)"]
-    _, found = made(tmp_path, product, "float[4,8] x", "y", "float[8,6] w")
+    _, found = made(tmp_path, "y = MatMul(x, w)", "float[4,8] x", "y", "float[8,6] w")
     assert (found.drawn, found.violations) == (1, ())
 
 
@@ -442,8 +446,8 @@ def test_the_command_shows_outputs_and_says_what_differs(tmp_path):
 
 def test_the_command_says_what_differs(tmp_path):
     """Which rows of its operand a piece needs is nothing that the file alone can prove."""
-    nodes = ["[product] y = MatMul(x, w)"]
-    path = save(tmp_path, model(nodes, "float[4,64] x", "y", [weight("w", 64, 64)]), "net.onnx")
+    product = "[product] y = MatMul(x, w)"
+    path = save(tmp_path, model(product, "float[4,64] x", "y", [weight("w", 64, 64)]))
     plan = lm.plan([lm.load(path)], npu(2, 4096), effort=SEPARATE, cut="none")
     parts = [tensor for tensor in plan.tensors if tensor.storage == "w"]
     assert len(parts) > 1

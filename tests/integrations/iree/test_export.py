@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from tests.support.command_line import printed, ran, refused, run
+from tests.support.command_line import names, printed, ran, refused, run
 from tests.support.json_schema import conforms
 from tests.support.needs import TOOLCHAIN
 from tests.support.onnx_builder import constant, info, model, save
@@ -135,7 +135,7 @@ def test_models_that_iree_cannot_compile_are_refused_with_its_reason(tmp_path):
     refused(
         run("export", "iree", empty, "--out", tmp_path / "p.vmfb"), "e.mlir", "no transient memory"
     )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["e.mlir", "m.mlir", "m.onnx"]
+    assert names(tmp_path) == ["e.mlir", "m.mlir", "m.onnx"]
 
 
 def test_a_text_program_for_a_target_of_ones_own(tmp_path):
@@ -152,4 +152,4 @@ def test_a_text_program_for_a_target_of_ones_own(tmp_path):
     )
     done = ran("export", "iree", source, "--out", tmp_path / "p.vmfb", "--", *TARGET)
     assert "32,768" in done.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.mlir", "p.vmfb"]
+    assert names(tmp_path) == ["m.mlir", "p.vmfb"]

@@ -3,6 +3,7 @@ known."""
 
 import numpy as np
 import pytest
+from tests.support.tables import cases
 
 from loadmaster.core.errors import AllocationError, MissingPackageError, ModelError, OutputError
 from loadmaster.integrations.iree import export
@@ -61,19 +62,15 @@ def test_results_become_constants_in_their_own_function_only():
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
-    [
-        (
-            "[3, 5] = %c64",
-            "[3, 5] = %7",
-            r"text:7: the size %7 in one is not known .* only static shapes",
-        ),
-        ("%c7 = arith.constant 7", "%c7 = arith.muli %n", r"text:16: the size %c7 in initializer"),
-        ("%3:3", "%3:9", r"text:5: has 2 slices for 9 results"),
-        ("[3, 5]", "[5, 3]", r"text:7: a slice of 64 bytes from 5 to 3"),
-        ("pack on", "pack offset(%o) on", r"text:5: .* form that is not known"),
-        ("[3, 5]", "(3, 5)", r"text:5: .* has no end"),
-        ("constant 100", "constant 9223372036854775807", r"text:6: a slice of 9223372036854775807"),
-    ],
+    cases("""
+        [3, 5] = %c64 | [3, 5] = %7 | text:7: the size %7 in one is not known .* only static shapes
+        %c7 = arith.constant 7 | %c7 = arith.muli %n | text:16: the size %c7 in initializer
+        %3:3 | %3:9 | text:5: has 2 slices for 9 results
+        [3, 5] | [5, 3] | text:7: a slice of 64 bytes from 5 to 3
+        pack on | pack offset(%o) on | text:5: .* form that is not known
+        [3, 5] | (3, 5) | text:5: .* has no end
+        constant 100 | constant 9223372036854775807 | text:6: a slice of 9223372036854775807
+    """),
 )
 def test_what_cannot_be_packed_is_refused_by_line(old, new, words):
     with pytest.raises(AllocationError, match=words):

@@ -110,18 +110,18 @@ def fragmented_model():
             {},
         )
 
-    first = main.input((1, 4))
+    first = main.input("1x4")
     wide = dense(first, 640)
     narrow = dense(wide, 384)
     long = dense(first, 608)
-    features = main.tensor((8, 96), "float32", rng.normal(size=(8, 96)))
-    times = main.tensor((8, 2), "float32", rng.normal(size=(8, 2)))
-    state = main.tensor((1, 16), variable=True)
-    bias = main.tensor((8,), data=0)
-    filtered = main.out("SVDF", [narrow, features, times, bias, state], (1, 8), {0: 1, 1: 0})
+    features = main.tensor("8x96", "float32", rng.normal(size=(8, 96)))
+    times = main.tensor("8x2", "float32", rng.normal(size=(8, 2)))
+    state = main.tensor("1x16", variable=True)
+    bias = main.tensor("8", data=0)
+    filtered = main.out("SVDF", [narrow, features, times, bias, state], "1x8", {0: 1, 1: 0})
     late = dense(long, 400)
     last = dense(late, 32)
-    main.outputs = [main.out("ADD", [filtered, last], (1, 8), {0: 0})]
+    main.outputs = [main.out("ADD", [filtered, last], "1x8", {0: 0})]
     offsets = [-1] * len(main.tensors)
     places = {
         first: 384,
@@ -199,11 +199,11 @@ def in_place_models():
                 {0: 0} if kind in ("ADD", "MUL", "SUB") else None,
             )
         if kind == "PRELU":
-            operands.append(main.tensor((1, 1, 3), "float32", [0.1, 0.2, -0.3]))
+            operands.append(main.tensor("1x1x3", "float32", [0.1, 0.2, -0.3]))
         if kind == "RESHAPE":
-            operands, target = [source, main.tensor((2,), "int32", [7, 15])], (7, 15)
+            operands, target = [source, main.ints(7, 15)], (7, 15)
         if kind == "EXPAND_DIMS":
-            operands, target = [source, main.tensor((1,), "int32", [0])], (1, *shape)
+            operands, target = [source, main.ints(0)], (1, *shape)
         if kind == "SQUEEZE":
             target = shape[1:]
         main.outputs = [main.out(kind, operands, target, options, dtype=dtype, **more)]
@@ -222,8 +222,8 @@ def test_every_operator_that_is_said_to_work_in_place_does():
 def test_nothing_is_broadcast_to_the_shared_place():
     """The smaller operand of a broadcast sum is left where it is."""
     model, main = started()
-    row, image = main.input((1, 1, 1, 4)), main.input((1, 3, 3, 4))
-    main.outputs = [main.out("ADD", [row, image], (1, 3, 3, 4), {0: 0})]
+    row, image = main.input("1x1x1x4"), main.input("1x3x3x4")
+    main.outputs = [main.out("ADD", [row, image], "1x3x3x4", {0: 0})]
     found = lifetimes(parse_model(model.bytes()))
     assert list(in_place_pairs(parse_model(model.bytes()), found, frozenset(("ADD",)))) == [(1, 2)]
 
@@ -231,8 +231,8 @@ def test_nothing_is_broadcast_to_the_shared_place():
 def test_an_output_that_the_last_operator_reads_is_not_overwritten():
     """TFLM counts the end of the network to the scope of its last operator."""
     model, main = started()
-    first = main.out("RELU", [main.input((1, 8))], (1, 8))
-    main.outputs = [first, main.out("NEG", [first], (1, 8))]
+    first = main.out("RELU", [main.input("1x8")])
+    main.outputs = [first, main.out("NEG", [first])]
     data = model.bytes()
     _, file = planned(data, UNKNOWN, frozenset(("NEG", "RELU")))
     assert same_outputs(data, file)
@@ -257,9 +257,9 @@ def test_probing_many_operators_of_a_small_file_reads_every_buffer_once():
     """Hundreds of operators without weights in few bytes: a reader that counts what it reads must
     not take this for an attack."""
     model, main = started()
-    value = main.input((1, 2))
+    value = main.input("1x2")
     for _ in range(300):
-        value = main.out("RELU", [value], (1, 2), buffer=model.buffer(b""))
+        value = main.out("RELU", [value], buffer=model.buffer(b""))
     main.outputs = [value]
     data = parse_model(model.bytes())
     assert len(trials(data, lifetimes(data))) == 300

@@ -11,7 +11,7 @@ from tests.support.fuzzing import FUZZ
 from tests.support.needs import FIXTURES
 from tests.support.nightly import by_night
 from tests.support.tflite_bands import another_order, convolutional
-from tests.support.tflite_models import branches, started
+from tests.support.tflite_models import branches, one_operator, started
 
 import loadmaster as lm
 from loadmaster.core.errors import AllocationError, ModelError
@@ -185,20 +185,14 @@ def test_addresses_that_overlap_are_found_by_running(monkeypatch):
 
 
 def test_what_cannot_run_in_bands_says_why(tmp_path):
-    model, net = started()
-    one = net.input((1, 4, 4, 8))
-    net.outputs.append(net.out("RELU", [one], (1, 4, 4, 8)))
+    model = one_operator("RELU", "1x4x4x8", "", "1x4x4x8", None)
     model.note("OfflineMemoryAllocation", np.array([1, 0, 2, 0, 512], dtype=np.int32).tobytes())
     with pytest.raises(ModelError, match="addresses for its tensors already"):
         front_of(model.bytes())
     model.subgraph()
     with pytest.raises(ModelError, match="several subgraphs"):
         front_of(model.bytes())
-    dense, net = started()
-    value = net.input((1, 64))
-    weights = net.tensor((8, 64), data=0)
-    bias = net.tensor((8,), data=0)
-    net.outputs.append(net.out("FULLY_CONNECTED", [value, weights, bias], (1, 8), {0: 0}))
+    dense = one_operator("FULLY_CONNECTED", "1x64", "8x64 8", "1x8", {0: 0})
     with pytest.raises(AllocationError, match="no bands that were tried make the arena"):
         shrink_model(dense.save(tmp_path), arena=64)
 
@@ -271,12 +265,10 @@ def test_no_simple_strategy_packs_bands_lower_than_auto(seed):
 def test_rows_that_a_pad_spoils_are_dropped_before_a_stride():
     """Expanded, padded, halved: without a cut behind the PAD a band of 2 rows expands 6, not 5."""
     model, net = started()
-    value = net.conv(net.input((1, 16, 4, 4)), 8)
-    pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [1, 1], [0, 0]])
-    value = net.out("PAD", [value, pads], (1, 18, 6, 8), {})
+    value = net.pad(net.conv(net.input("1x16x4x4"), 8), (1, 1), (1, 1))
     options = {0: 1, 1: 2, 2: 2, 3: 1, 5: 1, 6: 1}
-    operands = [value, net.tensor((1, 3, 3, 8), data=1), net.tensor((8,), data=1)]
-    net.outputs.append(net.out("DEPTHWISE_CONV_2D", operands, (1, 8, 2, 8), options))
+    operands = [value, net.tensor("1x3x3x8", data=1), net.tensor("8", data=1)]
+    net.outputs.append(net.out("DEPTHWISE_CONV_2D", operands, "1x8x2x8", options))
     chain = RowChain(parse_model(model.bytes()))
     (region,) = (each for each in chain.regions() if (each.first, each.last) == (0, 3))
     plain, cut = chain.bands(region, 4)
@@ -319,36 +311,27 @@ def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
 def test_an_order_is_found_soon_where_there_are_too_many_to_try_all():
     """Eighty branches, written breadth first: 2^80 sets of operators."""
     model, net = started()
-    value = net.input((1, 4, 4, 4))
-    axes = net.tensor((2,), "int32", [1, 2])
+    value = net.input("1x4x4x4")
     grown = [
-        net.out("TILE", [value, net.tensor((4,), "int32", [1, 1, 1, n + 1])], (1, 4, 4, 4 * n + 4))
-        for n in range(80)
+        net.out("TILE", [value, net.ints(1, 1, 1, n + 1)], (1, 4, 4, 4 * n + 4)) for n in range(80)
     ]
-    means = [
-        net.out("MEAN", [each, axes], (1, 1, 1, 4 * n + 4), {0: 1}) for n, each in enumerate(grown)
-    ]
-    net.outputs.append(net.out("CONCATENATION", means, (1, 1, 1, 12960), {0: 3}))
+    means = list(map(net.mean, grown))
+    net.outputs.append(net.out("CONCATENATION", means, "1x1x1x12960", {0: 3}))
     main = parse_model(model.bytes())
     assert least_order(main.subgraphs[0]).load < 0.2 * max(BandSearch(RowChain(main)).load)
 
 
 def test_padding_is_left_out_where_a_convolution_pads_as_much():
-    for pads, folded in (
-        ([[0, 0], [1, 1], [1, 1], [0, 0]], 1),
-        ([[0, 0], [2, 0], [1, 1], [0, 0]], 0),
-    ):
+    for rows, folded in (((1, 1), 1), ((2, 0), 0)):
         model, net = started()
-        value = net.input((1, 6, 6, 4), "int8", scale=(0.1,), zero=3)
-        padding = net.tensor((4, 2), "int32", pads)
         scaled = {"dtype": "int8", "scale": (0.1,), "zero": 3}
-        padded = net.out("PAD", [value, padding], (1, 8, 8, 4), {}, **scaled)
+        padded = net.pad(net.input("1x6x6x4", **scaled), rows, (1, 1), **scaled)
         values = np.arange(144).reshape(4, 3, 3, 4) - 70
-        weights = net.tensor((4, 3, 3, 4), "int8", values, scale=(0.01,) * 4)
-        bias = net.tensor((4,), "int32", 0, scale=(0.001,) * 4)
+        weights = net.tensor("4x3x3x4", "int8", values, scale=(0.01,) * 4)
+        bias = net.tensor("4", "int32", 0, scale=(0.001,) * 4)
         options = {0: 1, 1: 1, 2: 1, 4: 1, 5: 1}
         net.outputs.append(
-            net.out("CONV_2D", [padded, weights, bias], (1, 6, 6, 4), options, **scaled)
+            net.out("CONV_2D", [padded, weights, bias], "1x6x6x4", options, **scaled)
         )
         old = model.bytes()
         folds = RowChain(parse_model(old)).folds()
@@ -364,17 +347,16 @@ def test_padding_is_left_out_where_a_convolution_pads_as_much():
 
 def test_a_network_without_operators_has_no_bands():
     model, net = started()
-    net.outputs.append(net.input((1, 8, 8, 4)))
+    net.outputs.append(net.input("1x8x8x4"))
     assert [choice.bands for choice in front_of(model.bytes()).choices] == [()]
 
 
 def test_what_nothing_reads_is_in_no_region():
     """Beside what becomes the result, operators whose results nobody wants, the last a PAD."""
     model, net = started()
-    value = net.input((1, 16, 4, 4))
-    pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [0, 0], [0, 0]])
-    net.out("PAD", [net.conv(value, 4, taps=3), pads], (1, 18, 4, 4), {})
-    net.outputs.append(net.out("RELU", [value], (1, 16, 4, 4)))
+    value = net.input("1x16x4x4")
+    net.pad(net.conv(value, 4, taps=3), (1, 1))
+    net.outputs.append(net.out("RELU", [value]))
     chain = RowChain(parse_model(model.bytes()))
     regions = {(each.first, each.last) for each in chain.regions()}
     assert regions == {(0, 1), (0, 2), (1, 2), (2, 3)}
@@ -383,10 +365,10 @@ def test_what_nothing_reads_is_in_no_region():
 
 def test_padding_with_a_number_runs_in_bands():
     model, net = started()
-    value = net.conv(net.input((1, 16, 4, 4)), 16)
-    pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [1, 1], [0, 0]])
-    operands = [value, pads, net.tensor((1,), data=7.0)]
-    value = net.out("PADV2", operands, (1, 18, 6, 16))
+    value = net.conv(net.input("1x16x4x4"), 16)
+    pads = net.ints((0, 0), (1, 1), (1, 1), (0, 0))
+    operands = [value, pads, net.tensor("1", data=7.0)]
+    value = net.out("PADV2", operands, "1x18x6x16")
     net.outputs.append(net.conv(value, 4, taps=3))
     old = model.bytes()
     search = aligned_bands(old)
@@ -399,46 +381,36 @@ def test_padding_with_a_number_runs_in_bands():
 def test_two_paddings_of_one_tensor_are_told_apart():
     """Both add a row above, and one more below than the other."""
     model, net = started()
-    value = net.conv(net.input((1, 8, 4, 4)), 4)
+    value = net.conv(net.input("1x8x4x4"), 4)
     for below in (2, 0):
-        pads = net.tensor((4, 2), "int32", [[0, 0], [1, below], [0, 0], [0, 0]])
-        net.outputs.append(net.out("PAD", [value, pads], (1, 9 + below, 4, 4), {}))
+        net.outputs.append(net.pad(value, (1, below)))
     old = model.bytes()
     new, head = planned(old, [])
     assert check_rewritten(old, new) <= head
 
 
-def image_with(kind, operands, shape, options):
-    """A network of one operator on an image of 16 x 4, given shapes of its other operands."""
-    model, net = started()
-    value = net.input((1, 16, 4, 4))
-    others = [net.tensor(each, dtype, data=1) for each, dtype in operands]
-    net.outputs.append(net.out(kind, [value, *others], shape, options))
-    return model.bytes()
-
-
-FILTER, PADDING = ((4, 3, 3, 4), "float32"), ((4, 2), "int32")
+FILTER = "4x3x3x4"
 CONV, POOL = {0: 0, 1: 1, 2: 1, 4: 1, 5: 1}, {0: 0, 1: 1, 2: 1, 3: 3, 4: 3}
 
 
 @pytest.mark.parametrize(
     ("kind", "operands", "shape", "options"),
     [
-        ("CONV_2D", [FILTER], (1, 16, 4, 4), CONV | {1: 0}),
-        ("CONV_2D", [FILTER], (1, 16, 4, 4), CONV | {2: 0}),
-        ("CONV_2D", [FILTER], (1, 12, 4, 4), CONV),
-        ("CONV_2D", [((4, 3), "float32")], (1, 16, 4, 4), CONV),
-        ("CONV_2D", [], (1, 16, 4, 4), CONV),
-        ("CONV_2D", [FILTER], (16, 4, 4), CONV),
-        ("MAX_POOL_2D", [], (1, 16, 0, 4), POOL),
-        ("PAD", [((2, 2), "int32")], (1, 18, 6, 4), None),
-        ("PAD", [PADDING], (1, 18, 6, 4), None),
-        ("PAD", [], (1, 16, 4, 4), None),
-        ("RELU", [], (1, 16, 0, 4), None),
+        ("CONV_2D", FILTER, "1x16x4x4", CONV | {1: 0}),
+        ("CONV_2D", FILTER, "1x16x4x4", CONV | {2: 0}),
+        ("CONV_2D", FILTER, "1x12x4x4", CONV),
+        ("CONV_2D", "4x3", "1x16x4x4", CONV),
+        ("CONV_2D", "", "1x16x4x4", CONV),
+        ("CONV_2D", FILTER, "16x4x4", CONV),
+        ("MAX_POOL_2D", "", "1x16x0x4", POOL),
+        ("PAD", "int32:2x2", "1x18x6x4", None),
+        ("PAD", "int32:4x2", "1x18x6x4", None),
+        ("PAD", "", "1x16x4x4", None),
+        ("RELU", "", "1x16x0x4", None),
     ],
 )
 def test_operators_that_do_not_fit_their_tensors_are_in_no_region(kind, operands, shape, options):
-    data = image_with(kind, operands, shape, options)
+    data = one_operator(kind, "1x16x4x4", operands, shape, options).bytes()
     assert not list(RowChain(parse_model(data)).regions())
     assert [choice.bands for choice in front_of(data).choices] == [()]
 
@@ -446,11 +418,10 @@ def test_operators_that_do_not_fit_their_tensors_are_in_no_region(kind, operands
 def test_a_tensor_that_nothing_makes_is_no_reason_to_reorder_for_ever():
     """The least load of any order was counted without it, and that of each network with it."""
     model, net = started()
-    value, unmade = net.input((1, 4, 4, 4)), net.tensor((1, 4, 4, 4))
-    large = [net.conv(net.out("ADD", [value, unmade], (1, 4, 4, 4), {0: 0}), n) for n in (16, 12)]
-    axes = net.tensor((2,), "int32", [1, 2])
-    means = [net.out("MEAN", [each, axes], (1, 1, 1, 1), {0: 1}) for each in large]
-    net.outputs.append(net.out("ADD", means, (1, 1, 1, 1), {0: 0}))
+    value, unmade = net.input("1x4x4x4"), net.tensor("1x4x4x4")
+    large = [net.conv(net.out("ADD", [value, unmade], "1x4x4x4", {0: 0}), n) for n in (16, 12)]
+    means = list(map(net.mean, large))
+    net.outputs.append(net.out("ADD", means, "1x1x1x1", {0: 0}))
     main = parse_model(model.bytes())
     found = least_order(main.subgraphs[0])
     new = parse_model(in_order(main, found.operators, {}))
@@ -461,7 +432,7 @@ def test_a_tensor_that_nothing_makes_is_no_reason_to_reorder_for_ever():
 def test_an_input_that_nothing_reads_is_not_kept():
     model = branches(16, 12, 8)
     load = least_order(parse_model(model.bytes()).subgraphs[0]).load
-    model.subgraphs[0].input((1, 4, 4, 4))
+    model.subgraphs[0].input("1x4x4x4")
     main = parse_model(model.bytes())
     found = least_order(main.subgraphs[0])
     assert found.load == load

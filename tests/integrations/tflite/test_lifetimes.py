@@ -28,14 +28,14 @@ def spans(model):
 
 def test_inputs_begin_at_scope_0_and_every_operator_is_one_more():
     model, main = started()
-    x = main.input((1, 4), name="x")
-    y = main.out("RELU", [x], (1, 4), name="y")
-    z = main.out("ADD", [x, y], (1, 4), {0: 0}, name="z")
-    main.outputs = [y, main.out("ABS", [z], (1, 4), name="end")]
-    main.tensor((1, 4), name="unused")
-    main.tensor((1, 4), variable=True, name="variable")
-    main.tensor((0, 4), name="empty")
-    main.tensor((1, 4), data=1, name="constant")
+    x = main.input("1x4", name="x")
+    y = main.out("RELU", [x], name="y")
+    z = main.out("ADD", [x, y], "1x4", {0: 0}, name="z")
+    main.outputs = [y, main.out("ABS", [z], name="end")]
+    main.tensor("1x4", name="unused")
+    main.tensor("1x4", variable=True, name="variable")
+    main.tensor("0x4", name="empty")
+    main.tensor("1x4", data=1, name="constant")
     assert spans(model) == {
         "x": (0, 2),
         "y": (1, 3),
@@ -50,7 +50,7 @@ def random_order(seed):
     by none."""
     rng = random.Random(seed)
     model, main = started()
-    main.input((1, 4))
+    main.input("1x4")
     values = [0, *(main.tensor((1, 4 << rng.randrange(4))) for _ in range(7))]
     for _ in range(9):
         read, result = sorted(rng.sample(values, 2), key=lambda value: main.shapes[value])
@@ -61,24 +61,24 @@ def random_order(seed):
 
 
 def branches(main, condition, source, bodies, name):
-    return main.out("IF", [condition, source], (1, 16), {0: bodies[0], 1: bodies[1]}, name=name)
+    return main.out("IF", [condition, source], "1x16", {0: bodies[0], 1: bodies[1]}, name=name)
 
 
 def body(model, kind):
     subgraph = model.subgraph()
-    source = subgraph.input((1, 16), name=f"{kind} in")
-    middle = subgraph.out(kind, [source], (1, 16), name=f"{kind} middle")
-    subgraph.outputs = [subgraph.out("NEG", [middle], (1, 16), name=f"{kind} out")]
+    source = subgraph.input("1x16", name=f"{kind} in")
+    middle = subgraph.out(kind, [source], name=f"{kind} middle")
+    subgraph.outputs = [subgraph.out("NEG", [middle], name=f"{kind} out")]
 
 
 def shared_bodies():
     """Two branches that run the same subgraphs; between them lives a tensor that the first alone
     has to spare."""
     model, main = started()
-    c, x = main.input((1,), "bool", name="c"), main.input((1, 16), name="x")
-    kept = main.out("SQUARE", [x], (1, 16), name="kept")
+    c, x = main.input("1", "bool", name="c"), main.input("1x16", name="x")
+    kept = main.out("SQUARE", [x], name="kept")
     first = branches(main, c, x, (1, 2), "first")
-    total = main.out("ADD", [first, kept], (1, 16), {0: 0}, name="total")
+    total = main.out("ADD", [first, kept], "1x16", {0: 0}, name="total")
     main.outputs = [branches(main, c, total, (1, 2), "second")]
     body(model, "RELU")
     body(model, "TANH")
@@ -90,25 +90,25 @@ def chain_of_branches(seed):
     scratch."""
     rng = random.Random(seed)
     model, main = started()
-    c, values = main.input((1,), "bool"), [main.input((1, 16))]
+    c, values = main.input("1", "bool"), [main.input("1x16")]
     for _ in range(rng.randint(2, 6)):
         kind, value = rng.random(), rng.choice(values)
         values.append(
             branches(main, c, value, (1, 2), f"branch {len(values)}")
             if kind < 0.6
-            else main.out("ADD", [value, rng.choice(values)], (1, 16), {0: 0})
+            else main.out("ADD", [value, rng.choice(values)], "1x16", {0: 0})
         )
     main.outputs = [branches(main, c, values[-1], (1, 2), "last")]
     for kind in ("RELU", "TANH"):
         inner = model.subgraph()
-        made = [inner.input((1, 16))]
+        made = [inner.input("1x16")]
         for _ in range(rng.randint(1, 4)):
-            made.append(inner.out(kind, [rng.choice(made)], (1, 16)))
-        pair = inner.out("CONCATENATION", [made[-1], made[0]], (1, 32), {0: 1})
-        shape = inner.tensor((3,), "int32", [1, 2, 16])
-        rows = inner.out("RESHAPE", [pair, shape], (1, 2, 16), {})
-        axis = inner.tensor((1,), "int32", [1])
-        inner.outputs = [inner.out("MEAN", [rows, axis], (1, 16), {0: 0})]
+            made.append(inner.out(kind, [rng.choice(made)]))
+        pair = inner.out("CONCATENATION", [made[-1], made[0]], "1x32", {0: 1})
+        shape = inner.ints(1, 2, 16)
+        rows = inner.out("RESHAPE", [pair, shape], "1x2x16", {})
+        axis = inner.ints(1)
+        inner.outputs = [inner.out("MEAN", [rows, axis], "1x16", {0: 0})]
     return model.bytes()
 
 
@@ -152,7 +152,7 @@ def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last(
 
 def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing():
     model, main = started()
-    main.tensor((2,), "float32", [1, 2])
+    main.tensor("2", "float32", [1, 2])
     parsed = parse_model(model.bytes())
     found = lifetimes(parsed)
     arena = TensorArena(found, UNKNOWN)

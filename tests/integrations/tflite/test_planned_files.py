@@ -10,7 +10,6 @@ from tests.support.tflite_models import started
 from tests.support.tflm import same_outputs
 
 import loadmaster as lm
-from loadmaster.core.errors import AllocationError, ModelError
 from loadmaster.integrations.tflite import probe as probing
 from loadmaster.integrations.tflite.arena import TensorArena
 from loadmaster.integrations.tflite.export import export_model, tflite_problem
@@ -26,11 +25,11 @@ pytestmark = pytest.mark.slow
 def compiled_for_a_processor():
     """As Vela writes a network: input and output lie in the scratch tensor of one operator."""
     model, main = started()
-    commands = main.tensor((64,), "uint8", 0)
-    weights = main.tensor((256,), "uint8", 0)
-    scratch = main.tensor((4096,), "uint8", name="scratch")
-    source = main.input((1, 32, 32, 1), "int8", name="input")
-    result = main.tensor((1, 16), "int8", name="output")
+    commands = main.tensor("64", "uint8", 0)
+    weights = main.tensor("256", "uint8", 0)
+    scratch = main.tensor("4096", "uint8", name="scratch")
+    source = main.input("1x32x32x1", "int8", name="input")
+    result = main.tensor("1x16", "int8", name="output")
     main.op("CUSTOM:ethos-u", [commands, weights, scratch, scratch, source], [result])
     main.outputs = [result]
     model.note("OfflineMemoryAllocation", plan_bytes([-1, -1, 0, 1024, 0]))
@@ -59,9 +58,9 @@ def test_the_packing_problem_of_such_a_file_has_its_overlaps(tmp_path):
 
 def chain(offsets):
     model, main = started()
-    value = main.input((1, 64))
+    value = main.input("1x64")
     for kind in ("RELU", "ABS", "NEG", "SQUARE"):
-        value = main.out(kind, [value], (1, 64))
+        value = main.out(kind, [value])
     main.outputs = [value]
     model.note("OfflineMemoryAllocation", plan_bytes(offsets))
     return model.bytes()
@@ -101,7 +100,7 @@ def test_a_plan_that_tflm_refuses_is_refused(tmp_path, content, reason):
     model = compiled_for_a_processor()
     model.metadata.clear()
     model.note("OfflineMemoryAllocation", content)
-    with pytest.raises(ModelError, match=reason):
+    with pytest.raises(lm.ModelError, match=reason):
         export_model(saved(tmp_path, model.bytes()), scratch="none")
 
 
@@ -110,7 +109,7 @@ def filters():
     where the arena is a little too small."""
     model, main = started()
     rng = np.random.default_rng(0)
-    value = main.input((1, 96), "int8", scale=(0.1,))
+    value = main.input("1x96", "int8", scale=(0.1,))
     for width, features in ((96, 64), *[(64, 64)] * 7):
         weights = main.tensor(
             (features, width), "int8", rng.integers(-9, 9, (features, width)), scale=(0.1,)
@@ -160,9 +159,8 @@ def test_buffers_of_one_kernel_may_lie_apart(tmp_path):
     measured is less than what one buffer of 64 bytes needs, and the least there can be."""
     pytest.importorskip("tflite_micro")
     model, main = started()
-    value = main.input((1, 4, 4, 8), "int8", scale=(0.1,))
-    given = [value, main.tensor((2,), "int32", [1, 2])]
-    main.outputs = [main.out("MEAN", given, (1, 1, 1, 8), {0: 1}, dtype="int8", scale=(0.1,))]
+    value = main.input("1x4x4x8", "int8", scale=(0.1,))
+    main.outputs = [main.mean(value, dtype="int8", scale=(0.1,))]
     plan = export_model(saved(tmp_path, with_plan(parse_model(model.bytes()), [0, -1, 160]))).plan
     assert (plan.head, plan.lower_bound, plan.status) == (208, 208, "optimal")
 
@@ -176,5 +174,5 @@ def test_bounds_of_scratch_may_be_more_than_is_measured_and_sizes_may_not(tmp_pa
         larger, arena=TensorArena(exported.arena.found, Scratch((), "probed", bounds=True))
     )
     assert bounded.measured().plan.head == exported.plan.head
-    with pytest.raises(AllocationError, match="as planned: please report it"):
+    with pytest.raises(lm.AllocationError, match="as planned: please report it"):
         larger.measured()

@@ -2,7 +2,7 @@
 
 import numpy as np
 from tests.support.needs import FIXTURES
-from tests.support.tflite_models import branches, started
+from tests.support.tflite_models import branches, one_operator, started
 
 from loadmaster.integrations.tflite.bands.shrink import banded
 from loadmaster.integrations.tflite.export import export_model
@@ -41,15 +41,14 @@ def test_a_smaller_input_is_tried_as_if_the_model_were_converted_with_it(tmp_pat
         value = net.input((1, rows, columns, 4))
         for stride, width in ((2, 8), (1, 16)):
             value = net.conv(value, width, 3, stride)
-        pads = net.tensor((4, 2), "int32", [[0, 0], [1, 1], [0, 2], [0, 0]])
-        sides = [side + 2 for side in net.shapes[value][1:3]]
-        value = net.out("PAD", [value, pads], (1, *sides, 16), {})
+        value = net.pad(value, (1, 1), (0, 2))
+        _, height, width, _ = net.shapes[value]
         if flat:
-            shape = net.tensor((2,), "int32", [1, 16 * sides[0] * sides[1]])
-            value = net.out("RESHAPE", [value, shape], (1, 16 * sides[0] * sides[1]), {})
+            shape = 1, 16 * height * width
+            value = net.out("RESHAPE", [value, net.ints(*shape)], shape, {})
         else:
-            options = {0: 1, 1: 1, 2: 1, 3: sides[1], 4: sides[0]}
-            value = net.out("AVERAGE_POOL_2D", [value], (1, 1, 1, 16), options)
+            options = {0: 1, 1: 1, 2: 1, 3: width, 4: height}
+            value = net.out("AVERAGE_POOL_2D", [value], "1x1x1x16", options)
         net.outputs.append(value)
         return model.save(tmp_path)
 
@@ -73,8 +72,7 @@ def test_a_file_that_cannot_be_rewritten_says_why(tmp_path):
         ("RELU", True, "has addresses for its tensors already"),
         ("SOFTMAX", False, "nothing in it takes less in bands"),
     ):
-        model, net = started()
-        net.outputs.append(net.out(kind, [net.input((1, 4, 4, 8))], (1, 4, 4, 8)))
+        model = one_operator(kind, "1x4x4x8", "", "1x4x4x8", None)
         if note:
             content = np.array([1, 0, 2, 0, 512], dtype=np.int32).tobytes()
             model.note("OfflineMemoryAllocation", content)

@@ -5,13 +5,13 @@ import re
 
 import pytest
 import torch
-from tests.support.compiled import model_of, same, with_plan
+from tests.support.compiled import fit, grads, same, with_plan, without_plan
+from tests.support.modules import Parts
 from torch import nn
 
 import loadmaster as lm
 from loadmaster.core.errors import BudgetError, LoadmasterError
-from loadmaster.integrations.torch_compile.backend import loadmaster
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
+from loadmaster.integrations.torch_compile.backend import model_of
 
 
 class Returned(torch.autograd.Function):
@@ -28,38 +28,28 @@ class Returned(torch.autograd.Function):
         return ctx.saved_tensors[0]
 
 
-class Saving(nn.Module):
+def saving():
     """Parameters whose gradients were saved in the forward pass, beside others."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight, self.layer = nn.Parameter(torch.randn(256, 256)), nn.Linear(256, 256)
-
-    def forward(self, x):
-        return Returned.apply(self.weight) + self.layer(x).square().mean()
+    return Parts(
+        lambda own, x: Returned.apply(own.weight) + own.layer(x).square().mean(),
+        weight=nn.Parameter(torch.randn(256, 256)),
+        layer=nn.Linear(256, 256),
+    )
 
 
 @pytest.mark.parametrize("optimizer", [None, torch.optim.SGD])
 def test_a_gradient_that_the_forward_pass_has_saved(optimizer):
     seen = []
-    for backend in (loadmaster, unmoved_backend()):
+    for compiled in (without_plan, with_plan):
         torch._dynamo.reset()
         torch.manual_seed(0)
-        module = Saving()
+        module = saving()
         made = torch.optim.SGD(module.parameters(), lr=0.1)
-        options = (
-            {"fast_memory": 0.9, **({} if optimizer is None else {"optimizer": made})}
-            if backend is loadmaster
-            else None
-        )
-        call = torch.compile(module, backend=backend, options=options)
-        for _ in range(3):
-            made.zero_grad()
-            call(torch.ones(4, 256)).backward()
-            made.step()
+        options = {"memory": 0.9, **({} if optimizer is None else {"optimizer": made})}
+        call = compiled(module, **(options if compiled is with_plan else {}))
+        fit(made, call, torch.ones(4, 256), steps=3)
         seen.append(list(module.parameters()))
-        if options:
-            assert not model_of(options).fallbacks
+    assert not model_of(call).fallbacks
     assert same(*seen)
 
 
@@ -84,7 +74,7 @@ def test_assignments_to_parts_of_a_tensor(function, shape):
     torch._dynamo.reset()
     x = torch.randn(shape)
     with torch.no_grad():
-        call = torch.compile(function, backend=loadmaster)
+        call = with_plan(function)
         assert all(torch.equal(call(x), function(x)) for _ in range(2))
 
 
@@ -92,7 +82,7 @@ def test_assignments_to_parts_of_a_tensor(function, shape):
 def test_strides_from_the_beginning_of_a_storage_in_whose_middle_the_input_begins(offset):
     torch._dynamo.reset()
     x = torch.arange(40.0).reshape(4, 10)[1:]
-    call = torch.compile(lambda x: x.as_strided((3,), (2,), offset) + 1, backend=loadmaster)
+    call = with_plan(lambda x: x.as_strided((3,), (2,), offset) + 1)
     assert torch.equal(call(x), x.as_strided((3,), (2,), offset) + 1)
 
 
@@ -102,11 +92,11 @@ def test_a_normalisation_of_the_input_has_no_gradient_for_it():
     torch.manual_seed(0)
     module = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 8, 3), nn.ReLU())
     found = []
-    for call in (module, torch.compile(module, backend=loadmaster)):
+    for call in (module, with_plan(module)):
         module.zero_grad()
         call(torch.ones(4, 3, 16, 16).cumsum(3)).square().mean().backward()
-        found.append([parameter.grad.clone() for parameter in module.parameters()])
-    assert all(map(torch.equal, *found))
+        found.append(grads(module))
+    assert same(*found)
 
 
 def test_autocast_and_inference():
@@ -143,26 +133,21 @@ def test_normalisations_under_autocast_save_what_their_gradients_need(norm, redu
             loss = call(x).float().square().mean()
         loss.backward()
         own = getattr(call, "_orig_mod", call)
-        found.append([loss, *(parameter.grad for parameter in own.parameters()), *own.buffers()])
-    assert all(map(torch.equal, *found))
+        found.append([loss, *grads(own), *own.buffers()])
+    assert same(*found)
 
 
 def test_new_shapes_are_planned_anew():
     module = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
-    options = {"fast_memory": "1 GiB"}
-    call = torch.compile(module, backend=loadmaster, options=options)
+    call = with_plan(module, "1 GiB")
     for rows in (3, 5, 8, 5):
-        module.zero_grad()
-        x = torch.randn(rows, 16)
-        call(x).sum().backward()
-        mine = [p.grad.clone() for p in module.parameters()]
-        module.zero_grad()
-        module(x).sum().backward()
-        assert all(
-            torch.allclose(a, p.grad, rtol=1e-4, atol=1e-5)
-            for a, p in zip(mine, module.parameters(), strict=True)
-        )
-    assert not model_of(options).fallbacks
+        x, found = torch.randn(rows, 16), []
+        for run in (call, module):
+            module.zero_grad()
+            run(x).sum().backward()
+            found.append(grads(module))
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+    assert not model_of(call).fallbacks
 
 
 @pytest.mark.parametrize(
@@ -187,13 +172,12 @@ def test_wrong_options_are_our_own_error_when_the_module_is_called():
 
 
 def test_a_model_is_summed_up_once_in_the_log_and_whenever_asked(caplog):
-    options = {"fast_memory": "1 GiB"}
-    call = torch.compile(Saving(), backend="loadmaster", options=options)
+    call = torch.compile(saving(), backend="loadmaster", options={"fast_memory": "1 GiB"})
     assert lm.summary(call).planned_peak == 0
     for _ in range(3):
         call(torch.ones(4, 256)).backward()
     found = lm.summary(call)
-    (plan,) = model_of(options).last_step_graphs
+    (plan,) = model_of(call).last_step_graphs
     assert (found.planned_peak, found.moved_bytes) == (plan.placed_peak, plan.moved_bytes)
     (record,) = [each for each in caplog.records if each.name == "loadmaster"]
     said = r"loadmaster: budget 1\.00 GiB, planned peak .*, 0 B moved in a step, .* predicted"
@@ -222,15 +206,13 @@ def test_backward_twice_is_refused(donated):
 WIDTH = 192
 
 
-class Normalised(nn.Module):
+def normalised():
     """A graph that saves results of its own for the backward pass."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        return nn.functional.normalize(self.second(self.first(x).tanh()), dim=1)
+    return Parts(
+        lambda own, x: nn.functional.normalize(own.last(own.first(x).tanh()), dim=1),
+        first=nn.Linear(WIDTH, WIDTH),
+        last=nn.Linear(WIDTH, WIDTH),
+    )
 
 
 def networks():
@@ -238,18 +220,11 @@ def networks():
     return {
         "saves only what the caller gave": nn.Linear(WIDTH, WIDTH),
         "saves parameters alone": nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Flatten()),
-        "saves nothing": Scaled(),
-        "saves results": Normalised(),
+        "saves nothing": Parts(
+            lambda own, x: x * 3 + own.bias, bias=nn.Parameter(torch.zeros(WIDTH))
+        ),
+        "saves results": normalised(),
     }
-
-
-class Scaled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(WIDTH))
-
-    def forward(self, x):
-        return x * 3 + self.bias
 
 
 def inputs(count):
@@ -294,21 +269,20 @@ LOSSES = (siamese, contrastive, last_first, same_input_twice, one_never)
 @pytest.mark.parametrize("network", networks())
 def test_gradients_are_those_of_eager_mode(network, options):
     module = networks()[network]
-    if options and isinstance(module, Scaled):
+    if options and network == "saves nothing":
         return  # Nothing of it can move.
     twin = copy.deepcopy(module)
-    call = torch.compile(twin, backend=loadmaster, options=options)
+    call = with_plan(twin, **options)
     for loss in LOSSES * 2:
         for one, run in ((module, module), (twin, call)):
             one.zero_grad()
             loss(run)
-        for a, b in zip(twin.parameters(), module.parameters(), strict=True):
-            torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(grads(twin), grads(module), rtol=1e-4, atol=1e-4)
 
 
 def test_an_optimizer_in_the_plan_waits_for_all_of_them():
     torch.manual_seed(0)
-    module = Normalised()
+    module = normalised()
     twin = copy.deepcopy(module)
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (module, twin)]
     call = with_plan(twin, optimizer=optimizers[1])
@@ -317,8 +291,9 @@ def test_an_optimizer_in_the_plan_waits_for_all_of_them():
             optimizer.zero_grad()
             siamese(run)
             optimizer.step()
-        for a, b in zip(module.parameters(), twin.parameters(), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            [*module.parameters()], [*twin.parameters()], rtol=1e-4, atol=1e-5
+        )
 
 
 def test_what_replaces_saved_tensors_is_refused():
@@ -338,8 +313,7 @@ def made():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(48, 64), nn.Tanh(), nn.Linear(64, 8))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    call = with_plan(module, optimizer=optimizer)
-    return module, optimizer, call, torch.randn(16, 48)
+    return module, optimizer, with_plan(module, optimizer=optimizer), torch.randn(16, 48)
 
 
 def logged(module, optimizer):
@@ -445,18 +419,12 @@ def test_hooks_get_the_gradients(when, where):
     assert all(value > 0 for value in seen)
 
 
-class Halves(nn.Module):
+def in_parts(own, x):
     """Columns and every other row of a tensor are updated in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(1024, 1024), nn.Linear(1024, 1024)
-
-    def forward(self, x):
-        x = self.first(x)
-        x[:, :5] += 1
-        x[::2] *= 2
-        return self.last(x)
+    x = own.first(x)
+    x[:, :5] += 1
+    x[::2] *= 2
+    return own.last(x)
 
 
 def test_a_graph_that_was_read_before_has_storages_of_the_same_bytes():
@@ -466,10 +434,10 @@ def test_a_graph_that_was_read_before_has_storages_of_the_same_bytes():
     for _ in range(2):
         torch._dynamo.reset()
         torch.manual_seed(0)
-        module = Halves()
+        module = Parts(in_parts, first=nn.Linear(1024, 1024), last=nn.Linear(1024, 1024))
         eager, x = copy.deepcopy(module), torch.randn(4, 1024)
         eager(x).square().sum().backward()
         with_plan(module, "100%")(x).square().sum().backward()
-        seen.append([parameter.grad for parameter in module.parameters()])
-        assert same(seen[-1], [parameter.grad for parameter in eager.parameters()])
+        seen.append(grads(module))
+        assert same(seen[-1], grads(eager))
     assert same(*seen)

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.blocks import in_blocks, whole
-from tests.support.compiled import Tied, same, with_plan, without_plan
+from tests.support.compiled import Tied, clones, grads, same, with_plan, without_plan
 from tests.support.fuzzing import fuzz
+from tests.support.modules import Parts
 from tests.support.onnx_builder import sizes
 from torch import nn, randn
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -31,8 +32,18 @@ CLOSE = 1e-5
 ROWS, CLASSES = 24, 640
 
 
+def _tensors(text):
+    """Random tensors of these shapes; ``+`` makes one positive."""
+    given = [(each[0] == "+", randn(sizes(each.strip("+")))) for each in text.split()]
+    return [one.abs() if positive else one for positive, one in given]
+
+
 def _scores():
     return torch.randn(ROWS, CLASSES)
+
+
+def close(one, other, within=CLOSE):
+    return (one - other).norm() <= within * other.norm()
 
 
 def _classes():
@@ -45,36 +56,37 @@ def _table():
     return torch.randn(500, 32), torch.randint(500, (4, 16))
 
 
+SCORES = f"{ROWS}x{CLASSES}"
 EXACT = {
-    "log_softmax": (lambda x: aten._log_softmax(x, 1, False), [_scores]),
+    "log_softmax": (lambda x: aten._log_softmax(x, 1, False), SCORES),
     "its gradient": (
         lambda g, y: aten._log_softmax_backward_data(g, y, 1, torch.float32),
-        [_scores, _scores],
+        f"{SCORES} {SCORES}",
     ),
-    "addition": (lambda a, b: aten.add.Tensor(a, b, alpha=2), [_scores, _scores]),
-    "broadcast": (lambda a, b: aten.mul.Tensor(a, b), [_scores, lambda: torch.randn(ROWS, 1)]),
-    "relu": (aten.relu.default, [lambda: torch.randn(3, 40, 50)]),
+    "addition": (lambda a, b: aten.add.Tensor(a, b, alpha=2), f"{SCORES} {SCORES}"),
+    "broadcast": (lambda a, b: aten.mul.Tensor(a, b), f"{SCORES} {ROWS}x1"),
+    "relu": (aten.relu.default, "3x40x50"),
     "clone of a transpose": (
         lambda x: aten.clone(x.t(), memory_format=torch.contiguous_format),
-        [_scores],
+        SCORES,
     ),
     "slice_backward": (
         lambda g: aten.slice_backward(g, [ROWS + 5, CLASSES], 0, 2, ROWS + 2, 1),
-        [_scores],
+        SCORES,
     ),
     "slice_backward of columns": (
         lambda g: aten.slice_backward(g, [ROWS, CLASSES + 7], 1, 0, -7, 1),
-        [_scores],
+        SCORES,
     ),
-    "bmm": (aten.bmm.default, [lambda: torch.randn(8, 16, 24), lambda: torch.randn(8, 24, 16)]),
+    "bmm": (aten.bmm.default, "8x16x24 8x24x16"),
 }
 
 
 @pytest.mark.parametrize("name", EXACT)
 @pytest.mark.parametrize("room", [8 << 10, 60 << 10])
 def test_blocks_of_kernels_that_compute_each_element_alone_are_exact(name, room, tmp_path):
-    function, make = EXACT[name]
-    inputs = [one() for one in make]
+    function, shapes = EXACT[name]
+    inputs = _tensors(shapes)
     made, _ = in_blocks(function, inputs, room, tmp_path)
     assert same(made, whole(function, inputs))
 
@@ -87,7 +99,7 @@ def test_blocks_may_differ_in_the_last_bit_where_the_ends_of_vectors_are_compute
 ):
     scores = _scores()
     (made,), _ = in_blocks(function, [scores], 8 << 10, tmp_path)
-    assert (made - function(scores)).norm() <= CLOSE * function(scores).norm()
+    assert close(made, function(scores))
 
 
 def test_kernels_that_pick_rows_by_index_are_exact(tmp_path):
@@ -130,8 +142,7 @@ def test_matrix_products_in_blocks_are_close(keep, form, tmp_path):
 
     for room in (6 << 10, 20 << 10):
         (made,), _ = in_blocks(function, inputs, room, tmp_path, keep)
-        right_one = function(*inputs)
-        assert (made - right_one).norm() <= CLOSE * right_one.norm()
+        assert close(made, function(*inputs))
 
 
 def product_in_blocks(left, right, room):
@@ -199,11 +210,11 @@ def trained(budget, tokens, adam):
         loss.backward()
         losses.append(loss.item())
         if not adam:
-            made = [p.grad.clone() for p in module.parameters() if p.grad is not None]
+            made = grads(module)
         else:
             optimizer.step()
             made = [*module.parameters(), *(s["exp_avg"] for s in optimizer.state.values())]
-    return [one.detach().clone() for one in made], losses, None if unmoved else model_of(call)
+    return clones(made), losses, None if unmoved else model_of(call)
 
 
 @pytest.mark.parametrize("adam", [False, True])
@@ -223,8 +234,8 @@ def test_a_model_trains_under_a_budget_below_what_its_largest_layer_needs(adam):
         "aten.embedding_dense_backward",
     } | ({"optimizer.AdamW"} if adam else set())
     assert mine == pytest.approx(losses, rel=CLOSE)
-    close = 1e-3 if adam else CLOSE  # Adam divides a small gradient by itself
-    assert all((a - b).norm() <= close * b.norm() for a, b in zip(made, right, strict=True))
+    within = 1e-3 if adam else CLOSE  # Adam divides a small gradient by itself
+    assert all(close(a, b, within) for a, b in zip(made, right, strict=True))
     assert plan.times.unforeseen == plan.times.copied_results == 0
     assert plan.kernels_in_blocks
 
@@ -243,12 +254,6 @@ def test_kernels_stay_whole_where_the_budget_has_room_for_them():
 HEADS = "2x4x40x16 2x4x40x16 2x4x40x16"
 ATTENTION = aten._scaled_dot_product_flash_attention_for_cpu
 ATTENTION_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward
-
-
-def _tensors(text):
-    """Random tensors of these shapes; ``+`` makes one positive."""
-    given = [(each[0] == "+", randn(sizes(each.strip("+")))) for each in text.split()]
-    return [one.abs() if positive else one for positive, one in given]
 
 
 def _convolution(x, w, b=None, stride=1, transposed=False, groups=1):
@@ -401,12 +406,8 @@ def test_layers_in_blocks_are_close(name, tmp_path):
     made = [one for one in made if one is not None]
     assert [one.shape for one in made] == [one.shape for one in right]
     assert all(
-        (a - b).norm() <= CLOSE * b.norm()
+        close(a, b) if b.is_floating_point() else torch.equal(a, b)
         for a, b in zip(made, right, strict=True)
-        if b.is_floating_point()
-    )
-    assert all(
-        torch.equal(a, b) for a, b in zip(made, right, strict=True) if not b.is_floating_point()
     )
     assert (
         SUM in target.run.cut.results
@@ -430,32 +431,29 @@ def test_maximum_pooling_gives_its_gradient_to_the_same_elements(tmp_path):
     assert torch.equal(made, function(*inputs))
 
 
-class Images(nn.Module):
+def pyramid(own, x):
     """Convolutions at two sizes with batch norm, pooling and a skip connection; convolutions set
     what it needs at least."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.norm = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16)
-        self.second, self.last = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(32, 2, 1)
-
-    def forward(self, x):
-        skip = torch.relu(self.norm(self.first(x)))
-        below = nn.functional.interpolate(
-            self.second(nn.functional.max_pool2d(skip, 2)), scale_factor=2
-        )
-        return self.last(torch.cat([skip, below], 1)).square().mean()
+    skip = torch.relu(own.norm(own.first(x)))
+    below = nn.functional.interpolate(own.second(nn.functional.max_pool2d(skip, 2)), scale_factor=2)
+    return own.last(torch.cat([skip, below], 1)).square().mean()
 
 
 def trained_on_images(budget, images):
-    module = Images()
+    torch.manual_seed(0)
+    module = Parts(
+        pyramid,
+        first=nn.Conv2d(3, 16, 3, padding=1),
+        norm=nn.BatchNorm2d(16),
+        second=nn.Conv2d(16, 16, 3, padding=1),
+        last=nn.Conv2d(32, 2, 1),
+    )
     call = module if budget is None else with_plan(module, budget, refine_after=2)
     for _ in range(3):
         module.zero_grad()
         loss = call(images)
         loss.backward()
-    made = [loss.detach(), *(p.grad for p in module.parameters()), *module.buffers()]
+    made = [loss.detach(), *grads(module), *module.buffers()]
     return [one.double() for one in made], None if budget is None else model_of(call)
 
 

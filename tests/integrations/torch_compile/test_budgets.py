@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.support.compiled import same, with_plan, without_plan
+from tests.support.compiled import grads, same, with_plan, without_plan
+from tests.support.modules import in_two, linears
 from torch import nn
 from torch._dynamo.backends import common as backends
 
@@ -28,21 +29,10 @@ from loadmaster.integrations.torch_compile.compiled_model import (
 WIDTH = 96
 
 
-class Layers(nn.Module):
-    """Some layers and a loss; with a break of the graph in the middle, if asked for."""
-
-    def __init__(self, broken=False):
-        super().__init__()
-        self.broken = broken
-        self.first = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
-        self.last = nn.Linear(WIDTH, 4 * WIDTH)
-
-    def forward(self, x):
-        for layer in self.first:
-            x = torch.tanh(layer(x))
-        if self.broken:
-            torch._dynamo.graph_break()
-        return nn.functional.gelu(self.last(x)).square().mean()
+def layers(*, broken):
+    """Some layers and a loss."""
+    last = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU())
+    return in_two(linears(WIDTH, 3, nn.Tanh)[:-1], last, broken=broken)
 
 
 def gradients(call, module, x, steps=4):
@@ -50,14 +40,14 @@ def gradients(call, module, x, steps=4):
     for _ in range(steps):
         module.zero_grad()
         call(x).backward()
-    return [p.grad.clone() for p in module.parameters()]
+    return grads(module)
 
 
 def test_equal_options_on_two_modules_are_two_budgets_and_two_graphs_of_one_module_share_one():
     x = torch.randn(64, WIDTH)
     for options in ({"fast_memory": "8 MiB"}, None):  # one object, or equal ones
         torch._dynamo.reset()
-        modules = Layers(broken=True), Layers(broken=True)
+        modules = layers(broken=True), layers(broken=True)
         calls = [
             torch.compile(m, backend=loadmaster, options=options or {"fast_memory": "8 MiB"})
             for m in modules
@@ -88,7 +78,7 @@ def test_a_share_is_of_the_whole_step_over_all_graphs():
     peaks = {}
     for broken in (False, True):
         torch._dynamo.reset()
-        module = Layers(broken)
+        module = layers(broken=broken)
         call = with_plan(module, 1.0)
         gradients(call, module, x)
         model = model_of(call)
@@ -101,7 +91,7 @@ def test_a_share_is_of_the_whole_step_over_all_graphs():
 
 @pytest.mark.parametrize("share", [0.8, 0.05])
 def test_a_share_that_is_too_small_for_one_of_several_graphs_alone_is_judged_by_the_step(share):
-    module, x = Layers(broken=True), torch.randn(512, WIDTH)
+    module, x = layers(broken=True), torch.randn(512, WIDTH)
     call = with_plan(module, share)
     if share < 0.5:
         with pytest.raises(
@@ -120,7 +110,7 @@ def test_a_share_that_is_too_small_for_one_of_several_graphs_alone_is_judged_by_
 
 
 def test_gradients_of_later_graphs_count_when_earlier_ones_run_backward():
-    module, x = Layers(broken=True), torch.randn(64, WIDTH)
+    module, x = layers(broken=True), torch.randn(64, WIDTH)
     call = with_plan(module, "64 MiB")
     gradients(call, module, x)
     first, last = model_of(call).plans
@@ -132,23 +122,8 @@ def test_gradients_of_later_graphs_count_when_earlier_ones_run_backward():
     assert first.problem.elsewhere[-1] >= left
 
 
-class Halves(nn.Module):
-    """Two graphs of 3 MiB of parameters each."""
-
-    def __init__(self):
-        super().__init__()
-        self.halves = nn.ModuleList(
-            nn.Sequential(*(nn.Linear(512, 512) for _ in range(3))) for _ in range(2)
-        )
-
-    def forward(self, x):
-        x = torch.tanh(self.halves[0](x))
-        torch._dynamo.graph_break()
-        return self.halves[1](x).square().mean()
-
-
 def test_graphs_offload_what_they_keep_while_others_run_where_there_is_no_room_for_all():
-    module = Halves()
+    module = in_two(linears(512, 3), linears(512, 3))  # of 3 MiB each
     twin, x = copy.deepcopy(module), torch.randn(4, 512)
     call = with_plan(module, 4 << 20)
     planned = gradients(call, module, x)
@@ -159,7 +134,7 @@ def test_graphs_offload_what_they_keep_while_others_run_where_there_is_no_room_f
 
 
 def test_where_the_allocator_cannot_be_led_results_are_copied(monkeypatch):
-    module, x = Layers(), torch.randn(512, WIDTH)
+    module, x = layers(broken=False), torch.randn(512, WIDTH)
     right = gradients(without_plan(module), module, x, 1)
     torch._dynamo.reset()
     monkeypatch.setattr(cpu_memory, "_install_or_reason", lambda: "is another one")
@@ -260,12 +235,7 @@ def test_parameters_beyond_the_budget_leave_the_memory_before_the_compiler_takes
 ):
     """So that what the compiler takes is not beside all of them, in the first step as in those that
     compile anew."""
-    module, x = (
-        nn.Sequential(
-            nn.Linear(1024, 1024, bias=False), nn.Tanh(), nn.Linear(1024, 1024, bias=False)
-        ),
-        torch.randn(4, 1024),
-    )
+    module, x = linears(1024, 2, nn.Tanh, bias=False), torch.randn(4, 1024)
     whole, seen = 8 << 20, []
     calls = [with_plan(copy.deepcopy(module), of) for of in ("7 MiB", 0.9, 1.0, "1 GiB")]
     compiler = backends.aot_autograd

@@ -8,13 +8,13 @@ from tests.support.needs import GPU
 
 if not torch.cuda.is_available():
     pytest.skip(GPU, allow_module_level=True)
-from tests.support.compiled import model_of, same
+from tests.support.compiled import clones, grads, same, with_plan, without_plan
+from tests.support.modules import Parts
 from torch import nn
 
 from loadmaster.core.errors import SlowMemoryError
-from loadmaster.integrations.torch_compile.backend import loadmaster
+from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.compare.measurement import STATED, peak_of
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 from loadmaster.integrations.torch_compile.cpu_memory import ArenaCopy
 from loadmaster.integrations.torch_compile.cuda_memory import CudaMemory, Pinned
 
@@ -22,27 +22,18 @@ DEVICE = torch.device("cuda", 0)
 BLOCK = 64 << 20
 
 
-class Loss(nn.Module):
-    """Convolutions with batch normalisation and dropout, and a loss."""
-
-    def __init__(self):
-        super().__init__()
-        units = [
-            nn.Sequential(
-                nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Dropout(0.1)
-            )
-            for _ in range(6)
-        ]
-        self.layers = nn.Sequential(*units)
-
-    def forward(self, x):
-        return self.layers(x).square().mean()
-
-
 @pytest.fixture
 def module():
+    """Convolutions with batch normalisation and dropout, and a loss."""
     torch.manual_seed(0)
-    return Loss().to(DEVICE)
+    units = [
+        nn.Sequential(
+            nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Dropout(0.1)
+        )
+        for _ in range(6)
+    ]
+    loss = Parts(lambda own, x: own.layers(x).square().mean(), layers=nn.Sequential(*units))
+    return loss.to(DEVICE)
 
 
 @pytest.fixture
@@ -58,25 +49,17 @@ def gradients(call, module, x, steps=1):
         module.zero_grad()
         loss = call(x)
         loss.backward()
-    return [
-        loss.detach().clone(),
-        *(p.grad.clone() for p in module.parameters()),
-        *(b.clone() for b in module.buffers()),
-    ]
-
-
-def compiled(module, backend, options=None):
-    torch._dynamo.reset()
-    return torch.compile(module, backend=backend, options=options, dynamic=False)
+    return clones([loss, *grads(module), *module.buffers()])
 
 
 def within(module, x, share=0.6, **more):
     """A module under a budget that makes tensors move, and what is known of it."""
-    options = {"fast_memory": share, **more}
-    call = compiled(module, loadmaster, options)
+    torch._dynamo.reset()
+    call = with_plan(module, share, dynamic=False, **more)
     call(x).backward()
-    assert model_of(options).plans[0].moved_bytes > 0
-    return call, model_of(options)
+    model = model_of(call)
+    assert model.plans[0].moved_bytes > 0
+    return call, model
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -86,7 +69,8 @@ def test_results_are_those_of_the_unmoved_graphs(module, x, mode):
     module.load_state_dict(state)
     mine = gradients(call, module, x, steps=3)
     module.load_state_dict(state)
-    assert same(mine, gradients(compiled(module, unmoved_backend()), module, x, steps=3))
+    torch._dynamo.reset()
+    assert same(mine, gradients(without_plan(module, dynamic=False), module, x, steps=3))
     assert not model.fallbacks
 
 

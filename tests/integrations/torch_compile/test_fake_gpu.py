@@ -8,7 +8,7 @@ until then.
 
 import pytest
 import torch
-from tests.support.compiled import most_allocated
+from tests.support.compiled import most_allocated, with_plan
 from tests.support.steps import ROWS, WIDTH, Trained
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from loadmaster.core.errors import BudgetError
 from loadmaster.integrations.torch_compile import cuda_memory
-from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
+from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.compiled_model import CompiledModel
 from loadmaster.integrations.torch_compile.executor import Session
 
@@ -157,9 +157,7 @@ def test_a_result_goes_when_it_has_been_copied(streams):
 def test_state_of_optimizers_counts(streams):
     """It does not move, and takes of the budget what it takes."""
     module = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512))
-    call = torch.compile(
-        module, backend=loadmaster, options={"fast_memory": "64 MiB"}, dynamic=False
-    )
+    call = with_plan(module, "64 MiB", dynamic=False)
     optimizer = torch.optim.Adam(module.parameters())
     for _ in range(2):
         call(torch.randn(8, 512)).sum().backward()

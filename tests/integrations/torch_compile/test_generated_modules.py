@@ -10,63 +10,40 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.compiled import model_of
+from tests.support.compiled import clones, grads, with_plan, without_plan
 from tests.support.fuzzing import fuzz
+from tests.support.modules import Parts
 from torch import nn
 
 from loadmaster.core.errors import BudgetError
-from loadmaster.integrations.torch_compile.backend import loadmaster
+from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.compare import measurement
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 
 WIDTH, ROWS = 48, 12_000
 """A tensor has 2.2 MiB: four of them show against the stated constant."""
 
 
-class Counting(nn.Module):
-    """A buffer that every call updates in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("calls", torch.ones(1))
-
-    def forward(self, x):
-        self.calls.add_(1)
-        return x / self.calls
+def counted(own, x):
+    """A buffer is updated in place."""
+    own.calls.add_(1)
+    return x / own.calls
 
 
-class Reduced(nn.Module):
+def reduced(own, x):
     """A product in 16 bits."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return self.inner(x).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return own.inner(x).float()
 
 
-class Function(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, run):
-        super().__init__()
-        self.run = run
-
-    def forward(self, x):
-        return self.run(x)
-
-
-def updated(x):
+def updated(_, x):
     y = x.clone()
     y[:, ::2].mul_(0.5)
     y[1:3].add_(1)
     return y
 
 
-def halves(x):
+def halves(_, x):
     first, second = x.chunk(2, dim=1)
     return torch.cat([second.sin(), first], dim=1)
 
@@ -74,21 +51,21 @@ def halves(x):
 LAYERS = {
     "linear": lambda: nn.Linear(WIDTH, WIDTH),
     "in place": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(inplace=True)),
-    "reduced": Reduced,
+    "reduced": lambda: Parts(reduced, inner=nn.Linear(WIDTH, WIDTH)),
     "dropout": lambda: nn.Dropout(0.3),
     "layer norm": lambda: nn.LayerNorm(WIDTH),
     "batch norm": lambda: nn.BatchNorm1d(WIDTH),
     "gelu": nn.GELU,
     "softmax": lambda: nn.Softmax(dim=1),
-    "counting": Counting,
-    "updated": lambda: Function(updated),
-    "halves": lambda: Function(halves),
-    "transposed": lambda: Function(lambda x: (x.t().contiguous() * 2).t().tanh()),
-    "empty": lambda: Function(lambda x: torch.cat([x, x[:0].exp()]) + x[:0].sum()),
-    "expanded": lambda: Function(lambda x: x + x.mean(1, keepdim=True).expand_as(x)),
-    "alias": lambda: Function(lambda x: x.reshape(-1).view(x.shape).tanh() + x[:1]),
-    "flipped": lambda: Function(lambda x: x[:, torch.arange(WIDTH - 1, -1, -1)]),
-    "noise": lambda: Function(lambda x: x + torch.randn_like(x)),
+    "counting": lambda: Parts(counted, calls=nn.Buffer(torch.ones(1))),
+    "updated": lambda: Parts(updated),
+    "halves": lambda: Parts(halves),
+    "transposed": lambda: Parts(lambda _, x: (x.t().contiguous() * 2).t().tanh()),
+    "empty": lambda: Parts(lambda _, x: torch.cat([x, x[:0].exp()]) + x[:0].sum()),
+    "expanded": lambda: Parts(lambda _, x: x + x.mean(1, keepdim=True).expand_as(x)),
+    "alias": lambda: Parts(lambda _, x: x.reshape(-1).view(x.shape).tanh() + x[:1]),
+    "flipped": lambda: Parts(lambda _, x: x[:, torch.arange(WIDTH - 1, -1, -1)]),
+    "noise": lambda: Parts(lambda _, x: x + torch.randn_like(x)),
 }
 
 
@@ -117,31 +94,29 @@ CASES = st.builds(
 )
 
 
-class Generated(nn.Module):
+def generated(case):
     """Layers of a case; a loss in training."""
 
-    def __init__(self, case):
-        super().__init__()
-        self.layers = nn.ModuleList(LAYERS[name]() for name in case.layers)
-        self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-        if case.tied:
-            self.last.weight = self.first.weight
-        self.residual = case.residual
+    def run(own, x):
+        x = own.first(x)
+        for layer in own.layers:
+            x = x + layer(x) if case.residual else layer(x)
+        out = own.last(x)
+        return out.square().mean() if own.training else out
 
-    def forward(self, x):
-        x = self.first(x)
-        for layer in self.layers:
-            x = x + layer(x) if self.residual else layer(x)
-        out = self.last(x)
-        return out.square().mean() if self.training else out
+    layers = nn.ModuleList(LAYERS[name]() for name in case.layers)
+    first, last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+    if case.tied:
+        last.weight = first.weight
+    return Parts(run, layers=layers, first=first, last=last)
 
 
-def results(case, module, backend, options=None, measured=None):
-    """Outputs, gradients, parameters and buffers of a few steps on a copy of the module; peaks go
-    to ``measured``."""
+def results(case, module, compiled, measured=None, **options):
+    """What runs a copy of the module, and outputs, gradients, parameters and buffers of a few
+    steps; peaks go to ``measured``."""
     torch._dynamo.reset()
     module = copy.deepcopy(module).train(case.run == "train")
-    call = torch.compile(module, backend=backend, options=options, dynamic=len(case.rows) > 1)
+    call = compiled(module, dynamic=len(case.rows) > 1, **options)
     optimiser = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
     resident = sum(
         {
@@ -168,18 +143,11 @@ def results(case, module, backend, options=None, measured=None):
                     out = call(x)
         if steady:
             measured.append(resident + x.nbytes + peak.bytes)
-        seen += [
-            out.detach().clone(),
-            *(p.grad.clone() for p in module.parameters() if p.grad is not None),
-        ]
+        seen += clones([out, *grads(module)])
         optimiser.step()
         optimiser.zero_grad()
         del out
-    return [
-        *seen,
-        *(p.detach().clone() for p in module.parameters()),
-        *(b.clone() for b in module.buffers()),
-    ]
+    return call, [*seen, *clones([*module.parameters(), *module.buffers()])]
 
 
 def bits(tensor):
@@ -190,27 +158,27 @@ def bits(tensor):
 def smallest_budget(case, module):
     """What a refusal says can be kept."""
     with pytest.raises(BudgetError) as refused:
-        results(case, module, loadmaster, {"fast_memory": "1 KiB", "refine_after": 0})
+        results(case, module, with_plan, memory="1 KiB", refine_after=0)
     return int(re.search(r"smallest budget that works is (\d+) bytes", str(refused.value))[1])
 
 
 def check(case):
     """Whether the plan moved anything."""
     torch.manual_seed(0)
-    module = Generated(case)
+    module = generated(case)
     budget = int(case.slack * smallest_budget(case, module))
     peaks = []
     for _ in range(20):
-        options = {"fast_memory": budget, "mode": case.mode, "refine_after": 1}
+        options = {"memory": budget, "mode": case.mode, "refine_after": 1}
         try:
-            mine = results(case, module, loadmaster, options, peaks)
+            call, mine = results(case, module, with_plan, peaks, **options)
         except BudgetError:  # found by trying, with the times of then
             budget = int(1.02 * budget)
         else:
             break
-    model = model_of(options)
+    model = model_of(call)
     assert not model.fallbacks
-    plain = results(case, module, unmoved_backend())
+    _, plain = results(case, module, without_plan)
     assert len(mine) == len(plain)
     assert all(torch.equal(bits(a), bits(b)) for a, b in zip(mine, plain, strict=True))
     assert all(plan.placed_peak <= budget for plan in model.plans)

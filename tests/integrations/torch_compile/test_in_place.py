@@ -5,7 +5,7 @@ import torch
 from tests.support.compiled import with_plan, without_plan
 from torch import nn
 
-from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
+from loadmaster.integrations.torch_compile.backend import model_of
 from loadmaster.integrations.torch_compile.versions import IN_PLACE
 
 aten = torch.ops.aten
@@ -69,7 +69,7 @@ def test_a_result_in_an_operands_place_has_the_same_bits(size):
 
     given = [operands(operator, size) for operator, _ in CASES]
     right = each(given)
-    compiled = torch.compile(each, backend=loadmaster, dynamic=False)
+    compiled = with_plan(each, dynamic=False)
     for _ in range(2):
         for (operator, position), found, expected in zip(
             CASES, compiled(given), right, strict=True

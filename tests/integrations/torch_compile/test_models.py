@@ -5,14 +5,14 @@ import copy
 
 import pytest
 import torch
-from tests.support.compiled import same, with_plan, without_plan
+from tests.support.compiled import clones, fit, same, with_plan, without_plan
 from tests.support.nightly import by_night
 
 pytest.importorskip("transformers")
 from benchmarks.networks import hugging_face
 from benchmarks.networks.resnet import Bottleneck
 
-from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
+from loadmaster.integrations.torch_compile.backend import model_of
 
 STEPS = 4
 
@@ -38,15 +38,11 @@ def trained(module, inputs, call):
             out = call(**inputs)
             loss = out if isinstance(out, torch.Tensor) else out.loss
             (loss / 2).backward()
-            losses.append(loss.detach().clone())
+            losses.append(loss)
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-    return [*losses, *(p.detach().clone() for p in module.parameters())]
-
-
-def under_budget(module, share, **more):
-    return torch.compile(module, backend=loadmaster, options={"fast_memory": share}, **more)
+    return clones([*losses, *module.parameters()])
 
 
 @pytest.mark.parametrize(
@@ -58,7 +54,7 @@ def test_training_is_that_of_the_unmoved_graphs(name):
     plain = copy.deepcopy(module)
     right = trained(plain, inputs, without_plan(plain))
     torch._dynamo.reset()
-    call = under_budget(module, 0.7)
+    call = with_plan(module, 0.7)
     mine = trained(module, inputs, call)
     assert same(mine, right)
     model = model_of(call)
@@ -83,11 +79,8 @@ def test_a_wide_residual_network_with_updates_in_its_backward_pass():
     for one in (plain, module):
         optimizer = torch.optim.SGD(one.parameters(), lr=1e-2, momentum=0.9)
         call = without_plan(one) if one is plain else with_plan(one, 0.5, optimizer=optimizer)
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            call(x).square().mean().backward()
-            optimizer.step()
-        ends.append([tensor.clone() for tensor in one.state_dict().values()])
+        fit(optimizer, call, x, steps=STEPS)
+        ends.append(clones(one.state_dict().values()))
         torch._dynamo.reset()
     assert same(*ends)
     assert model_of(call).plans[0].moved_bytes > 0
@@ -105,7 +98,7 @@ def test_generate_of_transformers_with_a_static_cache():
         "disable_compile": True,
     }
     right = module.generate(prompt, **wanted)
-    call = under_budget(module.forward, 0.7, dynamic=False)
+    call = with_plan(module.forward, 0.7, dynamic=False)
     module.forward = call
     assert torch.equal(module.generate(prompt, **wanted), right)
     model = model_of(call)

@@ -7,14 +7,22 @@ import threading
 
 import pytest
 import torch
-from tests.support.compiled import Tied, same, state_of, tokens, with_plan
+from tests.support.compiled import (
+    Tied,
+    clones,
+    grads,
+    same,
+    state_of,
+    tokens,
+    with_plan,
+    without_plan,
+)
 from tests.support.nightly import by_night
 from torch import nn
 
 from loadmaster.core.errors import SlowMemoryError
 from loadmaster.integrations.torch_compile import optimizer_step
-from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
+from loadmaster.integrations.torch_compile.backend import model_of
 
 CPU = torch.device("cpu")
 ELEMENTWISE = {
@@ -44,14 +52,11 @@ def small_blocks(monkeypatch):
 class Loop:
     """Steps of a copy of a module, with and without a budget."""
 
-    def __init__(self, module, make, share=None, **options):
+    def __init__(self, make=ELEMENTWISE["adamw"], share=None, module=None):
         torch._dynamo.reset()
-        self.module = copy.deepcopy(module)
+        self.module = copy.deepcopy(module or network())
         self.optimizer = make(self.module.parameters())
-        options = None if share is None else {"fast_memory": share, **options}
-        self.call = torch.compile(
-            self.module, backend=unmoved_backend() if share is None else loadmaster, options=options
-        )
+        self.call = without_plan(self.module) if share is None else with_plan(self.module, share)
         self.seen, self.budget, self.rested = [], share, 0
 
     @property
@@ -70,28 +75,19 @@ class Loop:
         self.note(loss)
 
     def note(self, loss):
-        self.seen += [
-            loss.detach().clone(),
-            *(p.grad.clone() for p in self.module.parameters() if p.grad is not None),
-        ]
-        self.seen += [p.detach().clone() for p in self.module.parameters()]
+        self.seen += clones([loss, *grads(self.module), *self.module.parameters()])
 
 
 def steps(count):
     """A run of so many steps."""
-
-    def run(loop):
-        for number in range(count):
-            loop.step(number)
-
-    return run
+    return lambda loop: [loop.step(number) for number in range(count)]
 
 
 def both(run, make=ELEMENTWISE["adamw"], share=0.5):
     """Run the same on a model with a budget and on one without; return the former, once all it has
     seen is equal."""
     module = network()
-    ours, plain = Loop(module, make, share), Loop(module, make)
+    ours, plain = Loop(make, share, module), Loop(make, module=module)
     for loop in (ours, plain):
         torch.manual_seed(5)
         run(loop)
@@ -275,9 +271,9 @@ def test_another_optimizer_takes_over():
     loop = both(run)
     model = loop.model
     gc.collect()
-    assert model.persistent.bytes() == 2 * sum(
-        p.nbytes for p in loop.module.parameters() if p.nbytes >= 65536
-    ) + sum(p.nbytes for p in loop.module.parameters() if p.nbytes < 65536)
+    assert model.persistent.bytes() == sum(
+        p.nbytes * (2 if p.nbytes >= 65536 else 1) for p in loop.module.parameters()
+    )
 
 
 def test_a_step_of_an_optimizer_that_is_not_the_option_is_no_part_of_a_share():
@@ -302,10 +298,10 @@ def test_where_everything_fits_nothing_moves():
 
 
 def test_a_kept_gradient_stays_as_it_was():
-    loop = Loop(network(), ELEMENTWISE["adamw"], 0.5)
+    loop = Loop(share=0.5)
     loop.step(0)
     kept = [p.grad for p in loop.module.parameters()]
-    values = [g.clone() for g in kept]
+    values = clones(kept)
     for number in range(1, 4):
         loop.step(number)
     assert same(kept, values)
@@ -318,7 +314,7 @@ def test_no_room_for_gradients_is_an_error_before_the_backward_pass_and_the_next
     monkeypatch,
 ):
     # With more, some plans, which depend on measured times, have room for these gradients.
-    loop = Loop(network(), ELEMENTWISE["adamw"], 0.3)
+    loop = Loop(share=0.3)
     loop.step(0)
     assert loop.rested
     file = loop.model.memory(CPU).file
@@ -356,8 +352,7 @@ def test_what_the_caller_gave_is_updated_in_its_own_groups():
 
 def test_state_that_is_loaded_before_the_first_update_is_no_longer_unwritten():
     """Its contents were not copied when it left the memory while another graph ran."""
-    module = network()
-    plain = Loop(module, ELEMENTWISE["adamw"])
+    plain = Loop()
     plain.step(0)
     saved = copy.deepcopy(plain.optimizer.state_dict())
     ours = copy.deepcopy(plain.module)
@@ -376,7 +371,7 @@ def test_state_that_is_loaded_before_the_first_update_is_no_longer_unwritten():
 def test_a_step_does_not_wait_for_the_model_of_another_thread():
     """Two threads would wait for one another, as a step takes the locks of models within that of
     its own."""
-    one, other = (Loop(network(), ELEMENTWISE["momentum"], "60%") for _ in range(2))
+    one, other = (Loop(ELEMENTWISE["momentum"], "60%") for _ in range(2))
     for loop in (one, other):
         loop.step(0)
     assert one.model is not other.model

@@ -3,24 +3,27 @@ changes."""
 
 import contextlib
 import copy
+from unittest.mock import Mock
 
 import pytest
 import torch
 from tests.support.compiled import (
     Tied,
-    model_of,
-    models_of,
+    clones,
+    fit,
     same,
+    stack,
     state_of,
     tokens,
     with_plan,
     without_plan,
 )
+from tests.support.modules import Parts, in_two, linears
 from tests.support.nightly import by_night
 from torch import nn
 
 from loadmaster.core.errors import BudgetError, LoadmasterError, SlowMemoryError
-from loadmaster.integrations.torch_compile.backend import loadmaster
+from loadmaster.integrations.torch_compile.backend import loadmaster, model_of
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 from loadmaster.integrations.torch_compile.compiled_model import CompileOptions
 
@@ -38,13 +41,10 @@ def steps(module, optimizer, call, count=3, schedule=None):
     """Losses, and all parameters after every step."""
     seen = []
     for step in range(count):
-        optimizer.zero_grad()
-        loss = call(tokens(step))
-        loss.backward()
-        optimizer.step()
+        loss = fit(optimizer, call, tokens(step))
         if schedule is not None:
             schedule.step()
-        seen += [loss.detach().clone(), *(p.detach().clone() for p in module.parameters())]
+        seen += clones([loss, *module.parameters()])
     return seen
 
 
@@ -58,12 +58,13 @@ def plain(module, make, count=3, scheduled=False):
 
 
 def compiled(module, make=None, **options):
-    """A copy of the module that runs plans, its optimizer and its options."""
+    """A copy of the module, its optimizer, and what runs its plans."""
     torch._dynamo.reset()
     twin = copy.deepcopy(module)
-    optimizer = None if make is None else make(twin.parameters())
-    given = dict(options) if optimizer is None else {"optimizer": optimizer, **options}
-    return twin, optimizer, torch.compile(twin, backend=loadmaster, options=given), given
+    if make is None:
+        return twin, None, with_plan(twin, **options)
+    optimizer = make(twin.parameters())
+    return twin, optimizer, with_plan(twin, optimizer=optimizer, **options)
 
 
 def agree(call, module, step):
@@ -84,10 +85,10 @@ def test_updates_in_the_backward_pass_are_the_optimizers_bit_for_bit(name):
     module = Tied()
     right = plain(module, OPTIMIZERS[name], 5, scheduled=True)
     for budget in (1.0, 0.45):
-        twin, optimizer, call, options = compiled(module, OPTIMIZERS[name], fast_memory=budget)
+        twin, optimizer, call = compiled(module, OPTIMIZERS[name], fast_memory=budget)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
         assert same(steps(twin, optimizer, call, 5, schedule) + state_of(twin, optimizer), right)
-        model = model_of(options)
+        model = model_of(call)
         plan = model.plans[0]
         assert plan.placed_peak <= budget * plan.unmoved_peak
         assert (model.persistent.offloaded_bytes() > 0) == (budget < 1)
@@ -99,10 +100,10 @@ def test_updates_in_the_backward_pass_are_the_optimizers_bit_for_bit(name):
 
 def test_parameters_of_an_inference_move_and_show_their_values():
     module = Tied()
-    twin, _, call, options = compiled(module, fast_memory=0.4)
+    twin, _, call = compiled(module, fast_memory=0.4)
     with torch.no_grad():
         assert agree(call, module, 0)
-        model = model_of(options)
+        model = model_of(call)
         assert model.plans[0].moved_bytes >= model.persistent.offloaded_bytes() > 0
         assert same(twin.state_dict().values(), module.state_dict().values())
         for changed in (twin, module):
@@ -122,10 +123,10 @@ def test_parameters_of_an_inference_move_and_show_their_values():
 
 def test_a_place_that_cannot_be_had_is_an_error_and_the_next_call_works():
     module = Tied()
-    twin, _, call, options = compiled(module, fast_memory=0.4)
+    twin, _, call = compiled(module, fast_memory=0.4)
     with torch.no_grad():
         call(tokens(0))
-        file = model_of(options).memory(torch.device("cpu")).file
+        file = model_of(call).memory(torch.device("cpu")).file
 
         def refused():
             file.limit = 0
@@ -144,7 +145,7 @@ def test_a_place_that_cannot_be_had_is_an_error_and_the_next_call_works():
 
 def test_aliases_of_a_parameter_follow_it():
     module = Tied()
-    twin, _, call, _ = compiled(module, fast_memory=0.4)
+    twin, _, call = compiled(module, fast_memory=0.4)
     alias, row = twin.wide[0].weight.detach(), twin.wide[0].weight.data[5]
     with torch.no_grad():
         call(tokens(0))
@@ -158,10 +159,10 @@ def test_the_state_of_an_optimizer_can_be_saved_loaded_and_cleared():
     module = Tied()
     make = OPTIMIZERS["adamw"]
     right = plain(module, make, 4)
-    first, one, call, _ = compiled(module, make, fast_memory=0.5)
+    first, one, call = compiled(module, make, fast_memory=0.5)
     seen = steps(first, one, call, 2)
     saved = copy.deepcopy((first.state_dict(), one.state_dict()))
-    second, other, again, _ = compiled(module, make, fast_memory=0.5)
+    second, other, again = compiled(module, make, fast_memory=0.5)
     steps(second, other, again, 1)
     second.load_state_dict(saved[0])
     other.load_state_dict(saved[1])
@@ -169,36 +170,18 @@ def test_the_state_of_an_optimizer_can_be_saved_loaded_and_cleared():
         other.zero_grad()
         loss = again(tokens(step))
         loss.backward()
-        seen += [loss.detach().clone(), *(p.detach().clone() for p in second.parameters())]
+        seen += clones([loss, *second.parameters()])
     assert same(seen + state_of(second, other), right)
 
 
-class Halves(nn.Module):
-    """Two graphs; the embedding is used by both."""
-
-    def __init__(self):
-        super().__init__()
-        self.tokens = nn.Embedding(256, 128)
-        self.one, self.two = nn.Linear(128, 128), nn.Linear(128, 128)
-
-    def forward(self, tokens):
-        x = torch.tanh(self.one(self.tokens(tokens)))
-        torch._dynamo.graph_break()
-        return nn.functional.cross_entropy(
-            nn.functional.linear(self.two(x), self.tokens.weight), tokens.roll(1)
-        )
-
-
 def test_another_optimizer_than_that_of_the_options_is_an_error_until_compiled_anew():
-    module, x = nn.Sequential(nn.Linear(32, 32), nn.Tanh()), torch.randn(4, 32)
-    module, first, call, _ = compiled(module, torch.optim.AdamW)
-    call(x).sum().backward()
-    first.step()
+    x = torch.randn(4, 32)
+    module, first, call = compiled(stack(32, 1), torch.optim.AdamW)
+    fit(first, call, x)
     second = torch.optim.SGD(module.parameters(), lr=0.1)
-    before = [p.detach().clone() for p in module.parameters()]
-    module(x).sum().backward()
-    second.step()  # what was not compiled is its own
-    assert not same([p.detach() for p in module.parameters()], before)
+    before = clones(module.parameters())
+    fit(second, module, x)  # what was not compiled is its own
+    assert not same(module.parameters(), before)
     second.zero_grad()
     call(x).sum().backward()
     with pytest.raises(
@@ -206,21 +189,21 @@ def test_another_optimizer_than_that_of_the_options_is_an_error_until_compiled_a
         match="by the AdamW that the option optimizer named, and this SGD is another",
     ):
         second.step()
-    again = with_plan(module, optimizer=second)
-    second.zero_grad()
-    again(x).sum().backward()
-    second.step()
+    fit(second, with_plan(module, optimizer=second), x)
     assert all(p.grad is None for p in module.parameters())
 
 
 def test_a_parameter_of_two_graphs_is_left_to_the_optimizer():
-    module = Halves()
+    embedding = nn.Embedding(256, 128)
+    last = Parts(lambda own, x: x @ own.embedding.weight.t(), embedding=embedding)
+    first = nn.Sequential(embedding, nn.Linear(128, 128))
+    module = in_two(first, nn.Sequential(nn.Linear(128, 128), last))
     right = plain(module, OPTIMIZERS["adamw"])
-    twin, optimizer, call, options = compiled(module, OPTIMIZERS["adamw"])
+    twin, optimizer, call = compiled(module, OPTIMIZERS["adamw"])
     assert same(steps(twin, optimizer, call) + state_of(twin, optimizer), right)
-    model = model_of(options)
+    model = model_of(call)
     assert len(model.plans) == 2
-    assert model.updates.left == {id(twin.tokens.weight)}
+    assert model.updates.left == {id(twin.first[0].weight)}
     assert (
         sum(len(plan.updates) for plan in model.plans) == 4
     )  # weights and biases of the two layers
@@ -233,45 +216,32 @@ class Layer(nn.Linear):
         return torch.tanh(nn.functional.linear(x, self.weight, self.bias))
 
 
-class Stack(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(Layer(192, 192) for _ in range(3))
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = x + layer(x)
-        return x.square().mean()
-
-
 def beside_unmoved(module, make, run, **options):
-    """Run the same with a plan and with unmoved graphs, which see the same; the plan's options."""
+    """Run the same with unmoved graphs and with a plan, which see the same; what ran the latter."""
     seen = []
     for backend in (unmoved_backend(), loadmaster):
         torch._dynamo.reset()
         twin = copy.deepcopy(module)
         optimizer = make(twin.parameters())
         given = None if not seen else {"optimizer": optimizer, **options}
-        told = run(twin, optimizer, {"backend": backend, "options": given})
+        call, told = run(twin, optimizer, {"backend": backend, "options": given})
         seen.append([*told, *twin.parameters(), *state_of(twin, optimizer)])
     assert same(*seen)
-    return given
+    return call
 
 
 def test_layers_that_share_a_captured_graph_have_plans_of_their_own():
     x = torch.randn(8, 192)
 
     def run(twin, optimizer, compiler):
-        for layer in twin.layers:
+        for layer in twin:
             layer.compile(**compiler)
-        for _ in range(4):
-            optimizer.zero_grad()
-            twin(x).backward()
-            optimizer.step()
-        return []
+        fit(optimizer, twin, x, steps=4)
+        return twin, []
 
-    options = beside_unmoved(Stack(), OPTIMIZERS["adamw"], run, fast_memory="900 KiB")
-    plans = [plan for model in models_of(options) for plan in model.plans]
+    module = nn.Sequential(*(Layer(192, 192) for _ in range(3)))
+    twin = beside_unmoved(module, OPTIMIZERS["adamw"], run, fast_memory="900 KiB")
+    plans = [plan for layer in twin for plan in model_of(layer).plans]
     assert len(plans) == 3  # one budget for each layer
     assert all(len(plan.updates) == 2 for plan in plans)
 
@@ -282,38 +252,24 @@ def test_one_layer_and_evaluations_between_steps():
     def run(twin, optimizer, compiler):
         call, told = torch.compile(twin, **compiler), []
         for _ in range(5):
-            optimizer.zero_grad()
-            call(x).square().mean().backward()
-            optimizer.step()
+            fit(optimizer, call, x)
             with torch.no_grad():
                 told.append(call(x).clone())
-        return told
+        return call, told
 
-    options = beside_unmoved(nn.Linear(192, 192), OPTIMIZERS["momentum"], run)
-    training, _ = model_of(options).plans
+    call = beside_unmoved(nn.Linear(192, 192), OPTIMIZERS["momentum"], run)
+    training, _ = model_of(call).plans
     assert [update.count for update in training.updates.values()] == [5, 5]
 
 
 def test_parameters_of_other_graphs_count_and_make_room():
-    class Apart(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.two = (
-                nn.Sequential(*(nn.Linear(256, 256) for _ in range(6))) for _ in range(2)
-            )
-
-        def forward(self, x):
-            x = self.one(x)
-            torch._dynamo.graph_break()
-            return self.two(x)
-
-    module, x = Apart(), torch.randn(4, 256)
+    module, x = in_two(linears(256, 6), linears(256, 6)), torch.randn(4, 256)
     whole = sum(p.nbytes for p in module.parameters())
-    _, _, call, options = compiled(module, fast_memory=whole * 6 // 10)
+    _, _, call = compiled(module, fast_memory=whole * 6 // 10)
     with torch.no_grad():
         for _ in range(3):
             assert torch.equal(call(x), module(x))
-    model = model_of(options)
+    model = model_of(call)
     known = model.persistent
     assert known.fast_bytes([]) <= whole * 6 // 10
     for plan in model.plans:
@@ -323,12 +279,12 @@ def test_parameters_of_other_graphs_count_and_make_room():
 
 def test_what_updates_in_the_backward_pass_cannot_do_is_said():
     module = Tied(1)
-    twin, _, call, _ = compiled(module, OPTIMIZERS["adamw"])
+    twin, _, call = compiled(module, OPTIMIZERS["adamw"])
     loss = call(tokens(0))
     twin.tokens.weight.grad = torch.ones_like(twin.tokens.weight)
     with pytest.raises(LoadmasterError, match="zero_grad"):
         loss.backward()
-    _, _, call, _ = compiled(module, torch.optim.LBFGS)
+    _, _, call = compiled(module, torch.optim.LBFGS)
     with pytest.raises(BudgetError, match="LBFGS cannot update one parameter after another"):
         call(tokens(0))
     with pytest.raises(BudgetError, match=r"one of torch\.optim"):
@@ -337,33 +293,26 @@ def test_what_updates_in_the_backward_pass_cannot_do_is_said():
 
 def test_a_step_that_fails_loses_no_update():
     module = Tied()
-    twin, _, call, options = compiled(module, OPTIMIZERS["sgd"], fast_memory=0.5, refine_after=0)
+    twin, _, call = compiled(module, OPTIMIZERS["sgd"], fast_memory=0.5, refine_after=0)
     call(tokens(0)).backward()
-    program = model_of(options).plans[0].program
+    (plan,) = model_of(call).plans
     twin.zero_grad()
-    before = [p.detach().clone() for p in twin.parameters()]
-    last = program.launches[-1]
+    before = clones(twin.parameters())
+    last = plan.program.launches[-1]
     right = last.target
-
-    class Fails:
-        begun = True
-
-        def __call__(self, *_):
-            raise KeyboardInterrupt
-
-    last.target = Fails()
+    last.target = Mock(side_effect=KeyboardInterrupt, begun=True)
     with pytest.raises(KeyboardInterrupt):
         call(tokens(1)).backward()
     last.target = right
     changed = [not torch.equal(a, b) for a, b in zip(before, twin.parameters(), strict=True)]
-    made = [update.count == 2 for update in model_of(options).plans[0].updates.values()]
+    made = [update.count == 2 for update in plan.updates.values()]
     assert sorted(changed) == sorted(made)
     assert made.count(False) == 1
 
 
 def test_a_refusal_names_the_smallest_budget_that_works():
     module = Tied(1)
-    _, _, call, _ = compiled(module, fast_memory="1 KiB")
+    _, _, call = compiled(module, fast_memory="1 KiB")
     with torch.no_grad():
         with pytest.raises(
             BudgetError, match=r"operator aten\.\w+ \(\w+\) needs \d+ bytes .* at once"
@@ -371,11 +320,11 @@ def test_a_refusal_names_the_smallest_budget_that_works():
             call(tokens(0))
         least = int(str(refused.value).split("works is ")[1].split(" bytes")[0])
         for budget, works in ((least, True), (int(least * 0.97), False)):
-            _, _, call, options = compiled(module, fast_memory=budget)
+            _, _, call = compiled(module, fast_memory=budget)
             if works:
                 assert agree(call, module, 0)
-                assert model_of(options).plans[0].placed_peak <= budget
+                assert model_of(call).plans[0].placed_peak <= budget
             else:  # unless kernels run in blocks
                 with contextlib.suppress(BudgetError):
                     call(tokens(0))
-                    assert model_of(options).plans[0].kernels_in_blocks
+                    assert model_of(call).plans[0].kernels_in_blocks

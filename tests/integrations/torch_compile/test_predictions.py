@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 from tests.support.compiled import with_plan
-from torch import nn
+from tests.support.hand_sequence import kernel, operand, sequence_of
+from tests.support.modules import linears
 
 from loadmaster.core.errors import CapacityError
 from loadmaster.integrations.torch_compile import placing
@@ -28,14 +29,7 @@ from loadmaster.integrations.torch_compile.placing import (
     place_for_runtime,
 )
 from loadmaster.placement.decisions import Mode, all_fast
-from loadmaster.placement.sequence import (
-    Algorithm,
-    CopyLink,
-    Kernel,
-    KernelOperand,
-    KernelSequence,
-    StoredTensor,
-)
+from loadmaster.placement.sequence import CopyLink
 
 KIB, MIB = 1 << 10, 1 << 20
 LINK = CopyLink(1e9, 1e9, 1e9, 1e9)
@@ -43,20 +37,13 @@ LINK = CopyLink(1e9, 1e9, 1e9, 1e9)
 
 def sequence(seconds, sizes=(), uses=()):
     """Kernels, each of which reads or writes tensors: (kernel, tensor, whether it writes)."""
-    kernels = tuple(
-        Kernel(
-            f"k{k}",
-            "op",
-            tuple(
-                KernelOperand(t, not w, w, slow_seconds=float("inf")) for i, t, w in uses if i == k
-            ),
-            (Algorithm("", s),),
-        )
-        for k, s in enumerate(seconds)
-    )
-    return KernelSequence(
-        "made", tuple(StoredTensor(f"t{t}", size) for t, size in enumerate(sizes)), kernels, LINK
-    )
+    operands = [
+        [operand(t, "w" if writes else "r", np.inf, 0.0) for i, t, writes in uses if i == k]
+        for k in range(len(seconds))
+    ]
+    tensors = ",".join(f"t{t} {size}" for t, size in enumerate(sizes))
+    kernels = [kernel(f"k{k}", *operands[k], seconds=s) for k, s in enumerate(seconds)]
+    return sequence_of(tensors, *kernels, link=LINK)
 
 
 def traced(calls, seconds):
@@ -166,7 +153,7 @@ def test_small_tensors_stay(mode):
 # Planning does not do twice, or before times are measured, what takes most of its time.
 
 
-PAGE, LAYERS, WIDTH = 4096, 8, 256
+PAGE, WIDTH = 4096, 256
 SIZE = 64 * PAGE
 
 
@@ -207,8 +194,7 @@ def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_aft
 
     monkeypatch.setattr(GraphSearch, "attempt", seen)
     monkeypatch.setattr(GraphSearch, "_place_moving", counted)
-    module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
-    call = with_plan(module, 0.6, refine_after=refine_after)
+    call = with_plan(linears(WIDTH, 8), 0.6, refine_after=refine_after)
     with torch.no_grad():
         for _ in range(4):
             call(torch.randn(2, WIDTH))

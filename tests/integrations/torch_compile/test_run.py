@@ -11,14 +11,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from tests.support.command_line import refused, run
+from tests.support.compiled import with_plan
 from tests.support.json_schema import conforms
+from tests.support.modules import Parts, linears
 from tests.support.nightly import by_night
 from torch import nn
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.integrations.torch_compile import backend, running
-from loadmaster.integrations.torch_compile.backend import loadmaster
 from loadmaster.integrations.torch_compile.compare import comparison, generation, rivals
 from loadmaster.integrations.torch_compile.compare.comparison import Variant
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
@@ -30,7 +31,7 @@ from loadmaster.report.run import ways
 def test_a_step_is_predicted_by_its_own_graphs_and_not_by_those_of_steps_before():
     """Models of transformers are compiled anew in their second step, and the graph of the first
     runs no more."""
-    call = torch.compile(nn.Linear(64, 64), backend=loadmaster, dynamic=False)
+    call = with_plan(nn.Linear(64, 64), dynamic=False)
     for rows in (4096, 1024):
         for _ in range(2):
             call(torch.randn(rows, 64)).sum().backward()
@@ -127,10 +128,7 @@ def without_compiler(monkeypatch):
 
 @pytest.mark.usefixtures("without_compiler")
 def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak():
-    module = nn.Sequential(
-        *(layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.GELU()))
-    ).eval()
-    work = inference(module, torch.randn(40_000, 64))
+    work = inference(linears(64, 3, nn.GELU).eval(), torch.randn(40_000, 64))
     result = comparison.compare(work, {"fast_memory": 1.0}, 1, True)
     assert result["gradients_equal"]
     assert result["planned_peak"] == result["unmoved_peak"] > result["resident"]
@@ -253,7 +251,7 @@ def test_an_interrupt_while_steps_are_timed_keeps_what_is_known(allowed, kept, m
 def test_an_interrupt_at_any_stage_of_a_comparison_gives_what_is_known(stage):
     """The plan itself has been checked by then; what has not been measured is None, and what will
     take long was said."""
-    work = inference(nn.Sequential(nn.Linear(64, 64), nn.GELU()).eval(), torch.randn(4_000, 64))
+    work = inference(linears(64, 1, nn.GELU).eval(), torch.randn(4_000, 64))
     said = []
 
     def stop(told, share):
@@ -271,55 +269,37 @@ def test_an_interrupt_at_any_stage_of_a_comparison_gives_what_is_known(stage):
     assert "of processor time more; Ctrl-C prints what is known" in said[0]
 
 
-class Counting(nn.Module):
+def counted(own, x):
     """A step's result depends on what steps before it have changed: a buffer in place, one that
     is replaced, and an input."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(64, 64)
-        self.register_buffer("seen", torch.zeros(64))
-        self.register_buffer("count", torch.zeros(()))
-
-    def forward(self, x):
-        y = self.layer(x.clone())
-        self.seen.add_(y.detach().mean(0))
-        self.count = self.count + 1
-        x.detach().mul_(0.9)
-        return (y * self.seen * self.count).sum()
+    y = own.layer(x.clone())
+    own.seen.add_(y.detach().mean(0))
+    own.count = own.count + 1
+    x.detach().mul_(0.9)
+    return (y * own.seen * own.count).sum()
 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_every_way_begins_with_the_same_state(training):
-    work = replace(inference(Counting().train(training), torch.randn(16, 64)), training=training)
+    parts = {"seen": nn.Buffer(torch.zeros(64)), "count": nn.Buffer(torch.zeros(()))}
+    module = Parts(counted, layer=nn.Linear(64, 64), **parts).train(training)
+    work = replace(inference(module, torch.randn(16, 64)), training=training)
     result = comparison.compare(work, {"fast_memory": 1 << 30}, 4, False)
     assert result["gradients_equal"]
     assert result["max_difference_eager"] < 1e-4
 
 
-class Uncaptured(nn.Module):
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x):
-        return self.layer(x)[0].square().sum()
-
-
 @pytest.mark.parametrize("layer", [nn.RNN, nn.GRU, nn.LSTM])
 def test_a_module_of_which_no_graph_is_captured_is_refused(layer):
-    work = inference(Uncaptured(layer(8, 8)), torch.randn(5, 2, 8))
+    module = Parts(lambda own, x: own.layer(x)[0].square().sum(), layer=layer(8, 8))
+    work = inference(module, torch.randn(5, 2, 8))
     with pytest.raises(ModelError, match=r"no graph of it.*allow_rnn"):
         comparison.compare(work, {"fast_memory": 1 << 30}, 3, False)
 
 
 def test_a_module_whose_only_graph_falls_back_is_refused():
-    class Sparse(nn.Module):
-        def forward(self, x):
-            return torch.nonzero(x).sum()
-
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        work = inference(Sparse(), torch.randn(8, 8))
+        work = inference(Parts(lambda own, x: torch.nonzero(x).sum()), torch.randn(8, 8))
         with pytest.raises(ModelError, match="no part of the module runs by a plan: "):
             comparison.compare(work, {"fast_memory": 1 << 30}, 3, False)
 

@@ -9,40 +9,31 @@ import sys
 
 import pytest
 import torch
-from tests.support.compiled import same, stack, with_plan
+from tests.support.compiled import clones, fit, same, stack, with_plan
 from torch import nn
 
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.backend import model_of
 
-WIDTH, LAYERS = 192, 5
-
-
-def network():
-    return stack(WIDTH, LAYERS)
+WIDTH = 192
 
 
 class Loop:
-    """Training steps under a share of memory, beside the same steps in eager mode, which give the
+    """Training steps under half of the memory, beside the same steps in eager mode, which give the
     same bits."""
 
-    def __init__(self, share=0.5, module=None):
-        self.module, self.plain = module or network(), network()
-        self.call = self.compiled(share)
+    def __init__(self):
+        self.module, self.plain = stack(WIDTH, 5), stack(WIDTH, 5)
+        self.call = with_plan(self.module, 0.5)
         self.optimizers = [
             torch.optim.AdamW(one.parameters(), lr=1e-2) for one in (self.module, self.plain)
         ]
         self.x = torch.randn(16, WIDTH, generator=torch.Generator().manual_seed(3))
 
-    def compiled(self, share):
-        return with_plan(self.module, share)
-
     def step(self, call=None):
         """Whether parameters are equal after a step of both."""
         for optimizer, run in zip(self.optimizers, (call or self.call, self.plain), strict=True):
-            optimizer.zero_grad()
-            run(self.x).square().mean().backward()
-            optimizer.step()
+            fit(optimizer, run, self.x)
         return self.equal(self.module)
 
     def equal(self, module):
@@ -73,7 +64,7 @@ def saved(module):
 )
 def test_a_copy_is_a_module_of_its_own(loop, copied):
     other = copied(loop.module)
-    before = [p.detach().clone() for p in other.parameters()]
+    before = clones(other.parameters())
     assert loop.equal(other)
     assert all(loop.step() for _ in range(3))
     assert same(other.parameters(), before)
@@ -123,7 +114,7 @@ def test_an_exception_in_a_hook_and_the_next_step_is_right(loop, where):
 
 
 def test_another_budget_for_the_same_module_between_steps(loop):
-    other = loop.compiled(0.8)
+    other = with_plan(loop.module, 0.8)
     assert all(loop.step(call) for call in (other, loop.call, other, other, loop.call))
 
 
