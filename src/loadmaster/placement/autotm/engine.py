@@ -1,4 +1,4 @@
-"""Placement by AutoTM's program (ASPLOS 2020): its linear relaxation, paths near the solution, and
+"""Placement by AutoTM's program (ASPLOS 2020): its linear relaxation, whole solutions, and
 a search from there.
 
 Minimise the time of the step, over the path of every tensor and each kernel's algorithm, such that
