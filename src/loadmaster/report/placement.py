@@ -12,7 +12,7 @@ import numpy as np
 
 from loadmaster.core.provenance import described, weakest
 from loadmaster.core.units import format_bytes, format_seconds
-from loadmaster.placement.answer import MemoryPlan, Rival
+from loadmaster.placement.answer import MemoryPlan, Rival, ratio
 from loadmaster.placement.decisions import Move, Stay
 from loadmaster.placement.explain import Stretch
 from loadmaster.placement.sequence import StoredKind, StoredTensor
@@ -173,8 +173,7 @@ def _time_and_slowdown(plan: MemoryPlan, seconds: float | None) -> tuple[str, st
     fit."""
     if seconds is None:
         return "does not fit", NOTHING
-    fast = plan.all_fast_seconds
-    return format_seconds(seconds), f"{seconds / fast if fast > 0 else 1.0:.3f} x"
+    return format_seconds(seconds), f"{ratio(seconds, plan.all_fast_seconds):.3f} x"
 
 
 def _most_moved(plan: MemoryPlan) -> Table:
@@ -271,13 +270,14 @@ def _copies(plan: MemoryPlan) -> TimelineChart:
 def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[PagePart]:
     """Return the chart and table of the slowdown (time relative to all in fast memory) over the
     limit of fast memory, with the lower bound."""
-    rows, marks, fast = [], [], plan.all_fast_seconds
+    rows, marks = [], []
     for point in curve:
         size, least = format_bytes(point["capacity"]), NOTHING
         time, slowdown = _time_and_slowdown(plan, point["makespan"])
         if point["makespan"] is not None:
             least = format_seconds(point["lower_bound"])
-            bound = point["lower_bound"] / fast if fast > 0 else 1.0
+        if point["slowdown"] is not None:
+            bound = ratio(point["lower_bound"], plan.all_fast_seconds)
             facts = {"time": time, "of all fast": slowdown, "lower bound": least}
             marks.append(Mark(point["capacity"], point["slowdown"], size, facts, 2, bound=bound))
         rows.append((size, time, slowdown, least))
