@@ -33,7 +33,7 @@ from loadmaster.placement.sequence import (
 )
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
 from loadmaster.placement.verify import broken_placement_rules, verify_placement
-from loadmaster.report.placement import placement_page
+from loadmaster.report.placement import _figures, placement_page
 from loadmaster.targets.load import target
 
 MODES = ("static", "sync")
@@ -70,6 +70,7 @@ def test_with_room_for_everything_nothing_is_slower_than_all_fast(mode):
     plan = place(sequence, 1000, mode=mode)
     assert plan.seconds <= plan.all_fast_seconds
     assert (plan.status, plan.gap <= 1e-11) == ("optimal", True)
+    assert _figures(plan)[0].distance == "at the bound"
 
 
 def test_without_room_everything_is_slow():
