@@ -20,7 +20,9 @@ from loadmaster.cost.kernels.kernel_costs import kernel_sequence
 from loadmaster.cost.kernels.kernel_times import Conditions, KernelTimes, case_of, profile_place
 from loadmaster.cost.kernels.measured_kernels import measured_tables, tabled
 from loadmaster.cost.kernels.profile import profile
+from loadmaster.cost.kernels.timed_kernels import timed_kernels
 from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
+from loadmaster.cost.tables.measured_times_csv import write_timed
 from loadmaster.workloads.graph import Invocation
 
 FEW = "--training --batch 64 --threads 1"
@@ -299,6 +301,30 @@ def test_a_table_of_ones_own(tmp_path):
     assert found.kernels[1] == STEPS.kernels[1]
     assert described(found.costs) == f"1 measured ({file}), 1 estimated (roofline of x)"
     assert weakest(found.costs) == "estimated"
+
+
+@pytest.mark.usefixtures("a_second_each")
+def test_what_is_written_for_names_with_spaces_is_read(times, tmp_path):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential()
+    module.add_module("layer one", torch.nn.Linear(256, 256))
+    graph = lm.load((module, (torch.zeros(2, 256),)))
+    profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
+    file = write_timed(timed_kernels(graph, times, 1), tmp_path / "times.csv")
+    sequence = kernel_sequence(graph, lm.target("optane-server"))
+    (kernel,) = tabled(sequence, read_kernel_times(file), str(file)).kernels
+    assert {*kernel.measured[0]} == {1.0, float("inf")}
+
+
+def test_names_with_spaces_are_in_quotes(tmp_path):
+    names = [replace(STEPS.tensors[0], name="x in"), replace(STEPS.tensors[1], name='é,"y"')]
+    steps = replace(STEPS, tensors=tuple(names))
+    file = tmp_path / "times.csv"
+    file.write_text(
+        'kernel,combination,seconds\na,,0.5\na,"""x in""",0.75\na,"é,""y""  ""x in""",2'
+    )
+    found = tabled(steps, read_kernel_times(file), str(file))
+    assert found.kernels[0].measured == ((0.5, 0.75, float("inf"), 2.0),)
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,23 @@ from tests.support.sequences import random_sequence
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PackingError, PlacementError
 from loadmaster.core.linear_program import LinearProgram
+from loadmaster.placement.answer import CurvePoint
 from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
 from loadmaster.placement.decisions import all_slow, blocks_of
 from loadmaster.placement.place import _SHORT, _Placer, place
-from loadmaster.placement.sequence import CopyLink, least_bytes
+from loadmaster.placement.sequence import (
+    Algorithm,
+    CopyLink,
+    Kernel,
+    KernelOperand,
+    KernelSequence,
+    StoredKind,
+    StoredTensor,
+    least_bytes,
+)
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
 from loadmaster.placement.verify import broken_placement_rules, verify_placement
-from loadmaster.report.placement import placement_page
+from loadmaster.report.placement import _figures, placement_page
 
 MODES = ("static", "sync")
 
@@ -59,6 +69,7 @@ def test_with_room_for_everything_nothing_is_slower_than_all_fast(mode):
     plan = place(sequence, 1000, mode=mode)
     assert plan.seconds <= plan.all_fast_seconds
     assert (plan.status, plan.gap <= 1e-11) == ("optimal", True)
+    assert _figures(plan)[0].distance == "at the bound"
 
 
 def test_without_room_everything_is_slow():
@@ -85,6 +96,18 @@ def test_the_smallest_fast_memory_meets_the_slowdown_and_less_is_ruled_out_by_th
     assert found.too_small is None or found.too_small < found.plan.limit
     if found.too_small is not None:
         assert place(sequence, found.too_small, mode="sync").slowdown > 1.2
+
+
+def test_what_takes_no_time_in_the_fast_memory_alone_is_infinitely_slower_elsewhere():
+    tensors = (StoredTensor("x", 8, StoredKind.INPUT),)
+    reads = Kernel("k", "any", (KernelOperand(0, True, False, 0.0, 1.0),), (Algorithm("a", 0.0),))
+    sequence = KernelSequence("one", tensors, (reads,), CopyLink(1.0, 1.0, 1.0, 1.0))
+    found = smallest_fast(sequence, 2.0)
+    assert (found.plan.seconds, found.plan.slowdown, found.too_small) == (0.0, 1.0, 7)
+    curve = slowdown_curve(sequence, [4])
+    assert (curve[0].seconds, curve[0].slowdown) == (1.0, math.inf)
+    assert curve[0].as_json()["slowdown"] is None
+    placement_page(curve[0], curve[0].as_json(curve=[CurvePoint(4, 1.0, 1.0, math.inf)]), {})
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Array, Floats, Int32s, Ints
 from loadmaster.core.errors import package
-from loadmaster.core.progress import NO_DEADLINE, Deadline
+from loadmaster.core.progress import NO_DEADLINE, Deadline, deferred_interrupts
 
 Values = float | Array
 
@@ -161,18 +161,15 @@ class LinearProgram:
         if not self._interruptible:
             self._solver.run()
             return False
-        with _ONE_AT_A_TIME:
+        # An interrupt in the middle of these calls would leave their locks behind.
+        with _ONE_AT_A_TIME, deferred_interrupts() as interrupts:
             self._solver.startSolve()
             interrupted = False
-            while True:
-                try:
-                    if self._solver.wait(0.05)[0]:
-                        return interrupted
-                    if stop is not None and not interrupted and stop():
-                        raise KeyboardInterrupt
-                except KeyboardInterrupt:
-                    interrupted = True
+            while not self._solver.wait(0.05)[0]:
+                interrupted |= interrupts.requested or (stop is not None and stop())
+                if interrupted:
                     self._solver.cancelSolve()
+            return interrupted or interrupts.requested
 
 
 _ONE_AT_A_TIME = Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -95,6 +96,11 @@ class TensorJson:
     """Its copies."""
 
 
+def ratio(seconds: float, base: float) -> float:
+    """Return a time relative to another: infinite if only the other is 0, 1 if both are."""
+    return 1.0 if seconds == base else seconds / base if base else math.inf
+
+
 @dataclass(frozen=True)
 class CurvePoint:
     """A size of the fast memory."""
@@ -106,7 +112,8 @@ class CurvePoint:
     lower_bound: float | None = None
     """Lower bound for all placements, in seconds; null if the sequence does not fit."""
     slowdown: float | None = None
-    """The time relative to that with everything in the fast memory; null if it does not fit."""
+    """The time relative to that with everything in the fast memory; null if it does not fit, or if
+    only that takes no time."""
     reason: str = ABSENT
     """Why it does not fit."""
 
@@ -138,8 +145,9 @@ class PlaceJson:
     """Seconds with everything in the fast memory, however small that is."""
     all_slow_time: float | None
     """Seconds with everything in the slow memory; null if kernels cannot use it."""
-    slowdown: float
-    """The time relative to that with everything in the fast memory."""
+    slowdown: float | None
+    """The time relative to that with everything in the fast memory; null if only that takes no
+    time."""
     capacity: int
     """Bytes of fast memory that may be used."""
     peak: int
@@ -253,14 +261,12 @@ class MemoryPlan(DisplayMixin):
     @property
     def gap(self) -> float:
         """Distance of the time to the lower bound, relative to the bound; 0 where both are 0."""
-        if self.seconds <= self.lower_bound:
-            return 0.0
-        return self.seconds / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")
+        return max(0.0, ratio(self.seconds, self.lower_bound) - 1)
 
     @property
     def slowdown(self) -> float:
         """Time relative to that with everything in the fast memory."""
-        return self.seconds / self.all_fast_seconds if self.all_fast_seconds > 0 else 1.0
+        return ratio(self.seconds, self.all_fast_seconds)
 
     def piece(self, tensor: int) -> tuple[str, int]:
         """Return the name of the whole tensor that a tensor of ``sequence`` belongs to, and the
@@ -295,7 +301,6 @@ class MemoryPlan(DisplayMixin):
     def as_json(self, **more: object) -> dict[str, Any]:
         """Return the JSON object that ``loadmaster place --json`` prints; ``more`` are the fields
         that only the command knows."""
-        chosen = zip(self.sequence.kernels, self.placement.algorithms, strict=True)
         return json_of(
             self,
             PlaceJson,
@@ -310,7 +315,10 @@ class MemoryPlan(DisplayMixin):
             seconds_per_gib=self.price_per_gib,
             seconds=self.search_seconds,
             costs=costs_of(self.sequence.costs),
-            kernels=[KernelJson(k.name, k.algorithms[at].name) for k, at in chosen],
+            kernels=[
+                KernelJson(kernel.name, kernel.algorithms[at].name)
+                for kernel, at in zip(self.sequence.kernels, self.placement.algorithms, strict=True)
+            ],
             tensors=self._tensors(),
             **more,
         )
@@ -324,13 +332,12 @@ class MemoryPlan(DisplayMixin):
             to: Literal["fast", "slow"] = "fast" if move.to_fast else "slow"
             copies[move.tensor].append(Copy(to, move.start, move.end))
         for t, tensor in enumerate(self.sequence.tensors):
-            lifetime = self.sequence.lifetimes[t].tolist()
             yield TensorJson(
                 tensor.name,
                 tensor.kind,
                 tensor.bytes,
                 *self.piece(t),
-                lifetime,
+                self.sequence.lifetimes[t].tolist(),
                 stays[t],
                 copies[t],
             )

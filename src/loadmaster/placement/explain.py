@@ -69,14 +69,21 @@ def explain_tensor(
     for move in placement.moves:
         if move.tensor == tensor:
             memory, at = ("fast", move.start) if move.to_fast else ("slow", move.end)
-            owners = (i for i, part in enumerate(parts) if part[0] == memory and part[1] >= at)
-            copies[next(owners, -1)] += move_seconds(sequence, move)
+            after = (i for i, part in enumerate(parts) if part[0] == memory and part[1] >= at)
+            copies[next(after, -1)] += move_seconds(sequence, move)
     stretches = []
     for (where, start, stop), copied in zip(parts, copies, strict=True):
         uses = [k for k, _ in sequence.uses[tensor] if start <= k < stop]
-        rent = float(paid[stop] - paid[start])
         stretches.append(
-            Stretch(where, start, stop, len(uses), rent, copied, sum(map(slower, uses)))
+            Stretch(
+                where,
+                start,
+                stop,
+                len(uses),
+                float(paid[stop] - paid[start]),
+                copied,
+                sum(map(slower, uses)),
+            )
         )
     return tuple(stretches)
 

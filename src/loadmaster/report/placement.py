@@ -12,7 +12,7 @@ import numpy as np
 
 from loadmaster.core.provenance import described, weakest
 from loadmaster.core.units import format_bytes, format_seconds
-from loadmaster.placement.answer import MemoryPlan, Rival
+from loadmaster.placement.answer import MemoryPlan, Rival, ratio
 from loadmaster.placement.decisions import Move, Stay
 from loadmaster.placement.explain import Stretch
 from loadmaster.placement.sequence import StoredKind, StoredTensor
@@ -105,33 +105,44 @@ def placement_page(
             for stay in tensor["fast"] or [{"start": None, "end": None, "offset": None}]:
                 yield named | stay
 
-    far = reached(plan.status, plan.seconds, plan.lower_bound)
-    peak = f"{format_bytes(plan.peak_fast)} of fast memory"
     return Page(
         f"Placement of {clipped(printable(sequence.name), 60)} ({plan.mode.value})",
         "Which memory each tensor is in, and when it moves",
         sections,
         TimeAxis(plan.seconds, plan.seconds, groups=[kind.value for kind in KINDS]),
-        f"{plan.status}, {format_seconds(plan.seconds)}, {far}, {peak}",
+        f"{plan.status}, {format_seconds(plan.seconds)},"
+        f" {reached(plan.status, plan.seconds, plan.lower_bound)},"
+        f" {format_bytes(plan.peak_fast)} of fast memory",
         rows,
     )
 
 
 def _figures(plan: MemoryPlan) -> list[Figure]:
     """Return the main figures: time, slowdown over all fast, fast memory in use and bytes moved."""
-    moves = plan.placement.moves
-    fast = plan.all_fast_seconds
     slow = plan.all_slow_seconds
     # Both memories are read in parallel, so a placement can be faster than all in fast memory.
     faster = ", as both memories are read at once" if plan.slowdown < 1 else ""
-    most = f"in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)"
     return [
-        bounded("Time", plan.seconds, plan.lower_bound, format_seconds),
+        # A proven optimum is at its bound, even if sums of seconds differ in their last digits.
+        bounded(
+            "Time",
+            plan.seconds,
+            plan.seconds if plan.status == "optimal" else plan.lower_bound,
+            format_seconds,
+        ),
         Figure("Slowdown", f"{plan.slowdown:.3f} x", f"over everything fast{faster}"),
-        Figure("All fast", format_seconds(fast), f"takes {format_bytes(plan.sequence.peak_bytes)}"),
+        Figure(
+            "All fast",
+            format_seconds(plan.all_fast_seconds),
+            f"takes {format_bytes(plan.sequence.peak_bytes)}",
+        ),
         Figure("All slow", format_seconds(slow) if np.isfinite(slow) else "not possible"),
-        Figure("Fast memory", format_bytes(plan.peak_fast), most),
-        Figure("Moved", format_bytes(plan.moved_bytes), plural(len(moves), "move")),
+        Figure(
+            "Fast memory",
+            format_bytes(plan.peak_fast),
+            f"in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)",
+        ),
+        Figure("Moved", format_bytes(plan.moved_bytes), plural(len(plan.placement.moves), "move")),
     ]
 
 
@@ -173,8 +184,7 @@ def _time_and_slowdown(plan: MemoryPlan, seconds: float | None) -> tuple[str, st
     fit."""
     if seconds is None:
         return "does not fit", NOTHING
-    fast = plan.all_fast_seconds
-    return format_seconds(seconds), f"{seconds / fast if fast > 0 else 1.0:.3f} x"
+    return format_seconds(seconds), f"{ratio(seconds, plan.all_fast_seconds):.3f} x"
 
 
 def _most_moved(plan: MemoryPlan) -> Table:
@@ -271,13 +281,14 @@ def _copies(plan: MemoryPlan) -> TimelineChart:
 def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[PagePart]:
     """Return the chart and table of the slowdown (time relative to all in fast memory) over the
     limit of fast memory, with the lower bound."""
-    rows, marks, fast = [], [], plan.all_fast_seconds
+    rows, marks = [], []
     for point in curve:
         size, least = format_bytes(point["capacity"]), NOTHING
         time, slowdown = _time_and_slowdown(plan, point["makespan"])
         if point["makespan"] is not None:
             least = format_seconds(point["lower_bound"])
-            bound = point["lower_bound"] / fast if fast > 0 else 1.0
+        if point["slowdown"] is not None:
+            bound = ratio(point["lower_bound"], plan.all_fast_seconds)
             facts = {"time": time, "of all fast": slowdown, "lower bound": least}
             marks.append(Mark(point["capacity"], point["slowdown"], size, facts, 2, bound=bound))
         rows.append((size, time, slowdown, least))

@@ -84,12 +84,8 @@ def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str
         moved = amounts.fast_read + amounts.fast_written + slow
         group = f"{amounts.kind} {amounts.macs} {amounts.elements} {moved}"
         rows.append(Observation(group, amounts.kind, name, kernel.seconds, arithmetic, 0.0, links))
-    skipped = (
-        (f"{barred} rows with tensors in {target.main.name}, which kernels cannot use in place",)
-        if barred
-        else ()
-    )
-    return Observations(tuple(rows), tuple(copies), skipped)
+    skipped = f"{barred} rows with tensors in {target.main.name}, which kernels cannot use in place"
+    return Observations(tuple(rows), tuple(copies), (skipped,) * bool(barred))
 
 
 def _copy(kernel: TimedKernel, source: str) -> MeasuredCopy:

@@ -84,18 +84,17 @@ class Case:
 
 def case_of(graph: Graph, op: Op) -> Case | None:
     """Return the case to measure for an operator, or None if it cannot be run by itself."""
-    if op.invocation is None:
+    call = op.invocation
+    if call is None:
         return None
-    owners = [
-        graph.tensors[name].storage for name in (*op.invocation.arguments, *op.invocation.results)
-    ]
+    owners = [graph.tensors[name].storage for name in (*call.arguments, *call.results)]
     storages = tuple(dict.fromkeys(owners))
     sizes = tuple(graph.tensors[name].bytes for name in storages)
     largest = sorted(
-        (i for i, size in enumerate(sizes) if size >= SMALLEST_MOVED), key=lambda i: (-sizes[i], i)
+        (i for i, size in enumerate(sizes) if size >= SMALLEST_MOVED), key=lambda i: -sizes[i]
     )[:MOST_MOVED]
     return Case(
-        op.invocation,
+        call,
         storages,
         sizes,
         tuple(storages.index(owner) for owner in owners),
@@ -111,8 +110,11 @@ class KernelTimes:
 
     def all(self) -> dict[str, tuple[float, str]]:
         """Read all measurements: seconds and the kind of slow memory, by key."""
-        found = {key: json.loads(content) for key, content in self._store.all().items()}
-        return {key: (row["seconds"], row["slow"]) for key, row in found.items()}
+        return {
+            key: (row["seconds"], row["slow"])
+            for key, content in self._store.all().items()
+            for row in [json.loads(content)]
+        }
 
     def put(
         self, key: str, call: str, places: str, slow: str, seconds: float, repeats: int

@@ -100,8 +100,10 @@ def measured_cases(
             for places in case.combinations
         }
         if known.keys() >= {*keys.values()}:
-            moved = frozenset(case.storages[place] for place in case.moved)
-            found[op.name] = {places: known[key][0] for places, key in keys.items()}, moved
+            found[op.name] = (
+                {places: known[key][0] for places, key in keys.items()},
+                frozenset(case.storages[place] for place in case.moved),
+            )
     return found
 
 
@@ -115,8 +117,7 @@ def _timed(
     """
     operands = kernel.operands
     if len(operands) > MOST_TABLED:
-        bytes_of = [tensor.bytes for tensor in sequence.tensors]
-        operands = tuple(sorted(operands, key=lambda operand: -bytes_of[operand.tensor]))
+        operands = tuple(sorted(operands, key=lambda use: -sequence.tensors[use.tensor].bytes))
     rows = []
     for mask in range(2 ** min(len(operands), MOST_TABLED)):
         slow = [operand for bit, operand in enumerate(operands) if mask >> bit & 1]

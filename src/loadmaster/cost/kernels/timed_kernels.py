@@ -19,11 +19,9 @@ def timed_kernels(graph: Graph, times: KernelTimes, threads: int) -> Iterator[Ti
     equal kernels have equal rows. Linear."""
     found, work = measured_cases(graph, times, threads), kernel_work(graph)
     for kernel in work.kernels:
-        rows, _ = found.get(kernel.name, ({}, None))
-        for places, seconds in rows.items():
-            yield TimedKernel(
-                kernel.name, " ".join(sorted(places)), seconds, _amounts(work, kernel, places)
-            )
+        for places, seconds in found.get(kernel.name, ({},))[0].items():
+            names = (f'"{name}"' if " " in name else name for name in sorted(places))
+            yield TimedKernel(kernel.name, " ".join(names), seconds, _amounts(work, kernel, places))
 
 
 def _amounts(work: SequenceWork, kernel: KernelWork, slow: frozenset[str]) -> Amounts:
@@ -34,5 +32,6 @@ def _amounts(work: SequenceWork, kernel: KernelWork, slow: frozenset[str]) -> Am
         where = "slow" if work.tensors[use.tensor].name in slow else "fast"
         moved[f"{where}_read"] += use.read.bytes if use.read else 0
         moved[f"{where}_written"] += use.write.bytes if use.write else 0
-    kind = kind_of(kernel.kind, kernel.nests)
-    return Amounts(kind, kernel.macs, kernel.elements, kernel.bits, **moved)
+    return Amounts(
+        kind_of(kernel.kind, kernel.nests), kernel.macs, kernel.elements, kernel.bits, **moved
+    )

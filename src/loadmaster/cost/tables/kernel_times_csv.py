@@ -1,8 +1,9 @@
 """Tables of kernel times as CSV: ``kernel,combination,seconds``; a combination names the tensors in
-the slow memory."""
+the slow memory, itself CSV with spaces for commas."""
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 from loadmaster.core.csv_cells import read_text, rows_of
@@ -28,7 +29,8 @@ def read_kernel_times(path: str | Path) -> dict[str, dict[frozenset[str], float]
             if row.cells.get("kind") == COPY:
                 continue
             times = table.setdefault(row.text("kernel"), {})
-            places = frozenset(row.cells["combination"].split())
+            names = csv.reader([row.cells["combination"]], delimiter=" ")
+            places = frozenset(filter(None, next(names)))
             if places in times:
                 raise PlacementError(
                     f"{row.place}: kernel {row.cells['kernel']!r} has this combination twice:"

@@ -225,8 +225,7 @@ class PathSearch:
         """Start from ``guess``, repaired to keep the limits, and improve it until ``goal``
         seconds."""
         arrays, prices = self.arrays, self.prices
-        fits = self.division is None and self._fit(guess)
-        least = guess if fits else self.least(deadline)
+        least = guess if not self.division and self._fit(guess) else self.least(deadline)
         uses = len(arrays.kernel)
         fast, slow = use_costs(weighted(arrays, prices), prices)
         work = min(_WORK, _ATTEMPTS * uses * (uses + arrays.kernel_count))
@@ -246,9 +245,8 @@ class PathSearch:
             seconds=deadline.left(),
         )
         # Copies under way may take more room than there is.
-        timed = ((paths, *self.timed(paths)) for paths in (found.paths, least))
         paths, placement, seconds = min(
-            timed,
+            ((paths, *self.timed(paths)) for paths in (found.paths, least)),
             key=lambda each: ((fast_bytes(self.sequence, each[1]) > arrays.limit).any(), each[2]),
         )
         return PlacementSolution(
