@@ -1,9 +1,11 @@
 """Programs grow, and are solved from several threads at once."""
 
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
 from loadmaster.core.linear_program import LinearProgram
 
@@ -43,3 +45,21 @@ def test_programs_grow_between_solutions():
     assert solved.infeasible
     assert not len(solved.values)
     assert len(program.infeasible_ray()) == 2
+
+
+@pytest.mark.parametrize("call", ["startSolve", "wait"])
+def test_an_interrupt_inside_the_solver_package_leaves_no_lock_behind(monkeypatch, call):
+    """It escaped from there, and later programs failed: the solver was said to be running."""
+    program = LinearProgram("a test", interruptible=True)
+    program.rows(1.0, np.inf, (program.columns(np.ones(1)), 1.0))
+    original = getattr(program._solver, call)
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    monkeypatch.setattr(program._solver, call, interrupted)
+    assert program.solve().interrupted
+    monkeypatch.undo()
+    again = program.solve()
+    assert (again.interrupted, again.objective) == (False, 1.0)
