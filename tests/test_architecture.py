@@ -388,7 +388,7 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (28_782, 25, 20),
     "cli": (15_902, 24, 6),
-    "core": (11_142, 17, 10),
+    "core": (11_096, 17, 10),
     "cost": (30_835, 30, 37),
     "integrations": (101_323, 65, 89),
     "mapping": (19_994, 34, 39),

@@ -191,9 +191,9 @@ def test_an_interrupt_of_any_linear_program_ends_the_search(monkeypatch, call):
     sequence = random_sequence(11, kernels=14, tensors=10)
     solve, calls = LinearProgram._run, []
 
-    def run(self, stop):
+    def run(self):
         calls.append(self)
-        return len(calls) == call or solve(self, stop)
+        return len(calls) == call or solve(self)
 
     monkeypatch.setattr(LinearProgram, "_run", run)
     plan = place(sequence, sequence.peak_bytes // 2, mode="async")

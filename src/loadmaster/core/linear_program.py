@@ -7,7 +7,6 @@ basis. The solver is not trusted: callers evaluate its answers in exact arithmet
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -98,9 +97,8 @@ class LinearProgram:
         integers: Ints | None = None,
         gap: float = 0.0,
         nodes: int | None = None,
-        stop: Callable[[], bool] | None = None,
     ) -> Solved:
-        """Solve until ``deadline`` or ``stop``; with ``integers``, to a relative ``gap`` and with
+        """Solve until ``deadline``; with ``integers``, to a relative ``gap`` and with
         at most ``nodes`` branch-and-bound nodes."""
         self._pass()
         solver, kinds = self._solver, self._highspy.HighsVarType
@@ -111,7 +109,7 @@ class LinearProgram:
             self._set(mip_max_nodes=nodes)
         whole = _int32s(np.empty(0) if integers is None else integers)
         solver.changeColsIntegrality(len(whole), whole, np.full(len(whole), kinds.kInteger))
-        interrupted = self._run(stop)
+        interrupted = self._run()
         solution = solver.getSolution()
         info = solver.getInfo()
         status = solver.getModelStatus()
@@ -155,21 +153,19 @@ class LinearProgram:
             new.clear()
         self._entries.clear()
 
-    def _run(self, stop: Callable[[], bool] | None) -> bool:
+    def _run(self) -> bool:
         """Run the solver, in a thread if it is interruptible, because it ignores signals; return
-        whether a signal or ``stop`` ended it."""
+        whether a signal ended it."""
         if not self._interruptible:
             self._solver.run()
             return False
         # An interrupt in the middle of these calls would leave their locks behind.
         with _ONE_AT_A_TIME, deferred_interrupts() as interrupts:
             self._solver.startSolve()
-            interrupted = False
             while not self._solver.wait(0.05)[0]:
-                interrupted |= interrupts.requested or (stop is not None and stop())
-                if interrupted:
+                if interrupts.requested:
                     self._solver.cancelSolve()
-            return interrupted or interrupts.requested
+            return interrupts.requested
 
 
 _ONE_AT_A_TIME = Lock()
