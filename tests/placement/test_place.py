@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzzing import fuzz, seeds
-from tests.support.hand_sequence import kernel, operand, step
+from tests.support.hand_sequence import kernel, operand, sequence_of, step
 from tests.support.sequences import random_sequence
 
 import loadmaster as lm
@@ -21,16 +21,7 @@ from loadmaster.placement.answer import CurvePoint
 from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
 from loadmaster.placement.decisions import all_slow, blocks_of
 from loadmaster.placement.place import _SHORT, _Placer, place
-from loadmaster.placement.sequence import (
-    Algorithm,
-    CopyLink,
-    Kernel,
-    KernelOperand,
-    KernelSequence,
-    StoredKind,
-    StoredTensor,
-    least_bytes,
-)
+from loadmaster.placement.sequence import CopyLink, least_bytes
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
 from loadmaster.placement.verify import broken_placement_rules, verify_placement
 from loadmaster.report.placement import _figures, placement_page
@@ -99,9 +90,7 @@ def test_the_smallest_fast_memory_meets_the_slowdown_and_less_is_ruled_out_by_th
 
 
 def test_what_takes_no_time_in_the_fast_memory_alone_is_infinitely_slower_elsewhere():
-    tensors = (StoredTensor("x", 8, StoredKind.INPUT),)
-    reads = Kernel("k", "any", (KernelOperand(0, True, False, 0.0, 1.0),), (Algorithm("a", 0.0),))
-    sequence = KernelSequence("one", tensors, (reads,), CopyLink(1.0, 1.0, 1.0, 1.0))
+    sequence = sequence_of("x 8 input", kernel("k", operand(0, "r", 1.0, 0.0), seconds=0.0))
     found = smallest_fast(sequence, 2.0)
     assert (found.plan.seconds, found.plan.slowdown, found.too_small) == (0.0, 1.0, 7)
     curve = slowdown_curve(sequence, [4])

@@ -90,26 +90,26 @@ class PlacementSolution:
     prices
         Seconds that one byte more of fast memory would save while each kernel runs, shape
         (kernels,): the multipliers of the bound.
-    larger_bound
-        The same bound with one more GiB of fast memory.
     interrupted
         Whether a time limit or Ctrl-C ended the search early.
     division
         The division of tensors into pieces, if any; the bound then holds for all divisions.
     paths, search
         The memory of each use, and the search that found it.
+    larger_bound
+        The bound with one more GiB of fast memory.
     """
 
     placement: TensorPlacement
     seconds: float
     lower_bound: float
     prices: Floats
-    larger_bound: float = 0.0
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
     division: DividedSequence | None = None
     paths: TensorPaths | None = None
     search: PathSearch | None = None
+    larger_bound: float = 0.0
 
 
 def place_by_program(
@@ -254,7 +254,6 @@ class PathSearch:
             seconds,
             min(self.bound, seconds),
             prices.memory,
-            0.0,
             found.stopped,
             {"nodes": found.nodes, "rounds": found.rounds},
             self.division,

@@ -172,11 +172,11 @@ class _Rewriter:
             _OPERATORS: Tables(network.operators),
             **kept(first, _SUBGRAPH_KEPT),
         }
-        kept_ones = (Existing(t.position) for t in others)
+        unchanged = (Existing(t.position) for t in others)
         root: dict[int, Field] = {
             0: Number("I", self.root.number(0, "I")),
             _CODES: Tables(self.codes),
-            _SUBGRAPHS: Tables([NewTable(fields), *kept_ones, *self.added]),
+            _SUBGRAPHS: Tables([NewTable(fields), *unchanged, *self.added]),
             _BUFFERS: Tables(self.buffers),
             **kept(self.root, _ROOT_KEPT),
         }
