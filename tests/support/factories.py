@@ -8,3 +8,10 @@ def layers(batch):
 
     loss = Parts(lambda own, x: own.layers(x).square().mean(), layers=linears(64, 4, torch.nn.GELU))
     return loss, (torch.randn(batch, 64),)
+
+
+def shapeless(batch):
+    """A layer whose weights get their shape by the first call."""
+    import torch
+
+    return torch.nn.LazyLinear(4), (torch.randn(batch, 64),)

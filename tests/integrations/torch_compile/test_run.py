@@ -209,6 +209,8 @@ def test_intervals_hold_the_median_as_often_as_they_say():
 def test_mistakes_are_named():
     refused(run("run model.onnx --fast 50%"), "write torch:module.path:factory")
     refused(run("run torch:tests.support.factories:none --fast 50%"), "no function")
+    shapeless = run("run torch:tests.support.factories:shapeless --batch 2 --fast 50%")
+    refused(shapeless, "no shape yet: call the module once")
 
 
 def test_regions_of_the_slow_file_are_used_again(tmp_path):
@@ -295,6 +297,18 @@ def test_a_module_of_which_no_graph_is_captured_is_refused(layer):
     work = inference(module, torch.randn(5, 2, 8))
     with pytest.raises(ModelError, match=r"no graph of it.*allow_rnn"):
         comparison.compare(work, {"fast_memory": 1 << 30}, 3, False)
+
+
+def test_the_backward_pass_of_an_lstm_is_not_tried_on_stand_ins(monkeypatch):
+    """Its library reads what only it can write: the process would end."""
+    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
+    module = Parts(lambda own, x: own.layer(x)[0].square().sum(), layer=nn.LSTM(8, 8)).train()
+    compiled = torch.compile(module, backend="loadmaster", options={"fast_memory": 1 << 30})
+    with pytest.raises(AssertionError, match="to be Tensors"):  # of PyTorch, as with aot_eager
+        compiled(torch.randn(5, 2, 8))
+    assert any(
+        "mkldnn_rnn_layer_backward" in str(each) for each in backend.model_of(compiled).fallbacks
+    )
 
 
 def test_a_module_whose_only_graph_falls_back_is_refused():

@@ -65,6 +65,10 @@ def run(
     ):
         raise ModelError(f"torch:{spot}: the factory must return a module and its inputs")
     module = example[0].train(training)
+    if any(map(torch.nn.parameter.is_lazy, (*module.parameters(), *module.buffers()))):
+        raise ModelError(
+            f"torch:{spot}: some parameters have no shape yet: call the module once in the factory"
+        )
     if optimizer is not None and not training:
         raise BudgetError("--optimizer is for steps of training: add --training")
     work = MeasuredModule(module, example[1], training, torch.device(device), optimizer=optimizer)
