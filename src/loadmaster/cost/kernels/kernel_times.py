@@ -116,12 +116,9 @@ class KernelTimes:
             for row in [json.loads(content)]
         }
 
-    def put(
-        self, key: str, call: str, places: str, slow: str, seconds: float, repeats: int
-    ) -> None:
+    def put(self, key: str, slow: str, seconds: float) -> None:
         """Write one measurement at once, so that an interrupted profile can continue."""
-        row = {"call": call, "places": places, "slow": slow, "seconds": seconds, "repeats": repeats}
-        self._store.put(key, json.dumps(row).encode())
+        self._store.put(key, json.dumps({"slow": slow, "seconds": seconds}).encode())
 
 
 def default_threads() -> int:

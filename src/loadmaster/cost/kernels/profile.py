@@ -107,9 +107,7 @@ def profile(
             except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
                 done.failed[name] = " ".join(str(error).split())[:200]
                 continue
-            times.put(
-                key, case.invocation.text, " ".join(map(str, places)), label, seconds, repeats
-            )
+            times.put(key, label, seconds)
             done.measured += 1
     except KeyboardInterrupt:
         done.interrupted = True

@@ -3,6 +3,8 @@ with the work that was done."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
 
 from loadmaster.cost.analytical.nests import kind_of
@@ -20,8 +22,11 @@ def timed_kernels(graph: Graph, times: KernelTimes, threads: int) -> Iterator[Ti
     found, work = measured_cases(graph, times, threads), kernel_work(graph)
     for kernel in work.kernels:
         for places, seconds in found.get(kernel.name, ({},))[0].items():
-            names = (f'"{name}"' if " " in name else name for name in sorted(places))
-            yield TimedKernel(kernel.name, " ".join(names), seconds, _amounts(work, kernel, places))
+            names = io.StringIO()
+            csv.writer(names, delimiter=" ", lineterminator="").writerow(sorted(places))
+            yield TimedKernel(
+                kernel.name, names.getvalue(), seconds, _amounts(work, kernel, places)
+            )
 
 
 def _amounts(work: SequenceWork, kernel: KernelWork, slow: frozenset[str]) -> Amounts:
