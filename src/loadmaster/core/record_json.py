@@ -144,7 +144,8 @@ def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
         kind = next(argument for argument in get_args(kind) if argument is not type(None))
     inner = margin + " "
     if get_origin(kind) is tuple and value:
-        lines = (_layout(each, get_args(kind)[0], levels - 1, inner) for each in value)
+        item = get_args(kind)[0]
+        lines = (_layout(each, item, levels - 1, inner) for each in value)
         return f"[\n{inner}" + f",\n{inner}".join(lines) + f"\n{margin}]"
     if is_dataclass(kind):
         known = fields_of(cast(Any, kind))

@@ -27,7 +27,7 @@ def write_plan(plan: PlanRecord, path: Path) -> Path:
         behind.
     """
     try:
-        content = b"".join(map(str.encode, record_to_text(plan, PlanRecord, _LEVELS)))
+        content = plan_to_text(plan).encode()
     except ValueError as error:
         raise OutputError(f"{path}: the plan cannot be written: {error}") from error
     return replace_file(path, content, "the plan")
