@@ -10,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from loadmaster.integrations.tflite.flatbuffer_writer import (
-    Existing,
-    NewTable,
-    Numbers,
-    Tables,
-    kept,
-    write_before,
-)
+from loadmaster.integrations.tflite.flatbuffer_writer import Existing, Numbers, Table
 from loadmaster.integrations.tflite.interpreter import ArenaBytes, measure, measure_each
 from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, arena_bytes, needs_room
 from loadmaster.integrations.tflite.planned_file import (
     ONLINE,
     copied_operator,
+    file_with,
     plan_fields,
     with_plan,
 )
@@ -34,7 +28,6 @@ from loadmaster.workloads.frontends.tflite.model import (
     TensorEntry,
     TfliteModel,
 )
-from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +125,16 @@ def _model_of_one(
     )
     renumbered = [[place[index] for index in each] for each in operands]
     copied = copied_operator(root.file, operator, *renumbered)
-    main = NewTable(
-        {
-            0: Tables([Existing(tensor.position) for tensor in tensors]),
-            1: Numbers("i", tuple(given)),
-            2: Numbers("i", renumbered[1]),
-            3: Tables([copied]),
-        }
-    )
+    main: Table = {
+        0: [Existing(tensor.position) for tensor in tensors],
+        1: Numbers("i", tuple(given)),
+        2: Numbers("i", renumbered[1]),
+        3: [copied],
+    }
     buffers = _buffers(root, tensors, all_buffers)
     offsets = [0 if needs_room(tensor) else ONLINE for tensor in tensors]
-    fields = {2: Tables([main]), **plan_fields(root, offsets, buffers), **kept(root, (1,))}
     head = max(map(arena_bytes, tensors), default=0)
-    return write_before(b"", NewTable(fields), IDENTIFIER), head
+    return file_with(model, {2: [main], **plan_fields(offsets, buffers)}, b""), head
 
 
 def _buffers(

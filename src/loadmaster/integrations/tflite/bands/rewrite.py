@@ -14,21 +14,17 @@ from dataclasses import dataclass, field
 
 from loadmaster.integrations.tflite.bands.regions import Bands, RowCut
 from loadmaster.integrations.tflite.flatbuffer_writer import (
-    Content,
     Existing,
     Field,
-    NewTable,
     Number,
     Numbers,
-    Tables,
-    Text,
+    Table,
     kept,
-    write_before,
 )
-from loadmaster.integrations.tflite.planned_file import copied_operator
+from loadmaster.integrations.tflite.planned_file import copied_operator, file_with
 from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, FlatTable
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
-from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
+from loadmaster.workloads.frontends.tflite.schema import OPERATORS, TYPES
 
 MOST_JOINED = 10
 """Most operands of TFLM's CONCATENATION."""
@@ -37,7 +33,6 @@ _TENSORS, _INPUTS, _OUTPUTS, _OPERATORS = 0, 1, 2, 3
 _IF_OPTIONS, _CONCATENATION_OPTIONS = 92, 10
 _OPTIONS = {"CONV_2D": "iibiib", "DEPTHWISE_CONV_2D": "iiibii"}
 """Fields of the options of convolutions without the padding, with their types."""
-_ROOT_KEPT, _SUBGRAPH_KEPT = (3, 5, 6, 7), (4,)
 
 
 @dataclass(frozen=True)
@@ -69,10 +64,10 @@ class Written:
 class _Lists:
     """Tensors and operators of a new subgraph."""
 
-    tensors: list[NewTable | Existing] = field(default_factory=list)
-    operators: list[NewTable | Existing] = field(default_factory=list)
+    tensors: list[Table | Existing] = field(default_factory=list)
+    operators: list[Table | Existing] = field(default_factory=list)
 
-    def tensor(self, table: NewTable | Existing) -> int:
+    def tensor(self, table: Table | Existing) -> int:
         """Add a tensor and return its number."""
         self.tensors.append(table)
         return len(self.tensors) - 1
@@ -101,13 +96,13 @@ class _Rewriter:
         self.model, self.root = model, model.root
         self.file: Flatbuffer = model.root.file
         self.main = model.subgraphs[0]
-        self.codes: list[NewTable | Existing] = [
+        self.codes: list[Table | Existing] = [
             Existing(table.position) for table in self.root.tables(_CODES)
         ]
-        self.buffers: list[NewTable | Existing] = [
+        self.buffers: list[Table | Existing] = [
             Existing(table.position) for table in self.root.tables(_BUFFERS)
         ]
-        self.added: list[NewTable] = []
+        self.added: list[Table] = []
         self.kinds: dict[str, int] = {}
         self.constants: dict[bytes, int] = {}
 
@@ -140,19 +135,19 @@ class _Rewriter:
             op = operators[number]
             if number in folds:
                 copied = copied_operator(self.file, op, [folds[number], *op.inputs[1:]], op.outputs)
-                network.operators.append(NewTable({**copied.fields, 4: self._with_padding(op)}))
+                network.operators.append({**copied, 4: self._with_padding(op)})
             elif padded.isdisjoint(op.outputs):
                 network.operators.append(Existing(op.position))
         return self._file(network, self.main.outputs)
 
-    def _with_padding(self, op: OperatorEntry) -> NewTable:
+    def _with_padding(self, op: OperatorEntry) -> dict[int, Field]:
         """Return the options of a convolution with SAME padding."""
         assert op.options is not None
         fields: dict[int, Field] = {0: Number("b", 0)}
         for number, code in enumerate(_OPTIONS[op.kind], 1):
             if op.options.at(number) is not None:
                 fields[number] = Number(code, op.options.number(number, code))
-        return NewTable(fields)
+        return fields
 
     def _network(self, unused: Collection[int]) -> _Lists:
         """Return the tensors of the network; ``unused`` ones become one byte, because TFLM would
@@ -165,22 +160,20 @@ class _Rewriter:
     def _file(self, network: _Lists, outputs: Sequence[int]) -> bytes:
         """Return the file with the lists of the new main subgraph."""
         first, *others = self.root.tables(_SUBGRAPHS)
-        fields: dict[int, Field] = {
-            _TENSORS: Tables(network.tensors),
+        main: Table = {
+            _TENSORS: network.tensors,
             _INPUTS: Numbers("i", self.main.inputs),
             _OUTPUTS: Numbers("i", outputs),
-            _OPERATORS: Tables(network.operators),
-            **kept(first, _SUBGRAPH_KEPT),
+            _OPERATORS: network.operators,
+            **kept(first, (4,)),
         }
         unchanged = (Existing(t.position) for t in others)
-        root: dict[int, Field] = {
-            0: Number("I", self.root.number(0, "I")),
-            _CODES: Tables(self.codes),
-            _SUBGRAPHS: Tables([NewTable(fields), *unchanged, *self.added]),
-            _BUFFERS: Tables(self.buffers),
-            **kept(self.root, _ROOT_KEPT),
+        changed: Table = {
+            _CODES: self.codes,
+            _SUBGRAPHS: [main, *unchanged, *self.added],
+            _BUFFERS: self.buffers,
         }
-        return write_before(self.file.data, NewTable(root), IDENTIFIER)
+        return file_with(self.model, changed, self.file.data)
 
     def _add_bands(self, network: _Lists, bands: Bands) -> Written:
         """Add the operators of a region in bands: for each band slices of the source and an IF that
@@ -246,7 +239,7 @@ class _Rewriter:
         options = _CONCATENATION_OPTIONS, {0: Number("i", 1)}
         network.operators.append(self._operator("CONCATENATION", operands, [result], options))
 
-    def _subgraph(self, bands: Bands) -> NewTable:
+    def _subgraph(self, bands: Bands) -> dict[int, Field]:
         """Return the subgraph of one band. Operand 0 is the band's slice; the others are the first
         rows of cuts that differ between bands."""
         region, own = bands.region, _Lists()
@@ -269,15 +262,13 @@ class _Rewriter:
             operands = [place.get(t, -1) for t in op.inputs]
             own.operators.append(copied_operator(self.file, op, operands, [place[made]]))
         self._add_cuts(own, region.last, place, cuts)
-        return NewTable(
-            {
-                _TENSORS: Tables(own.tensors),
-                _INPUTS: Numbers("i", inputs),
-                _OUTPUTS: Numbers("i", [place[region.result]]),
-                _OPERATORS: Tables(own.operators),
-                4: Text(f"band of operators {region.first} to {region.last - 1}"),
-            }
-        )
+        return {
+            _TENSORS: own.tensors,
+            _INPUTS: Numbers("i", inputs),
+            _OUTPUTS: Numbers("i", [place[region.result]]),
+            _OPERATORS: own.operators,
+            4: f"band of operators {region.first} to {region.last - 1}",
+        }
 
     def _add_cuts(
         self, own: _Lists, number: int, place: dict[int, int], cuts: Mapping[RowCut, int]
@@ -298,8 +289,8 @@ class _Rewriter:
         kind: str,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        options: tuple[int, Mapping[int, Field]] | None = None,
-    ) -> NewTable:
+        options: tuple[int, Table] | None = None,
+    ) -> dict[int, Field]:
         """Return a new operator; ``options`` holds the number and the fields of its options
         table."""
         fields: dict[int, Field] = {
@@ -308,19 +299,19 @@ class _Rewriter:
             2: Numbers("i", outputs),
         }
         if options is not None:
-            fields |= {3: Number("B", options[0]), 4: NewTable(options[1])}
-        return NewTable(fields)
+            fields |= {3: Number("B", options[0]), 4: options[1]}
+        return fields
 
     def _code(self, kind: str) -> int:
         """Return the number of an operator's code, which is added on the first call."""
         if kind not in self.kinds:
             number = OPERATORS.index(kind)
-            fields = {0: Number("b", min(number, 127)), 2: Number("i", 1), 3: Number("i", number)}
-            self.codes.append(NewTable(fields))
+            codes = (0, "b", min(number, 127)), (2, "i", 1), (3, "i", number)
+            self.codes.append({at: Number(code, value) for at, code, value in codes})
             self.kinds[kind] = len(self.codes) - 1
         return self.kinds[kind]
 
-    def _tensor_like(self, tensor: int, rows: int, what: str = "") -> NewTable:
+    def _tensor_like(self, tensor: int, rows: int, what: str = "") -> dict[int, Field]:
         """Return a new tensor with the type and quantisation of ``tensor`` and another number of
         rows."""
         known = self.main.tensors[tensor]
@@ -328,29 +319,30 @@ class _Rewriter:
         fields: dict[int, Field] = {
             0: Numbers("i", [1, rows, *known.shape[2:]]),
             1: Number("b", table.number(1, "b")),
-            3: Text(f"{known.name} ({what})" if what else known.name),
+            3: f"{known.name} ({what})" if what else known.name,
         }
-        return NewTable(fields | kept(table, (4,)))
+        return fields | kept(table, (4,))
 
-    def _begin_at(self, row: int) -> NewTable:
+    def _begin_at(self, row: int) -> dict[int, Field]:
         """Return the constant with which a SLICE begins at a row."""
         return self._vector((0, row, 0, 0))
 
-    def _vector(self, values: Sequence[int]) -> NewTable:
+    def _vector(self, values: Sequence[int]) -> dict[int, Field]:
         """Return a constant vector of 32-bit integers."""
         return self._constant(
             "sizes", struct.pack(f"<{len(values)}i", *values), "int32", (len(values),)
         )
 
-    def _constant(self, name: str, content: bytes, dtype: str, shape: Sequence[int]) -> NewTable:
+    def _constant(
+        self, name: str, content: bytes, dtype: str, shape: Sequence[int]
+    ) -> dict[int, Field]:
         """Return a constant tensor; equal contents share a buffer."""
         if content not in self.constants:
-            self.buffers.append(NewTable({0: Content(content)}))
+            self.buffers.append({0: content})
             self.constants[content] = len(self.buffers) - 1
-        fields = _tensor(name, dtype, shape).fields
-        return NewTable({**fields, 2: Number("I", self.constants[content])})
+        return _tensor(name, dtype, shape) | {2: Number("I", self.constants[content])}
 
 
-def _tensor(name: str, dtype: str, shape: Sequence[int]) -> NewTable:
+def _tensor(name: str, dtype: str, shape: Sequence[int]) -> dict[int, Field]:
     """Return a new tensor without data."""
-    return NewTable({0: Numbers("i", shape), 1: Number("b", TYPES.index(dtype)), 3: Text(name)})
+    return {0: Numbers("i", shape), 1: Number("b", TYPES.index(dtype)), 3: name}
