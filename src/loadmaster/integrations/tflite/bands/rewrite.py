@@ -12,7 +12,7 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loadmaster.integrations.tflite.bands.regions import Bands, RowCut
+from loadmaster.integrations.tflite.bands.regions import Bands, RowRange
 from loadmaster.integrations.tflite.flatbuffer_writer import (
     Existing,
     Field,
@@ -245,7 +245,7 @@ class _Rewriter:
         region, own = bands.region, _Lists()
         place = {region.source: own.tensor(self._tensor_like(region.source, bands.height, "rows"))}
         inputs = [place[region.source]]
-        cuts: dict[RowCut, int] = {}
+        cuts: dict[RowRange, int] = {}
         for cut in bands.cuts:
             begin = _tensor("begin", "int32", [4]) if cut.moves else self._begin_at(cut.begins[0])
             cuts[cut] = own.tensor(begin)
@@ -271,7 +271,7 @@ class _Rewriter:
         }
 
     def _add_cuts(
-        self, own: _Lists, number: int, place: dict[int, int], cuts: Mapping[RowCut, int]
+        self, own: _Lists, number: int, place: dict[int, int], cuts: Mapping[RowRange, int]
     ) -> None:
         """Add the cuts before operator ``number``."""
         for cut, begin in cuts.items():

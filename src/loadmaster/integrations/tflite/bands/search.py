@@ -89,8 +89,8 @@ class BandSearch:
         tensors, operators = chain.subgraph.tensors, chain.subgraph.operators
         self.size = [arena_bytes(tensor) for tensor in tensors]
         self.work = [
-            work_of(chain.subgraph, op) if rule else 0
-            for op, rule in zip(operators, chain.rules, strict=True)
+            work_of(chain.subgraph, op) if number in chain.rules else 0
+            for number, op in enumerate(operators)
         ]
         self.born = {t: 0 for t in chain.subgraph.inputs if t in chain.last_use}
         self.born |= {t: number for number, op in enumerate(operators) for t in op.outputs}
