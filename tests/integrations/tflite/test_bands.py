@@ -40,11 +40,10 @@ FIXTURE = FIXTURES / "wake-words.tflite"
 
 def planned(data, chosen):
     """The file in bands with a plan, and its head."""
-    banded, written = in_bands(parse_model(data), chosen)
-    model = parse_model(banded)
+    model = parse_model(in_bands(parse_model(data), chosen))
     found = lifetimes(model)
     arena = TensorArena(found, UNKNOWN)
-    plan = plan_arena(arena, banded_problem(model, arena, written, 16))
+    plan = plan_arena(arena, banded_problem(model, arena, chosen, 16))
     return with_plan(model, plan_entries(found, plan.offsets)), plan.head
 
 

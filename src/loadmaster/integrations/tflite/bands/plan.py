@@ -8,13 +8,13 @@ from dataclasses import replace
 from loadmaster.allocation.problem import Buffer, Gap, Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.integrations.tflite.arena import TensorArena, arena_buffers
-from loadmaster.integrations.tflite.bands.rewrite import Written
+from loadmaster.integrations.tflite.bands.regions import Bands
 from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, row_bytes
 from loadmaster.workloads.frontends.tflite.model import TfliteModel
 
 
 def banded_problem(
-    model: TfliteModel, arena: TensorArena, written: Sequence[Written], alignment: int
+    model: TfliteModel, arena: TensorArena, chosen: Sequence[Bands], alignment: int
 ) -> Problem:
     """Return the packing problem of
     :func:`~loadmaster.integrations.tflite.arena.arena_problem`, relaxed for bands.
@@ -29,49 +29,50 @@ def banded_problem(
         replace(buffer, lower=2 * buffer.lower, upper=2 * buffer.upper)
         for buffer in arena_buffers(arena, alignment)
     ]
-    found, tensors = arena.found, model.subgraphs[0].tensors
+    found, main = arena.found, model.subgraphs[0]
     place = {tensor: at for (subgraph, tensor), at in found.positions.items() if subgraph == 0}
     spans = {visit.operator: visit.span for visit in found.visits if visit.subgraph == 0}
-    aliases: list[tuple[tuple[int, int], ...]] = []
-    for each in written:
-        region, bands = each.bands.region, each.bands
-        late = len(region.kept) > 1
-        slices = [place[tensor] for tensor in each.slices]
-        runs = [spans[call + 1] for call in each.calls]
-        for position, lives in _lives(model, found, each.subgraph, runs, late).items():
-            at = found.positions[each.subgraph, position]
+    aliases: list[list[tuple[int, int]]] = []
+    for number, bands in enumerate(chosen, 1):
+        region, late = bands.region, len(bands.region.kept) > 1
+        # The SLICE of a band is right before its IF.
+        calls = [at for at, op in enumerate(main.operators) if op.bodies[:1] == (number,)]
+        runs = [spans[call] for call in calls]
+        slices = [place[main.operators[call].inputs[1]] for call in calls]
+        for position, lives in _lives(model, found, number, runs, late).items():
+            at = found.positions[number, position]
             own = buffers[at]
             buffers[at] = Buffer.during(own.id, lives, own.size, alignment=own.alignment)
-        for band, part, (begin, end) in zip(slices, each.parts, runs, strict=True):
+        tops = {region.result: 0}
+        for call, rows, top, (begin, end) in zip(calls, slices, bands.tops, runs, strict=True):
             # IF copies its operands before the subgraph runs, and its results after it.
-            buffers[band] = replace(buffers[band], upper=2 * begin + 4)
+            (part,) = main.operators[call].outputs
+            buffers[rows] = replace(buffers[rows], upper=2 * begin + 4)
             buffers[place[part]] = replace(buffers[place[part]], lower=2 * end + 2 + late)
-        operand = found.positions[each.subgraph, 0]
-        aliases.append(tuple((band, 0) for band in (operand, *slices)))
-        row = row_bytes(tensors[region.result])
-        aliases.append(
-            (
-                (place[region.result], 0),
-                *(
-                    (place[part], top * row)
-                    for part, top in zip(each.parts, bands.tops, strict=True)
-                ),
-                *((place[join], rows * row) for join, rows in each.joins),
-            )
-        )
+            tops[part] = top
+        for op in main.operators[calls[-1] + 1 :]:
+            # New rows of the last band, and partial concatenations.
+            if op.inputs[0] in tops and op.outputs[0] not in tops:
+                tops[op.outputs[0]] = tops[op.inputs[0]] + bands.again * (op.kind == "SLICE")
+            if region.result in op.outputs:
+                break
+        row = row_bytes(main.tensors[region.result])
+        operand = found.positions[number, 0]
+        aliases.append([(band, 0) for band in (operand, *slices)])
+        aliases.append([(place[tensor], top * row) for tensor, top in tops.items()])
         source = place[region.source]
-        last_slice = 2 * spans[each.calls[-1]][0] + 4
+        last_slice = 2 * spans[calls[-1] - 1][0] + 4
         if buffers[source].upper == last_slice and not buffers[source].gaps:
-            row = row_bytes(tensors[region.source])
+            row = row_bytes(main.tensors[region.source])
             gaps = []
-            for band, call in enumerate(each.calls[:-1]):
+            for band, call in enumerate(calls[:-1]):
                 low = min(bands.starts[band + 1 :]) * row
                 if low:
                     window = (low, buffers[source].size)
-                    after = 2 * spans[each.calls[band + 1]][0] + 4
-                    gaps.append(Gap(2 * spans[call][0] + 4, after, window))
+                    after = 2 * spans[calls[band + 1] - 1][0] + 4
+                    gaps.append(Gap(2 * spans[call - 1][0] + 4, after, window))
             buffers[source] = replace(buffers[source], gaps=tuple(gaps))
-    return problem_of(buffers, aliases=tuple(aliases))
+    return problem_of(buffers, aliases=aliases)
 
 
 def _lives(

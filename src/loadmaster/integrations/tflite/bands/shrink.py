@@ -101,11 +101,10 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
 def banded(front: Front, choice: BandChoice, *, probed: bool = False) -> ExportedModel:
     """Write and plan one choice; the result has no name. ``probed``: include the scratch buffers of
     TFLM's kernels."""
-    data, written = in_bands(front.variants[choice.variant], choice.bands)
-    model = parse_model(data)
+    model = parse_model(in_bands(front.variants[choice.variant], choice.bands))
     found = lifetimes(model)
     arena = TensorArena(found, probe(model, found) if probed else UNKNOWN)
-    problem = banded_problem(model, arena, written, front.alignment)
+    problem = banded_problem(model, arena, choice.bands, front.alignment)
     plan = plan_arena(arena, problem, front.effort)
     planned = with_plan(model, plan_entries(found, plan.offsets))
     parts = ((each.region.first, each.region.last - 1, each.count) for each in choice.bands)
@@ -225,7 +224,7 @@ def _check(front: Front, choice: BandChoice, old: bytes, found: ExportedModel) -
     maps = [each.region.result for each in choice.bands]
     whole, variant = front.variants[0], front.variants[choice.variant]
     outputs = list(dict.fromkeys((*whole.subgraphs[0].outputs, *maps)))
-    shown = in_bands(whole, (), outputs)[0], in_bands(variant, choice.bands, outputs)[0]
+    shown = in_bands(whole, (), outputs), in_bands(variant, choice.bands, outputs)
     room = sum(each.bytes for each in found.arena.found.tensors)
     for one, other in ((old, found.data), shown):
         difference = differing(one, other, head=room)
