@@ -163,21 +163,17 @@ def _cover_of(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
     low = np.array([tensor.offset for tensor in tensors], dtype=np.int64)
     high = low + [tensor.bytes for tensor in tensors]
     first, last = (np.array([tensor.span[end] for tensor in tensors]) for end in (0, 1))
-    seen = np.zeros(len(tensors), dtype=bool)
+    group = np.arange(len(tensors))
+    for one in group.tolist():
+        meets = (low < high[one]) & (low[one] < high)
+        meets &= (first <= last[one]) & (first[one] <= last)
+        group[np.isin(group, group[meets])] = one
     buffers = []
-    for start in range(len(tensors)):
-        group, waiting = [], [] if seen[start] else [start]
-        seen[start] = True
-        while waiting:
-            one = waiting.pop()
-            group.append(one)
-            meets = (low < high[one]) & (low[one] < high) & ~seen
-            meets &= (first <= last[one]) & (first[one] <= last)
-            waiting += np.flatnonzero(meets).tolist()
-            seen |= meets
-        ends = sorted({int(end) for one in group for end in (low[one], high[one])})
+    for number in dict.fromkeys(group.tolist()):
+        members = np.flatnonzero(group == number).tolist()
+        ends = sorted({int(end) for one in members for end in (low[one], high[one])})
         for begin, end in pairwise(ends):
-            there = [tensors[one] for one in sorted(group) if low[one] <= begin < high[one]]
+            there = [tensors[one] for one in members if low[one] <= begin < high[one]]
             if there:
                 spans = joined([(each.span[0] + 1, each.span[1] + 2) for each in there])
                 name = "+".join(each.name for each in there)

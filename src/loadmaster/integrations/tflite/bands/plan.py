@@ -84,22 +84,22 @@ def _lives(
     between runs. ``late``: operands of the last operator end half a scope before it.
     """
     entry = model.subgraphs[subgraph]
-    scopes = [visit.span[0] for visit in found.visits if visit.subgraph == subgraph]
     count = len(entry.operators)
-    lives: dict[int, list[tuple[int, int]]] = {}
+    # Instants of a run: 0 is its begin, then every operator is one more.
+    born = dict.fromkeys(entry.inputs, 0)
+    last = dict(born)
+    for number, operator in enumerate(entry.operators, 1):
+        born |= dict.fromkeys(operator.outputs, number)
+        last |= dict.fromkeys((*operator.inputs, *operator.outputs), number)
+    last |= dict.fromkeys(entry.outputs, count + 1)
+    scopes = [visit.span[0] for visit in found.visits if visit.subgraph == subgraph]
+    lives: dict[int, list[tuple[int, int]]] = {tensor: [] for tensor in born}
     for run, (begin, end) in enumerate(runs):
         # TFLM walks both branches of IF, here the same subgraph; the second walk counts.
-        own = scopes[(2 * run + 1) * count : (2 * run + 2) * count]
-        span = {tensor: [begin, begin] for tensor in entry.inputs}
-        for operator, scope in zip(entry.operators, own, strict=True):
-            for tensor in operator.outputs:
-                span.setdefault(tensor, [scope, scope])
-            for tensor in (*operator.inputs, *operator.outputs):
-                if tensor in span:
-                    span[tensor][1] = scope
-        for tensor in entry.outputs:
-            span[tensor][1] = end
-        for tensor, (born, last) in span.items():
-            early = late and last == end and tensor not in entry.outputs
-            lives.setdefault(tensor, []).append((2 * born + 2, 2 * last + 4 - early))
+        walk = (2 * run + 1) * count
+        instants = [begin, *scopes[walk : walk + count], end]
+        for tensor, first in born.items():
+            early = late and last[tensor] == count
+            span = 2 * instants[first] + 2, 2 * instants[last[tensor]] + 4 - early
+            lives[tensor].append(span)
     return lives
