@@ -43,7 +43,8 @@ def probed(files):
     )
     found, at = [], 0
     for each in tried:
-        found.append(scratch_of(each, answers[at : at + len(each)]))
+        pairs = zip(each, answers[at : at + len(each)], strict=True)
+        found.append(scratch_of(each, [answer.head - trial.head for trial, answer in pairs]))
         at += len(each)
     return found
 

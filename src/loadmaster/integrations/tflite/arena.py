@@ -5,20 +5,18 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
 from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.native import lower_bound
-from loadmaster.allocation.problem import Buffer, Problem, joined
+from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
-from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import AllocationError, Violation
+from loadmaster.core.errors import AllocationError
 from loadmaster.core.names import unique_names
 from loadmaster.integrations.tflite.lifetimes import LARGEST_OFFSET, UNIT, ArenaTensor, Lifetimes
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
@@ -43,11 +41,6 @@ class TensorArena:
     def given(self) -> list[int | None]:
         """Addresses of all buffers in the file's plan; None for those without one."""
         return [tensor.offset for tensor in self.found.tensors] + [None] * len(self.scratch.buffers)
-
-    @cached_property
-    def free(self) -> list[int]:
-        """Indices of the buffers without an address in the file."""
-        return [position for position, offset in enumerate(self.given) if offset is None]
 
 
 def online_offsets(owners: Sequence[Owner], given: Sequence[int | None]) -> list[int]:
@@ -125,19 +118,22 @@ class ArenaPlan:
 def arena_problem(
     arena: TensorArena, alignment: int = UNIT, pairs: Iterable[tuple[int, int]] = ()
 ) -> Problem:
-    """Return the packing problem of an arena; instant 0 is TFLM's scope -1.
+    """Return the packing problem of an arena, whose buffers are its owners in order; instant 0 is
+    TFLM's scope -1.
 
-    Buffers are those without an address in the file, in order, then those that cover the tensors
-    with one. ``pairs`` are the in-place pairs.
+    Tensors stay at their addresses in the file. Where they overlap, that is intended: they are
+    aliases. ``pairs`` are the in-place pairs.
 
     Raises
     ------
     AllocationError
         For an alignment that is not a power of two of at least 16.
     """
-    place = {position: index for index, position in enumerate(arena.free)}
-    chosen = [(place[one], place[other]) for one, other in pairs]
-    return problem_of(arena_buffers(arena, alignment), in_place=chosen)
+    return problem_of(
+        arena_buffers(arena, alignment),
+        in_place=list(pairs),
+        aliases=_overlapping(arena.found.tensors),
+    )
 
 
 def arena_buffers(arena: TensorArena, alignment: int = UNIT) -> list[Buffer]:
@@ -146,39 +142,32 @@ def arena_buffers(arena: TensorArena, alignment: int = UNIT) -> list[Buffer]:
         raise AllocationError(
             f"--alignment {alignment}: TFLM needs a power of two of at least {UNIT}"
         )
-    tensors = arena.found.tensors
-    buffers = []
-    for position in arena.free:
-        owner, step = arena.owners[position], alignment if position < len(tensors) else UNIT
+    names, buffers = unique_names(owner.name for owner in arena.owners), []
+    for name, owner, at in zip(names, arena.owners, arena.given, strict=True):
+        step = alignment if isinstance(owner, ArenaTensor) else UNIT
         first, last = owner.span
-        buffers.append(Buffer(owner.name, first + 1, last + 2, owner.bytes, step))
-    buffers += _cover_of([tensor for tensor in tensors if tensor.offset is not None])
-    names = unique_names(buffer.id for buffer in buffers)
-    return [replace(buffer, id=name) for buffer, name in zip(buffers, names, strict=True)]
+        buffers.append(
+            Buffer(name, first + 1, last + 2, owner.bytes, step if at is None else 1, offset=at)
+        )
+    return buffers
 
 
-def _cover_of(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
-    """Return pinned buffers without overlaps that cover the tensors with addresses, because
-    overlaps in the file are intended. O(tensors^2) array comparisons."""
-    low = np.array([tensor.offset for tensor in tensors], dtype=np.int64)
-    high = low + [tensor.bytes for tensor in tensors]
-    first, last = (np.array([tensor.span[end] for tensor in tensors]) for end in (0, 1))
-    group = np.arange(len(tensors))
-    for one in group.tolist():
+def _overlapping(tensors: Sequence[ArenaTensor]) -> list[list[tuple[int, int]]]:
+    """Return the groups of tensors with addresses that overlap, each member with its address.
+    O(tensors^2) array comparisons."""
+    fixed = [number for number, tensor in enumerate(tensors) if tensor.offset is not None]
+    low = np.array([tensors[number].offset for number in fixed], dtype=np.int64)
+    high = low + [tensors[number].bytes for number in fixed]
+    first, last = (np.array([tensors[number].span[end] for number in fixed]) for end in (0, 1))
+    label = np.arange(len(fixed))
+    for one in range(len(fixed)):
         meets = (low < high[one]) & (low[one] < high)
         meets &= (first <= last[one]) & (first[one] <= last)
-        group[np.isin(group, group[meets])] = one
-    buffers = []
-    for number in dict.fromkeys(group.tolist()):
-        members = np.flatnonzero(group == number).tolist()
-        ends = sorted({int(end) for one in members for end in (low[one], high[one])})
-        for begin, end in pairwise(ends):
-            there = [tensors[one] for one in members if low[one] <= begin < high[one]]
-            if there:
-                spans = joined([(each.span[0] + 1, each.span[1] + 2) for each in there])
-                name = "+".join(each.name for each in there)
-                buffers.append(Buffer.during(name, spans, end - begin, offset=begin))
-    return buffers
+        label[np.isin(label, label[meets])] = one
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for group, number, offset in zip(label.tolist(), fixed, low.tolist(), strict=True):
+        groups.setdefault(group, []).append((number, offset))
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NORMAL) -> ArenaPlan:
@@ -192,19 +181,16 @@ def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NOR
     """
     answer, owners = allocate(problem, effort=effort), arena.owners
     tensors = len(arena.found.tensors)
-    tried = [arena.given]
+    ours = arena.given
     if answer.offsets is not None:
-        planned = iter(answer.offsets.tolist())
-        kept = [next(planned) if at is None else at for at in arena.given[:tensors]]
-        tried.insert(0, [*kept, *arena.given[tensors:]])
-    # TFLM places the remaining buffers, which may then overlap others.
-    placed = [online_offsets(owners, given) for given in tried]
-    heads = [head_of(owners, offsets) for offsets in placed]
-    settled = [
-        (head, offsets)
-        for head, offsets in zip(heads, placed, strict=True)
-        if not arena_violations(problem, arena, offsets, head)
-    ]
+        ours = answer.offsets.tolist()[:tensors] + arena.given[tensors:]
+    settled = []
+    for given in (ours, arena.given):
+        # TFLM places the remaining buffers, which may then overlap others.
+        offsets = online_offsets(owners, given)
+        head_before = head_of(owners, offsets)
+        if not verify_buffers(problem, np.array(offsets, dtype=np.int64), head_before):
+            settled.append((head_before, offsets))
     if not settled:
         raise AllocationError("no addresses were found that hold: please report it with the file")
     head, offsets = min(settled, key=lambda each: each[0])
@@ -213,36 +199,22 @@ def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NOR
             f"the arena would take {head} bytes, and TFLM counts below 2^31: convert the model with"
             " smaller sizes"
         )
-    fixed, bound = len(owners) - len(arena.free), answer.lower_bound
+    fixed, bound = len(owners) - arena.given.count(None), answer.lower_bound
     if arena.scratch.source == "probed":
         # Of the buffers of a kernel, which may lie apart, the sum is known, or a bound of it.
-        apart = range(tensors - fixed, len(arena.free) if arena.scratch.bounds else 0)
-        bound = lower_bound(problem.only(np.delete(np.arange(len(problem)), apart))).bytes
-    moved = [offsets[position] for position in arena.free]
+        known = tensors if arena.scratch.bounds else len(owners)
+        bound = lower_bound(problem.only(np.arange(known))).bytes
     return ArenaPlan(
         offsets=tuple(offsets),
         head=head,
-        head_before=heads[-1],
+        head_before=head_before,
         lower_bound=bound,
         growth=0 if arena.scratch.known or fixed == tensors else _growth(arena.found, offsets),
-        in_place=len({other for one, other, _ in problem.in_place if moved[one] == moved[other]}),
+        in_place=len(
+            {other for one, other, _ in problem.in_place if offsets[one] == offsets[other]}
+        ),
         fixed=fixed,
     )
-
-
-def arena_violations(
-    problem: Problem, arena: TensorArena, offsets: Sequence[int], head: int
-) -> Sequence[Violation]:
-    """Return the violations of addresses of all tensors and scratch buffers, and of the ``head``
-    they need. Addresses from the file are taken as valid."""
-    return verify_buffers(problem, addresses_of(problem, arena, offsets), head)
-
-
-def addresses_of(problem: Problem, arena: TensorArena, offsets: Sequence[int]) -> Ints:
-    """Return the addresses of a problem's buffers, given those of all tensors and scratch
-    buffers."""
-    moved = [offsets[position] for position in arena.free]
-    return np.array([*moved, *problem.pin[len(moved) :].tolist()], dtype=np.int64)
 
 
 def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from loadmaster.integrations.tflite.arena import plan_entries
 from loadmaster.integrations.tflite.flatbuffer_writer import Existing, Numbers, Table
 from loadmaster.integrations.tflite.interpreter import ArenaBytes, measure, measure_each
 from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, arena_bytes, needs_room
@@ -55,27 +56,19 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
         [trial.front for trial in tried],
         max((trial.head for trial in tried), default=0),
     )
-    known = [answer if isinstance(answer, ArenaBytes) else None for answer in answers]
-    if None not in known:
-        return scratch_of(tried, list(filter(None, known)))
-    # All tensors are at address 0, and scratch is above the largest one alive with it.
-    planned = {tensor.number for tensor in found.tensors}
-    at_0 = [0 if number in planned else ONLINE for number in range(len(found.entries))]
-    whole = with_plan(model, at_0)
-    head = measure(whole, max(tensor.bytes for tensor in found.tensors)).head
-    bounded = []
-    for trial, answer in zip(tried, known, strict=True):
+    heads = [answer.head if isinstance(answer, ArenaBytes) else None for answer in answers]
+    bound = 0
+    if None in heads:
+        # All tensors are at address 0, and scratch is above the largest one alive with it.
+        whole = with_plan(model, plan_entries(found, [0] * len(found.tensors)))
+        bound = measure(whole, max(tensor.bytes for tensor in found.tensors)).head
+    sizes = []
+    for trial, head in zip(tried, heads, strict=True):
         first, last = trial.span
-        largest = max(
-            (
-                tensor.bytes
-                for tensor in found.tensors
-                if tensor.span[0] <= last and first <= tensor.span[1]
-            ),
-            default=0,
-        )
-        bounded.append(answer or ArenaBytes(trial.head + max(0, head - largest), 0))
-    return replace(scratch_of(tried, bounded), bounds=True)
+        alive = (t for t in found.tensors if t.span[0] <= last and first <= t.span[1])
+        largest = max((tensor.bytes for tensor in alive), default=0)
+        sizes.append(bound - largest if head is None else head - trial.head)
+    return replace(scratch_of(tried, sizes), bounds=None in heads)
 
 
 def trials(model: TfliteModel, found: Lifetimes) -> list[ProbeModel]:
@@ -96,16 +89,14 @@ def trials(model: TfliteModel, found: Lifetimes) -> list[ProbeModel]:
     return made
 
 
-def scratch_of(tried: Sequence[ProbeModel], answers: Sequence[ArenaBytes]) -> Scratch:
-    """Return the scratch of each trial's operator: its measured head without its largest tensor."""
-    return Scratch(
-        tuple(
-            ScratchBuffer(f"scratch of {trial.name}", answer.head - trial.head, trial.span)
-            for trial, answer in zip(tried, answers, strict=True)
-            if answer.head > trial.head
-        ),
-        "probed",
+def scratch_of(tried: Sequence[ProbeModel], sizes: Sequence[int]) -> Scratch:
+    """Return the scratch of each trial's operator."""
+    buffers = (
+        ScratchBuffer(f"scratch of {trial.name}", size, trial.span)
+        for trial, size in zip(tried, sizes, strict=True)
+        if size > 0
     )
+    return Scratch(tuple(buffers), "probed")
 
 
 def _model_of_one(
