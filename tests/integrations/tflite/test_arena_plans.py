@@ -13,14 +13,12 @@ from loadmaster.integrations.tflite.arena import (
     _growth,
     arena_problem,
     plan_arena,
-    plan_entries,
 )
 from loadmaster.integrations.tflite.export import check_file, export_model
 from loadmaster.integrations.tflite.in_place import LIBRARIES, in_place_pairs
-from loadmaster.integrations.tflite.lifetimes import lifetimes
+from loadmaster.integrations.tflite.lifetimes import lifetimes, plan_entries
 from loadmaster.integrations.tflite.planned_file import with_plan
-from loadmaster.integrations.tflite.probe import scratch_of, trials
-from loadmaster.integrations.tflite.scratch import UNKNOWN
+from loadmaster.integrations.tflite.scratch import UNKNOWN, scratch_of, trials
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 pytest.importorskip("tflite_micro")

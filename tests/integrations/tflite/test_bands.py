@@ -15,7 +15,7 @@ from tests.support.tflite_models import branches, one_operator, started
 
 import loadmaster as lm
 from loadmaster.core.errors import AllocationError, ModelError
-from loadmaster.integrations.tflite.arena import TensorArena, plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import TensorArena, plan_arena
 from loadmaster.integrations.tflite.bands import shrink
 from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
@@ -26,7 +26,7 @@ from loadmaster.integrations.tflite.bands.search import BandSearch
 from loadmaster.integrations.tflite.bands.shrink import banded, front_of, shrink_model
 from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.interpreter import measure
-from loadmaster.integrations.tflite.lifetimes import lifetimes
+from loadmaster.integrations.tflite.lifetimes import lifetimes, plan_entries
 from loadmaster.integrations.tflite.planned_file import with_plan
 from loadmaster.integrations.tflite.rewritten import check_rewritten
 from loadmaster.integrations.tflite.scratch import UNKNOWN

@@ -12,13 +12,11 @@ from loadmaster.integrations.tflite.arena import (
     head_of,
     online_offsets,
     plan_arena,
-    plan_entries,
 )
 from loadmaster.integrations.tflite.interpreter import measure_each
-from loadmaster.integrations.tflite.lifetimes import NEVER, lifetimes
+from loadmaster.integrations.tflite.lifetimes import NEVER, lifetimes, plan_entries
 from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
-from loadmaster.integrations.tflite.probe import probe
-from loadmaster.integrations.tflite.scratch import UNKNOWN, ScratchBuffer
+from loadmaster.integrations.tflite.scratch import UNKNOWN, ScratchBuffer, probe
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 

@@ -232,12 +232,3 @@ def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
         alive = (first <= scope) & (scope <= last)
         most = max(most, int(end[alive].max(initial=0) - size[alive].sum()))
     return most
-
-
-def plan_entries(found: Lifetimes, offsets: Sequence[int]) -> tuple[int, ...]:
-    """Return the entries of a plan for all tensors of a file; tensors that are not planned keep
-    theirs."""
-    entries = list(found.entries)
-    for tensor, offset in zip(found.tensors, offsets, strict=False):
-        entries[tensor.number] = offset
-    return tuple(entries)

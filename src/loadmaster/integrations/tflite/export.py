@@ -20,14 +20,12 @@ from loadmaster.integrations.tflite.arena import (
     TensorArena,
     arena_problem,
     plan_arena,
-    plan_entries,
 )
 from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
 from loadmaster.integrations.tflite.interpreter import ArenaBytes, CannotLoad, is_installed, measure
-from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
+from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes, plan_entries
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
-from loadmaster.integrations.tflite.probe import probe
-from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch, read_memory_log
+from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch, probe, read_memory_log
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
 
 _TEMPLATE = """\

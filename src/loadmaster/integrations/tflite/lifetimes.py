@@ -9,7 +9,7 @@ of a subgraph that runs several times are alive from its first run to its last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadmaster.core.errors import ModelError
@@ -125,6 +125,15 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
                 )
             number += 1
     return Lifetimes(tuple(found), positions, tuple(walk.visits), entries)
+
+
+def plan_entries(found: Lifetimes, offsets: Sequence[int]) -> tuple[int, ...]:
+    """Return the entries of a plan for all tensors of a file; tensors that are not planned keep
+    theirs."""
+    entries = list(found.entries)
+    for tensor, offset in zip(found.tensors, offsets, strict=False):
+        entries[tensor.number] = offset
+    return tuple(entries)
 
 
 def needs_room(tensor: TensorEntry) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, ModelError
 from loadmaster.core.units import format_bytes
-from loadmaster.integrations.tflite.arena import TensorArena, plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import TensorArena, plan_arena
 from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
 from loadmaster.integrations.tflite.bands.regions import RowChain
@@ -17,11 +17,10 @@ from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
 from loadmaster.integrations.tflite.bands.search import BandChoice, BandSearch
 from loadmaster.integrations.tflite.export import ExportedModel, naming
 from loadmaster.integrations.tflite.interpreter import ArenaBytes, differing, is_installed, measure
-from loadmaster.integrations.tflite.lifetimes import UNIT, lifetimes
+from loadmaster.integrations.tflite.lifetimes import UNIT, lifetimes, plan_entries
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
-from loadmaster.integrations.tflite.probe import probe
 from loadmaster.integrations.tflite.rewritten import check_rewritten
-from loadmaster.integrations.tflite.scratch import UNKNOWN
+from loadmaster.integrations.tflite.scratch import UNKNOWN, probe
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
 from loadmaster.workloads.frontends.tflite.schema import CUSTOM
 
