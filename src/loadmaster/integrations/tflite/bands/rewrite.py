@@ -35,7 +35,7 @@ _OPTIONS = {"CONV_2D": "biibiib", "DEPTHWISE_CONV_2D": "biiibii"}
 
 
 @dataclass
-class _Graph:
+class _NewSubgraph:
     """Tensors and operators of a new subgraph."""
 
     tensors: list[Table | Existing] = field(default_factory=list)
@@ -96,7 +96,7 @@ class _Rewriter:
         self.model, self.main = model, model.subgraphs[0]
         self.file = model.root.file
         self.codes, self.buffers = self._existing(_CODES), self._existing(_BUFFERS)
-        self.network = _Graph([Existing(tensor.position) for tensor in self.main.tensors])
+        self.network = _NewSubgraph([Existing(tensor.position) for tensor in self.main.tensors])
         self.added: list[Table] = []
         self.kinds: dict[str, int] = {}
         self.constants: dict[bytes, int] = {}
@@ -168,7 +168,7 @@ class _Rewriter:
         self._add_concatenation(network, level, region.result)
 
     def _add_slice(
-        self, graph: _Graph, operand: int, begin: int, tensor: int, rows: int, what: str
+        self, graph: _NewSubgraph, operand: int, begin: int, tensor: int, rows: int, what: str
     ) -> int:
         """Add a SLICE of ``rows`` rows of an operand, itself rows of ``tensor`` of the network;
         return the result."""
@@ -178,7 +178,7 @@ class _Rewriter:
         return made
 
     def _add_concatenation(
-        self, graph: _Graph, parts: Sequence[tuple[int, int]], result: int
+        self, graph: _NewSubgraph, parts: Sequence[tuple[int, int]], result: int
     ) -> None:
         """Add a CONCATENATION of rows, axis 1."""
         options = _CONCATENATION_OPTIONS, {0: Number("i", 1)}
@@ -187,7 +187,7 @@ class _Rewriter:
     def _subgraph(self, bands: Bands) -> Table:
         """Return the subgraph of one band. Operand 0 is the band's slice; the others are the first
         rows of cuts that differ between bands."""
-        region, own = bands.region, _Graph()
+        region, own = bands.region, _NewSubgraph()
         place = {region.source: own.tensor(self._tensor_like(region.source, bands.height, "rows"))}
         inputs = [place[region.source]]
         begins: list[int] = []
@@ -216,7 +216,7 @@ class _Rewriter:
 
     def _add(
         self,
-        graph: _Graph,
+        graph: _NewSubgraph,
         kind: str,
         inputs: Sequence[int],
         output: int,

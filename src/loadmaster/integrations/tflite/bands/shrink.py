@@ -4,6 +4,7 @@ if TFLM's interpreter gives the same results bit for bit."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 from loadmaster.core.effort import Effort
@@ -79,17 +80,13 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
     variants = [model]
     if folds := RowChain(model).folds():
         variants.append(parse_model(in_order(model, range(len(main.operators)), folds)))
-    order = least_order(variants[-1].subgraphs[0])
+    if order := least_order(variants[-1].subgraphs[0]):
+        variants.append(parse_model(in_order(variants[-1], order.operators, {})))
     offered: list[BandChoice] = []
     for number, variant in enumerate(variants):
-        search = BandSearch(RowChain(variant), alignment)
-        if number + 1 == len(variants) and order and order.load < max(search.load, default=0):
-            variants.append(parse_model(in_order(variant, order.operators, {})))
-            order = None
-        for choice in search.choices():
-            if choice.work > MOST_WORK:
-                break
-            offered.append(replace(choice, variant=number))
+        found = BandSearch(RowChain(variant), alignment).choices()
+        little = takewhile(lambda choice: choice.work <= MOST_WORK, found)
+        offered += (replace(choice, variant=number) for choice in little)
     choices = offered[:1]
     for choice in sorted(offered[1:], key=lambda each: (each.work, each.size, each.variant)):
         if choice.size < choices[-1].size:
