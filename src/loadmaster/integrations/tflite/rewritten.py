@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TensorEnt
 
 _UNIT = 16
 """Alignment in bytes of tensor sizes and addresses in TFLM."""
-_WRONG = -1
+_WRONG, _ZEROS = -1, "zeros"
 _MOST_ROWS = 2**22
 """Most rows of all tensors, and most taps of an operator, that are followed."""
 _WINDOWS = {
@@ -62,7 +63,14 @@ def check_rewritten(old: bytes, new: bytes) -> int:
     try:
         before = _NumberedRun(old, numbers, is_old=True)
         after = _NumberedRun(new, numbers, is_old=False)
-    except (AssertionError, LookupError, MemoryError, TypeError, ValueError, struct.error) as error:
+    except (
+        ArithmeticError,
+        LookupError,
+        MemoryError,
+        TypeError,
+        ValueError,
+        struct.error,
+    ) as error:
         raise _fault("the new file", f"is damaged ({error})") from None
     if (before.stateful, before.interface()) != (after.stateful, after.interface()):
         raise _fault("the new file", "has other inputs, outputs or operators with state")
@@ -78,27 +86,21 @@ def _fault(where: str, what: str) -> AllocationError:
 
 
 class _ValueNumbers:
-    """Value numbers of rows, by what computes them.
+    """Value numbers of rows.
 
     Attributes
     ----------
-    signatures
-        Type and shape of each number's row.
-    constants
-        The contents of constants.
-    padded
-        Rows that a PAD of zeros made: the number of the operand's row (None: only padding), and the
-        columns before it.
+    made
+        What makes the row of each number: the operator or source, the operands' rows, and the type
+        and shape of the row.
     """
 
     def __init__(self) -> None:
         self.known: dict[object, int] = {}
-        self.signatures: list[object] = []
-        self.constants: dict[int, bytes] = {}
-        self.padded: dict[int, tuple[int | None, int]] = {}
+        self.made: list[tuple[tuple[Any, ...], Any, object]] = []
 
     def value(
-        self, key: object, rows: Iterable[object], signature: object, *, is_new: bool
+        self, key: tuple[Any, ...], rows: Iterable[object], signature: object, *, is_new: bool
     ) -> Ints:
         """Return the numbers of a tensor's rows, each computed from one of ``rows``. An unknown row
         is wrong unless the tensor ``is_new``."""
@@ -106,8 +108,8 @@ class _ValueNumbers:
         for row in rows:
             made = (key, row, signature)
             if is_new and made not in self.known:
-                self.known[made] = len(self.signatures)
-                self.signatures.append(signature)
+                self.known[made] = len(self.made)
+                self.made.append(made)
             found.append(self.known.get(made, _WRONG))
         return np.array(found, dtype=np.int64)
 
@@ -135,7 +137,6 @@ class _NumberedRun:
             if entry.constant:
                 content = data[entry.content[0] : sum(entry.content)]
                 self.values[place] = self._source(entry, content)
-                numbers.constants |= dict.fromkeys(self.values[place].tolist(), content)
             elif entry.is_variable:
                 self.values[place] = self._source(entry, ("variable", place))
         main = self.model.subgraphs[0]
@@ -233,17 +234,17 @@ class _NumberedRun:
         ]
 
     def _value(
-        self, entry: TensorEntry, key: object, rows: Iterable[tuple[int | None, ...]]
+        self, entry: TensorEntry, key: tuple[Any, ...], rows: Iterable[tuple[int | None, ...]]
     ) -> Ints:
         """Return the value of a result, given the numbers of the rows that each row is made from;
         a row that is made from a wrong one is wrong."""
         known = (None if _WRONG in row else row for row in rows)
         return self.numbers.value(key, known, self._signature(entry), is_new=self.is_old)
 
-    def _source(self, entry: TensorEntry, key: object) -> Ints:
+    def _source(self, entry: TensorEntry, name: object) -> Ints:
         """Return the value of an input, variable or constant."""
         rows = range(_rows(entry))
-        return self.numbers.value((key, entry.shape), rows, self._signature(entry), is_new=True)
+        return self.numbers.value((name, entry.shape), rows, self._signature(entry), is_new=True)
 
     def _whole(self, values: Iterable[Ints], where: str) -> tuple[tuple[int, ...], ...]:
         """Return the numbers of all rows of values, none of which may be wrong."""
@@ -286,12 +287,10 @@ class _NumberedRun:
         if min(pads) < 0 or size != result.shape[1:3]:
             raise _fault(where, "makes other rows or columns than its result has")
         rows = [None] * top + given[0].tolist() + [None] * bottom
-        key = (operator.kind, self._whole(given[2:], where), left)
-        found = self._value(result, key, [(row,) for row in rows])
-        if operator.kind == "PAD" and self._type(result) == self._type(image):
-            numbers = zip(found.tolist(), rows, strict=True)
-            self.numbers.padded |= {made: (row, left) for made, row in numbers if made != _WRONG}
-        return found
+        # Without a rescaling, PAD adds zeros.
+        value = _ZEROS if self._type(result) == self._type(image) else ""
+        key = (operator.kind, value, left, self._whole(given[2:], where))
+        return self._value(result, key, [(row,) for row in rows])
 
     def _window(
         self,
@@ -305,7 +304,8 @@ class _NumberedRun:
         or padding (None)."""
         convolves = operator.kind.endswith("CONV_2D")
         codes, options = _WINDOWS[operator.kind], operator.options
-        assert options is not None, "a window operator has no options"
+        if options is None:
+            raise _fault(where, "has no options")
         # Dilations are 1 if they are absent.
         dilated = len(codes) - 2 if convolves else len(codes)
         values = [options.number(n, code, int(n >= dilated)) for n, code in enumerate(codes)]
@@ -327,11 +327,11 @@ class _NumberedRun:
         if _rows(result) * taps > _MOST_ROWS:
             raise _fault(where, "has too many taps to be checked")
         rows: list[int | None] = given[0].tolist()
-        inner = [self.numbers.padded.get(row, (row, None)) for row in given[0].tolist()]
-        beside = {columns for row, columns in inner if row != _WRONG}
-        if convolves and len(beside) == 1 and (before := beside.pop()) is not None:
+        made_by = [self.numbers.made[row] if row != _WRONG else None for row in given[0].tolist()]
+        keys = {each[0] for each in made_by if each}
+        if convolves and len(keys) == 1 and (key := keys.pop())[:2] == ("PAD", _ZEROS):
             # Zeros that a PAD adds are what a convolution pads with.
-            rows, left = [row for row, _ in inner], left + before
+            rows, left = [each[1][0] if each else _WRONG for each in made_by], left + key[2]
         taps_of = [
             tuple(
                 rows[at] if 0 <= at < len(rows) else None
@@ -415,7 +415,9 @@ class _NumberedRun:
 
     def _content(self, value: Ints) -> bytes:
         """Return the bytes of a constant; none for other values."""
-        return self.numbers.constants.get(value.tolist()[0], b"")
+        number = int(value[0])
+        name = self.numbers.made[number][0][0] if number != _WRONG else b""
+        return name if isinstance(name, bytes) else b""
 
     def _integers(self, value: Ints) -> tuple[int, ...]:
         """Return the 32-bit integers of a constant; none for other values."""
@@ -436,7 +438,7 @@ class _NumberedRun:
 
     def _is_of(self, value: Ints, entry: TensorEntry) -> bool:
         """Return whether the rows of a value, but for wrong ones, can be those of a tensor."""
-        found = {self.numbers.signatures[number] for number in value.tolist() if number != _WRONG}
+        found = {self.numbers.made[number][2] for number in value.tolist() if number != _WRONG}
         return found <= {self._signature(entry)}
 
     def _signature(self, entry: TensorEntry) -> tuple[object, ...]:
