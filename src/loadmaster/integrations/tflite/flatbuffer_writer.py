@@ -39,13 +39,14 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """A table, vector or string at a position of the old file."""
+    """A table, vector or string at a position of the old file. Its tables can also be given as they
+    were read."""
 
     position: int
 
 
-Part = Numbers | str | bytes | Sequence["Table | Existing"] | Mapping[int, "Field"]
-Field = Number | Existing | Part
+Part = Numbers | str | bytes | Sequence["Table | FlatTable"] | Mapping[int, "Field"]
+Field = Number | Existing | FlatTable | Part
 Table = Mapping[int, Field]
 
 
@@ -85,7 +86,7 @@ class _FlatBufferWriter:
         """Write a part and all parts in it, and return its position."""
         if isinstance(part, Mapping):
             return self._table(part)
-        children: Sequence[Table | Existing] = ()
+        children: Sequence[Table | FlatTable] = ()
         alignment = 1
         if isinstance(part, str):
             content = part.encode() + b"\0"
@@ -130,9 +131,9 @@ class _FlatBufferWriter:
                 self._refer(position + places[field], item)
         return position
 
-    def _refer(self, at: int, item: Existing | Part) -> None:
+    def _refer(self, at: int, item: Existing | FlatTable | Part) -> None:
         """Point from position ``at`` to an item, which is written now if it is new."""
-        if isinstance(item, Existing):
+        if isinstance(item, Existing | FlatTable):
             self.outward.append((at, item.position))
         else:
             self.point(at, self.write(item))

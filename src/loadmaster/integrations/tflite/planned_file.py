@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from loadmaster.core.errors import ModelError
 from loadmaster.integrations.tflite.flatbuffer_writer import (
-    Existing,
     Field,
     Number,
     Numbers,
@@ -21,7 +20,7 @@ from loadmaster.integrations.tflite.flatbuffer_writer import (
     kept,
     write_before,
 )
-from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, FlatTable
+from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import LARGEST_FILE, OperatorEntry, TfliteModel
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
@@ -42,9 +41,9 @@ def with_plan(model: TfliteModel, offsets: Sequence[int]) -> bytes:
     """
     root = model.root
     _require_known_parts(root)
-    buffers = [Existing(table.position) for table in root.tables(_BUFFERS)]
-    notes = [Existing(table.position) for table in root.tables(_METADATA) if table.text(0) != PLAN]
-    data = file_with(model, plan_fields(offsets, buffers, notes), root.file.data)
+    notes = [table for table in root.tables(_METADATA) if table.text(0) != PLAN]
+    changed = plan_fields(offsets, list(root.tables(_BUFFERS)), notes)
+    data = file_with(model, changed, root.file.data)
     if len(data) >= LARGEST_FILE:
         raise ModelError(
             "is so large that no plan fits into 2 GiB with it: convert it with smaller weights"
@@ -62,14 +61,13 @@ def file_with(model: TfliteModel, changed: Table, old: bytes) -> bytes:
 
 
 def copied_operator(
-    file: Flatbuffer,
     operator: OperatorEntry,
     inputs: Sequence[int],
     outputs: Sequence[int],
     intermediates: Sequence[int] = (),
 ) -> dict[int, Field]:
     """Return a copy of an operator with its options and other operands."""
-    table = FlatTable(file, operator.position)
+    table = operator.table
     codes = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
     fields: dict[int, Field] = {
         field: Number(code, table.number(field, code))
@@ -83,7 +81,7 @@ def copied_operator(
 
 
 def plan_fields(
-    offsets: Sequence[int], buffers: Sequence[Existing], notes: Sequence[Existing] = ()
+    offsets: Sequence[int], buffers: Sequence[FlatTable], notes: Sequence[FlatTable] = ()
 ) -> Table:
     """Return the fields of a root that hold a plan, the given buffers and metadata."""
     return {

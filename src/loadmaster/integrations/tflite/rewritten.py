@@ -19,7 +19,6 @@ import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError
-from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TensorEntry, parse_model
 
 _UNIT = 16
@@ -266,7 +265,7 @@ class _NumberedRun:
             and options is not None
             and (options.number(0), options.number(1, "b")) == (1, 0)
             # Options of CONCATENATION have type 10.
-            and self._table(operator).number(3, "B") == 10
+            and operator.table.number(3, "B") == 10
         ):
             moved = np.concatenate(given)
         fits = len(result.shape) == 4 and len(moved) == _rows(result)
@@ -339,7 +338,7 @@ class _NumberedRun:
             )
             for top in range(-pad, _rows(result) * stride - pad, stride)
         ]
-        constants, kind = self._whole(given[1:], where), self._table(operator).number(3, "B")
+        constants, kind = self._whole(given[1:], where), operator.table.number(3, "B")
         return self._value(result, (operator.kind, kind, *values[1:], constants, left), taps_of)
 
     # --- Addresses.
@@ -427,14 +426,10 @@ class _NumberedRun:
     def _options(self, operator: OperatorEntry) -> tuple[int | None, ...]:
         """Return the position of an operator's options, counted from the end of the file, which is
         the same in both files."""
-        table = self._table(operator)
+        table = operator.table
         places = [table.at(field) for field in (4, 5, 12)]
         distances = (at if at is None else len(self.data) - table.file.follow(at) for at in places)
         return (table.number(3, "B"), table.number(11, "B"), *distances)
-
-    def _table(self, operator: OperatorEntry) -> FlatTable:
-        """Return an operator's table."""
-        return FlatTable(self.model.root.file, operator.position)
 
     def _is_of(self, value: Ints, entry: TensorEntry) -> bool:
         """Return whether the rows of a value, but for wrong ones, can be those of a tensor."""
@@ -448,7 +443,7 @@ class _NumberedRun:
 
     def _type(self, entry: TensorEntry) -> tuple[object, ...]:
         """Return the element type and quantisation."""
-        scales = FlatTable(self.model.root.file, entry.position).table(4)
+        scales = entry.table.table(4)
         if scales is None:
             return (entry.dtype,)
         vectors = ((scales.content(field), width) for field, width in ((2, 4), (3, 8)))

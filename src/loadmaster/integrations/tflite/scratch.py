@@ -18,7 +18,7 @@ from typing import Literal
 
 from loadmaster.core.errors import ModelError
 from loadmaster.integrations.dumps.readers.tflm_log import logged_plans
-from loadmaster.integrations.tflite.flatbuffer_writer import Existing, Numbers, Table
+from loadmaster.integrations.tflite.flatbuffer_writer import Numbers, Table
 from loadmaster.integrations.tflite.interpreter import ArenaBytes, measure, measure_each
 from loadmaster.integrations.tflite.lifetimes import (
     Lifetimes,
@@ -38,7 +38,6 @@ from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import (
     OperatorEntry,
     SubgraphEntry,
-    TensorEntry,
     TfliteModel,
 )
 
@@ -145,7 +144,7 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
 def trials(model: TfliteModel, found: Lifetimes) -> list[ProbeModel]:
     """Return a copy of the model for each operator that runs, without operators that run subgraphs,
     which request no scratch. O(operators x buffers)."""
-    buffers = [table.position for table in model.root.tables(4)]
+    buffers = list(model.root.tables(4))
     spans: dict[tuple[int, int], Span] = {}
     for visit in found.visits:
         key = (visit.subgraph, visit.operator)
@@ -171,11 +170,13 @@ def scratch_of(tried: Sequence[ProbeModel], sizes: Sequence[int]) -> Scratch:
 
 
 def _model_of_one(
-    model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry, all_buffers: Sequence[int]
+    model: TfliteModel,
+    subgraph: SubgraphEntry,
+    operator: OperatorEntry,
+    all_buffers: Sequence[FlatTable],
 ) -> tuple[bytes, int]:
     """Return the tables of a model with one operator, to put before the file that they point into,
     and the bytes of its largest tensor."""
-    root = model.root
     operands = (operator.inputs, operator.outputs, operator.intermediates)
     used = list(dict.fromkeys(index for each in operands for index in each if index >= 0))
     place = {tensor: position for position, tensor in enumerate(used)} | {-1: -1}
@@ -186,26 +187,16 @@ def _model_of_one(
         if index >= 0 and needs_room(subgraph.tensors[index])
     )
     renumbered = [[place[index] for index in each] for each in operands]
-    copied = copied_operator(root.file, operator, *renumbered)
+    copied = copied_operator(operator, *renumbered)
     main: Table = {
-        0: [Existing(tensor.position) for tensor in tensors],
+        0: [tensor.table for tensor in tensors],
         1: Numbers("i", tuple(given)),
         2: Numbers("i", renumbered[1]),
         3: [copied],
     }
-    buffers = _buffers(root, tensors, all_buffers)
+    # Buffers that no tensor uses are replaced by the empty first one, so that loading is fast.
+    used_buffers = {tensor.table.number(2, "I") for tensor in tensors}
+    buffers = [all_buffers[n if n in used_buffers else 0] for n in range(len(all_buffers))]
     offsets = [0 if needs_room(tensor) else ONLINE for tensor in tensors]
     head = max(map(arena_bytes, tensors), default=0)
     return file_with(model, {2: [main], **plan_fields(offsets, buffers)}, b""), head
-
-
-def _buffers(
-    root: FlatTable, tensors: list[TensorEntry], positions: Sequence[int]
-) -> list[Existing]:
-    """Return the model's buffers, with those that no tensor uses replaced by the empty first one,
-    so that loading is fast."""
-    used = {FlatTable(root.file, tensor.position).number(2, "I") for tensor in tensors}
-    return [
-        Existing(position if number in used else positions[0])
-        for number, position in enumerate(positions)
-    ]

@@ -9,7 +9,6 @@ from itertools import pairwise
 
 from loadmaster.integrations.tflite.bands.rows import RowRule, RowSlice, rules_of
 from loadmaster.integrations.tflite.lifetimes import needs_room
-from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
 
 LONGEST = 16
@@ -89,9 +88,8 @@ class RowChain:
 
     def __init__(self, model: TfliteModel) -> None:
         self.subgraph = model.subgraphs[0]
-        self.file = model.root.file
         operators = self.subgraph.operators
-        found = (rules_of(self.subgraph, op, self.file.data) for op in operators)
+        found = (rules_of(self.subgraph, op, model.root.file.data) for op in operators)
         self.windows = {number: each for number, each in enumerate(found) if each is not None}
         self.rules = {number: rows for number, (rows, _) in self.windows.items()}
         self.last_use = {
@@ -142,7 +140,7 @@ class RowChain:
     def _type_and_scale(self, tensor: int) -> list[object]:
         """Return the type and quantisation of a tensor."""
         entry = self.subgraph.tensors[tensor]
-        table = FlatTable(self.file, entry.position).table(4)
+        table = entry.table.table(4)
         return [entry.dtype, table and (table.numbers(2, "f"), table.numbers(3, "q"))]
 
     def regions(self) -> Iterator[Region]:

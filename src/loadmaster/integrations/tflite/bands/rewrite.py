@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from loadmaster.integrations.tflite.bands.regions import Bands
 from loadmaster.integrations.tflite.flatbuffer_writer import (
-    Existing,
     Field,
     Number,
     Numbers,
@@ -38,10 +37,10 @@ _OPTIONS = {"CONV_2D": "biibiib", "DEPTHWISE_CONV_2D": "biiibii"}
 class _NewSubgraph:
     """Tensors and operators of a new subgraph."""
 
-    tensors: list[Table | Existing] = field(default_factory=list)
-    operators: list[Table | Existing] = field(default_factory=list)
+    tensors: list[Table | FlatTable] = field(default_factory=list)
+    operators: list[Table | FlatTable] = field(default_factory=list)
 
-    def tensor(self, table: Table | Existing) -> int:
+    def tensor(self, table: Table | FlatTable) -> int:
         """Add a tensor and return its number."""
         self.tensors.append(table)
         return len(self.tensors) - 1
@@ -95,8 +94,9 @@ class _Rewriter:
     def __init__(self, model: TfliteModel) -> None:
         self.model, self.main = model, model.subgraphs[0]
         self.file = model.root.file
-        self.codes, self.buffers = self._existing(_CODES), self._existing(_BUFFERS)
-        self.network = _NewSubgraph([Existing(tensor.position) for tensor in self.main.tensors])
+        self.codes: list[Table | FlatTable] = [*model.root.tables(_CODES)]
+        self.buffers: list[Table | FlatTable] = [*model.root.tables(_BUFFERS)]
+        self.network = _NewSubgraph([tensor.table for tensor in self.main.tensors])
         self.added: list[Table] = []
         self.kinds: dict[str, int] = {}
         self.constants: dict[bytes, int] = {}
@@ -119,7 +119,7 @@ class _Rewriter:
 
     def keep(self, operators: Sequence[OperatorEntry]) -> None:
         """Add operators of the old file unchanged."""
-        self.network.operators += (Existing(op.position) for op in operators)
+        self.network.operators += (op.table for op in operators)
 
     def fold(self, op: OperatorEntry, operand: int) -> None:
         """Add a convolution of another operand, with SAME padding."""
@@ -129,7 +129,7 @@ class _Rewriter:
             for number, code in enumerate(_OPTIONS[op.kind])
             if op.options.at(number) is not None
         }
-        copied = copied_operator(self.file, op, [operand, *op.inputs[1:]], op.outputs)
+        copied = copied_operator(op, [operand, *op.inputs[1:]], op.outputs)
         self.network.operators.append(copied | {4: {**options, 0: Number("b", 0)}})
 
     def add_bands(self, bands: Bands) -> None:
@@ -206,11 +206,11 @@ class _Rewriter:
             op = self.main.operators[number]
             for tensor in op.inputs:
                 if tensor >= 0 and tensor not in place:
-                    place[tensor] = own.tensor(Existing(self.main.tensors[tensor].position))
+                    place[tensor] = own.tensor(self.main.tensors[tensor].table)
             (made,) = op.outputs
             place[made] = own.tensor(self._tensor_like(made, bands.heights[made]))
             operands = [place.get(t, -1) for t in op.inputs]
-            own.operators.append(copied_operator(self.file, op, operands, [place[made]]))
+            own.operators.append(copied_operator(op, operands, [place[made]]))
         name = f"band of operators {region.first} to {region.last - 1}"
         return own.table(inputs, [place[region.result]]) | {4: name}
 
@@ -237,17 +237,13 @@ class _Rewriter:
             operator |= {3: Number("B", options[0]), 4: options[1]}
         graph.operators.append(operator)
 
-    def _existing(self, field: int) -> list[Table | Existing]:
-        """Return the tables of a vector of the old file's root."""
-        return [Existing(table.position) for table in self.model.root.tables(field)]
-
     def _tensor_like(self, tensor: int, rows: int, what: str = "") -> Table:
         """Return a new tensor with the type and quantisation of ``tensor`` and another number of
         rows."""
         known = self.main.tensors[tensor]
         name = f"{known.name} ({what})" if what else known.name
         made = _tensor(name, known.dtype, [1, rows, *known.shape[2:]])
-        return made | kept(FlatTable(self.file, known.position), (4,))
+        return made | kept(known.table, (4,))
 
     def _begin_at(self, row: int) -> Table:
         """Return the constant with which a SLICE begins at a row."""
