@@ -14,9 +14,9 @@ from loadmaster.integrations.tflite.arena import (
     plan_arena,
 )
 from loadmaster.integrations.tflite.interpreter import measure_each
-from loadmaster.integrations.tflite.lifetimes import NEVER, lifetimes, plan_entries
+from loadmaster.integrations.tflite.lifetimes import NEVER, ArenaBuffer, lifetimes, plan_entries
 from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
-from loadmaster.integrations.tflite.scratch import UNKNOWN, ScratchBuffer, probe
+from loadmaster.integrations.tflite.scratch import UNKNOWN, probe
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 
@@ -139,7 +139,7 @@ def test_tensors_that_are_read_before_they_are_written_or_never_are_are_where_tf
 
 def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last():
     lives = ((32, (0, 1)), (64, (1, 2)), (32, (1, 3)), (16, (0, 3)), (16, (5, 6)))
-    buffers = [ScratchBuffer("", *each) for each in lives]
+    buffers = [ArenaBuffer("", *each) for each in lives]
     offsets = online_offsets(buffers, [None, None, None, 32, None])
     # The planned one is at 32; 64 bytes find no gap below it; of the two of 32 bytes the second
     # takes the gap.

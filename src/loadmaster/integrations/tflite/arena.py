@@ -18,11 +18,8 @@ from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.names import unique_names
-from loadmaster.integrations.tflite.lifetimes import LARGEST_OFFSET, UNIT, ArenaTensor, Lifetimes
-from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
-
-Owner = ArenaTensor | ScratchBuffer
-"""Buffer that TFLM places, with its bytes, and its first and last scope."""
+from loadmaster.integrations.tflite.lifetimes import LARGEST_OFFSET, UNIT, ArenaBuffer, Lifetimes
+from loadmaster.integrations.tflite.scratch import Scratch
 
 
 @dataclass(frozen=True)
@@ -33,17 +30,17 @@ class TensorArena:
     scratch: Scratch
 
     @cached_property
-    def owners(self) -> tuple[Owner, ...]:
+    def owners(self) -> tuple[ArenaBuffer, ...]:
         """All buffers in TFLM's order: tensors in the order of the file, then scratch buffers."""
         return (*self.found.tensors, *self.scratch.buffers)
 
     @cached_property
     def given(self) -> list[int | None]:
         """Addresses of all buffers in the file's plan; None for those without one."""
-        return [tensor.offset for tensor in self.found.tensors] + [None] * len(self.scratch.buffers)
+        return [owner.offset for owner in self.owners]
 
 
-def online_offsets(owners: Sequence[Owner], given: Sequence[int | None]) -> list[int]:
+def online_offsets(owners: Sequence[ArenaBuffer], given: Sequence[int | None]) -> list[int]:
     """Return the addresses of TFLM's greedy planner for all buffers, around the ``given`` ones.
     O(n^2) time for n buffers, as in TFLM itself."""
     placed: list[tuple[int, int]] = []
@@ -62,7 +59,7 @@ def online_offsets(owners: Sequence[Owner], given: Sequence[int | None]) -> list
     return offsets
 
 
-def _lowest_gap(owner: Owner, placed: Iterable[tuple[int, Owner]]) -> int:
+def _lowest_gap(owner: ArenaBuffer, placed: Iterable[tuple[int, ArenaBuffer]]) -> int:
     """Return the lowest address behind a buffer, among ``placed`` ones (by address) alive at the
     same time, where ``owner`` fits."""
     candidate = 0
@@ -74,7 +71,7 @@ def _lowest_gap(owner: Owner, placed: Iterable[tuple[int, Owner]]) -> int:
     return candidate
 
 
-def head_of(owners: Sequence[Owner], offsets: Sequence[int]) -> int:
+def head_of(owners: Sequence[ArenaBuffer], offsets: Sequence[int]) -> int:
     """Return the bytes of the arena's head, the part with all planned buffers."""
     return max((at + each.bytes for each, at in zip(owners, offsets, strict=True)), default=0)
 
@@ -143,16 +140,15 @@ def arena_buffers(arena: TensorArena, alignment: int = UNIT) -> list[Buffer]:
             f"--alignment {alignment}: TFLM needs a power of two of at least {UNIT}"
         )
     names, buffers = unique_names(owner.name for owner in arena.owners), []
-    for name, owner, at in zip(names, arena.owners, arena.given, strict=True):
-        step = alignment if isinstance(owner, ArenaTensor) else UNIT
+    for position, (name, owner) in enumerate(zip(names, arena.owners, strict=True)):
+        step = alignment if position < len(arena.found.tensors) else UNIT
+        step = step if owner.offset is None else 1
         first, last = owner.span
-        buffers.append(
-            Buffer(name, first + 1, last + 2, owner.bytes, step if at is None else 1, offset=at)
-        )
+        buffers.append(Buffer(name, first + 1, last + 2, owner.bytes, step, offset=owner.offset))
     return buffers
 
 
-def _overlapping(tensors: Sequence[ArenaTensor]) -> list[list[tuple[int, int]]]:
+def _overlapping(tensors: Sequence[ArenaBuffer]) -> list[list[tuple[int, int]]]:
     """Return the groups of tensors with addresses that overlap, each member with its address.
     O(tensors^2) array comparisons."""
     fixed = [number for number, tensor in enumerate(tensors) if tensor.offset is not None]

@@ -21,6 +21,7 @@ from loadmaster.integrations.dumps.readers.tflm_log import logged_plans
 from loadmaster.integrations.tflite.flatbuffer_writer import Numbers, Table
 from loadmaster.integrations.tflite.interpreter import ArenaBytes, measure, measure_each
 from loadmaster.integrations.tflite.lifetimes import (
+    ArenaBuffer,
     Lifetimes,
     Span,
     arena_bytes,
@@ -43,21 +44,11 @@ from loadmaster.workloads.frontends.tflite.model import (
 
 
 @dataclass(frozen=True, slots=True)
-class ScratchBuffer:
-    """A scratch buffer of an operator, alive from its first run to its last; ``bytes`` are rounded
-    up."""
-
-    name: str
-    bytes: int
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
 class Scratch:
     """Scratch buffers of a model, and the source of their sizes; ``bounds``: some sizes are upper
     bounds."""
 
-    buffers: tuple[ScratchBuffer, ...]
+    buffers: tuple[ArenaBuffer, ...]
     source: Literal["probed", "log", "unknown"]
     bounds: bool = False
 
@@ -94,7 +85,7 @@ def read_memory_log(path: Path, found: Lifetimes) -> Scratch:
                 f" {tensor.span[1]}: the log is of another model"
             )
     rest = [
-        ScratchBuffer(f"scratch {number}", line.size, (line.first, line.last))
+        ArenaBuffer(f"scratch {number}", line.size, (line.first, line.last))
         for number, line in enumerate(plan[len(tensors) :], len(tensors))
         if line.size
     ]
@@ -162,7 +153,7 @@ def trials(model: TfliteModel, found: Lifetimes) -> list[ProbeModel]:
 def scratch_of(tried: Sequence[ProbeModel], sizes: Sequence[int]) -> Scratch:
     """Return the scratch of each trial's operator."""
     buffers = (
-        ScratchBuffer(f"scratch of {trial.name}", size, trial.span)
+        ArenaBuffer(f"scratch of {trial.name}", size, trial.span)
         for trial, size in zip(tried, sizes, strict=True)
         if size > 0
     )
