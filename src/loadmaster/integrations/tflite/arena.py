@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -34,36 +34,30 @@ class TensorArena:
         """All buffers in TFLM's order: tensors in the order of the file, then scratch buffers."""
         return (*self.found.tensors, *self.scratch.buffers)
 
-    @cached_property
-    def given(self) -> list[int | None]:
-        """Addresses of all buffers in the file's plan; None for those without one."""
-        return [owner.offset for owner in self.owners]
 
-
-def online_offsets(owners: Sequence[ArenaBuffer], given: Sequence[int | None]) -> list[int]:
-    """Return the addresses of TFLM's greedy planner for all buffers, around the ``given`` ones.
+def online_offsets(owners: Sequence[ArenaBuffer]) -> list[int]:
+    """Return the addresses of TFLM's greedy planner for all buffers, around those that have one.
     O(n^2) time for n buffers, as in TFLM itself."""
-    placed: list[tuple[int, int]] = []
+    placed: list[tuple[int, int, ArenaBuffer]] = []
     offsets = [0] * len(owners)
     # Given addresses come first, in the order of the file; then the largest buffers.
     order = sorted(
         range(len(owners)),
-        key=lambda i: (1, -owners[i].bytes, -i) if given[i] is None else (0, 0, i),
+        key=lambda i: (1, -owners[i].bytes, -i) if owners[i].offset is None else (0, 0, i),
     )
     for rank, index in enumerate(order):
-        offset = given[index]
-        if offset is None:
-            offset = _lowest_gap(owners[index], ((at, owners[order[r]]) for at, r in placed))
+        owner = owners[index]
+        offset = _lowest_gap(owner, placed) if owner.offset is None else owner.offset
         offsets[index] = offset
-        insort(placed, (offset, rank))
+        insort(placed, (offset, rank, owner))
     return offsets
 
 
-def _lowest_gap(owner: ArenaBuffer, placed: Iterable[tuple[int, ArenaBuffer]]) -> int:
+def _lowest_gap(owner: ArenaBuffer, placed: Iterable[tuple[int, int, ArenaBuffer]]) -> int:
     """Return the lowest address behind a buffer, among ``placed`` ones (by address) alive at the
     same time, where ``owner`` fits."""
     candidate = 0
-    for offset, other in placed:
+    for offset, _, other in placed:
         if other.span[0] <= owner.span[1] and owner.span[0] <= other.span[1]:
             if offset - candidate >= owner.bytes:
                 break
@@ -177,13 +171,14 @@ def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NOR
     """
     answer, owners = allocate(problem, effort=effort), arena.owners
     tensors = len(arena.found.tensors)
-    ours = arena.given
+    tried, settled = [owners], []
     if answer.offsets is not None:
-        ours = answer.offsets.tolist()[:tensors] + arena.given[tensors:]
-    settled = []
-    for given in (ours, arena.given):
+        pairs = zip(arena.found.tensors, answer.offsets.tolist(), strict=False)
+        ours = (replace(tensor, offset=offset) for tensor, offset in pairs)
+        tried.insert(0, (*ours, *arena.scratch.buffers))
+    for given in tried:
         # TFLM places the remaining buffers, which may then overlap others.
-        offsets = online_offsets(owners, given)
+        offsets = online_offsets(given)
         head_before = head_of(owners, offsets)
         if not verify_buffers(problem, np.array(offsets, dtype=np.int64), head_before):
             settled.append((head_before, offsets))
@@ -195,7 +190,7 @@ def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NOR
             f"the arena would take {head} bytes, and TFLM counts below 2^31: convert the model with"
             " smaller sizes"
         )
-    fixed, bound = len(owners) - arena.given.count(None), answer.lower_bound
+    fixed, bound = sum(owner.offset is not None for owner in owners), answer.lower_bound
     if arena.scratch.source == "probed":
         # Of the buffers of a kernel, which may lie apart, the sum is known, or a bound of it.
         known = tensors if arena.scratch.bounds else len(owners)

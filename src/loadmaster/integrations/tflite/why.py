@@ -71,7 +71,7 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
         model = parse_model(data)
         arena = TensorArena(lifetimes(model), scratch)
         problem = arena_problem(arena)
-        offsets = online_offsets(arena.owners, arena.given)
+        offsets = online_offsets(arena.owners)
         highest = tuple(_peaks(model, arena.found, problem))
         front, no_bands = None, "nothing in it takes less in bands"
         try:
