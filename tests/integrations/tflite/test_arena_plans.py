@@ -54,7 +54,7 @@ def planned(data, scratch, kernels=frozenset()):
     problem = arena_problem(arena, pairs=in_place_pairs(model, found, kernels))
     plan = plan_arena(arena, problem)
     file = with_plan(model, plan_entries(found, plan.offsets))
-    check_file(file, model, arena, problem, plan)
+    check_file(file, model, found, plan)
     return plan, file
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from loadmaster.allocation.problem import Buffer, Gap, Problem
 from loadmaster.allocation.rules import problem_of
@@ -35,7 +36,7 @@ def banded_problem(
     aliases: list[list[tuple[int, int]]] = []
     for number, bands in enumerate(chosen, 1):
         region, late = bands.region, len(bands.region.kept) > 1
-        # The SLICE of a band is right before its IF.
+        # The SLICE of a band is right before its IF: it is the scope before.
         calls = [at for at, op in enumerate(main.operators) if op.bodies[:1] == (number,)]
         runs = [spans[call] for call in calls]
         slices = [place[main.operators[call].inputs[1]] for call in calls]
@@ -61,16 +62,12 @@ def banded_problem(
         aliases.append([(band, 0) for band in (operand, *slices)])
         aliases.append([(place[tensor], top * row) for tensor, top in tops.items()])
         source = place[region.source]
-        last_slice = 2 * spans[calls[-1] - 1][0] + 4
-        if buffers[source].upper == last_slice and not buffers[source].gaps:
-            row = row_bytes(main.tensors[region.source])
+        if buffers[source].upper == 2 * runs[-1][0] + 2 and not buffers[source].gaps:
+            row, size = row_bytes(main.tensors[region.source]), buffers[source].size
             gaps = []
-            for band, call in enumerate(calls[:-1]):
-                low = min(bands.starts[band + 1 :]) * row
-                if low:
-                    window = (low, buffers[source].size)
-                    after = 2 * spans[calls[band + 1] - 1][0] + 4
-                    gaps.append(Gap(2 * spans[call - 1][0] + 4, after, window))
+            for band, ((begin, _), (after, _)) in enumerate(pairwise(runs), 1):
+                if low := min(bands.starts[band:]) * row:
+                    gaps.append(Gap(2 * begin + 2, 2 * after + 2, (low, size)))
             buffers[source] = replace(buffers[source], gaps=tuple(gaps))
     return problem_of(buffers, aliases=aliases)
 
