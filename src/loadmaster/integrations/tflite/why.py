@@ -121,11 +121,9 @@ def _remedies(
     if front is None:
         return
     probed = bool(arena.scratch.buffers)
-    names = [""] + ["PAD left out"] * bool(front.folded) + ["operators in another order"]
-    for variant, name in enumerate(names[: len(front.variants)]):
-        if variant:
-            plain = banded(front, BandChoice((), 0, 1.0, variant), probed=probed)
-            yield Remedy(name, "--extra-macs 0%", plain.plan.head)
+    for name in filter(None, front.variants):
+        plain = banded(front, BandChoice((), 0, 1.0, name), probed=probed)
+        yield Remedy(name, "--extra-macs 0%", plain.plan.head)
     known = front.choices[0]
     for share in _WORKS:
         choice, made = smallest_within(front, share, probed=probed)

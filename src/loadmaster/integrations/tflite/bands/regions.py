@@ -300,7 +300,7 @@ class RowChain:
             rule = self.rules[number]
             parts = [rule.applied(found[t], self.rows(t)) for t in self._feature_maps(operator)]
             made = parts[0]
-            for part in parts:
+            for part in parts[1:]:
                 made = made and part and made.common(part)
             if made is None:
                 break

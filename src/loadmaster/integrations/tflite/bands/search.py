@@ -43,13 +43,13 @@ class BandChoice:
     work, time
         Ratios of multiply-accumulates, and of the estimated time, to those of the network.
     variant
-        Index of the network's variant in `Front`.
+        Name of the network's variant in `Front`.
     """
 
     bands: tuple[Bands, ...]
     load: int
     work: float
-    variant: int = 0
+    variant: str = ""
     time: float = 1.0
 
     @property

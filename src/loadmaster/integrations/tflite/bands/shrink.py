@@ -3,6 +3,7 @@ if TFLM's interpreter gives the same results bit for bit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -34,15 +35,14 @@ class Front:
     """Pareto front of a network in bands: choices of decreasing size (head and the bands' tail) and
     increasing work, beginning with the unchanged network.
 
-    ``variants`` are the unchanged network, the network with PADs folded into convolutions, and the
-    network in the order of the least load, without duplicates. ``folded`` counts folded
-    convolutions. Choices are planned with ``effort``.
+    ``variants`` are the unchanged network (without a name), and by what was changed the network
+    with PADs folded into convolutions, and that in the order of the least load. Choices are planned
+    with ``effort``.
     """
 
-    variants: tuple[TfliteModel, ...]
+    variants: Mapping[str, TfliteModel]
     choices: tuple[BandChoice, ...]
     alignment: int
-    folded: int
     effort: Effort = Effort.NORMAL
 
 
@@ -77,21 +77,22 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
                 f"operator {number} ({operator.kind}) is not one of TFLM's, so that bands cannot be"
                 " checked by running them"
             )
-    variants = [model]
+    variants = {"": model}
     if folds := RowChain(model).folds():
-        variants.append(parse_model(in_order(model, range(len(main.operators)), folds)))
-    if order := least_order(variants[-1].subgraphs[0]):
-        variants.append(parse_model(in_order(variants[-1], order.operators, {})))
+        model = parse_model(in_order(model, range(len(main.operators)), folds))
+        variants["PAD left out"] = model
+    if order := least_order(model.subgraphs[0]):
+        variants["operators in another order"] = parse_model(in_order(model, order.operators, {}))
     offered: list[BandChoice] = []
-    for number, variant in enumerate(variants):
+    for name, variant in variants.items():
         found = BandSearch(RowChain(variant), alignment).choices()
         little = takewhile(lambda choice: choice.work <= MOST_WORK, found)
-        offered += (replace(choice, variant=number) for choice in little)
+        offered += (replace(choice, variant=name) for choice in little)
     choices = offered[:1]
     for choice in sorted(offered[1:], key=lambda each: (each.work, each.size, each.variant)):
         if choice.size < choices[-1].size:
             choices.append(choice)
-    return Front(tuple(variants), tuple(choices), alignment, len(folds))
+    return Front(variants, tuple(choices), alignment)
 
 
 def banded(front: Front, choice: BandChoice, *, probed: bool = False) -> ExportedModel:
@@ -218,7 +219,7 @@ def _check(front: Front, choice: BandChoice, old: bytes, found: ExportedModel) -
     """Raise `AllocationError` if the two files give different outputs, or, without a plan,
     different results of any region in bands."""
     maps = [each.region.result for each in choice.bands]
-    whole, variant = front.variants[0], front.variants[choice.variant]
+    whole, variant = front.variants[""], front.variants[choice.variant]
     outputs = list(dict.fromkeys((*whole.subgraphs[0].outputs, *maps)))
     shown = in_bands(whole, (), outputs), in_bands(variant, choice.bands, outputs)
     room = sum(each.bytes for each in found.arena.found.tensors)
