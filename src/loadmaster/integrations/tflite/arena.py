@@ -7,6 +7,7 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from loadmaster.allocation.native import lower_bound
 from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
+from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.names import unique_names
@@ -109,22 +111,17 @@ class ArenaPlan:
 def arena_problem(
     arena: TensorArena, alignment: int = UNIT, pairs: Iterable[tuple[int, int]] = ()
 ) -> Problem:
-    """Return the packing problem of an arena, whose buffers are its owners in order; instant 0 is
-    TFLM's scope -1.
+    """Return the packing problem of an arena, whose buffers are its owners in order, then covers of
+    tensors that overlap in the file; instant 0 is TFLM's scope -1.
 
-    Tensors stay at their addresses in the file. Where they overlap, that is intended: they are
-    aliases. ``pairs`` are the in-place pairs.
+    ``pairs`` are the in-place pairs.
 
     Raises
     ------
     AllocationError
         For an alignment that is not a power of two of at least 16.
     """
-    return problem_of(
-        arena_buffers(arena, alignment),
-        in_place=list(pairs),
-        aliases=_overlapping(arena.found.tensors),
-    )
+    return problem_of(arena_buffers(arena, alignment), in_place=list(pairs))
 
 
 def arena_buffers(arena: TensorArena, alignment: int = UNIT) -> list[Buffer]:
@@ -133,18 +130,24 @@ def arena_buffers(arena: TensorArena, alignment: int = UNIT) -> list[Buffer]:
         raise AllocationError(
             f"--alignment {alignment}: TFLM needs a power of two of at least {UNIT}"
         )
-    names, buffers = unique_names(owner.name for owner in arena.owners), []
-    for position, (name, owner) in enumerate(zip(names, arena.owners, strict=True)):
+    buffers = []
+    covers, covered = _covers_of(arena.found.tensors)
+    for position, owner in enumerate(arena.owners):
         step = alignment if position < len(arena.found.tensors) else UNIT
         step = step if owner.offset is None else 1
         first, last = owner.span
-        buffers.append(Buffer(name, first + 1, last + 2, owner.bytes, step, offset=owner.offset))
-    return buffers
+        made = Buffer(owner.name, first + 1, last + 2, owner.bytes, step, offset=owner.offset)
+        if position in covered:
+            made = replace(made, id=f"{owner.name} in the file", size=0)
+        buffers.append(made)
+    buffers += covers
+    names = unique_names(buffer.id for buffer in buffers)
+    return [replace(buffer, id=name) for buffer, name in zip(buffers, names, strict=True)]
 
 
-def _overlapping(tensors: Sequence[ArenaBuffer]) -> list[list[tuple[int, int]]]:
-    """Return the groups of tensors with addresses that overlap, each member with its address.
-    O(tensors^2) array comparisons."""
+def _covers_of(tensors: Sequence[ArenaBuffer]) -> tuple[list[Buffer], set[int]]:
+    """Return pinned buffers without overlaps that cover the tensors that overlap in the file, which
+    is intended, and the indices of these tensors. O(tensors^2) array comparisons."""
     fixed = [number for number, tensor in enumerate(tensors) if tensor.offset is not None]
     low = np.array([tensors[number].offset for number in fixed], dtype=np.int64)
     high = low + [tensors[number].bytes for number in fixed]
@@ -154,10 +157,20 @@ def _overlapping(tensors: Sequence[ArenaBuffer]) -> list[list[tuple[int, int]]]:
         meets = (low < high[one]) & (low[one] < high)
         meets &= (first <= last[one]) & (first[one] <= last)
         label[np.isin(label, label[meets])] = one
-    groups: dict[int, list[tuple[int, int]]] = {}
-    for group, number, offset in zip(label.tolist(), fixed, low.tolist(), strict=True):
-        groups.setdefault(group, []).append((number, offset))
-    return [group for group in groups.values() if len(group) > 1]
+    covers, covered = list[Buffer](), set[int]()
+    for group in dict.fromkeys(label.tolist()):
+        members = np.flatnonzero(label == group).tolist()
+        if len(members) == 1:
+            continue
+        covered |= {fixed[one] for one in members}
+        ends = sorted({int(end) for one in members for end in (low[one], high[one])})
+        for begin, end in pairwise(ends):
+            there = [tensors[fixed[one]] for one in members if low[one] <= begin < high[one]]
+            spans = [(each.span[0] + 1, each.span[1] + 2) for each in there]
+            name = "+".join(each.name for each in there)
+            if there:
+                covers.append(Buffer.during(name, spans, end - begin, offset=begin))
+    return covers, covered
 
 
 def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NORMAL) -> ArenaPlan:
@@ -180,7 +193,7 @@ def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NOR
         # TFLM places the remaining buffers, which may then overlap others.
         offsets = online_offsets(given)
         head_before = head_of(owners, offsets)
-        if not verify_buffers(problem, np.array(offsets, dtype=np.int64), head_before):
+        if not verify_buffers(problem, addresses_of(problem, offsets), head_before):
             settled.append((head_before, offsets))
     if not settled:
         raise AllocationError("no addresses were found that hold: please report it with the file")
@@ -193,8 +206,8 @@ def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NOR
     fixed, bound = sum(owner.offset is not None for owner in owners), answer.lower_bound
     if arena.scratch.source == "probed":
         # Of the buffers of a kernel, which may lie apart, the sum is known, or a bound of it.
-        known = tensors if arena.scratch.bounds else len(owners)
-        bound = lower_bound(problem.only(np.arange(known))).bytes
+        apart = range(tensors, len(owners) if arena.scratch.bounds else tensors)
+        bound = lower_bound(problem.only(np.delete(np.arange(len(problem)), apart))).bytes
     return ArenaPlan(
         offsets=tuple(offsets),
         head=head,
@@ -206,6 +219,12 @@ def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NOR
         ),
         fixed=fixed,
     )
+
+
+def addresses_of(problem: Problem, offsets: Sequence[int]) -> Ints:
+    """Return the addresses of a problem's buffers, given those of all tensors and scratch
+    buffers."""
+    return np.array([*offsets, *problem.pin[len(offsets) :].tolist()], dtype=np.int64)
 
 
 def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:

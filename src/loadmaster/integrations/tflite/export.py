@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError, LoadmasterError
@@ -17,6 +15,7 @@ from loadmaster.core.files import replace_file
 from loadmaster.integrations.tflite.arena import (
     ArenaPlan,
     TensorArena,
+    addresses_of,
     arena_problem,
     plan_arena,
 )
@@ -118,7 +117,7 @@ class ExportedModel:
     @property
     def addresses(self) -> Ints:
         """Addresses of the problem's buffers."""
-        return np.array(self.plan.offsets, dtype=np.int64)
+        return addresses_of(self.problem, self.plan.offsets)
 
     def measured(self) -> ExportedModel:
         """Measure the file with TFLM's interpreter, and return the model with the measurement.

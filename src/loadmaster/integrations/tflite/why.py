@@ -15,6 +15,7 @@ from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
 from loadmaster.integrations.tflite.arena import (
     TensorArena,
+    addresses_of,
     arena_problem,
     head_of,
     online_offsets,
@@ -81,7 +82,7 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
             no_bands = str(reason)
         tried = tuple(_remedies(model, arena, alignment, front))
     before = head_of(arena.owners, offsets)
-    addresses = np.array(offsets, dtype=np.int64)
+    addresses = addresses_of(problem, offsets)
     why = None if front and front.choices[1:] else no_bands
     return Reasons(problem, before, addresses, highest, tried, front, why)
 
@@ -91,17 +92,10 @@ def _peaks(model: TfliteModel, found: Lifetimes, problem: Problem) -> Iterator[O
     # Instant 0 is TFLM's scope -1.
     names = {0: "tensors that nothing uses", 1: "the inputs"}
     for visit in found.visits:
-        within = f" of subgraph {visit.subgraph}" if visit.subgraph else ""
+        inside = f" of subgraph {visit.subgraph}" if visit.subgraph else ""
         kind = model.subgraphs[visit.subgraph].operators[visit.operator].kind
-        names[visit.span[0] + 1] = f"operator {visit.operator}{within} ({kind})"
-    begin, end, inside = problem.pin, problem.pin + problem.size, []
-    for one in np.flatnonzero(begin >= 0).tolist():
-        # What lies within a larger tensor, such as the scratch of a compiled part, takes no more.
-        around = (begin >= 0) & (begin <= begin[one]) & (end[one] <= end)
-        around &= (problem.lower <= problem.lower[one]) & (problem.upper[one] <= problem.upper)
-        if (problem.size[around] > problem.size[one]).any():
-            inside.append(one)
-    for peak in peaks(problem, np.delete(np.arange(len(problem)), inside), _PEAKS):
+        names[visit.span[0] + 1] = f"operator {visit.operator}{inside} ({kind})"
+    for peak in peaks(problem, np.flatnonzero(problem.size), _PEAKS):
         tensors = tuple(AliveTensor(problem.name(at), int(problem.size[at])) for at in peak.buffers)
         name = names.get(peak.instant, "the inputs of a subgraph")
         yield OperatorPeak(name, peak.bytes, tensors)
