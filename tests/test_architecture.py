@@ -390,13 +390,13 @@ LIMITS = {
     "cli": (15_902, 24, 6),
     "core": (11_096, 17, 10),
     "cost": (30_802, 30, 37),
-    "integrations": (101_323, 65, 89),
+    "integrations": (98_759, 63, 87),
     "mapping": (19_994, 34, 39),
     "placement": (32_328, 25, 30),
-    "planning": (84_049, 53, 54),
-    "report": (32_967, 29, 22),
+    "planning": (84_037, 53, 54),
+    "report": (32_965, 29, 22),
     "targets": (5_462, 6, 1),
-    "workloads": (66_530, 36, 30),
+    "workloads": (66_526, 36, 30),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -21,7 +21,7 @@ def tflm_log(model):
     """What a target prints of a model without scratch buffers; addresses as TFLM's planner gives
     them."""
     tensors = lifetimes(parse_model(model.read_bytes())).tensors
-    offsets = online_offsets(tensors, [None] * len(tensors))
+    offsets = online_offsets(tensors)
     lines = [
         f"{number % 10} (id={number}): size={each.bytes}, offset={offset},"
         f" first_used={each.span[0]} last_used={each.span[1]}"

@@ -11,12 +11,9 @@ from tests.support.onnx_builder import sizes
 
 import loadmaster as lm
 from loadmaster.integrations.tflite.flatbuffer_writer import (
-    Content,
-    NewTable,
     Number,
     Numbers,
-    Tables,
-    Text,
+    Table,
     write_before,
 )
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
@@ -77,8 +74,8 @@ def b(value):
 @dataclass
 class Subgraph:
     model: Model
-    tensors: list[NewTable] = field(default_factory=list)
-    operators: list[NewTable] = field(default_factory=list)
+    tensors: list[Table] = field(default_factory=list)
+    operators: list[Table] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
@@ -114,15 +111,14 @@ class Subgraph:
             0: Numbers("i", shape),
             1: b(TYPES.index(dtype)),
             2: Number("I", buffer),
-            3: Text(f"t{index}" if name is None else name),
+            3: f"t{index}" if name is None else name,
         }
         if scale:
-            fields[4] = NewTable(
-                {2: Numbers("f", tuple(scale)), 3: Numbers("q", (zero,) * len(scale)), 6: i(axis)}
-            )
+            zeros = Numbers("q", (zero,) * len(scale))
+            fields[4] = {2: Numbers("f", tuple(scale)), 3: zeros, 6: i(axis)}
         if variable:
             fields[5] = b(1)
-        self.tensors.append(NewTable(fields))
+        self.tensors.append(fields)
         self.shapes.append(shape)
         return index
 
@@ -143,8 +139,8 @@ class Subgraph:
                 else value
                 for field, value in options.items()
             }
-            fields |= {3: Number("B", OPTIONS[kind]), 4: NewTable(own)}
-        self.operators.append(NewTable(fields))
+            fields |= {3: Number("B", OPTIONS[kind]), 4: own}
+        self.operators.append(fields)
 
     def out(self, kind, inputs, shape=None, options=None, **more):
         """An operator with one new result, which is returned; of the shape of its first operand
@@ -178,27 +174,28 @@ class Subgraph:
         return self.out("MEAN", operands, (1, 1, 1, self.shapes[value][3]), {0: 1}, **more)
 
     def table(self):
-        parts = {
-            0: Tables(self.tensors),
+        return {
+            0: self.tensors,
             1: Numbers("i", self.inputs),
             2: Numbers("i", self.outputs),
+            3: self.operators,
+            4: "main",
         }
-        return NewTable(parts | {3: Tables(self.operators), 4: Text("main")})
 
 
 @dataclass
 class Model:
     subgraphs: list[Subgraph] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
-    buffers: list[NewTable] = field(default_factory=lambda: [NewTable({})])
-    metadata: list[NewTable] = field(default_factory=list)
+    buffers: list[Table] = field(default_factory=lambda: [{}])
+    metadata: list[Table] = field(default_factory=list)
 
     def subgraph(self):
         self.subgraphs.append(Subgraph(self))
         return self.subgraphs[-1]
 
     def buffer(self, data):
-        self.buffers.append(NewTable({0: Content(data)}))
+        self.buffers.append({0: data})
         return len(self.buffers) - 1
 
     def code(self, kind):
@@ -208,7 +205,7 @@ class Model:
 
     def note(self, name, data):
         """Metadata."""
-        self.metadata.append(NewTable({0: Text(name), 1: Number("I", self.buffer(data))}))
+        self.metadata.append({0: name, 1: Number("I", self.buffer(data))})
 
     def save(self, folder):
         path = folder / "net.tflite"
@@ -218,14 +215,14 @@ class Model:
     def bytes(self, more=None):
         parts = {
             0: Number("I", 3),
-            1: Tables([_code(kind) for kind in self.codes]),
-            2: Tables([subgraph.table() for subgraph in self.subgraphs]),
-            3: Text("made for a test"),
-            4: Tables(self.buffers),
+            1: [_code(kind) for kind in self.codes],
+            2: [subgraph.table() for subgraph in self.subgraphs],
+            3: "made for a test",
+            4: self.buffers,
         }
         if self.metadata:
-            parts[6] = Tables(self.metadata)
-        return write_before(b"", NewTable(parts | dict(more or {})), IDENTIFIER)
+            parts[6] = self.metadata
+        return write_before(b"", parts | dict(more or {}), IDENTIFIER)
 
 
 def started():
@@ -268,4 +265,4 @@ def _code(kind):
     name, _, custom = kind.partition(":")
     number = OPERATORS.index(name)
     fields = {0: b(min(number, 127)), 2: i(1), 3: i(number)}
-    return NewTable(fields | ({1: Text(custom)} if custom else {}))
+    return fields | ({1: custom} if custom else {})

@@ -7,7 +7,7 @@ import numpy as np
 from tests.support.tflite_bands import Maker
 from tests.support.tflite_models import Model
 
-from loadmaster.integrations.tflite.flatbuffer_writer import Number, Text
+from loadmaster.integrations.tflite.flatbuffer_writer import Number
 
 
 class Layers(Maker):
@@ -135,7 +135,7 @@ def _loop(rng, model, main, value):
 def _memory(rng, model, main, value):
     """A variable that is set once, added to at every inference, and read."""
     shape = main.shapes[value]
-    names = {0: Text(""), 1: Text(f"state {len(model.subgraphs)}")}
+    names = {0: "", 1: f"state {len(model.subgraphs)}"}
     number, first = len(model.subgraphs), model.subgraph()
     handle = first.out("VAR_HANDLE", [], "1", names, dtype="resource")
     first.op(

@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 
 import numpy as np
 
-from loadmaster.integrations.tflite import interpreter_process
+from loadmaster.integrations.tflite import interpreter
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 
@@ -26,8 +26,9 @@ def forked(command, *, input, **_):
             faulthandler.disable()
             try:
                 os.dup2(err.fileno(), 2)
-                sys.stdin, sys.stdout, sys.stderr = io.StringIO(input), out, err
-                interpreter_process.main()
+                sys.stdin = io.TextIOWrapper(io.BytesIO(input))
+                sys.stdout, sys.stderr = out, err
+                interpreter.main()
                 code = 0
             except BaseException:
                 traceback.print_exc()
@@ -38,7 +39,7 @@ def forked(command, *, input, **_):
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         for stream in (out, err):
             stream.seek(0)
-        return CompletedProcess(command, code, out.read(), err.read())
+        return CompletedProcess(command, code, out.read().encode(), err.read().encode())
 
 
 def inputs_for(data, seed):

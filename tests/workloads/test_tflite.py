@@ -16,7 +16,7 @@ from tests.support.tflite_random import random_model
 
 from loadmaster.core.errors import LoadmasterError, ModelError
 from loadmaster.integrations.tflite.export import export_model
-from loadmaster.integrations.tflite.flatbuffer_writer import NewTable, Number, Numbers, Tables, Text
+from loadmaster.integrations.tflite.flatbuffer_writer import Number, Numbers
 from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.tflite.model import parse_model
@@ -301,7 +301,7 @@ def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named
 
 def test_handles_of_variables_cost_nothing():
     model, main = started()
-    handle = main.out("VAR_HANDLE", [], "1", {0: Text(""), 1: Text("state")}, dtype="resource")
+    handle = main.out("VAR_HANDLE", [], "1", {0: "", 1: "state"}, dtype="resource")
     main.outputs = [main.out("READ_VARIABLE", [handle], "1x8", {})]
     graph = graph_of(model)
     assert classes(graph) == "shape movement"
@@ -351,7 +351,7 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path):
 
 def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path):
     model = one_operator("MUL", "1x8", "1x8", "1x8", {0: 0})
-    model.buffers[1] = NewTable({1: Number("Q", 2**33), 2: Number("Q", 32)})
+    model.buffers[1] = {1: Number("Q", 2**33), 2: Number("Q", 32)}
     assert graph_of(model).bytes_of(TensorKind.WEIGHT) == 32
     assert "has weights outside of the FlatBuffer" in refused(tmp_path, model, exported)
 
@@ -362,14 +362,14 @@ def test_constants_behind_the_flatbuffer_are_read_whatever_the_files_size(tmp_pa
     main = model.subgraphs[0]
     main.operators.clear()
     main.op("MEAN", [0, main.ints(1, 2)], main.outputs, {0: 0})
-    content = model.buffers[-1].fields[0].data
+    content = model.buffers[-1][0]
     path = tmp_path / "net.tflite"
     path.write_bytes(model.bytes())
     inside = load(str(path)).ops[0]
     assert inside.axes == (0, 1)
     at = 2
     for _ in range(2):
-        model.buffers[-1] = NewTable({1: Number("Q", at), 2: Number("Q", len(content))})
+        model.buffers[-1] = {1: Number("Q", at), 2: Number("Q", len(content))}
         at = len(model.bytes())
     path.write_bytes(model.bytes() + content + bytes(1000))
     assert load(str(path)).ops[0] == inside
@@ -396,12 +396,12 @@ def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path):
     position = next(iter(parse_model(old).root.tables(2))).position
     fields = {
         0: Number("I", 3),
-        1: Tables([NewTable({3: i(19)})]),
-        2: Tables([Existing(position)] * 20_000),
-        4: Tables([NewTable({})]),
+        1: [{3: i(19)}],
+        2: [Existing(position)] * 20_000,
+        4: [{}],
     }
     assert "points to the same bytes from too many places" in refused(
-        tmp_path, write_before(old, NewTable(fields), IDENTIFIER)
+        tmp_path, write_before(old, fields, IDENTIFIER)
     )
 
 
@@ -474,16 +474,14 @@ def test_a_writer_of_flatbuffers_aligns_every_number():
     from loadmaster.integrations.tflite.flatbuffer_writer import write_before
     from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer
 
-    table = NewTable(
-        {
-            0: b(7),
-            1: Number("Q", 2**40),
-            2: Text("name"),
-            5: Numbers("q", (1, -2)),
-            9: i(-5),
-            10: Tables([NewTable({3: b(1)})]),
-        }
-    )
+    table = {
+        0: b(7),
+        1: Number("Q", 2**40),
+        2: "name",
+        5: Numbers("q", (1, -2)),
+        9: i(-5),
+        10: [{3: b(1)}],
+    }
     root = Flatbuffer(write_before(b"old", table, b"TEST")).root
     assert (
         root.number(0, "b"),

@@ -148,8 +148,9 @@ def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
         lines = (_layout(each, item, levels - 1, inner) for each in value)
         return f"[\n{inner}" + f",\n{inner}".join(lines) + f"\n{margin}]"
     if is_dataclass(kind):
-        known = fields_of(cast(Any, kind))
-        items = [(key, getattr(value, name), hint) for name, key, hint, _ in known]
+        items = [
+            (key, getattr(value, name), hint) for name, key, hint, _ in fields_of(cast(Any, kind))
+        ]
     elif get_origin(kind) is Mapping and value:
         items = [(key, each, get_args(kind)[1]) for key, each in value.items()]
     else:

@@ -63,7 +63,10 @@ def band_of(chart: MemoryMap) -> Lane:
 def around(group: Sequence[Shape]) -> Shape:
     """Return the bounding rectangle of shapes, with the colour and tooltip of the longest."""
     longest = max(group, key=lambda shape: shape.end - shape.start)
-    start = min(shape.start for shape in group)
-    end = max(shape.end for shape in group)
-    low = min(shape.low for shape in group)
-    return replace(longest, start=start, end=end, low=low, high=max(shape.high for shape in group))
+    return replace(
+        longest,
+        start=min(shape.start for shape in group),
+        end=max(shape.end for shape in group),
+        low=min(shape.low for shape in group),
+        high=max(shape.high for shape in group),
+    )

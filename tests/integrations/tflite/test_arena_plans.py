@@ -13,14 +13,12 @@ from loadmaster.integrations.tflite.arena import (
     _growth,
     arena_problem,
     plan_arena,
-    plan_entries,
 )
 from loadmaster.integrations.tflite.export import check_file, export_model
 from loadmaster.integrations.tflite.in_place import LIBRARIES, in_place_pairs
-from loadmaster.integrations.tflite.lifetimes import lifetimes
+from loadmaster.integrations.tflite.lifetimes import lifetimes, plan_entries
 from loadmaster.integrations.tflite.planned_file import with_plan
-from loadmaster.integrations.tflite.probe import scratch_of, trials
-from loadmaster.integrations.tflite.scratch import UNKNOWN
+from loadmaster.integrations.tflite.scratch import UNKNOWN, scratch_of, trials
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 pytest.importorskip("tflite_micro")
@@ -43,7 +41,8 @@ def probed(files):
     )
     found, at = [], 0
     for each in tried:
-        found.append(scratch_of(each, answers[at : at + len(each)]))
+        pairs = zip(each, answers[at : at + len(each)], strict=True)
+        found.append(scratch_of(each, [answer.head - trial.head for trial, answer in pairs]))
         at += len(each)
     return found
 
@@ -55,7 +54,7 @@ def planned(data, scratch, kernels=frozenset()):
     problem = arena_problem(arena, pairs=in_place_pairs(model, found, kernels))
     plan = plan_arena(arena, problem)
     file = with_plan(model, plan_entries(found, plan.offsets))
-    check_file(file, model, arena, problem, plan)
+    check_file(file, model, found, plan)
     return plan, file
 
 

@@ -15,7 +15,7 @@ from tests.support.tflite_models import branches, one_operator, started
 
 import loadmaster as lm
 from loadmaster.core.errors import AllocationError, ModelError
-from loadmaster.integrations.tflite.arena import TensorArena, plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import TensorArena, plan_arena
 from loadmaster.integrations.tflite.bands import shrink
 from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
@@ -26,7 +26,7 @@ from loadmaster.integrations.tflite.bands.search import BandSearch
 from loadmaster.integrations.tflite.bands.shrink import banded, front_of, shrink_model
 from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.interpreter import measure
-from loadmaster.integrations.tflite.lifetimes import lifetimes
+from loadmaster.integrations.tflite.lifetimes import lifetimes, plan_entries
 from loadmaster.integrations.tflite.planned_file import with_plan
 from loadmaster.integrations.tflite.rewritten import check_rewritten
 from loadmaster.integrations.tflite.scratch import UNKNOWN
@@ -40,11 +40,10 @@ FIXTURE = FIXTURES / "wake-words.tflite"
 
 def planned(data, chosen):
     """The file in bands with a plan, and its head."""
-    banded, written = in_bands(parse_model(data), chosen)
-    model = parse_model(banded)
+    model = parse_model(in_bands(parse_model(data), chosen))
     found = lifetimes(model)
     arena = TensorArena(found, UNKNOWN)
-    plan = plan_arena(arena, banded_problem(model, arena, written, 16))
+    plan = plan_arena(arena, banded_problem(model, arena, chosen, 16))
     return with_plan(model, plan_entries(found, plan.offsets)), plan.head
 
 

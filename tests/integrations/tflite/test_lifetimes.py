@@ -1,6 +1,7 @@
 """When tensors are in the arena: scopes counted by hand, and heads as TFLM has them."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from tests.support.tflite_models import started
@@ -12,13 +13,11 @@ from loadmaster.integrations.tflite.arena import (
     head_of,
     online_offsets,
     plan_arena,
-    plan_entries,
 )
 from loadmaster.integrations.tflite.interpreter import measure_each
-from loadmaster.integrations.tflite.lifetimes import NEVER, lifetimes
+from loadmaster.integrations.tflite.lifetimes import NEVER, ArenaBuffer, lifetimes, plan_entries
 from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
-from loadmaster.integrations.tflite.probe import probe
-from loadmaster.integrations.tflite.scratch import UNKNOWN, ScratchBuffer
+from loadmaster.integrations.tflite.scratch import UNKNOWN, probe
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 
@@ -135,19 +134,20 @@ def test_tensors_that_are_read_before_they_are_written_or_never_are_are_where_tf
     pytest.importorskip("tflite_micro")
     files = list(map(random_order, range(40)))
     arenas = [TensorArena(lifetimes(parse_model(data)), UNKNOWN) for data in files]
-    heads = [head_of(each.owners, online_offsets(each.owners, each.given)) for each in arenas]
+    heads = [head_of(each.owners, online_offsets(each.owners)) for each in arenas]
     assert heads == [each.head for each in measure_each(b"", files, 2**14)]
 
 
 def test_the_planner_of_tflm_takes_the_largest_first_and_of_equal_ones_the_last():
     lives = ((32, (0, 1)), (64, (1, 2)), (32, (1, 3)), (16, (0, 3)), (16, (5, 6)))
-    buffers = [ScratchBuffer("", *each) for each in lives]
-    offsets = online_offsets(buffers, [None, None, None, 32, None])
+    buffers = [ArenaBuffer("", *each) for each in lives]
+    buffers[3] = replace(buffers[3], offset=32)
+    offsets = online_offsets(buffers)
     # The planned one is at 32; 64 bytes find no gap below it; of the two of 32 bytes the second
     # takes the gap.
     assert offsets == [112, 48, 0, 32, 0]
     assert head_of(buffers, offsets) == 144
-    assert (online_offsets([], []), head_of([], [])) == ([], 0)
+    assert (online_offsets([]), head_of([], [])) == ([], 0)
 
 
 def test_a_model_without_anything_to_plan_gets_a_plan_of_nothing():

@@ -10,7 +10,7 @@ from tests.support.tflite_models import started
 from tests.support.tflm import same_outputs
 
 import loadmaster as lm
-from loadmaster.integrations.tflite import probe as probing
+from loadmaster.integrations.tflite import scratch as probing
 from loadmaster.integrations.tflite.arena import TensorArena
 from loadmaster.integrations.tflite.export import export_model, tflite_problem
 from loadmaster.integrations.tflite.interpreter import measure

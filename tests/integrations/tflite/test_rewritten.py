@@ -13,7 +13,6 @@ from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.integrations.tflite.interpreter import differing
 from loadmaster.integrations.tflite.planned_file import planned_offsets, with_plan
 from loadmaster.integrations.tflite.rewritten import check_rewritten
-from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import parse_model
 
 pytest.importorskip("tflite_micro")
@@ -31,9 +30,8 @@ def example():
     raise AssertionError
 
 
-def vector(model, position, field):
+def vector(table, field):
     """Position of the first element of a vector of a table."""
-    table = FlatTable(model.root.file, position)
     at = table.at(field)
     return table.file.follow(at) + 4
 
@@ -41,7 +39,7 @@ def vector(model, position, field):
 def operators(model, kind):
     """Where operators of a kind have their operands, and these."""
     return [
-        (vector(model, op.position, 1), op.inputs)
+        (vector(op.table, 1), op.inputs)
         for subgraph in model.subgraphs
         for op in subgraph.operators
         if op.kind == kind
@@ -66,22 +64,19 @@ def another_operand_of_a_body(model):
 
 def another_result_of_the_body(model):
     (table,) = list(model.root.tables(2))[1:]
-    return vector(model, table.position, 2), model.subgraphs[1].inputs[0]
+    return vector(table, 2), model.subgraphs[1].inputs[0]
 
 
 def another_output(model):
     table = next(model.root.tables(2))
-    return vector(model, table.position, 2), model.subgraphs[0].inputs[0]
+    return vector(table, 2), model.subgraphs[0].inputs[0]
 
 
 def another_scale(model):
     """The scales of a band are those of the convolution's weights."""
     body = model.subgraphs[1]
     weights = next(op for op in body.operators if op.kind == "CONV_2D").inputs[1]
-    source, target = (
-        FlatTable(model.root.file, body.tensors[tensor].position)
-        for tensor in (weights, body.inputs[0])
-    )
+    source, target = (body.tensors[tensor].table for tensor in (weights, body.inputs[0]))
     (at, field) = (target.at(4), source.at(4))
     return at, source.file.follow(field) - at
 
@@ -90,8 +85,8 @@ def another_buffer(model):
     """A slice begins where another does: its constant is in another buffer."""
     main = model.subgraphs[0]
     (_, one), (_, other) = operators(model, "SLICE")[:2]
-    place = FlatTable(model.root.file, main.tensors[other[1]].position).at(2)
-    return place, FlatTable(model.root.file, main.tensors[one[1]].position).number(2, "I")
+    place = main.tensors[other[1]].table.at(2)
+    return place, main.tensors[one[1]].table.number(2, "I")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +139,7 @@ def test_a_wrong_padding_option_is_found():
             )
             for op, other in itertools.product(inside, others):
                 if padding(op) != padding(other):
-                    place = FlatTable(model.root.file, op.position).at(4)
+                    place = op.table.at(4)
                     wrong = bytearray(new)
                     struct.pack_into("<i", wrong, place, other.options.position - place)
                     try:

@@ -13,18 +13,15 @@ import numpy as np
 
 from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.native import lower_bound
-from loadmaster.allocation.problem import Buffer, Problem, joined
+from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
-from loadmaster.core.errors import AllocationError, Violation
+from loadmaster.core.errors import AllocationError
 from loadmaster.core.names import unique_names
-from loadmaster.integrations.tflite.lifetimes import LARGEST_OFFSET, UNIT, ArenaTensor, Lifetimes
-from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
-
-Owner = ArenaTensor | ScratchBuffer
-"""Buffer that TFLM places, with its bytes, and its first and last scope."""
+from loadmaster.integrations.tflite.lifetimes import LARGEST_OFFSET, UNIT, ArenaBuffer, Lifetimes
+from loadmaster.integrations.tflite.scratch import Scratch
 
 
 @dataclass(frozen=True)
@@ -35,45 +32,34 @@ class TensorArena:
     scratch: Scratch
 
     @cached_property
-    def owners(self) -> tuple[Owner, ...]:
+    def owners(self) -> tuple[ArenaBuffer, ...]:
         """All buffers in TFLM's order: tensors in the order of the file, then scratch buffers."""
         return (*self.found.tensors, *self.scratch.buffers)
 
-    @cached_property
-    def given(self) -> list[int | None]:
-        """Addresses of all buffers in the file's plan; None for those without one."""
-        return [tensor.offset for tensor in self.found.tensors] + [None] * len(self.scratch.buffers)
 
-    @cached_property
-    def free(self) -> list[int]:
-        """Indices of the buffers without an address in the file."""
-        return [position for position, offset in enumerate(self.given) if offset is None]
-
-
-def online_offsets(owners: Sequence[Owner], given: Sequence[int | None]) -> list[int]:
-    """Return the addresses of TFLM's greedy planner for all buffers, around the ``given`` ones.
+def online_offsets(owners: Sequence[ArenaBuffer]) -> list[int]:
+    """Return the addresses of TFLM's greedy planner for all buffers, around those that have one.
     O(n^2) time for n buffers, as in TFLM itself."""
-    placed: list[tuple[int, int]] = []
+    placed: list[tuple[int, int, ArenaBuffer]] = []
     offsets = [0] * len(owners)
     # Given addresses come first, in the order of the file; then the largest buffers.
     order = sorted(
         range(len(owners)),
-        key=lambda i: (1, -owners[i].bytes, -i) if given[i] is None else (0, 0, i),
+        key=lambda i: (1, -owners[i].bytes, -i) if owners[i].offset is None else (0, 0, i),
     )
     for rank, index in enumerate(order):
-        offset = given[index]
-        if offset is None:
-            offset = _lowest_gap(owners[index], ((at, owners[order[r]]) for at, r in placed))
+        owner = owners[index]
+        offset = _lowest_gap(owner, placed) if owner.offset is None else owner.offset
         offsets[index] = offset
-        insort(placed, (offset, rank))
+        insort(placed, (offset, rank, owner))
     return offsets
 
 
-def _lowest_gap(owner: Owner, placed: Iterable[tuple[int, Owner]]) -> int:
+def _lowest_gap(owner: ArenaBuffer, placed: Iterable[tuple[int, int, ArenaBuffer]]) -> int:
     """Return the lowest address behind a buffer, among ``placed`` ones (by address) alive at the
     same time, where ``owner`` fits."""
     candidate = 0
-    for offset, other in placed:
+    for offset, _, other in placed:
         if other.span[0] <= owner.span[1] and owner.span[0] <= other.span[1]:
             if offset - candidate >= owner.bytes:
                 break
@@ -81,7 +67,7 @@ def _lowest_gap(owner: Owner, placed: Iterable[tuple[int, Owner]]) -> int:
     return candidate
 
 
-def head_of(owners: Sequence[Owner], offsets: Sequence[int]) -> int:
+def head_of(owners: Sequence[ArenaBuffer], offsets: Sequence[int]) -> int:
     """Return the bytes of the arena's head, the part with all planned buffers."""
     return max((at + each.bytes for each, at in zip(owners, offsets, strict=True)), default=0)
 
@@ -125,19 +111,17 @@ class ArenaPlan:
 def arena_problem(
     arena: TensorArena, alignment: int = UNIT, pairs: Iterable[tuple[int, int]] = ()
 ) -> Problem:
-    """Return the packing problem of an arena; instant 0 is TFLM's scope -1.
+    """Return the packing problem of an arena, whose buffers are its owners in order, then covers of
+    tensors that overlap in the file; instant 0 is TFLM's scope -1.
 
-    Buffers are those without an address in the file, in order, then those that cover the tensors
-    with one. ``pairs`` are the in-place pairs.
+    ``pairs`` are the in-place pairs.
 
     Raises
     ------
     AllocationError
         For an alignment that is not a power of two of at least 16.
     """
-    place = {position: index for index, position in enumerate(arena.free)}
-    chosen = [(place[one], place[other]) for one, other in pairs]
-    return problem_of(arena_buffers(arena, alignment), in_place=chosen)
+    return problem_of(arena_buffers(arena, alignment), in_place=list(pairs))
 
 
 def arena_buffers(arena: TensorArena, alignment: int = UNIT) -> list[Buffer]:
@@ -146,43 +130,47 @@ def arena_buffers(arena: TensorArena, alignment: int = UNIT) -> list[Buffer]:
         raise AllocationError(
             f"--alignment {alignment}: TFLM needs a power of two of at least {UNIT}"
         )
-    tensors = arena.found.tensors
     buffers = []
-    for position in arena.free:
-        owner, step = arena.owners[position], alignment if position < len(tensors) else UNIT
+    covers, covered = _covers_of(arena.found.tensors)
+    for position, owner in enumerate(arena.owners):
+        step = alignment if position < len(arena.found.tensors) else UNIT
+        step = step if owner.offset is None else 1
         first, last = owner.span
-        buffers.append(Buffer(owner.name, first + 1, last + 2, owner.bytes, step))
-    buffers += _cover_of([tensor for tensor in tensors if tensor.offset is not None])
+        made = Buffer(owner.name, first + 1, last + 2, owner.bytes, step, offset=owner.offset)
+        if position in covered:
+            made = replace(made, id=f"{owner.name} in the file", size=0)
+        buffers.append(made)
+    buffers += covers
     names = unique_names(buffer.id for buffer in buffers)
     return [replace(buffer, id=name) for buffer, name in zip(buffers, names, strict=True)]
 
 
-def _cover_of(tensors: Sequence[ArenaTensor]) -> list[Buffer]:
-    """Return pinned buffers without overlaps that cover the tensors with addresses, because
-    overlaps in the file are intended. O(tensors^2) array comparisons."""
-    low = np.array([tensor.offset for tensor in tensors], dtype=np.int64)
-    high = low + [tensor.bytes for tensor in tensors]
-    first, last = (np.array([tensor.span[end] for tensor in tensors]) for end in (0, 1))
-    seen = np.zeros(len(tensors), dtype=bool)
-    buffers = []
-    for start in range(len(tensors)):
-        group, waiting = [], [] if seen[start] else [start]
-        seen[start] = True
-        while waiting:
-            one = waiting.pop()
-            group.append(one)
-            meets = (low < high[one]) & (low[one] < high) & ~seen
-            meets &= (first <= last[one]) & (first[one] <= last)
-            waiting += np.flatnonzero(meets).tolist()
-            seen |= meets
-        ends = sorted({int(end) for one in group for end in (low[one], high[one])})
+def _covers_of(tensors: Sequence[ArenaBuffer]) -> tuple[list[Buffer], set[int]]:
+    """Return pinned buffers without overlaps that cover the tensors that overlap in the file, which
+    is intended, and the indices of these tensors. O(tensors^2) array comparisons."""
+    fixed = [number for number, tensor in enumerate(tensors) if tensor.offset is not None]
+    low = np.array([tensors[number].offset for number in fixed], dtype=np.int64)
+    high = low + [tensors[number].bytes for number in fixed]
+    first, last = (np.array([tensors[number].span[end] for number in fixed]) for end in (0, 1))
+    label = np.arange(len(fixed))
+    for one in range(len(fixed)):
+        meets = (low < high[one]) & (low[one] < high)
+        meets &= (first <= last[one]) & (first[one] <= last)
+        label[np.isin(label, label[meets])] = one
+    covers, covered = list[Buffer](), set[int]()
+    for group in dict.fromkeys(label.tolist()):
+        members = np.flatnonzero(label == group).tolist()
+        if len(members) == 1:
+            continue
+        covered |= {fixed[one] for one in members}
+        ends = sorted({int(end) for one in members for end in (low[one], high[one])})
         for begin, end in pairwise(ends):
-            there = [tensors[one] for one in sorted(group) if low[one] <= begin < high[one]]
+            there = [tensors[fixed[one]] for one in members if low[one] <= begin < high[one]]
+            spans = [(each.span[0] + 1, each.span[1] + 2) for each in there]
+            name = "+".join(each.name for each in there)
             if there:
-                spans = joined([(each.span[0] + 1, each.span[1] + 2) for each in there])
-                name = "+".join(each.name for each in there)
-                buffers.append(Buffer.during(name, spans, end - begin, offset=begin))
-    return buffers
+                covers.append(Buffer.during(name, spans, end - begin, offset=begin))
+    return covers, covered
 
 
 def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NORMAL) -> ArenaPlan:
@@ -196,19 +184,17 @@ def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NOR
     """
     answer, owners = allocate(problem, effort=effort), arena.owners
     tensors = len(arena.found.tensors)
-    tried = [arena.given]
+    tried, settled = [owners], []
     if answer.offsets is not None:
-        planned = iter(answer.offsets.tolist())
-        kept = [next(planned) if at is None else at for at in arena.given[:tensors]]
-        tried.insert(0, [*kept, *arena.given[tensors:]])
-    # TFLM places the remaining buffers, which may then overlap others.
-    placed = [online_offsets(owners, given) for given in tried]
-    heads = [head_of(owners, offsets) for offsets in placed]
-    settled = [
-        (head, offsets)
-        for head, offsets in zip(heads, placed, strict=True)
-        if not arena_violations(problem, arena, offsets, head)
-    ]
+        pairs = zip(arena.found.tensors, answer.offsets.tolist(), strict=False)
+        ours = (replace(tensor, offset=offset) for tensor, offset in pairs)
+        tried.insert(0, (*ours, *arena.scratch.buffers))
+    for given in tried:
+        # TFLM places the remaining buffers, which may then overlap others.
+        offsets = online_offsets(given)
+        head_before = head_of(owners, offsets)
+        if not verify_buffers(problem, addresses_of(problem, offsets), head_before):
+            settled.append((head_before, offsets))
     if not settled:
         raise AllocationError("no addresses were found that hold: please report it with the file")
     head, offsets = min(settled, key=lambda each: each[0])
@@ -217,36 +203,28 @@ def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NOR
             f"the arena would take {head} bytes, and TFLM counts below 2^31: convert the model with"
             " smaller sizes"
         )
-    fixed, bound = len(owners) - len(arena.free), answer.lower_bound
+    fixed, bound = sum(owner.offset is not None for owner in owners), answer.lower_bound
     if arena.scratch.source == "probed":
         # Of the buffers of a kernel, which may lie apart, the sum is known, or a bound of it.
-        apart = range(tensors - fixed, len(arena.free) if arena.scratch.bounds else 0)
+        apart = range(tensors, len(owners) if arena.scratch.bounds else tensors)
         bound = lower_bound(problem.only(np.delete(np.arange(len(problem)), apart))).bytes
-    moved = [offsets[position] for position in arena.free]
     return ArenaPlan(
         offsets=tuple(offsets),
         head=head,
-        head_before=heads[-1],
+        head_before=head_before,
         lower_bound=bound,
         growth=0 if arena.scratch.known or fixed == tensors else _growth(arena.found, offsets),
-        in_place=len({other for one, other, _ in problem.in_place if moved[one] == moved[other]}),
+        in_place=len(
+            {other for one, other, _ in problem.in_place if offsets[one] == offsets[other]}
+        ),
         fixed=fixed,
     )
 
 
-def arena_violations(
-    problem: Problem, arena: TensorArena, offsets: Sequence[int], head: int
-) -> Sequence[Violation]:
-    """Return the violations of addresses of all tensors and scratch buffers, and of the ``head``
-    they need. Addresses from the file are taken as valid."""
-    return verify_buffers(problem, addresses_of(problem, arena, offsets), head)
-
-
-def addresses_of(problem: Problem, arena: TensorArena, offsets: Sequence[int]) -> Ints:
+def addresses_of(problem: Problem, offsets: Sequence[int]) -> Ints:
     """Return the addresses of a problem's buffers, given those of all tensors and scratch
     buffers."""
-    moved = [offsets[position] for position in arena.free]
-    return np.array([*moved, *problem.pin[len(moved) :].tolist()], dtype=np.int64)
+    return np.array([*offsets, *problem.pin[len(offsets) :].tolist()], dtype=np.int64)
 
 
 def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
@@ -264,12 +242,3 @@ def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
         alive = (first <= scope) & (scope <= last)
         most = max(most, int(end[alive].max(initial=0) - size[alive].sum()))
     return most
-
-
-def plan_entries(found: Lifetimes, offsets: Sequence[int]) -> tuple[int, ...]:
-    """Return the entries of a plan for all tensors of a file; tensors that are not planned keep
-    theirs."""
-    entries = list(found.entries)
-    for tensor, offset in zip(found.tensors, offsets, strict=False):
-        entries[tensor.number] = offset
-    return tuple(entries)

@@ -1,7 +1,9 @@
 """Writes FlatBuffers: new tables before an unchanged old file, into which they may point.
 
-Offsets in a FlatBuffer point forward, so new tables precede the old bytes, and parents their
-children. The old bytes move by a multiple of :data:`ALIGNMENT`, which keeps all alignments.
+A table is given as a mapping of its fields by number. A field is a number, a vector of numbers, a
+string, bytes, a table, or a list of tables. Offsets in a FlatBuffer point forward, so new tables
+precede the old bytes, and parents their children. The old bytes move by a multiple of
+:data:`ALIGNMENT`, which keeps all alignments.
 """
 
 from __future__ import annotations
@@ -28,20 +30,6 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Existing:
-    """A table, vector or string at a position of the old file."""
-
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A string."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Numbers:
     """A vector of numbers."""
 
@@ -50,28 +38,16 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
-    """A vector of bytes with the alignment of weights."""
+class Existing:
+    """A table, vector or string at a position of the old file. Its tables can also be given as they
+    were read."""
 
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """A vector of tables, new or old."""
-
-    tables: Sequence[NewTable | Existing]
+    position: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewTable:
-    """A new table, given by its fields by number."""
-
-    fields: Mapping[int, Field]
-
-
-Part = NewTable | Tables | Numbers | Content | Text
-Field = Number | Existing | Part
+Part = Numbers | str | bytes | Sequence["Table | FlatTable"] | Mapping[int, "Field"]
+Field = Number | Existing | FlatTable | Part
+Table = Mapping[int, Field]
 
 
 def kept(table: FlatTable, fields: Iterable[int]) -> dict[int, Field]:
@@ -80,7 +56,7 @@ def kept(table: FlatTable, fields: Iterable[int]) -> dict[int, Field]:
     return {field: Existing(table.file.follow(at)) for field, at in found if at is not None}
 
 
-def write_before(old: bytes, root: NewTable, identifier: bytes) -> bytes:
+def write_before(old: bytes, root: Table, identifier: bytes) -> bytes:
     """Return the file with a new root: all new parts, then the bytes ``old``."""
     writer = _FlatBufferWriter(identifier)
     writer.point(0, writer.write(root))
@@ -108,20 +84,20 @@ class _FlatBufferWriter:
 
     def write(self, part: Part) -> int:
         """Write a part and all parts in it, and return its position."""
-        if isinstance(part, NewTable):
+        if isinstance(part, Mapping):
             return self._table(part)
-        children: Sequence[NewTable | Existing] = ()
-        if isinstance(part, Tables):
-            children = part.tables
-            content, count, alignment = bytes(4 * len(children)), len(children), 4
+        children: Sequence[Table | FlatTable] = ()
+        alignment = 1
+        if isinstance(part, str):
+            content = part.encode() + b"\0"
+            count = len(content) - 1
+        elif isinstance(part, bytes):
+            content, count, alignment = part, len(part), _CONTENT_ALIGNMENT
         elif isinstance(part, Numbers):
             content = struct.pack(f"<{len(part.values)}{part.code}", *part.values)
             count, alignment = len(part.values), struct.calcsize(part.code)
-        elif isinstance(part, Content):
-            content, count, alignment = part.data, len(part.data), _CONTENT_ALIGNMENT
         else:
-            text = part.text.encode()
-            content, count, alignment = text + b"\0", len(text), 1
+            children, content, count = part, bytes(4 * len(part)), len(part)
         # The count is followed by the items, whose first byte is aligned.
         self.pad(max(4, alignment), ahead=4)
         position = len(self.data)
@@ -130,13 +106,13 @@ class _FlatBufferWriter:
             self._refer(position + 4 + 4 * index, child)
         return position
 
-    def _table(self, table: NewTable) -> int:
+    def _table(self, table: Table) -> int:
         """Write a vtable, then the table: the offset between them, then fields, widest first."""
         widths = {
             field: struct.calcsize(item.code) if isinstance(item, Number) else 4
-            for field, item in table.fields.items()
+            for field, item in table.items()
         }
-        count = max(table.fields, default=-1) + 1
+        count = max(table, default=-1) + 1
         self.pad(_WIDTH_LIMIT, ahead=4 + 2 * count)
         vtable, position = len(self.data), len(self.data) + 4 + 2 * count
         # The offset takes four bytes and padding, so that the widest fields are aligned to eight.
@@ -148,16 +124,16 @@ class _FlatBufferWriter:
             f"<HH{count}H", 4 + 2 * count, at, *(places.get(field, 0) for field in range(count))
         )
         self.data += struct.pack("<i", position - vtable) + bytes(at - 4)
-        for field, item in table.fields.items():
+        for field, item in table.items():
             if isinstance(item, Number):
                 struct.pack_into(f"<{item.code}", self.data, position + places[field], item.value)
             else:
                 self._refer(position + places[field], item)
         return position
 
-    def _refer(self, at: int, item: Existing | Part) -> None:
+    def _refer(self, at: int, item: Existing | FlatTable | Part) -> None:
         """Point from position ``at`` to an item, which is written now if it is new."""
-        if isinstance(item, Existing):
+        if isinstance(item, Existing | FlatTable):
             self.outward.append((at, item.position))
         else:
             self.point(at, self.write(item))

@@ -32,22 +32,13 @@ def kernels_in_place(text: str) -> frozenset[str]:
     names = [name.strip().upper() for name in text.split(",")]
     for name in names:
         if name not in OPERATORS:
-            known = (*LIBRARIES, *(operator.lower() for operator in OPERATORS))
+            hint = instead(name, (*LIBRARIES, *map(str.lower, OPERATORS)))
+            if not hint.startswith("did you mean"):
+                hint = f"write {', '.join(LIBRARIES)}, or operators such as ADD,RELU"
             raise ModelError(
-                f"--in-place {text!r}: there is no library and no operator {name!r}:"
-                f" {_suggestion(name, known)}"
+                f"--in-place {text!r}: there is no library and no operator {name!r}: {hint}"
             )
     return frozenset(names)
-
-
-def _suggestion(name: str, known: tuple[str, ...]) -> str:
-    """Return what to write instead of an unknown name."""
-    close = instead(name, known)
-    return (
-        close
-        if close.startswith("did you mean")
-        else f"write {', '.join(LIBRARIES)}, or operators such as ADD,RELU"
-    )
 
 
 def in_place_pairs(
@@ -65,19 +56,20 @@ def in_place_pairs(
         operator = subgraph.operators[visit.operator]
         if operator.kind not in kernels or len(operator.outputs) != 1:
             continue
-        result = found.positions.get((visit.subgraph, operator.outputs[0]))
+        (made,) = operator.outputs
+        result = found.positions.get((visit.subgraph, made))
         for operand in dict.fromkeys(operator.inputs):
             source = found.positions.get((visit.subgraph, operand))
-            if source is None or result is None or source == result:
+            if source is None or result is None or operand in subgraph.outputs:
                 continue
             one, other = found.tensors[source], found.tensors[result]
             if (
-                operand not in subgraph.outputs
+                operand != made
                 and one.offset is None
                 and other.offset is None
                 and one.span[1] == visit.span[1]
                 and other.span[0] == visit.span[0]
-                and subgraph.tensors[operand].count == subgraph.tensors[operator.outputs[0]].count
+                and subgraph.tensors[operand].count == subgraph.tensors[made].count
                 and one.bytes == other.bytes
             ):
                 yield source, result

@@ -1,24 +1,38 @@
-"""Measures the arena of models with TFLM's interpreter (extra ``tflite``), which has the reference
-kernels."""
+"""Runs models in TFLM's interpreter (extra ``tflite``), which has the reference kernels, and
+measures their arenas.
+
+The interpreter runs in a separate process, which a bad model may crash. The process reads a
+function of this module and its arguments, pickled, from standard input, and writes what the
+function yields, a line of JSON each.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from loadmaster.core.errors import ModelError, missing
+import numpy as np
 
-_MODULE = "loadmaster.integrations.tflite.interpreter_process"
+from loadmaster.core.errors import ModelError, missing
+from loadmaster.workloads.frontends.tflite.model import parse_model
+
 _PACKAGE = "tflite_micro"
 _ROOM = 2**22
 """Bytes beside the head in the first arena that is tried."""
+_LARGER = 8
+"""Factor by which an arena that is too small is enlarged, at most twice."""
+_UNIT = 16
+_REPORT = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,44 +85,151 @@ def measure_each(
     if not is_installed():
         raise missing(ModuleNotFoundError(name=_PACKAGE), "probing with TFLM's interpreter")
     answers: list[ArenaBytes | str] = []
-    with tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
-        paths = [Path(folder, f"{number}") for number in range(len(fronts) + 1)]
-        for path, data in zip(paths, (*fronts, old), strict=True):
-            path.write_bytes(data)
-        *jobs, shared = map(str, paths)
-        while len(answers) < len(jobs):
-            rest = jobs[len(answers) :]
-            found, reason = _ask(old=shared, fronts=rest, arena=head + _ROOM, least=least)
-            answers += [each.get("error") or ArenaBytes(**each) for each in found]
-            if len(found) < len(rest):
-                answers.append(reason)
+    while len(answers) < len(fronts):
+        rest = fronts[len(answers) :]
+        found, reason = _ask(_arenas, old, rest, head + _ROOM, least)
+        answers += [each if isinstance(each, str) else ArenaBytes(**each) for each in found]
+        if len(found) < len(rest):
+            answers.append(reason)
     return answers
 
 
 def differing(old: bytes, new: bytes, head: int, seeds: Sequence[int] = (1, 2, 3)) -> str | None:
     """Run two models on random inputs, and return the first output that differs in any bit, or why
     a model does not run; None if all outputs are equal."""
-    with tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
-        paths = [Path(folder, name) for name in ("old", "new")]
-        for path, data in zip(paths, (old, new), strict=True):
-            path.write_bytes(data)
-        compared = [str(path) for path in paths]
-        found, reason = _ask(compare=compared, seeds=list(seeds), arena=head + _ROOM)
-    return found[-1]["differs"] if found else f"TFLM's interpreter cannot run it: {reason}"
+    found, reason = _ask(_differences, old, new, seeds, head + _ROOM)
+    difference: str | None = found[0] if found else f"TFLM's interpreter cannot run it: {reason}"
+    return difference
 
 
-def _ask(**request: object) -> tuple[list[dict[str, Any]], str]:
-    """Send a request to an interpreter process, and return its answers, and the reason if it ended
+def _ask(function: Callable[..., Iterator[Any]], *given: object) -> tuple[list[Any], str]:
+    """Return what a function yields in the interpreter's process, and the reason if that ended
     early."""
     done = subprocess.run(
-        [sys.executable, "-m", _MODULE],
-        input=json.dumps(request),
+        [sys.executable, "-c", f"from {__name__} import main; main()"],
+        input=pickle.dumps((function, given)),
         capture_output=True,
-        text=True,
         check=False,
     )
-    last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    last = (lines or ["no reason given"])[-1]
     reason = (
         f"it ended with signal {-done.returncode}" if done.returncode < 0 else f"it ended: {last}"
     )
     return [json.loads(line) for line in done.stdout.splitlines()], reason
+
+
+# --- In the interpreter's process.
+
+
+def main() -> None:
+    """Answer one request."""
+    function, given = pickle.load(sys.stdin.buffer)
+    for answer in function(*given):
+        print(json.dumps(answer), flush=True)
+
+
+def _differences(old: bytes, new: bytes, seeds: Sequence[int], arena: int) -> Iterator[str | None]:
+    """Yield the first output of any inference that differs between two models in any bit; None if
+    none does."""
+    network = parse_model(old).subgraphs[0]
+    each = []
+    for data in (old, new):
+        interpreter, log, _ = _loaded(data, arena)
+        if interpreter is None:
+            raise RuntimeError(_first_lines(log))
+        each.append(interpreter)
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        for index, tensor in enumerate(network.inputs):
+            entry = network.tensors[tensor]
+            value = _random_input(rng, entry.shape, np.dtype(entry.dtype))
+            for interpreter in each:
+                interpreter.set_input(value, index)
+        for interpreter in each:
+            interpreter.invoke()
+        for index, tensor in enumerate(network.outputs):
+            one, other = (np.array(interpreter.get_output(index)) for interpreter in each)
+            if one.tobytes() != other.tobytes():
+                yield f"output {network.tensors[tensor].name!r} differs for inputs of seed {seed}"
+                return
+    yield None
+
+
+def _random_input(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return random values of a shape and type: small integers, or normally distributed numbers."""
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return rng.integers(max(limits.min, -128), min(limits.max, 127), shape).astype(dtype)
+    return rng.normal(0, 1.5, shape).astype(dtype)
+
+
+def _arenas(
+    old: bytes, fronts: Sequence[bytes], arena: int, least: bool
+) -> Iterator[dict[str, int] | str]:
+    """Yield the head and the tail of each model's arena in bytes, with ``least`` the smallest arena
+    too; or why it cannot be loaded."""
+    for front in fronts:
+        interpreter, log, size = _loaded(front + old, arena)
+        if interpreter is None:
+            yield _first_lines(log)
+            continue
+        found = {name: int(text) for name, text in _REPORT.findall(log)}
+        if least:
+            found["least"] = _least_arena(front + old, sum(found.values()), size)
+        yield found
+
+
+def _first_lines(log: str) -> str:
+    """Return the first lines of an interpreter's output as one."""
+    lines = [" ".join(line.split()) for line in log.splitlines() if line.strip()]
+    return "; ".join(lines[:3]) or "no reason given"
+
+
+def _loaded(data: bytes, arena: int) -> tuple[Any, str, int]:
+    """Load a model in the first arena that is large enough, of up to three sizes; return the
+    interpreter (None if it failed), its output, and the size."""
+    for size in (arena, arena * _LARGER, arena * _LARGER**2):
+        interpreter, log = _try_arena(data, size)
+        if interpreter is not None:
+            break
+    return interpreter, log, size
+
+
+def _try_arena(data: bytes, arena: int) -> tuple[Any, str]:
+    """Load a model in an arena; return the interpreter (None if it failed) and its output."""
+    from tflite_micro.python.tflite_micro import runtime
+
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            interpreter = runtime.Interpreter.from_bytes(data, arena_size=arena)
+            interpreter.print_allocations()
+        except (RuntimeError, ValueError):
+            interpreter = None
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        file.seek(0)
+        return interpreter, file.read().decode("utf-8", "replace")
+
+
+def _fits(data: bytes, arena: int) -> bool:
+    """Return whether a model can be loaded in an arena, tested in a forked process, because some
+    kernels crash without memory."""
+    child = os.fork()
+    if child == 0:
+        os._exit(_try_arena(data, arena)[0] is None)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _least_arena(data: bytes, low: int, high: int) -> int:
+    """Return the smallest arena in bytes, at least ``low`` and at most ``high``. Allocation itself
+    may need more than the memory that remains in use."""
+    sizes = range(-(-low // _UNIT) * _UNIT, high + _UNIT, _UNIT)
+    if _fits(data, sizes[0]):
+        return sizes[0]
+    return sizes[bisect_left(sizes, True, 0, len(sizes) - 1, key=lambda size: _fits(data, size))]

@@ -9,7 +9,7 @@ of a subgraph that runs several times are alive from its first run to its last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadmaster.core.errors import ModelError
@@ -41,17 +41,17 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class ArenaTensor:
-    """A tensor in the arena.
+class ArenaBuffer:
+    """A tensor in the arena, or a scratch buffer of an operator.
 
-    ``number`` counts the tensors of all subgraphs in order. ``bytes`` are rounded up to
-    :data:`UNIT`. ``offset`` is the tensor's address in the file's plan; None without one.
+    ``bytes`` are rounded up to :data:`UNIT`. Of a tensor, ``number`` counts the tensors of all
+    subgraphs in order, and ``offset`` is its address in the file's plan; None without one.
     """
 
-    number: int
     name: str
     bytes: int
     span: Span
+    number: int = -1
     offset: int | None = None
 
 
@@ -81,7 +81,7 @@ class Lifetimes:
         The file's plan: for each tensor of all subgraphs an address, or :data:`ONLINE`.
     """
 
-    tensors: tuple[ArenaTensor, ...]
+    tensors: tuple[ArenaBuffer, ...]
     positions: Mapping[tuple[int, int], int]
     visits: tuple[Visit, ...]
     entries: tuple[int, ...]
@@ -100,7 +100,7 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
     entries = planned_offsets(model)
     walk = _LifetimeWalk(model)
     walk.enter(0)
-    found: list[ArenaTensor] = []
+    found: list[ArenaBuffer] = []
     positions: dict[tuple[int, int], int] = {}
     number = 0
     for index, subgraph in enumerate(model.subgraphs):
@@ -115,16 +115,25 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
                 name = tensor.name or f"tensor {position}"
                 positions[index, position] = len(found)
                 found.append(
-                    ArenaTensor(
-                        number,
+                    ArenaBuffer(
                         name if index == 0 else f"{name} of subgraph {index}",
                         arena_bytes(tensor),
                         walk.spans[index][position],
+                        number,
                         None if entries[number] == ONLINE else entries[number],
                     )
                 )
             number += 1
     return Lifetimes(tuple(found), positions, tuple(walk.visits), entries)
+
+
+def plan_entries(found: Lifetimes, offsets: Sequence[int]) -> tuple[int, ...]:
+    """Return the entries of a plan for all tensors of a file; tensors that are not planned keep
+    theirs."""
+    entries = list(found.entries)
+    for tensor, offset in zip(found.tensors, offsets, strict=False):
+        entries[tensor.number] = offset
+    return tuple(entries)
 
 
 def needs_room(tensor: TensorEntry) -> bool:

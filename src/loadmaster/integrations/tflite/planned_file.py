@@ -13,18 +13,14 @@ from collections.abc import Sequence
 
 from loadmaster.core.errors import ModelError
 from loadmaster.integrations.tflite.flatbuffer_writer import (
-    Content,
-    Existing,
     Field,
-    NewTable,
     Number,
     Numbers,
-    Tables,
-    Text,
+    Table,
     kept,
     write_before,
 )
-from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, FlatTable
+from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import LARGEST_FILE, OperatorEntry, TfliteModel
 from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
 
@@ -32,9 +28,6 @@ PLAN = "OfflineMemoryAllocation"
 ONLINE = -1
 """Instead of an address: TFLM places the tensor."""
 _BUFFERS, _METADATA = 4, 6
-_REFERENCES = (1, 2, 3, 5, 7)
-"""Fields of the root that the new root points to: operator codes, subgraphs, description, metadata
-buffers, signatures."""
 _LAST_KNOWN = 9
 
 
@@ -48,10 +41,9 @@ def with_plan(model: TfliteModel, offsets: Sequence[int]) -> bytes:
     """
     root = model.root
     _require_known_parts(root)
-    buffers = [Existing(table.position) for table in root.tables(_BUFFERS)]
-    notes = [Existing(table.position) for table in root.tables(_METADATA) if table.text(0) != PLAN]
-    fields = plan_fields(root, offsets, buffers, notes) | kept(root, _REFERENCES)
-    data = write_before(root.file.data, NewTable(fields), IDENTIFIER)
+    notes = [table for table in root.tables(_METADATA) if table.text(0) != PLAN]
+    changed = plan_fields(offsets, list(root.tables(_BUFFERS)), notes)
+    data = file_with(model, changed, root.file.data)
     if len(data) >= LARGEST_FILE:
         raise ModelError(
             "is so large that no plan fits into 2 GiB with it: convert it with smaller weights"
@@ -59,15 +51,23 @@ def with_plan(model: TfliteModel, offsets: Sequence[int]) -> bytes:
     return data
 
 
+def file_with(model: TfliteModel, changed: Table, old: bytes) -> bytes:
+    """Return a file with the model's root but for the ``changed`` fields, before the bytes
+    ``old``."""
+    root = model.root
+    same = kept(root, (field for field in range(1, 8) if field not in changed))
+    version = {0: Number("I", root.number(0, "I"))}
+    return write_before(old, {**version, **changed, **same}, IDENTIFIER)
+
+
 def copied_operator(
-    file: Flatbuffer,
     operator: OperatorEntry,
     inputs: Sequence[int],
     outputs: Sequence[int],
     intermediates: Sequence[int] = (),
-) -> NewTable:
+) -> dict[int, Field]:
     """Return a copy of an operator with its options and other operands."""
-    table = FlatTable(file, operator.position)
+    table = operator.table
     codes = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
     fields: dict[int, Field] = {
         field: Number(code, table.number(field, code))
@@ -77,22 +77,16 @@ def copied_operator(
     for field, operands in ((1, inputs), (2, outputs), (8, intermediates)):
         if operands:
             fields[field] = Numbers("i", operands)
-    return NewTable(fields | kept(table, (4, 5, 7, 12)))
+    return fields | kept(table, (4, 5, 7, 12))
 
 
 def plan_fields(
-    root: FlatTable,
-    offsets: Sequence[int],
-    buffers: Sequence[Existing],
-    notes: Sequence[Existing] = (),
-) -> dict[int, Field]:
-    """Return the fields of a root with a plan, after the given buffers and metadata."""
-    plan = NewTable({0: Content(plan_bytes(offsets))})
-    note = NewTable({0: Text(PLAN), 1: Number("I", len(buffers))})
+    offsets: Sequence[int], buffers: Sequence[FlatTable], notes: Sequence[FlatTable] = ()
+) -> Table:
+    """Return the fields of a root that hold a plan, the given buffers and metadata."""
     return {
-        0: Number("I", root.number(0, "I")),
-        _BUFFERS: Tables([*buffers, plan]),
-        _METADATA: Tables([*notes, note]),
+        _BUFFERS: [*buffers, {0: plan_bytes(offsets)}],
+        _METADATA: [*notes, {0: PLAN, 1: Number("I", len(buffers))}],
     }
 
 

@@ -1,74 +1,49 @@
 """Checks a rewritten ``.tflite`` file against the original file, without any other information.
 
-Both networks run on symbols instead of numbers. Two tensors have the same symbol if the same
-operator, with the same options and quantisation, made them from the same symbols. A slice of rows
-has the symbol of the whole tensor, its first row, and a flag for each row whether it is valid.
-Windows are followed tap by tap. The new network runs in the order of its file, with bodies of
-``IF`` in their place, on a model of the arena: a result is written to its planned address, and must
-still be there when it is read. So order, addresses, aliases, halos, padding, weights and outputs
-are all checked.
+Both networks run on value numbers instead of values: two rows of feature maps have the same number
+if the same operator, with the same options and quantisation, made them from rows with the same
+numbers. Windows are followed tap by tap. A row that the original network does not compute has the
+number :data:`_WRONG`. The new network runs in the order of its file, with bodies of ``IF`` in their
+place, on a model of the arena: a result is written to its planned address, and must still be there
+when it is read. So order, addresses, aliases, halos, padding, weights and outputs are all checked.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError
-from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
-from loadmaster.workloads.frontends.tflite.model import (
-    OperatorEntry,
-    SubgraphEntry,
-    TensorEntry,
-    TfliteModel,
-    parse_model,
-)
+from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TensorEntry, parse_model
 
 _UNIT = 16
 """Alignment in bytes of tensor sizes and addresses in TFLM."""
+_WRONG, _ZEROS = -1, "zeros"
+_MOST_ROWS = 2**22
+"""Most rows of all tensors, and most taps of an operator, that are followed."""
 _WINDOWS = {
-    "CONV_2D": "iibii",
-    "DEPTHWISE_CONV_2D": "iiibii",
-    "AVERAGE_POOL_2D": "iiiib",
-    "MAX_POOL_2D": "iiiib",
+    "CONV_2D": "biibii",
+    "DEPTHWISE_CONV_2D": "biiibii",
+    "AVERAGE_POOL_2D": "biiiib",
+    "MAX_POOL_2D": "biiiib",
 }
-"""Types of the options of window operators after the padding: strides of columns and rows first,
-then taps of a pool, or, last, dilations of a convolution."""
+"""Types of the options of window operators: padding, strides of columns and rows, then taps of a
+pool, or, last, dilations of a convolution."""
 _BY_ELEMENT = (
     "ABS ADD DEQUANTIZE ELU EXP HARD_SWISH LEAKY_RELU LOGISTIC MAXIMUM MINIMUM MUL NEG PRELU"
     " QUANTIZE RELU RELU6 RELU_N1_TO_1 RSQRT SQRT SQUARE SUB TANH"
 )
-_WITH_STATE = ("ASSIGN_VARIABLE", "CALL_ONCE", "RANDOM_UNIFORM", "READ_VARIABLE", "VAR_HANDLE")
+_WITH_STATE = "ASSIGN_VARIABLE CALL_ONCE CUSTOM MULTINOMIAL RANDOM READ_VARIABLE VAR_HANDLE"
+"""How the names of operators with state begin."""
 _WIDTHS = {"int4": 1, "bfloat16": 2, "resource": 4, "double": 8, "complex64": 8}
-_CONCATENATION_OPTIONS = 10
-_NOTHING = -1
 
-
-@dataclass(frozen=True)
-class _SymbolRows:
-    """Rows of a symbol from ``start`` on, and which of them are valid. Tensors other than one image
-    have one row."""
-
-    symbol: int
-    start: int
-    right: np.ndarray[Any, np.dtype[np.bool_]]
-
-
-@dataclass(frozen=True)
-class _OriginalResult:
-    """A result of the original network: its symbol, its rows, the rows of its window's operand, and
-    the padding above them."""
-
-    symbol: int
-    rows: int
-    pad: int = 0
-    source_rows: int = 1
+_Place = tuple[int, int]
+"""A subgraph, and one of its tensors."""
 
 
 def check_rewritten(old: bytes, new: bytes) -> int:
@@ -83,17 +58,23 @@ def check_rewritten(old: bytes, new: bytes) -> int:
     kept = len(new) - len(old)
     if kept < 0 or memoryview(new)[kept:] != memoryview(old):
         raise _fault("the new file", "does not end with the old one")
-    known = _Symbols()
+    numbers = _ValueNumbers()
     try:
-        before = _SymbolicRun(old, known, is_old=True)
-        after = _SymbolicRun(new, known, is_old=False)
-        expected, found = before.outputs(), after.outputs()
-    except (LookupError, MemoryError, TypeError, ValueError, struct.error) as error:
+        before = _NumberedRun(old, numbers, is_old=True)
+        after = _NumberedRun(new, numbers, is_old=False)
+    except (
+        ArithmeticError,
+        LookupError,
+        MemoryError,
+        TypeError,
+        ValueError,
+        struct.error,
+    ) as error:
         raise _fault("the new file", f"is damaged ({error})") from None
-    if (before.stateful, before.signatures()) != (after.stateful, after.signatures()):
+    if (before.stateful, before.interface()) != (after.stateful, after.interface()):
         raise _fault("the new file", "has other inputs, outputs or operators with state")
-    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
-        if (one.symbol, other.start) != (other.symbol, 0) or not other.right.all():
+    for number, (one, other) in enumerate(zip(before.outputs, after.outputs, strict=True)):
+        if not np.array_equal(one, other):
             raise _fault(f"output {number}", "is not that of the old file")
     return after.end
 
@@ -103,61 +84,68 @@ def _fault(where: str, what: str) -> AllocationError:
     return AllocationError(f"the check of the rewritten file found a fault: {where} {what}")
 
 
-class _Symbols:
-    """Symbols of the original network's results, by operator and operands."""
+class _ValueNumbers:
+    """Value numbers of rows.
+
+    Attributes
+    ----------
+    made
+        What makes the row of each number: the operator or source, the operands' rows, and the type
+        and shape of the row.
+    """
 
     def __init__(self) -> None:
-        self.made: dict[object, list[_OriginalResult]] = {}
-        self.types: dict[int, object] = {}
-        self.rows: list[int] = []
-        self.content: list[bytes | None] = []
-        self.folded: dict[int, tuple[int, int, int, int]] = {}
+        self.known: dict[object, int] = {}
+        self.made: list[tuple[tuple[Any, ...], Any, object]] = []
 
-    def symbol(
-        self,
-        key: object,
-        rows: int,
-        content: bytes | None = None,
-        pad: int = 0,
-        source_rows: int = 1,
-    ) -> int:
-        """Return the symbol of an operator's result, a new one at the first call."""
-        made = self.made.setdefault(key, [])
-        for each in made:
-            if (each.rows, each.pad, each.source_rows) == (rows, pad, source_rows):
-                return each.symbol
-        made.append(_OriginalResult(len(self.rows), rows, pad, source_rows))
-        self.rows.append(rows)
-        self.content.append(content)
-        return made[-1].symbol
+    def value(
+        self, key: tuple[Any, ...], rows: Iterable[object], signature: object, *, is_new: bool
+    ) -> Ints:
+        """Return the numbers of a tensor's rows, each computed from one of ``rows``. An unknown row
+        is wrong unless the tensor ``is_new``."""
+        found = []
+        for row in rows:
+            made = (key, row, signature)
+            if is_new and made not in self.known:
+                self.known[made] = len(self.made)
+                self.made.append(made)
+            found.append(self.known.get(made, _WRONG))
+        return np.array(found, dtype=np.int64)
 
 
-class _SymbolicRun:
-    """A run of one file on symbols. The original file creates symbols; the new one only looks them
+class _NumberedRun:
+    """A run of one file on value numbers. The original file makes them; the new one only looks them
     up, and has addresses."""
 
-    def __init__(self, data: bytes, symbols: _Symbols, *, is_old: bool) -> None:
-        self.data, self.symbols, self.is_old = data, symbols, is_old
-        self.model: TfliteModel = parse_model(data)
+    def __init__(self, data: bytes, numbers: _ValueNumbers, *, is_old: bool) -> None:
+        self.data, self.numbers, self.is_old = data, numbers, is_old
+        self.model = parse_model(data)
         self.stateful = self.end = 0
-        self.values: dict[tuple[int, int], _SymbolRows] = {}
-        main = self.model.subgraphs[0]
-        self.at: dict[tuple[int, int], tuple[int, int]] = {}
+        self.values: dict[_Place, Ints] = {}
+        self.at: dict[_Place, slice] = {}
+        self.entries = {
+            (number, tensor): entry
+            for number, subgraph in enumerate(self.model.subgraphs)
+            for tensor, entry in enumerate(subgraph.tensors)
+        }
+        if sum(map(_rows, self.entries.values())) > _MOST_ROWS:
+            raise _fault("the new file", "has too many rows to be checked")
         if not is_old:
-            self._place()
+            self._set_addresses()
+        for place, entry in self.entries.items():
+            if entry.constant:
+                content = data[entry.content[0] : sum(entry.content)]
+                self.values[place] = self._source(entry, content)
+            elif entry.is_variable:
+                self.values[place] = self._source(entry, ("variable", place))
+        main = self.model.subgraphs[0]
         for position, tensor in enumerate(main.inputs):
-            value = self._named_value(main.tensors[tensor], "input", position)
-            self._write(0, tensor, value, "the input")
-        for position, entry in enumerate(main.tensors):
-            if entry.is_variable:
-                self.values[0, position] = self._named_value(entry, "variable", position)
+            value = self._source(main.tensors[tensor], ("input", position))
+            self._write((0, tensor), value, "the input")
         self._subgraph(0)
+        self.outputs = [self._read((0, tensor), "the end") for tensor in main.outputs]
 
-    def outputs(self) -> list[_SymbolRows]:
-        """Run the network, and return the values of its outputs."""
-        return [self._read(0, tensor, "the end") for tensor in self.model.subgraphs[0].outputs]
-
-    def signatures(self) -> list[object]:
+    def interface(self) -> list[object]:
         """Return the names, types and shapes of inputs and outputs."""
         main = self.model.subgraphs[0]
         entries = [main.tensors[tensor] for tensor in (*main.inputs, *main.outputs)]
@@ -166,264 +154,210 @@ class _SymbolicRun:
     # --- Results of operators.
 
     def _subgraph(self, number: int) -> None:
-        """Run the operators of a subgraph on symbols."""
-        subgraph = self.model.subgraphs[number]
-        for index, operator in enumerate(subgraph.operators):
+        """Run the operators of a subgraph on value numbers."""
+        for index, operator in enumerate(self.model.subgraphs[number].operators):
             where = f"operator {index} of subgraph {number} ({operator.kind})"
-            operands = [
-                None if tensor < 0 else self._read(number, tensor, where)
-                for tensor in operator.inputs
-            ]
-            if operator.kind == "IF" and not self.is_old:
-                self._branch(number, operator, operands, where)
+            read = [(number, tensor) for tensor in operator.inputs if tensor >= 0]
+            given = [self._read(at, where, partly=operator.kind == "SLICE") for at in read]
+            written = [(number, tensor) for tensor in operator.outputs]
+            if operator.kind == "IF":
+                self._branch(operator, read, given, written, where)
                 continue
-            made = self._results(subgraph, operator, operands, where)
-            read = [(number, tensor) for tensor in operator.inputs]
-            for tensor, value in zip(operator.outputs, made, strict=True):
-                self._write(number, tensor, value, where, read)
+            entries, results = ([self.entries[at] for at in each] for each in (read, written))
+            made = self._results(operator, entries, given, results, where)
+            for place, value in zip(written, made, strict=True):
+                if len(value) and (value == _WRONG).all():
+                    raise _fault(where, "computes what nothing in the old file does")
+                self._write(place, value, where, read)
 
     def _branch(
-        self, number: int, operator: OperatorEntry, operands: list[_SymbolRows | None], where: str
+        self,
+        operator: OperatorEntry,
+        read: list[_Place],
+        given: list[Ints],
+        written: list[_Place],
+        where: str,
     ) -> None:
         """Run the subgraph that a constant condition of IF selects, with TFLM's copies of operands
         and results."""
-        condition, *given = operands
-        content = None if condition is None else self.symbols.content[condition.symbol]
-        if content is None or len(content) != 1:
+        content = self._content(given[0])
+        if len(content) != 1:
             raise _fault(where, "has a condition that is not constant")
         body = operator.bodies[0 if content[0] else 1]
-        entry = self.model.subgraphs[body]
-        if len(given) != len(entry.inputs) or len(operator.outputs) != len(entry.outputs):
-            raise _fault(where, "has other operands than the subgraph that it runs")
-        for tensor, inner, value in zip(operator.inputs[1:], entry.inputs, given, strict=True):
-            if value is not None:
-                self._write(body, inner, value, where, [(number, tensor)])
+        subgraph = self.model.subgraphs[body]
+        for place, inner, value in zip(read[1:], subgraph.inputs, given[1:], strict=True):
+            self._write((body, inner), value, where, [place])
         self._subgraph(body)
-        for tensor, inner in zip(operator.outputs, entry.outputs, strict=True):
-            value = self._read(body, inner, where)
-            self._write(number, tensor, value, where, [(body, inner)])
+        for place, inner in zip(written, subgraph.outputs, strict=True):
+            self._write(place, self._read((body, inner), where), where, [(body, inner)])
 
     def _results(
         self,
-        subgraph: SubgraphEntry,
         operator: OperatorEntry,
-        operands: list[_SymbolRows | None],
+        entries: list[TensorEntry],
+        given: list[Ints],
+        results: list[TensorEntry],
         where: str,
-    ) -> list[_SymbolRows]:
-        """Return an operator's results as symbols, equal for equal operators on equal operands;
-        state and custom operators count as different each time."""
-        kind = operator.kind
-        results = [subgraph.tensors[tensor] for tensor in operator.outputs]
-        if kind in _WINDOWS or self._padding_of(operator, operands):
-            shapes = [subgraph.tensors[operator.inputs[0]].shape, results[0].shape]
-            if all(len(shape) == 4 and shape[0] == 1 for shape in shapes):
-                return [self._window(subgraph, operator, operands, where)]
-        given = [value for value in operands if value is not None]
-        with_state = (
-            kind in _WITH_STATE
-            or kind.startswith("CUSTOM")
-            or not results
-            or any(
-                tensor >= 0 and subgraph.tensors[tensor].is_variable for tensor in operator.inputs
-            )
-        )
-        self.stateful += with_state
-        key = (
-            kind,
-            tuple(None if value is None else value.symbol for value in operands),
-            self._options(operator),
-            tuple(map(self._type, results)),
-            self.stateful if with_state else None,
-        )
-        rows = [_rows(entry) for entry in results]
-        if self.is_old:
-            return [
-                self._all_rows(self.symbols.symbol((key, place), each))
-                for place, each in enumerate(rows)
-            ]
-        found = [
-            made[0].symbol
-            for place in range(len(results))
-            if (made := self.symbols.made.get((key, place)))
+    ) -> list[Ints]:
+        """Return an operator's results as value numbers; state and custom operators make new
+        results each time."""
+        kind, first = operator.kind, results[0] if results and given else None
+        if first is not None:
+            moved = self._moved_rows(operator, given, first)
+            if moved is not None:
+                return [moved]
+            pads = self._integers(given[1]) if kind in ("PAD", "PADV2") else ()
+            image = all(len(e.shape) == 4 and e.shape[0] == 1 for e in (entries[0], first))
+            if image and len(pads) == 8 and not any((*pads[:2], *pads[6:])):
+                return [self._padded(operator, entries[0], given, first, pads, where)]
+            if image and kind in _WINDOWS:
+                return [self._window(operator, entries, given, first, where)]
+        state = None
+        if (
+            not results
+            or kind.startswith(tuple(_WITH_STATE.split()))
+            or any(entry.is_variable for entry in entries)
+        ):
+            self.stateful += 1
+            state = self.stateful
+        key = (kind, operator.inputs.count(-1), self._options(operator), state)
+        if first is not None and kind in _BY_ELEMENT.split():
+            rows = _rows(first)
+            if {len(value) for value in given} <= {1, rows}:
+                columns = (np.broadcast_to(value, rows).tolist() for value in given)
+                return [self._value(first, key, list(zip(*columns, strict=True)))]
+        whole = self._whole(given, where)
+        return [
+            self._value(entry, (key, whole, place), [(row,) for row in range(_rows(entry))])
+            for place, entry in enumerate(results)
         ]
-        if len(found) < len(results):
-            self._require_whole(given[1:] if kind == "SLICE" else (), where)
-            moved = self._moved_rows(operator, results[0], given)
-            if moved is None:
-                raise _fault(where, "computes what nothing in the old file does")
-            return [moved]
-        if kind in _BY_ELEMENT.split() and self.symbols.rows[found[0]] != rows[0]:
-            total = self.symbols.rows[found[0]]
-            rowed = [v for v in given if self.symbols.rows[v.symbol] == total > 1]
-            if len({(value.start, len(value.right)) for value in rowed}) != 1:
-                raise _fault(where, "has operands of different rows")
-            self._require_whole([v for v in given if self.symbols.rows[v.symbol] != total], where)
-            right = np.logical_and.reduce([value.right for value in rowed])
-            return [_SymbolRows(found[0], rowed[0].start, right)]
-        self._require_whole(given, where)
-        return [self._all_rows(symbol) for symbol in found]
 
-    def _require_whole(self, values: Sequence[_SymbolRows | None], where: str) -> None:
-        """Raise the fault if a value lacks rows or has rows that are not valid."""
-        for value in values:
-            if value is not None and (
-                value.start
-                or len(value.right) != self.symbols.rows[value.symbol]
-                or not value.right.all()
-            ):
-                raise _fault(where, "needs rows that are missing or wrong")
+    def _value(
+        self, entry: TensorEntry, key: tuple[Any, ...], rows: Iterable[tuple[int | None, ...]]
+    ) -> Ints:
+        """Return the value of a result, given the numbers of the rows that each row is made from;
+        a row that is made from a wrong one is wrong."""
+        known = (None if _WRONG in row else row for row in rows)
+        return self.numbers.value(key, known, self._signature(entry), is_new=self.is_old)
+
+    def _source(self, entry: TensorEntry, name: object) -> Ints:
+        """Return the value of an input, variable or constant."""
+        rows = range(_rows(entry))
+        return self.numbers.value((name, entry.shape), rows, self._signature(entry), is_new=True)
+
+    def _whole(self, values: Iterable[Ints], where: str) -> tuple[tuple[int, ...], ...]:
+        """Return the numbers of all rows of values, none of which may be wrong."""
+        if any(_WRONG in value for value in values):
+            raise _fault(where, "needs rows that are wrong")
+        return tuple(tuple(value.tolist()) for value in values)
 
     def _moved_rows(
-        self, operator: OperatorEntry, result: TensorEntry, given: list[_SymbolRows]
-    ) -> _SymbolRows | None:
+        self, operator: OperatorEntry, given: list[Ints], result: TensorEntry
+    ) -> Ints | None:
         """Return the result of a SLICE or CONCATENATION of rows; None for other operators."""
-        first = given[0]
-        if operator.kind == "SLICE" and len(given) == 3:
-            begin, size = (self._integers(value) for value in given[1:])
-            rows = len(first.right)
-            if (
-                len(result.shape) == 4
-                and size == result.shape
-                and begin[:1] + begin[2:] == (0, 0, 0)
-                and 0 <= begin[1] <= rows - size[1]
-            ):
-                right = first.right[begin[1] : begin[1] + size[1]]
-                return _SymbolRows(first.symbol, first.start + begin[1], right)
-        if operator.kind == "CONCATENATION" and operator.options is not None:
-            starts = list(itertools.accumulate((len(v.right) for v in given), initial=first.start))
-            if (
-                (operator.options.number(0), operator.options.number(1, "b")) == (1, 0)
-                and self._table(operator).number(3, "B") == _CONCATENATION_OPTIONS
-                and len(result.shape) == 4
-                and {value.symbol for value in given} == {first.symbol}
-                and [value.start for value in given] == starts[:-1]
-            ):
-                return _SymbolRows(
-                    first.symbol, first.start, np.concatenate([value.right for value in given])
-                )
-        return None
+        moved, options = np.empty(0, dtype=np.int64), operator.options
+        if operator.kind == "SLICE":
+            begin, size = map(self._integers, given[1:])
+            if size == result.shape and begin[:1] + begin[2:] == (0, 0, 0) and begin[1] >= 0:
+                moved = given[0][begin[1] : begin[1] + size[1]]
+        if (
+            operator.kind == "CONCATENATION"
+            and options is not None
+            and (options.number(0), options.number(1, "b")) == (1, 0)
+            # Options of CONCATENATION have type 10.
+            and operator.table.number(3, "B") == 10
+        ):
+            moved = np.concatenate(given)
+        fits = len(result.shape) == 4 and len(moved) == _rows(result)
+        return moved if fits and self._is_of(moved, result) else None
+
+    def _padded(
+        self,
+        operator: OperatorEntry,
+        image: TensorEntry,
+        given: list[Ints],
+        result: TensorEntry,
+        pads: Sequence[int],
+        where: str,
+    ) -> Ints:
+        """Return the result of PAD: rows with columns beside them, and rows of padding (None)."""
+        top, bottom, left, right = pads[2:6]
+        size = top + image.shape[1] + bottom, left + image.shape[2] + right
+        if min(pads) < 0 or size != result.shape[1:3]:
+            raise _fault(where, "makes other rows or columns than its result has")
+        rows = [None] * top + given[0].tolist() + [None] * bottom
+        # Without a rescaling, PAD adds zeros.
+        value = _ZEROS if self._type(result) == self._type(image) else ""
+        key = (operator.kind, value, left, self._whole(given[2:], where))
+        return self._value(result, key, [(row,) for row in rows])
 
     def _window(
         self,
-        subgraph: SubgraphEntry,
         operator: OperatorEntry,
-        operands: list[_SymbolRows | None],
+        entries: list[TensorEntry],
+        given: list[Ints],
+        result: TensorEntry,
         where: str,
-    ) -> _SymbolRows:
-        """Return the result of a window operator. A row is valid if each tap reads a valid row, or
-        padding where the whole tensor has padding."""
-        source, *others = operands
-        result = subgraph.tensors[operator.outputs[0]]
-        entry, symbols = subgraph.tensors[operator.inputs[0]], self.symbols
-        if source is None:
-            raise _fault(where, "has no operand")
-        self._require_whole(others, where)
-        pads = self._padding_of(operator, operands)
-        options = () if pads else self._window_options(operator, where)
-        (stride, spread, taps, pad), (*_, left) = self._geometry(
-            subgraph, operator, pads, options, where
-        )
-        key = (
-            operator.kind,
-            options[1:],
-            self._table(operator).number(3, "B"),
-            tuple(v.symbol if v else None for v in others[bool(pads) :]),
-            self._type(result),
-            result.shape[2:],
-        )
-        if self.is_old:
-            height, rows = entry.shape[1], result.shape[1]
-            place = (*key, source.symbol, left)
-            symbol = symbols.symbol(place, rows, pad=pad, source_rows=height)
-            if operator.kind == "PAD" and self._type(result) == self._type(entry):
-                symbols.folded[symbol] = (source.symbol, pad, left, height)
-            if operator.kind.endswith("CONV_2D") and source.symbol in symbols.folded:
-                inner, above, before, height = symbols.folded[source.symbol]
-                made = _OriginalResult(symbol, rows, pad + above, height)
-                symbols.made.setdefault((*key, inner, left + before), []).append(made)
-            return self._all_rows(symbol)
-        rows = len(source.right)
-        best: _SymbolRows | None = None
-        known = symbols.made.get((*key, source.symbol, left), ())
-        for made in sorted(known, key=lambda each: each.rows != result.shape[1]):
-            start, rest = divmod(source.start + made.pad - pad, stride)
-            local = np.arange(result.shape[1])[:, None] * stride - pad + np.arange(taps) * spread
-            whole = local + source.start
-            has = (local >= 0) & (local < rows)
-            had = (whole >= 0) & (whole < made.source_rows)
-            right = np.where(has, had & source.right[np.clip(local, 0, rows - 1)], ~had).all(axis=1)
-            places = start + np.arange(result.shape[1])
-            right &= (rest == 0) & (places >= 0) & (places < made.rows)
-            if best is None or right.sum() > best.right.sum():
-                best = _SymbolRows(made.symbol, start, right)
-        if best is None:
-            raise _fault(where, "computes what nothing in the old file does")
-        return best
-
-    def _window_options(self, operator: OperatorEntry, where: str) -> tuple[int, ...]:
-        """Return the options in the order of their fields; an absent dilation is 1."""
+    ) -> Ints:
+        """Return the result of a convolution or pool. Each tap of a row reads a row of the operand,
+        or padding (None)."""
+        convolves = operator.kind.endswith("CONV_2D")
         codes, options = _WINDOWS[operator.kind], operator.options
         if options is None:
             raise _fault(where, "has no options")
-        dilated = len(codes) - 2 if operator.kind.endswith("CONV_2D") else len(codes)
-        fields = (
-            options.number(field, code, int(field > dilated)) for field, code in enumerate(codes, 1)
-        )
-        return (options.number(0, "b"), *fields)
-
-    def _geometry(
-        self,
-        subgraph: SubgraphEntry,
-        operator: OperatorEntry,
-        pads: Sequence[int],
-        options: Sequence[int],
-        where: str,
-    ) -> list[tuple[int, int, int, int]]:
-        """Return stride, dilation, taps and padding in front, for rows and for columns."""
-        shape = subgraph.tensors[operator.inputs[0]].shape
-        result = subgraph.tensors[operator.outputs[0]].shape
-        found, sizes = [], []
+        # Dilations are 1 if they are absent.
+        dilated = len(codes) - 2 if convolves else len(codes)
+        values = [options.number(n, code, int(n >= dilated)) for n, code in enumerate(codes)]
+        axes = []
         for axis in (1, 2):
-            stride, spread, taps = 1, 1, 1
-            if pads:
-                pad, after = pads[2 * axis : 2 * axis + 2]
-                size = shape[axis] + pad + after
+            # Options of columns precede those of rows.
+            size, stride, spread, taps = entries[0].shape[axis], values[3 - axis], 1, 0
+            if convolves:
+                spread, taps = values[-axis], entries[1].shape[axis]
             else:
-                # Options of columns precede those of rows.
-                stride = options[3 - axis]
-                if operator.kind.endswith("CONV_2D"):
-                    spread, taps = options[-axis], subgraph.tensors[operator.inputs[1]].shape[axis]
-                else:
-                    taps = options[5 - axis]
-                reach, same = (taps - 1) * spread + 1, options[0] == 0
-                size = (shape[axis] + (0 if same else 1 - reach) + stride - 1) // stride
-                pad = max(0, (size - 1) * stride + reach - shape[axis]) // 2 if same else 0
-            found.append((stride, spread, taps, pad))
-            sizes.append(size)
-        if tuple(sizes) != result[1:3]:
-            raise _fault(where, f"makes {sizes} rows and columns, not {list(result[1:3])}")
-        return found
+                taps = values[5 - axis]
+            reach, same = (taps - 1) * spread + 1, values[0] == 0
+            made = (size + (0 if same else 1 - reach) + stride - 1) // stride
+            if made != result.shape[axis]:
+                raise _fault(where, "makes other rows or columns than its result has")
+            pad = max(0, (made - 1) * stride + reach - size) // 2 if same else 0
+            axes.append((stride, spread, taps, pad))
+        (stride, spread, taps, pad), (*_, left) = axes
+        if _rows(result) * taps > _MOST_ROWS:
+            raise _fault(where, "has too many taps to be checked")
+        rows: list[int | None] = given[0].tolist()
+        made_by = [self.numbers.made[row] if row != _WRONG else None for row in given[0].tolist()]
+        keys = {each[0] for each in made_by if each}
+        if convolves and len(keys) == 1 and (key := keys.pop())[:2] == ("PAD", _ZEROS):
+            # Zeros that a PAD adds are what a convolution pads with.
+            rows, left = [each[1][0] if each else _WRONG for each in made_by], left + key[2]
+        taps_of = [
+            tuple(
+                rows[at] if 0 <= at < len(rows) else None
+                for at in range(top, top + taps * spread, spread)
+            )
+            for top in range(-pad, _rows(result) * stride - pad, stride)
+        ]
+        constants, kind = self._whole(given[1:], where), operator.table.number(3, "B")
+        return self._value(result, (operator.kind, kind, *values[1:], constants, left), taps_of)
 
     # --- Addresses.
 
-    def _place(self) -> None:
-        """Set the addresses of tensors in units. Variables, and tensors without an address, get
-        addresses of their own behind the arena."""
-        tensors = (
-            (index, position, entry)
-            for index, subgraph in enumerate(self.model.subgraphs)
-            for position, entry in enumerate(subgraph.tensors)
-        )
-        for (index, position, entry), offset in zip(tensors, self._plan(), strict=False):
-            if offset < 0:
-                continue
-            units = -(-entry.count * self._width(entry) // _UNIT)
-            if offset % _UNIT or entry.constant or not units:
+    def _set_addresses(self) -> None:
+        """Set the addresses of tensors in grains, of which none is in two rows. Variables, and
+        tensors without an address, get addresses of their own behind the arena."""
+        planned = zip(self.entries.items(), self._plan(), strict=False)
+        placed = [(place, entry, offset) for (place, entry), offset in planned if offset >= 0]
+        rows = [self._bytes(entry) // _rows(entry) for _, entry, _ in placed if _rows(entry) > 1]
+        self.grain = math.gcd(_UNIT, *rows)
+        for place, entry, offset in placed:
+            end = offset + self._bytes(entry)
+            if offset % _UNIT or entry.constant or end == offset:
                 raise _fault(f"tensor {entry.name!r}", f"lies at {offset}")
             if not entry.is_variable:
-                self.at[index, position] = (offset // _UNIT, units)
-                self.end = max(self.end, offset + units * _UNIT)
-        self.memory = np.full((2, self.end // _UNIT), _NOTHING, dtype=np.int64)
+                self.at[place] = slice(offset // self.grain, -(-end // self.grain))
+                self.end = max(self.end, -(-end // _UNIT) * _UNIT)
+        self.memory = np.full(self.end // self.grain, _WRONG, dtype=np.int64)
 
     def _plan(self) -> Sequence[int]:
         """Return the planned address of every tensor, as the metadata state them; empty without a
@@ -436,122 +370,96 @@ class _SymbolicRun:
                 return struct.unpack_from(f"<{length // 4}i", self.data, at)[3:]
         return ()
 
-    def _read(self, number: int, tensor: int, where: str) -> _SymbolRows:
+    def _read(self, place: _Place, where: str, *, partly: bool = False) -> Ints:
         """Return the value of a tensor that an operator reads. Report a fault if the tensor was
-        overwritten; a SLICE gets it with the overwritten rows marked as wrong."""
-        entry = self.model.subgraphs[number].tensors[tensor]
-        if entry.constant:
-            at, length = entry.content
-            content = bytes(self.data[at : at + length])
-            key = ("constant", content, entry.shape, self._type(entry))
-            return self._all_rows(self.symbols.symbol(key, _rows(entry), content))
-        value = self.values.get((number, tensor))
+        overwritten; if the operator reads it ``partly``, the overwritten rows are wrong instead."""
+        entry, value = self.entries[place], self.values.get(place)
         if value is None:
             raise _fault(where, f"reads tensor {entry.name!r} before it is made")
-        if (number, tensor) in self.at:
-            expected = self._units(number, tensor, value)
-            begin, units = self.at[number, tensor]
-            there = self.memory[:, begin : begin + units]
-            lost = np.flatnonzero((there != expected).any(axis=0) & (expected[0] != _NOTHING))
-            if len(lost) and not where.endswith("(SLICE)"):
-                raise _fault(where, f"reads tensor {entry.name!r} when another lies over it")
-            if len(lost):
-                value = _SymbolRows(value.symbol, value.start, value.right.copy())
-                row = entry.count * self._width(entry) // len(value.right)
-                for unit in lost.tolist():
-                    value.right[unit * _UNIT // row : ((unit + 1) * _UNIT - 1) // row + 1] = False
-        return value
+        if place not in self.at:
+            return value
+        expected = self._grains(entry, value)
+        lost = (self.memory[self.at[place]].reshape(expected.shape) != expected).any(axis=1)
+        if lost.any() and not partly:
+            raise _fault(where, f"reads tensor {entry.name!r} when another lies over it")
+        return np.where(lost, _WRONG, value)
 
-    def _write(
-        self,
-        number: int,
-        tensor: int,
-        value: _SymbolRows,
-        where: str,
-        read: Sequence[tuple[int, int]] = (),
-    ) -> None:
+    def _write(self, place: _Place, value: Ints, where: str, read: Sequence[_Place] = ()) -> None:
         """Write a result at its address. It must not overwrite the operands ``read``."""
-        entry = self.model.subgraphs[number].tensors[tensor]
-        rows, whole = len(value.right), self.symbols.rows[value.symbol]
-        if entry.constant or rows != _rows(entry) or (rows != whole and len(entry.shape) != 4):
+        entry = self.entries[place]
+        if entry.constant or len(value) != _rows(entry):
             raise _fault(where, f"makes other rows than tensor {entry.name!r} has")
-        image = len(entry.shape) == 4 and entry.shape[0] == 1
-        signature = (self._type(entry), entry.shape[2:] if image else entry.shape)
-        if self.symbols.types.setdefault(value.symbol, signature) != signature:
+        if not self._is_of(value, entry):
             raise _fault(where, f"makes another type, shape or scale than {entry.name!r} has")
-        self.values[number, tensor] = value
-        if (number, tensor) not in self.at:
+        self.values[place] = value
+        if place not in self.at:
             return
-        content = self._units(number, tensor, value)
-        begin, units = self.at[number, tensor]
+        own, content = self.at[place], self._grains(entry, value).ravel()
         for operand in read:
-            first, count = self.at.get(operand, (0, 0))
-            low, high = max(first, begin), min(first + count, begin + units)
-            there, then = self.memory[:, low:high], content[:, low - begin : high - begin]
+            other = self.at.get(operand, slice(0, 0))
+            low, high = max(other.start, own.start), min(other.stop, own.stop)
+            there, then = self.memory[low:high], content[low - own.start : high - own.start]
             if low < high and (there != then).any():
                 raise _fault(where, f"writes {entry.name!r} over an operand")
-        self.memory[:, begin : begin + units] = content
+        self.memory[own] = content
 
-    def _units(self, number: int, tensor: int, value: _SymbolRows) -> Ints:
-        """Return the contents of a tensor's units: a symbol, and the offset in it of each unit's
-        first byte."""
-        entry = self.model.subgraphs[number].tensors[tensor]
-        size = entry.count * self._width(entry)
-        row = size // max(1, len(value.right))
-        begin = np.arange(0, size, _UNIT)
-        sums = np.concatenate([[0], np.cumsum(value.right)])
-        last = np.minimum(begin + _UNIT, size) - 1
-        right = sums[last // max(1, row) + 1] > sums[begin // max(1, row)]
-        return np.where(right, [np.full_like(begin, value.symbol), value.start * row + begin], -1)
+    def _grains(self, entry: TensorEntry, value: Ints) -> Ints:
+        """Return the contents of a tensor's grains, by row: the row's number, and the place in
+        it."""
+        size = -(-self._bytes(entry) // (len(value) * self.grain))
+        numbers = value[:, None]
+        return np.where(numbers == _WRONG, _WRONG, numbers * 2**32 + np.arange(size))
 
     # --- Comparisons.
 
-    def _all_rows(self, symbol: int) -> _SymbolRows:
-        """Return the value of all rows of a symbol, all valid."""
-        return _SymbolRows(symbol, 0, np.ones(self.symbols.rows[symbol], dtype=np.bool_))
+    def _content(self, value: Ints) -> bytes:
+        """Return the bytes of a constant; none for other values."""
+        number = int(value[0])
+        name = self.numbers.made[number][0][0] if number != _WRONG else b""
+        return name if isinstance(name, bytes) else b""
 
-    def _named_value(self, entry: TensorEntry, *key: object) -> _SymbolRows:
-        """Return the value of an input, variable or constant, named by ``key``."""
-        return self._all_rows(self.symbols.symbol(key, _rows(entry)))
-
-    def _integers(self, value: _SymbolRows | None) -> tuple[int, ...]:
+    def _integers(self, value: Ints) -> tuple[int, ...]:
         """Return the 32-bit integers of a constant; none for other values."""
-        content = None if value is None else self.symbols.content[value.symbol]
-        return () if content is None else struct.unpack(f"<{len(content) // 4}i", content)
-
-    def _padding_of(
-        self, operator: OperatorEntry, operands: list[_SymbolRows | None]
-    ) -> tuple[int, ...]:
-        """Return the padding of rows and columns, if there is no other."""
-        pads = self._integers(operands[1]) if operator.kind in ("PAD", "PADV2") else ()
-        return pads if len(pads) == 8 and not any((*pads[:2], *pads[6:])) else ()
+        content = self._content(value)
+        return struct.unpack(f"<{len(content) // 4}i", content)
 
     def _options(self, operator: OperatorEntry) -> tuple[int | None, ...]:
         """Return the position of an operator's options, counted from the end of the file, which is
         the same in both files."""
-        table = self._table(operator)
+        table = operator.table
         places = [table.at(field) for field in (4, 5, 12)]
         distances = (at if at is None else len(self.data) - table.file.follow(at) for at in places)
         return (table.number(3, "B"), table.number(11, "B"), *distances)
 
-    def _table(self, operator: OperatorEntry) -> FlatTable:
-        """Return an operator's table."""
-        return FlatTable(self.model.root.file, operator.position)
+    def _is_of(self, value: Ints, entry: TensorEntry) -> bool:
+        """Return whether the rows of a value, but for wrong ones, can be those of a tensor."""
+        found = {self.numbers.made[number][2] for number in value.tolist() if number != _WRONG}
+        return found <= {self._signature(entry)}
+
+    def _signature(self, entry: TensorEntry) -> tuple[object, ...]:
+        """Return the type and shape of a tensor's rows."""
+        shape = ("row", len(entry.shape), *entry.shape[-2:]) if _is_image(entry) else entry.shape
+        return (self._type(entry), shape)
 
     def _type(self, entry: TensorEntry) -> tuple[object, ...]:
         """Return the element type and quantisation."""
-        scales = FlatTable(self.model.root.file, entry.position).table(4)
+        scales = entry.table.table(4)
         if scales is None:
             return (entry.dtype,)
         vectors = ((scales.content(field), width) for field, width in ((2, 4), (3, 8)))
         values = tuple(bytes(self.data[at : at + width * n]) for (at, n), width in vectors)
         return (entry.dtype, *values, scales.number(6) if len(values[0]) > 4 else 0)
 
-    def _width(self, entry: TensorEntry) -> int:
-        """Return the bytes of an element."""
-        return _WIDTHS.get(entry.dtype) or np.dtype(entry.dtype).itemsize
+    def _bytes(self, entry: TensorEntry) -> int:
+        """Return the bytes of a tensor."""
+        return entry.count * (_WIDTHS.get(entry.dtype) or np.dtype(entry.dtype).itemsize)
+
+
+def _is_image(entry: TensorEntry) -> bool:
+    """Return whether a tensor has rows: it is one image."""
+    return len(entry.shape) > 2 and math.prod(entry.shape[:-3]) == 1
 
 
 def _rows(entry: TensorEntry) -> int:
     """Return the rows of one image; 1 for any other tensor."""
-    return entry.shape[1] if len(entry.shape) == 4 and entry.shape[0] == 1 else 1
+    return entry.shape[-3] if _is_image(entry) else 1

@@ -72,7 +72,7 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
         model = parse_model(data)
         arena = TensorArena(lifetimes(model), scratch)
         problem = arena_problem(arena)
-        offsets = online_offsets(arena.owners, arena.given)
+        offsets = online_offsets(arena.owners)
         highest = tuple(_peaks(model, arena.found, problem))
         front, no_bands = None, "nothing in it takes less in bands"
         try:
@@ -82,7 +82,7 @@ def arena_reasons(source: str | Path, scratch: Scratch = UNKNOWN, alignment: int
             no_bands = str(reason)
         tried = tuple(_remedies(model, arena, alignment, front))
     before = head_of(arena.owners, offsets)
-    addresses = addresses_of(problem, arena, offsets)
+    addresses = addresses_of(problem, offsets)
     why = None if front and front.choices[1:] else no_bands
     return Reasons(problem, before, addresses, highest, tried, front, why)
 
@@ -95,7 +95,7 @@ def _peaks(model: TfliteModel, found: Lifetimes, problem: Problem) -> Iterator[O
         inside = f" of subgraph {visit.subgraph}" if visit.subgraph else ""
         kind = model.subgraphs[visit.subgraph].operators[visit.operator].kind
         names[visit.span[0] + 1] = f"operator {visit.operator}{inside} ({kind})"
-    for peak in peaks(problem, np.arange(len(problem)), _PEAKS):
+    for peak in peaks(problem, np.flatnonzero(problem.size), _PEAKS):
         tensors = tuple(AliveTensor(problem.name(at), int(problem.size[at])) for at in peak.buffers)
         name = names.get(peak.instant, "the inputs of a subgraph")
         yield OperatorPeak(name, peak.bytes, tensors)
@@ -115,11 +115,9 @@ def _remedies(
     if front is None:
         return
     probed = bool(arena.scratch.buffers)
-    names = [""] + ["PAD left out"] * bool(front.folded) + ["operators in another order"]
-    for variant, name in enumerate(names[: len(front.variants)]):
-        if variant:
-            plain = banded(front, BandChoice((), 0, 1.0, variant), probed=probed)
-            yield Remedy(name, "--extra-macs 0%", plain.plan.head)
+    for name in filter(None, front.variants):
+        plain = banded(front, BandChoice((), 0, 1.0, name), probed=probed)
+        yield Remedy(name, "--extra-macs 0%", plain.plan.head)
     known = front.choices[0]
     for share in _WORKS:
         choice, made = smallest_within(front, share, probed=probed)

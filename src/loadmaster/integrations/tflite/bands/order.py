@@ -51,37 +51,29 @@ class _OrderSearch:
 
     def __init__(self, subgraph: SubgraphEntry) -> None:
         operators = subgraph.operators
-        self.count = len(operators)
+        self.count, self.steps, self.inputs = len(operators), 0, subgraph.inputs
         makers = {t: number for number, op in enumerate(operators) for t in op.outputs}
         # In a damaged file nothing makes some tensors.
-        size = dict.fromkeys(range(len(subgraph.tensors)), 0)
-        self.reads = dict(size)
-        size |= {t: arena_bytes(subgraph.tensors[t]) for t in (*subgraph.inputs, *makers)}
-        self.needs = [0] * self.count
-        for number, op in enumerate(operators):
-            for tensor in op.inputs:
-                if tensor >= 0:
-                    self.reads[tensor] |= 1 << number
-                    if tensor in makers:
-                        self.needs[number] |= 1 << makers[tensor]
-        for tensor in subgraph.outputs:
-            self.reads[tensor] |= 1 << self.count
-        self.size, self.operators = size, operators
-        self.made = [sum(size[t] for t in op.outputs) for op in operators]
-        self.start = sum(size[t] for t in subgraph.inputs if self.reads[t])
-        self.steps = 0
-        self.least = max(
-            (
-                self.made[number] + sum(size[t] for t in {*op.inputs} if t >= 0)
-                for number, op in enumerate(operators)
-            ),
-            default=0,
-        )
+        self.size = {t: arena_bytes(subgraph.tensors[t]) for t in (*subgraph.inputs, *makers)}
+        self.made = [sum(self.size[t] for t in op.outputs) for op in operators]
+        self.used = [{*op.inputs, *op.outputs} & self.size.keys() for op in operators]
+        self.needs = [
+            sum({1 << makers[t] for t in {*op.inputs} & makers.keys()}) for op in operators
+        ]
+        # The end of the network reads its outputs.
+        readers = [*(op.inputs for op in operators), subgraph.outputs]
+        self.reads = dict.fromkeys(self.size, 0)
+        for number, read in enumerate(readers):
+            for tensor in {*read} & self.size.keys():
+                self.reads[tensor] |= 1 << number
 
     def run(self) -> Order | None:
         """Run Dijkstra's algorithm, limited by `_MOST_STEPS`."""
         all_done = (1 << self.count) - 1
-        start: _State = (max(self.least, self.start), self.start, 0, ())
+        alive = sum(self.size[tensor] for tensor in self.inputs if self.reads[tensor])
+        # Every operator needs its own tensors.
+        least = (sum(self.size[tensor] for tensor in used) for used in self.used)
+        start: _State = (max([alive, *least]), alive, 0, ())
         own = start
         for number in range(self.count):
             own = self._state_after(own, number)
@@ -125,11 +117,9 @@ class _OrderSearch:
         """Return the state after operator ``number``: peak, bytes alive, operators done, path."""
         self.steps += 1
         load, alive, done, path = state
-        op = self.operators[number]
         done |= 1 << number
         alive += self.made[number]
-        used = {t for t in (*op.inputs, *op.outputs) if t >= 0}
-        freed = sum(self.size[t] for t in used if not self.reads[t] & ~done)
+        freed = sum(self.size[t] for t in self.used[number] if not self.reads[t] & ~done)
         return max(load, alive), alive - freed, done, (number, path)
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from loadmaster.allocation.problem import Buffer, Gap, Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.integrations.tflite.arena import TensorArena, arena_buffers
-from loadmaster.integrations.tflite.bands.rewrite import Written
+from loadmaster.integrations.tflite.bands.regions import Bands
 from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, row_bytes
 from loadmaster.workloads.frontends.tflite.model import TfliteModel
 
 
 def banded_problem(
-    model: TfliteModel, arena: TensorArena, written: Sequence[Written], alignment: int
+    model: TfliteModel, arena: TensorArena, chosen: Sequence[Bands], alignment: int
 ) -> Problem:
     """Return the packing problem of
     :func:`~loadmaster.integrations.tflite.arena.arena_problem`, relaxed for bands.
@@ -29,49 +30,46 @@ def banded_problem(
         replace(buffer, lower=2 * buffer.lower, upper=2 * buffer.upper)
         for buffer in arena_buffers(arena, alignment)
     ]
-    found, tensors = arena.found, model.subgraphs[0].tensors
+    found, main = arena.found, model.subgraphs[0]
     place = {tensor: at for (subgraph, tensor), at in found.positions.items() if subgraph == 0}
     spans = {visit.operator: visit.span for visit in found.visits if visit.subgraph == 0}
-    aliases: list[tuple[tuple[int, int], ...]] = []
-    for each in written:
-        region, bands = each.bands.region, each.bands
-        late = len(region.kept) > 1
-        slices = [place[tensor] for tensor in each.slices]
-        runs = [spans[call + 1] for call in each.calls]
-        for position, lives in _lives(model, found, each.subgraph, runs, late).items():
-            at = found.positions[each.subgraph, position]
+    aliases: list[list[tuple[int, int]]] = []
+    for number, bands in enumerate(chosen, 1):
+        region, late = bands.region, len(bands.region.kept) > 1
+        # The SLICE of a band is right before its IF: it is the scope before.
+        calls = [at for at, op in enumerate(main.operators) if op.bodies[:1] == (number,)]
+        runs = [spans[call] for call in calls]
+        slices = [place[main.operators[call].inputs[1]] for call in calls]
+        for position, lives in _lives(model, found, number, runs, late).items():
+            at = found.positions[number, position]
             own = buffers[at]
             buffers[at] = Buffer.during(own.id, lives, own.size, alignment=own.alignment)
-        for band, part, (begin, end) in zip(slices, each.parts, runs, strict=True):
+        tops = {region.result: 0}
+        for call, rows, top, (begin, end) in zip(calls, slices, bands.tops, runs, strict=True):
             # IF copies its operands before the subgraph runs, and its results after it.
-            buffers[band] = replace(buffers[band], upper=2 * begin + 4)
+            (part,) = main.operators[call].outputs
+            buffers[rows] = replace(buffers[rows], upper=2 * begin + 4)
             buffers[place[part]] = replace(buffers[place[part]], lower=2 * end + 2 + late)
-        operand = found.positions[each.subgraph, 0]
-        aliases.append(tuple((band, 0) for band in (operand, *slices)))
-        row = row_bytes(tensors[region.result])
-        aliases.append(
-            (
-                (place[region.result], 0),
-                *(
-                    (place[part], top * row)
-                    for part, top in zip(each.parts, bands.tops, strict=True)
-                ),
-                *((place[join], rows * row) for join, rows in each.joins),
-            )
-        )
+            tops[part] = top
+        for op in main.operators[calls[-1] + 1 :]:
+            # New rows of the last band, and partial concatenations.
+            if op.inputs[0] in tops and op.outputs[0] not in tops:
+                tops[op.outputs[0]] = tops[op.inputs[0]] + bands.again * (op.kind == "SLICE")
+            if region.result in op.outputs:
+                break
+        row = row_bytes(main.tensors[region.result])
+        operand = found.positions[number, 0]
+        aliases.append([(band, 0) for band in (operand, *slices)])
+        aliases.append([(place[tensor], top * row) for tensor, top in tops.items()])
         source = place[region.source]
-        last_slice = 2 * spans[each.calls[-1]][0] + 4
-        if buffers[source].upper == last_slice and not buffers[source].gaps:
-            row = row_bytes(tensors[region.source])
+        if buffers[source].upper == 2 * runs[-1][0] + 2 and not buffers[source].gaps:
+            row, size = row_bytes(main.tensors[region.source]), buffers[source].size
             gaps = []
-            for band, call in enumerate(each.calls[:-1]):
-                low = min(bands.starts[band + 1 :]) * row
-                if low:
-                    window = (low, buffers[source].size)
-                    after = 2 * spans[each.calls[band + 1]][0] + 4
-                    gaps.append(Gap(2 * spans[call][0] + 4, after, window))
+            for band, ((begin, _), (after, _)) in enumerate(pairwise(runs), 1):
+                if low := min(bands.starts[band:]) * row:
+                    gaps.append(Gap(2 * begin + 2, 2 * after + 2, (low, size)))
             buffers[source] = replace(buffers[source], gaps=tuple(gaps))
-    return problem_of(buffers, aliases=tuple(aliases))
+    return problem_of(buffers, aliases=aliases)
 
 
 def _lives(
@@ -83,22 +81,22 @@ def _lives(
     between runs. ``late``: operands of the last operator end half a scope before it.
     """
     entry = model.subgraphs[subgraph]
-    scopes = [visit.span[0] for visit in found.visits if visit.subgraph == subgraph]
     count = len(entry.operators)
-    lives: dict[int, list[tuple[int, int]]] = {}
+    # Instants of a run: 0 is its begin, then every operator is one more.
+    born = dict.fromkeys(entry.inputs, 0)
+    last = dict(born)
+    for number, operator in enumerate(entry.operators, 1):
+        born |= dict.fromkeys(operator.outputs, number)
+        last |= dict.fromkeys((*operator.inputs, *operator.outputs), number)
+    last |= dict.fromkeys(entry.outputs, count + 1)
+    scopes = [visit.span[0] for visit in found.visits if visit.subgraph == subgraph]
+    lives: dict[int, list[tuple[int, int]]] = {tensor: [] for tensor in born}
     for run, (begin, end) in enumerate(runs):
         # TFLM walks both branches of IF, here the same subgraph; the second walk counts.
-        own = scopes[(2 * run + 1) * count : (2 * run + 2) * count]
-        span = {tensor: [begin, begin] for tensor in entry.inputs}
-        for operator, scope in zip(entry.operators, own, strict=True):
-            for tensor in operator.outputs:
-                span.setdefault(tensor, [scope, scope])
-            for tensor in (*operator.inputs, *operator.outputs):
-                if tensor in span:
-                    span[tensor][1] = scope
-        for tensor in entry.outputs:
-            span[tensor][1] = end
-        for tensor, (born, last) in span.items():
-            early = late and last == end and tensor not in entry.outputs
-            lives.setdefault(tensor, []).append((2 * born + 2, 2 * last + 4 - early))
+        walk = (2 * run + 1) * count
+        instants = [begin, *scopes[walk : walk + count], end]
+        for tensor, first in born.items():
+            early = late and last[tensor] == count
+            span = 2 * instants[first] + 2, 2 * instants[last[tensor]] + 4 - early
+            lives[tensor].append(span)
     return lives

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from loadmaster.integrations.tflite.bands.rows import RowRule, RowSlice, rules_of
 from loadmaster.integrations.tflite.lifetimes import needs_room
-from loadmaster.workloads.frontends.tflite.flatbuffer import FlatTable
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TfliteModel
 
 LONGEST = 16
@@ -31,8 +31,6 @@ class Region:
     kept
         Tensors from before ``rest`` that are read from there on; they are cut to the rows of a
         band.
-    points
-        Operators before which the result of a window operator can be cut, too.
     """
 
     first: int
@@ -41,13 +39,12 @@ class Region:
     result: int
     rest: int
     kept: tuple[int, ...]
-    points: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class RowCut:
-    """A cut of a tensor in every band ``b`` to ``rows`` rows from row ``begins[b]`` on, before
-    operator ``before`` of the network."""
+class RowRange:
+    """Rows of a tensor that operators from ``before`` on need: in each band ``b`` the ``rows`` rows
+    from ``begins[b]`` on. Of a cut, rows count from the begin of the slice that the band makes."""
 
     before: int
     tensor: int
@@ -56,32 +53,8 @@ class RowCut:
 
     @property
     def moves(self) -> bool:
-        """Whether the cut begins at different rows in different bands."""
+        """Whether the rows begin at different ones in different bands."""
         return len(set(self.begins)) > 1
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of a tensor that operators from ``before`` on need in each band ``b``: ``rows`` rows
-    from ``tops[b]`` on."""
-
-    tensor: int
-    before: int
-    tops: tuple[int, ...]
-    rows: int
-
-    def are_in(self, made: Mapping[int, RowSlice], band: int) -> bool:
-        """Return whether the slices ``made`` in a band include these rows with valid values."""
-        here, top = made[self.tensor], self.tops[band]
-        return here.first <= top and top + self.rows <= here.last
-
-    def cut(self, made: Sequence[RowSlice]) -> RowCut | None:
-        """Return the cut of the slice that each band makes to these rows; None if the slices have
-        no others."""
-        if made[0].height == self.rows:
-            return None
-        begins = (top - each.start for top, each in zip(self.tops, made, strict=True))
-        return RowCut(self.before, self.tensor, self.rows, tuple(begins))
 
 
 @dataclass(frozen=True)
@@ -101,7 +74,7 @@ class Bands:
     height: int
     tops: tuple[int, ...]
     starts: tuple[int, ...]
-    cuts: tuple[RowCut, ...]
+    cuts: tuple[RowRange, ...]
     heights: Mapping[int, int]
 
     @property
@@ -115,10 +88,10 @@ class RowChain:
 
     def __init__(self, model: TfliteModel) -> None:
         self.subgraph = model.subgraphs[0]
-        self.file = model.root.file
         operators = self.subgraph.operators
-        self.windows = [rules_of(self.subgraph, op, self.file.data) for op in operators]
-        self.rules = [each and each[0] for each in self.windows]
+        found = (rules_of(self.subgraph, op, model.root.file.data) for op in operators)
+        self.windows = {number: each for number, each in enumerate(found) if each is not None}
+        self.rules = {number: rows for number, (rows, _) in self.windows.items()}
         self.last_use = {
             tensor: number for number, op in enumerate(operators) for tensor in op.inputs
         } | dict.fromkeys(self.subgraph.outputs, len(operators))
@@ -136,8 +109,9 @@ class RowChain:
         results, each with the operand of the PAD."""
         operators = self.subgraph.operators
         found: dict[int, int] = {}
-        for pad, padding in zip(operators, self.windows, strict=True):
-            if pad.kind != "PAD" or padding is None:
+        for index, padding in self.windows.items():
+            pad = operators[index]
+            if pad.kind != "PAD":
                 continue
             source, (result,) = pad.inputs[0], pad.outputs
             readers = [n for n, op in enumerate(operators) if result in op.inputs]
@@ -152,7 +126,7 @@ class RowChain:
     def _can_fold(self, pad: OperatorEntry, padding: Sequence[RowRule], number: int) -> bool:
         """Whether a PAD can be left out: convolution ``number`` with padding SAME pads its rows and
         columns equally."""
-        conv, windows = self.subgraph.operators[number], self.windows[number]
+        conv, windows = self.subgraph.operators[number], self.windows.get(number)
         if windows is None or not conv.kind.endswith("V_2D") or conv.inputs[0] != pad.outputs[0]:
             return False
         sizes, results = (self.subgraph.tensors[t].shape for t in (pad.inputs[0], conv.outputs[0]))
@@ -166,14 +140,14 @@ class RowChain:
     def _type_and_scale(self, tensor: int) -> list[object]:
         """Return the type and quantisation of a tensor."""
         entry = self.subgraph.tensors[tensor]
-        table = FlatTable(self.file, entry.position).table(4)
+        table = entry.table.table(4)
         return [entry.dtype, table and (table.numbers(2, "f"), table.numbers(3, "q"))]
 
     def regions(self) -> Iterator[Region]:
         """Yield all regions. O(operators x LONGEST^2)."""
         for first in range(len(self.subgraph.operators)):
-            for last in range(first + 1, min(first + LONGEST, len(self.rules)) + 1):
-                if self.rules[last - 1] is None:
+            for last in range(first + 1, first + LONGEST + 1):
+                if last - 1 not in self.rules:
                     break
                 if region := self._region(first, last):
                     yield region
@@ -202,13 +176,12 @@ class RowChain:
         if not all(needs_room(t) and len(t.shape) == 4 and t.shape[0] == 1 for t in every):
             return None
         rest = max(
-            (n + 1 for n in range(first, last) if not self._rule(n).row_by_row), default=first
+            (n + 1 for n in range(first, last) if not self.rules[n].row_by_row), default=first
         )
         read = {result} | {t for op in self.subgraph.operators[rest:last] for t in op.inputs}
         before = (source, *(t for t, number in made.items() if number < rest))
         rows = tuple(t for t in before if t in read)
-        points = tuple(self._cut_points(first, rest, source))
-        return Region(first, last, source, result, rest, rows, points)
+        return Region(first, last, source, result, rest, rows)
 
     def _broadcasts(self, operator: OperatorEntry, tensor: int) -> bool:
         """Return whether a constant operand is the same for all rows of a result."""
@@ -223,17 +196,17 @@ class RowChain:
         total = self.rows(region.result)
         rows = -(-total // count)
         tops = tuple(min(band * rows, total - rows) for band in range(count))
-        for points in dict.fromkeys(((), region.points)):
+        for points in dict.fromkeys(((), tuple(self._cut_points(region)))):
             if found := self._with_cuts(region, points, tops, rows):
                 yield found
 
-    def _cut_points(self, first: int, rest: int, source: int) -> Iterator[int]:
+    def _cut_points(self, region: Region) -> Iterator[int]:
         """Yield the operators before which the result of a window operator can be cut: no earlier
         tensor is read from there to ``rest``."""
-        operators, made = self.subgraph.operators, {source}
-        for number in range(first + 1, rest):
-            read = {t for op in operators[number:rest] for t in op.inputs}
-            if not self._rule(number - 1).row_by_row and made.isdisjoint(read):
+        operators, made = self.subgraph.operators, {region.source}
+        for number in range(region.first + 1, region.rest):
+            read = {t for op in operators[number : region.rest] for t in op.inputs}
+            if not self.rules[number - 1].row_by_row and made.isdisjoint(read):
                 yield number
             made.add(operators[number - 1].outputs[0])
 
@@ -246,40 +219,38 @@ class RowChain:
         Works backwards over the parts between cuts: the slices that a part reads are the rows that
         the part before it must make.
         """
-        operators, asked = self.subgraph.operators, list[Rows]()
-        cuts, heights = tuple[RowCut, ...](), dict[int, int]()
+        operators = self.subgraph.operators
+        heights = {op.outputs[0]: rows for op in operators[region.rest : region.last]}
+        asked, cuts, left = list[RowRange](), list[RowRange](), [*region.kept]
         for first, last in reversed(list(pairwise((region.first, *points, region.rest)))):
             outer = first == region.first
             source = region.source if outer else operators[first - 1].outputs[0]
-            made = {source, *(op.outputs[0] for op in operators[first:last])}
-            asked += [
-                Rows(tensor, region.rest, tops, rows)
-                for tensor in region.kept
-                if tensor in made and all(tensor != each.tensor for each in asked)
-            ]
+            here = {source, *(op.outputs[0] for op in operators[first:last])}
+            asked += [RowRange(region.rest, t, rows, tops) for t in left if t in here]
+            left = [t for t in left if t not in here]
             # A slice must be smaller than the region's source.
-            most = self.rows(source) - outer
-            found = self._slices(first, last, source, asked, most)
-            if found is None:
+            placed = self._slices(first, last, source, asked, self.rows(source) - outer)
+            if not placed:
                 return None
-            asked, placed = [Rows(source, first, *found[:2])], found[2]
-            cuts = (*found[3], *cuts)
-            heights |= {tensor: each.height for tensor, each in placed.items()}
-        for operator in operators[region.rest : region.last]:
-            heights[operator.outputs[0]] = rows
-        (slices,) = asked
-        return Bands(region, len(tops), rows, slices.rows, tops, slices.tops, cuts, heights)
+            for each in reversed(asked):
+                slices = [made[each.tensor] for made in placed]
+                if slices[0].height != each.rows:
+                    pairs = zip(each.begins, slices, strict=True)
+                    begins = tuple(begin - there.start for begin, there in pairs)
+                    cuts.insert(0, replace(each, begins=begins))
+            heights |= {tensor: each.height for tensor, each in placed[0].items()}
+            starts = tuple(made[source].start for made in placed)
+            asked = [RowRange(first, source, heights[source], starts)]
+        height = heights[region.source]
+        return Bands(region, len(tops), rows, height, tops, starts, tuple(cuts), heights)
 
     def _slices(
-        self, first: int, last: int, source: int, asked: Sequence[Rows], most: int
-    ) -> tuple[tuple[int, ...], int, dict[int, RowSlice], tuple[RowCut, ...]] | None:
-        """Find the lowest slices of a source (at most ``most`` rows) from which operators [first,
-        last) make the rows ``asked`` for.
-
-        Returns their starts, their height, all slices of the last band, and the cuts; None if there
-        are none.
-        """
-        count = len(asked[0].tops)
+        self, first: int, last: int, source: int, asked: Sequence[RowRange], most: int
+    ) -> list[dict[int, RowSlice]]:
+        """Return, for each band, the slices of all tensors for the lowest slices of a source (at
+        most ``most`` rows) from which operators [first, last) make the rows ``asked`` for; none if
+        there are no such slices."""
+        count = len(asked[0].begins)
         needs = [self._needed_rows(first, last, source, asked, band) for band in range(count)]
         fewest = max(high - low for low, high in needs)
         for height in range(fewest, min(most, fewest + _SLACK) + 1):
@@ -288,66 +259,62 @@ class RowChain:
                 latest = min(low, self.rows(source) - height)
                 for start in range(latest, max(0, high - height) - 1, -1):
                     made = self._result_slices(first, last, source, start, height)
-                    if made is not None and all(each.are_in(made, band) for each in asked):
+                    if all(
+                        each.tensor in made
+                        and made[each.tensor].first <= each.begins[band]
+                        and each.begins[band] + each.rows <= made[each.tensor].last
+                        for each in asked
+                    ):
                         placed.append(made)
                         break
                 else:
                     break
             else:
-                cuts = (each.cut([made[each.tensor] for made in placed]) for each in asked)
-                starts = tuple(made[source].start for made in placed)
-                return starts, height, placed[-1], tuple(cut for cut in cuts if cut is not None)
-        return None
+                return placed
+        return []
 
     def _needed_rows(
-        self, first: int, last: int, source: int, asked: Sequence[Rows], band: int
+        self, first: int, last: int, source: int, asked: Sequence[RowRange], band: int
     ) -> tuple[int, int]:
         """Return the rows [low, high) of the source that a band needs, clipped to the tensor."""
-        need: dict[int, tuple[int, int]] = {}
-
-        def add(tensor: int, low: int, high: int) -> None:
-            """Extend the needed rows of a tensor."""
-            known = need.get(tensor, (low, high))
-            need[tensor] = min(low, known[0]), max(high, known[1])
-
+        need: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for each in asked:
-            add(each.tensor, each.tops[band], each.tops[band] + each.rows)
+            need[each.tensor].append((each.begins[band], each.begins[band] + each.rows))
         for number in reversed(range(first, last)):
             operator = self.subgraph.operators[number]
-            for tensor in self._feature_maps(operator) if operator.outputs[0] in need else ():
-                rows = self.rows(tensor)
-                low, high = self._rule(number).needs(*need[operator.outputs[0]], rows)
-                add(tensor, max(low, 0), min(high, rows))
-        return need[source]
+            if wanted := need[operator.outputs[0]]:
+                for tensor in self._feature_maps(operator):
+                    rows = self.rows(tensor)
+                    low, high = self.rules[number].needs(*_span(wanted), rows)
+                    need[tensor].append((max(low, 0), min(high, rows)))
+        return _span(need[source])
 
     def _result_slices(
         self, first: int, last: int, source: int, start: int, height: int
-    ) -> dict[int, RowSlice] | None:
-        """Return the slices of all results for ``height`` rows of the source from ``start`` on;
-        None if operands of an operator have different rows."""
+    ) -> dict[int, RowSlice]:
+        """Return the slices of all results for ``height`` rows of the source from ``start`` on, up
+        to an operator whose operands have different rows."""
         found = {source: RowSlice(start, height, start, start + height)}
         for number in range(first, last):
             operator = self.subgraph.operators[number]
-            rule = self._rule(number)
+            rule = self.rules[number]
             parts = [rule.applied(found[t], self.rows(t)) for t in self._feature_maps(operator)]
-            known = [part for part in parts if part is not None]
-            if len(known) < len(parts) or len({(p.start, p.height) for p in known}) != 1:
-                return None
-            low, high = max(p.first for p in known), min(p.last for p in known)
-            if low >= high:
-                return None
-            found[operator.outputs[0]] = RowSlice(known[0].start, known[0].height, low, high)
+            made = parts[0]
+            for part in parts[1:]:
+                made = made and part and made.common(part)
+            if made is None:
+                break
+            found[operator.outputs[0]] = made
         return found
-
-    def _rule(self, number: int) -> RowRule:
-        """Return the row rule of an operator of a region."""
-        rule = self.rules[number]
-        assert rule is not None
-        return rule
 
     def _feature_maps(self, operator: OperatorEntry) -> list[int]:
         """Return the feature maps that an operator reads."""
         return list(dict.fromkeys(t for t in operator.inputs if not self.is_given(t)))
+
+
+def _span(ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return the least range that contains all ranges."""
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
 def counts(rows: int) -> list[int]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,13 @@ class RowSlice:
     height: int
     first: int
     last: int
+
+    def common(self, other: RowSlice) -> RowSlice | None:
+        """Return the slice with the rows that are valid in both; None if they are different rows,
+        or none is valid."""
+        first, last = max(self.first, other.first), min(self.last, other.last)
+        same = (self.start, self.height) == (other.start, other.height)
+        return replace(self, first=first, last=last) if same and first < last else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ path before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -43,13 +43,13 @@ class BandChoice:
     work, time
         Ratios of multiply-accumulates, and of the estimated time, to those of the network.
     variant
-        Index of the network's variant in `Front`.
+        Name of the network's variant in `Front`.
     """
 
     bands: tuple[Bands, ...]
     load: int
     work: float
-    variant: int = 0
+    variant: str = ""
     time: float = 1.0
 
     @property
@@ -63,22 +63,14 @@ class BandChoice:
         return self.load + self.tail
 
 
-class _Edge(NamedTuple):
-    """An edge to position ``end`` between operators: one operator (no bands), or a region in bands,
-    with its peak in bytes and its extra work."""
+class _Path(NamedTuple):
+    """A path to position ``end`` between operators: its extra work, its peak in bytes, and its
+    regions in bands. An edge is an operator, or a region in bands."""
 
+    work: float
+    peak: int
     bands: tuple[Bands, ...]
     end: int
-    peak: int
-    work: float
-
-
-class _BandPath(NamedTuple):
-    """The best path to a position: its work, its load in bytes, and its regions in bands."""
-
-    work: float
-    load: int
-    bands: tuple[Bands, ...]
 
 
 class BandSearch:
@@ -89,8 +81,8 @@ class BandSearch:
         tensors, operators = chain.subgraph.tensors, chain.subgraph.operators
         self.size = [arena_bytes(tensor) for tensor in tensors]
         self.work = [
-            work_of(chain.subgraph, op) if rule else 0
-            for op, rule in zip(operators, chain.rules, strict=True)
+            work_of(chain.subgraph, op) if number in chain.rules else 0
+            for number, op in enumerate(operators)
         ]
         self.born = {t: 0 for t in chain.subgraph.inputs if t in chain.last_use}
         self.born |= {t: number for number, op in enumerate(operators) for t in op.outputs}
@@ -101,14 +93,12 @@ class BandSearch:
             change[last + 1] -= self.size[tensor]
         self.load = list(accumulate(change[:-1]))
         # Edges of single operators, then those of regions in bands.
-        self.edges: list[list[_Edge]] = [
-            [_Edge((), at + 1, load, 0.0)] for at, load in enumerate(self.load)
-        ]
-        total = max(1, self._sum_over_rows(self.work))
+        self.edges = [[_Path(0.0, load, (), at + 1)] for at, load in enumerate(self.load)]
+        total = self._total(self.work)
         for region in chain.regions():
             for bands in self._bands_of(region):
                 work = self._repeated_work(bands, self.work) / total + _BAND_COST * bands.count
-                edge = _Edge((bands,), region.last, self._peak(bands), work)
+                edge = _Path(work, self._peak(bands), (bands,), region.last)
                 self.edges[region.first].append(edge)
 
     def choices(self) -> Iterator[BandChoice]:
@@ -136,31 +126,33 @@ class BandSearch:
         """Return the bytes of a row of a feature map."""
         return row_bytes(self.chain.subgraph.tensors[tensor])
 
-    def _sum_over_rows(self, of_row: Sequence[int]) -> int:
-        """Return the sum over operators of ``of_row`` times the rows of the result."""
-        each = zip(of_row, self.chain.subgraph.operators, strict=True)
-        return sum(row * self.chain.rows(op.outputs[0]) for row, op in each if row)
-
     def _repeated_work(self, bands: Bands, of_row: Sequence[int]) -> int:
         """Return the sum over a region's operators of ``of_row`` times the repeated rows."""
+        region, operators = bands.region, self.chain.subgraph.operators
+        made = {number: operators[number].outputs[0] for number in range(region.first, region.last)}
         return sum(
-            of_row[number] * (bands.count * bands.heights[made] - self.chain.rows(made))
-            for number in range(bands.region.first, bands.region.last)
-            for made in self.chain.subgraph.operators[number].outputs
+            of_row[number] * (bands.count * bands.heights[tensor] - self.chain.rows(tensor))
+            for number, tensor in made.items()
         )
 
     def _time(self, chosen: Sequence[Bands]) -> float:
         """Return the ratio of the estimated time to that of the network."""
+        operators, elements = self.chain.subgraph.operators, self._row_elements
         each = [
             work * (_DEPTHWISE if op.kind == "DEPTHWISE_CONV_2D" else 1)
-            for work, op in zip(self.work, self.chain.subgraph.operators, strict=True)
+            for work, op in zip(self.work, operators, strict=True)
         ]
         more = 0
         for bands in chosen:
-            copied = bands.height * self._row_elements(bands.region.source)
-            copied += sum(cut.rows * self._row_elements(cut.tensor) for cut in bands.cuts)
+            copied = bands.height * elements(bands.region.source)
+            copied += sum(cut.rows * elements(cut.tensor) for cut in bands.cuts)
             more += self._repeated_work(bands, each) + _COPIED * bands.count * copied
-        return 1 + more / max(1, self._sum_over_rows(each))
+        return 1 + more / self._total(each)
+
+    def _total(self, of_row: Sequence[int]) -> int:
+        """Return the sum over operators of ``of_row`` times the rows of the result, at least 1."""
+        each = zip(of_row, self.chain.subgraph.operators, strict=True)
+        return max(1, sum(row * self.chain.rows(op.outputs[0]) for row, op in each if row))
 
     def _row_elements(self, tensor: int) -> int:
         """Return the number of elements of a row of a feature map."""
@@ -198,40 +190,35 @@ class BandSearch:
     def _inner_peak(self, bands: Bands) -> int:
         """Return the peak in bytes of a subgraph's own tensors in one band."""
         region = bands.region
-        operators = self.chain.subgraph.operators[region.first : region.last]
+        operators = self.chain.subgraph.operators
         row = {t: self._row_bytes(t) for t in bands.heights}
-        last = {t: n for n, op in enumerate(operators, region.first) for t in op.inputs}
+        last = {t: n for n in range(region.first, region.last) for t in operators[n].inputs}
         last[region.result] = region.last
         alive = {region.source: rounded(bands.height * row[region.source])}
         loads = [0]
-        for number, op in enumerate(operators, region.first):
-            loads += self._apply_cuts(bands, number, alive, row)
-            (made,) = op.outputs
-            alive[made] = rounded(bands.heights[made] * row[made])
-            loads.append(sum(alive.values()))
-            alive = {t: each for t, each in alive.items() if last.get(t, -1) > number}
-        return max([*loads, *self._apply_cuts(bands, region.last, alive, row)])
-
-    def _apply_cuts(
-        self, bands: Bands, number: int, alive: dict[int, int], row: Mapping[int, int]
-    ) -> Iterator[int]:
-        """Apply the cuts before an operator to ``alive``, and yield the bytes alive during each."""
-        for cut in bands.cuts:
-            if cut.before == number:
-                kept = rounded(cut.rows * row[cut.tensor])
-                yield sum(alive.values()) + kept
-                alive[cut.tensor] = kept
+        for number in range(region.first, region.last + 1):
+            for cut in bands.cuts:
+                if cut.before == number:
+                    kept = rounded(cut.rows * row[cut.tensor])
+                    loads.append(sum(alive.values()) + kept)
+                    alive[cut.tensor] = kept
+            if number < region.last:
+                (made,) = operators[number].outputs
+                alive[made] = rounded(bands.heights[made] * row[made])
+                loads.append(sum(alive.values()))
+                alive = {t: each for t, each in alive.items() if last.get(t, -1) > number}
+        return max(loads)
 
     def _path(self, target: int) -> BandChoice | None:
         """Return the choice of bands with the least work whose peak is at most ``target`` bytes, as
         a shortest path; None if there is none."""
-        best: list[_BandPath | None] = [_BandPath(1.0, 0, ()), *(None for _ in self.load)]
+        best: list[_Path | None] = [_Path(1.0, 0, (), 0), *(None for _ in self.load)]
         for at, edges in enumerate(self.edges):
             here = best[at]
             if here is None:
                 continue
-            for bands, end, peak, work in edges:
-                path = _BandPath(here.work + work, max(here.load, peak), here.bands + bands)
+            for work, peak, bands, end in edges:
+                path = _Path(here.work + work, max(here.peak, peak), here.bands + bands, end)
                 known = best[end]
                 if peak <= target and (known is None or path[:2] < known[:2]):
                     best[end] = path
@@ -239,4 +226,4 @@ class BandSearch:
         if found is None:
             return None
         work = round(found.work - _BAND_COST * sum(each.count for each in found.bands), 9)
-        return BandChoice(found.bands, found.load, work, time=self._time(found.bands))
+        return BandChoice(found.bands, found.peak, work, time=self._time(found.bands))

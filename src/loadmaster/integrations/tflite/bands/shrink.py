@@ -3,13 +3,15 @@ if TFLM's interpreter gives the same results bit for bit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, ModelError
 from loadmaster.core.units import format_bytes
-from loadmaster.integrations.tflite.arena import TensorArena, plan_arena, plan_entries
+from loadmaster.integrations.tflite.arena import TensorArena, plan_arena
 from loadmaster.integrations.tflite.bands.order import least_order
 from loadmaster.integrations.tflite.bands.plan import banded_problem
 from loadmaster.integrations.tflite.bands.regions import RowChain
@@ -17,11 +19,10 @@ from loadmaster.integrations.tflite.bands.rewrite import in_bands, in_order
 from loadmaster.integrations.tflite.bands.search import BandChoice, BandSearch
 from loadmaster.integrations.tflite.export import ExportedModel, naming
 from loadmaster.integrations.tflite.interpreter import ArenaBytes, differing, is_installed, measure
-from loadmaster.integrations.tflite.lifetimes import UNIT, lifetimes
+from loadmaster.integrations.tflite.lifetimes import UNIT, lifetimes, plan_entries
 from loadmaster.integrations.tflite.planned_file import ONLINE, planned_offsets, with_plan
-from loadmaster.integrations.tflite.probe import probe
 from loadmaster.integrations.tflite.rewritten import check_rewritten
-from loadmaster.integrations.tflite.scratch import UNKNOWN
+from loadmaster.integrations.tflite.scratch import UNKNOWN, probe
 from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
 from loadmaster.workloads.frontends.tflite.schema import CUSTOM
 
@@ -34,15 +35,14 @@ class Front:
     """Pareto front of a network in bands: choices of decreasing size (head and the bands' tail) and
     increasing work, beginning with the unchanged network.
 
-    ``variants`` are the unchanged network, the network with PADs folded into convolutions, and the
-    network in the order of the least load, without duplicates. ``folded`` counts folded
-    convolutions. Choices are planned with ``effort``.
+    ``variants`` are the unchanged network (without a name), and by what was changed the network
+    with PADs folded into convolutions, and that in the order of the least load. Choices are planned
+    with ``effort``.
     """
 
-    variants: tuple[TfliteModel, ...]
+    variants: Mapping[str, TfliteModel]
     choices: tuple[BandChoice, ...]
     alignment: int
-    folded: int
     effort: Effort = Effort.NORMAL
 
 
@@ -77,35 +77,31 @@ def front_of(data: bytes, alignment: int = UNIT) -> Front:
                 f"operator {number} ({operator.kind}) is not one of TFLM's, so that bands cannot be"
                 " checked by running them"
             )
-    variants = [model]
+    variants = {"": model}
     if folds := RowChain(model).folds():
-        variants.append(parse_model(in_order(model, range(len(main.operators)), folds)))
-    order = least_order(variants[-1].subgraphs[0])
+        model = parse_model(in_order(model, range(len(main.operators)), folds))
+        variants["PAD left out"] = model
+    if order := least_order(model.subgraphs[0]):
+        variants["operators in another order"] = parse_model(in_order(model, order.operators, {}))
     offered: list[BandChoice] = []
-    for number, variant in enumerate(variants):
-        search = BandSearch(RowChain(variant), alignment)
-        if number + 1 == len(variants) and order and order.load < max(search.load, default=0):
-            variants.append(parse_model(in_order(variant, order.operators, {})))
-            order = None
-        for choice in search.choices():
-            if choice.work > MOST_WORK:
-                break
-            offered.append(replace(choice, variant=number))
+    for name, variant in variants.items():
+        found = BandSearch(RowChain(variant), alignment).choices()
+        little = takewhile(lambda choice: choice.work <= MOST_WORK, found)
+        offered += (replace(choice, variant=name) for choice in little)
     choices = offered[:1]
     for choice in sorted(offered[1:], key=lambda each: (each.work, each.size, each.variant)):
         if choice.size < choices[-1].size:
             choices.append(choice)
-    return Front(tuple(variants), tuple(choices), alignment, len(folds))
+    return Front(variants, tuple(choices), alignment)
 
 
 def banded(front: Front, choice: BandChoice, *, probed: bool = False) -> ExportedModel:
     """Write and plan one choice; the result has no name. ``probed``: include the scratch buffers of
     TFLM's kernels."""
-    data, written = in_bands(front.variants[choice.variant], choice.bands)
-    model = parse_model(data)
+    model = parse_model(in_bands(front.variants[choice.variant], choice.bands))
     found = lifetimes(model)
     arena = TensorArena(found, probe(model, found) if probed else UNKNOWN)
-    problem = banded_problem(model, arena, written, front.alignment)
+    problem = banded_problem(model, arena, choice.bands, front.alignment)
     plan = plan_arena(arena, problem, front.effort)
     planned = with_plan(model, plan_entries(found, plan.offsets))
     parts = ((each.region.first, each.region.last - 1, each.count) for each in choice.bands)
@@ -223,9 +219,9 @@ def _check(front: Front, choice: BandChoice, old: bytes, found: ExportedModel) -
     """Raise `AllocationError` if the two files give different outputs, or, without a plan,
     different results of any region in bands."""
     maps = [each.region.result for each in choice.bands]
-    whole, variant = front.variants[0], front.variants[choice.variant]
+    whole, variant = front.variants[""], front.variants[choice.variant]
     outputs = list(dict.fromkeys((*whole.subgraphs[0].outputs, *maps)))
-    shown = in_bands(whole, (), outputs)[0], in_bands(variant, choice.bands, outputs)[0]
+    shown = in_bands(whole, (), outputs), in_bands(variant, choice.bands, outputs)
     room = sum(each.bytes for each in found.arena.found.tensors)
     for one, other in ((old, found.data), shown):
         difference = differing(one, other, head=room)

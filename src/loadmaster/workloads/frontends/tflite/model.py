@@ -32,7 +32,7 @@ class TensorEntry:
 
     ``constant`` says whether the file holds its bytes, which ``content`` gives the position and
     length of; they may be beyond what was read. A variable keeps its value from one
-    inference to the next. ``position`` is where its table lies.
+    inference to the next. ``table`` is its table in the file.
     """
 
     name: str
@@ -41,7 +41,7 @@ class TensorEntry:
     constant: bool
     content: tuple[int, int]
     is_variable: bool
-    position: int
+    table: FlatTable
 
     @property
     def count(self) -> int:
@@ -55,7 +55,7 @@ class OperatorEntry:
     absent.
 
     ``kind`` is the schema's name, or ``CUSTOM:name``. ``bodies`` are the subgraphs that it runs.
-    ``position`` is where its table lies.
+    ``table`` is its table in the file.
     """
 
     kind: str
@@ -64,7 +64,7 @@ class OperatorEntry:
     intermediates: tuple[int, ...]
     bodies: tuple[int, ...]
     options: FlatTable | None
-    position: int
+    table: FlatTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ def _tensor(table: FlatTable, where: str, contents: Sequence[tuple[int, int]]) -
         content[1] > 0 or table.number(10, "I") > 0,
         content,
         bool(table.number(5, "b")),
-        table.position,
+        table,
     )
 
 
@@ -232,7 +232,7 @@ def _operator(
                 " model again"
             )
         bodies = tuple(map(options.number, range(count)))
-    return OperatorEntry(kind, inputs, outputs, others, bodies, options, table.position)
+    return OperatorEntry(kind, inputs, outputs, others, bodies, options, table)
 
 
 def _where(subgraph: int, index: int, kind: str) -> str:
