@@ -176,20 +176,13 @@ def place_by_program(
     stopped = solved.interrupted
     ended = stopped or not found
     report("placing tensors", 0.4)
-    division, guesses = None, [guess]
+    division = None
     if found:
         shares = program.shares(solved)
         if sequence.page:
             most = int(limits.max()) // _GRAINS if link else WHOLE_LIMIT
             division, arrays, prices, shares = _divided(sequence, arrays, prices, shares, most)
-        guesses = [shares.rounded()]
-        # Larger programs take too long.
-        if not (sequence.page or ended or uses * (4 if link else 1) > effort.nodes):
-            near, half = gap if link else gap / 10, deadline.part(0.5)
-            whole = program.model.solve(half, program.integers, near, _NODES // 10)
-            ended = whole.interrupted
-            stopped = ended or half.passed()
-            guesses[:0] = [program.shares(whole).rounded()] if len(whole.values) else []
+        guess = shares.rounded()
     search = replace(
         search,
         sequence=division.sequence if division else sequence,
@@ -199,10 +192,18 @@ def place_by_program(
         bound=bound,
     )
     goal, left = bound * (1 + gap), Deadline.within(0.0) if ended else deadline
-    best = search.run(guesses[0], goal, left)
-    for guess in guesses[1:]:
-        if best.seconds > goal and not (ended or best.interrupted):
-            best = min(best, search.run(guess, goal, left), key=lambda placed: placed.seconds)
+    best = search.run(guess, goal, left)
+    ended |= best.interrupted
+    # Larger programs take too long.
+    few = uses * (4 if link else 1) <= effort.nodes
+    if best.seconds > goal and few and not (sequence.page or ended):
+        near, half = gap if link else gap / 10, deadline.part(0.5)
+        whole = program.model.solve(half, program.integers, near, _NODES // 10)
+        stopped |= whole.interrupted or half.passed()
+        if len(whole.values):
+            left = Deadline.within(0.0) if whole.interrupted else deadline
+            other = search.run(program.shares(whole).rounded(), goal, left)
+            best = min(best, other, key=lambda placed: placed.seconds)
     stopped |= best.interrupted
     return replace(best, interrupted=stopped, larger_bound=lower_bound(larger, *relaxed))
 
