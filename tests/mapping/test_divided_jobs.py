@@ -40,16 +40,9 @@ def test_the_bound_holds_for_every_way_to_divide(bandwidth, objective, allocator
     bound = bound_of(jobs.least, bandwidth, allocator, OBJECTIVES[objective])
     assert bound.score > 0
     for way in jobs.ways:
-        for strategy in ("herald", "random"):
-            options = {
-                "objective": objective,
-                "allocator": allocator,
-                "samples": 20,
-                "strategy": strategy,
-            }
-            assert lm.map_jobs(way.analysis, bandwidth, **options).value >= bound.score * (
-                1 - 1e-12
-            )
+        options = {"objective": objective, "allocator": allocator, "strategy": "herald"}
+        found = lm.map_jobs(way.analysis, bandwidth, samples=20, **options)
+        assert found.value >= bound.score * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)
