@@ -11,6 +11,7 @@ from tests.support.cut_networks import convolutions, cut_network, cut_plan
 from tests.support.efforts import SEPARATE, TEST, verified
 from tests.support.lowered import parts_of, planner_of
 from tests.support.networks import npu, residual_chain
+from tests.support.nightly import by_night
 
 import loadmaster as lm
 from loadmaster.cost.analytical.energy import energy_rates
@@ -39,7 +40,7 @@ def random_cuts(graph, generator):
     return Cuts(cuts)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(6), *by_night(*range(6, 12))])
 def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed):
     """Random networks, machines of every style of core, and cuts: 240 plans."""
     generator = np.random.default_rng(seed)
