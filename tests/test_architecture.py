@@ -439,8 +439,8 @@ def named_numbers_of(text):
 def size_of(package):
     """Tokens, modules and named numbers of a package."""
     texts = [path.read_text() for name, path in modules().items() if name.split(".")[0] == package]
-    held = [text for text in texts if tokens_of(text)]
-    return sum(map(tokens_of, held)), len(held), sum(map(named_numbers_of, held))
+    tokens = [tokens_of(text) for text in texts]
+    return sum(tokens), sum(map(bool, tokens)), sum(map(named_numbers_of, texts))
 
 
 @pytest.mark.parametrize("package", PACKAGES)

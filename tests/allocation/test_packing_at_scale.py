@@ -72,10 +72,10 @@ def test_layers_come_within_seven_thousandths_of_the_bound():
 def test_layers_that_packing_at_scale_leaves_far_from_the_bound_come_near_to_it():
     """Sets of some thousand buffers of which few are large: their fullest instant is hard, and the
     rest easy."""
-    columns = layers(3000, 3)
+    columns = layers(2000, 4)
     assert (simple := packed(problem_of(columns))).peak > 1.05 * simple.bound
-    best = lm.allocate(columns)
-    assert best.peak < 1.015 * best.lower_bound
+    best = lm.allocate(columns, effort="quick")
+    assert best.peak < 1.016 * best.lower_bound
 
 
 _BYTES_PER_BUFFER = """

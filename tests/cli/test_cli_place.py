@@ -56,12 +56,12 @@ def test_a_step_from_a_file_is_costed_for_the_target(tmp_path):
     slower bus."""
     file = FIXTURES / "resnet50-training.json.gz"
 
-    def times(options):
-        answer = printed("place", file, "--fast 60% --strategy lru", options)
+    def times(options, strategy="lru"):
+        answer = printed("place", file, "--fast 60% --strategy", strategy, options)
         return answer["makespan"], answer["all_slow_time"]
 
     gpu = "--target gpu-pcie"
-    on_server, on_gpu = times("--target optane-server"), times(gpu)
+    on_server, on_gpu = times("--target optane-server", "all-slow"), times(gpu)
     assert on_server[1] is not None
     assert on_gpu[1] is None  # kernels of a GPU cannot run from the host's memory
     slower = times(f"{gpu} --set 'copy.to_fast=1 GB/s' --set 'copy.to_main=1 GB/s'")

@@ -58,7 +58,7 @@ def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_la
         0,
         np.array([sums]),
     )
-    for _ in range(40):
+    for _ in range(20):
         graph = convolution(generator)
         (group,) = fuse(graph)
         form = divisible(graph, group, sums=sums)
@@ -98,5 +98,5 @@ def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_la
                     1 - 1e-9
                 )
                 sharper += bool(least > (seconds * prices).min() * (1 + 1e-9))
-    assert met > 20, "some core takes just so long for many of them"
-    assert sharper > 130, "last turns are often more than what a rate alone says"
+    assert met > 10, "some core takes just so long for many of them"
+    assert sharper > 65, "last turns are often more than what a rate alone says"

@@ -33,23 +33,19 @@ def test_every_way_to_divide_does_the_same_work(bandwidth):
 
 
 @pytest.mark.parametrize("allocator", ["demand", "even"])
-@pytest.mark.parametrize("objective", ["makespan", "energy", "edp"])
+@pytest.mark.parametrize(
+    ("objective", "strategy"), [("makespan", "herald"), ("energy", "random"), ("edp", "random")]
+)
 @pytest.mark.parametrize("bandwidth", [1e9, 4e12, *by_night(64e9)])
-def test_the_bound_holds_for_every_way_to_divide(bandwidth, objective, allocator):
+def test_the_bound_holds_for_every_way_to_divide(bandwidth, objective, strategy, allocator):
+    """By the strategy that comes nearest to it."""
     jobs = divided(bandwidth)
     bound = bound_of(jobs.least, bandwidth, allocator, OBJECTIVES[objective])
     assert bound.score > 0
     for way in jobs.ways:
-        for strategy in ("herald", "random"):
-            options = {
-                "objective": objective,
-                "allocator": allocator,
-                "samples": 20,
-                "strategy": strategy,
-            }
-            assert lm.map_jobs(way.analysis, bandwidth, **options).value >= bound.score * (
-                1 - 1e-12
-            )
+        options = {"objective": objective, "allocator": allocator, "strategy": strategy}
+        found = lm.map_jobs(way.analysis, bandwidth, samples=20, **options)
+        assert found.value >= bound.score * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("bandwidth", BANDWIDTHS)

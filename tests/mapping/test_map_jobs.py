@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.support.needs import FIXTURES
+from tests.support.nightly import by_night
 from tests.support.tables import cases
 
 import loadmaster as lm
@@ -78,7 +79,7 @@ def test_every_strategy_maps_every_job_and_says_the_truth_about_it(name):
     assert (again.position == mapping.position).all()
 
 
-@pytest.mark.parametrize("bandwidth", [1e8, 1e9, 1e10])
+@pytest.mark.parametrize("bandwidth", [1e9, *by_night(1e8, 1e10)])
 @pytest.mark.parametrize("allocator", ["demand", "even"])
 @pytest.mark.slow
 def test_auto_is_no_worse_than_the_others_and_close_to_the_bound(bandwidth, allocator):

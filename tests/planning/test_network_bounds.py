@@ -47,7 +47,7 @@ def bound_of(graph, target, mini_batches=1):
     return bounds_of(graph, target, mini_batches).makespan
 
 
-@pytest.mark.parametrize("seed", [*range(4), *by_night(*range(4, 10))])
+@pytest.mark.parametrize("seed", [0, 1, *by_night(*range(2, 10))])
 def test_no_plan_of_any_cut_of_a_tiny_network_is_faster_than_its_bound(seed):
     """50 networks for every seed, on machines of their own: 500 in all, and every plan of each that
     could be faster."""
@@ -68,7 +68,7 @@ def test_no_plan_of_any_cut_of_a_tiny_network_is_faster_than_its_bound(seed):
     assert met > 5, "some bounds are met by a plan, else plans are not tried"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *by_night(1, 2)])
 def test_no_plan_takes_less_energy_than_the_bound_nor_less_time_where_operands_are_read_again(seed):
     generator, met = np.random.default_rng(seed), 0
     for number in range(40):

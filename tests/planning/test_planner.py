@@ -53,7 +53,7 @@ def test_every_committed_network_plans_at_every_precision(name, precision):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", bundled())
 def test_two_real_networks_plan_together_on_every_bundled_target(name):
-    networks = [lm.load("onnx:squeezenet"), lm.load(FIXTURES / "mobilenetv2.onnx.gz")]
+    networks = [lm.load("onnx:squeezenet"), lm.load(FIXTURES / "ncf.onnx.gz")]
     verified(networks, lm.target(name), mini_batches=2)
 
 

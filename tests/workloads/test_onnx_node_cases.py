@@ -1,12 +1,11 @@
 """All of ONNX's own tests of single operators: which load with the shapes that their results have,
 and which cannot, and why."""
 
-import warnings
 from collections import defaultdict
 
 import onnx
 import pytest
-from onnx.backend.test.loader import load_model_tests
+from tests.support.onnx_node_cases import node_cases
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.frontend import LoadOptions
@@ -120,9 +119,7 @@ NOT_UNDERSTOOD = {
 )
 @pytest.mark.slow
 def test_node_tests_of_onnx_load_with_the_shapes_of_their_results_or_are_refused_for_a_reason():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cases = load_model_tests(kind="node")
+    cases = node_cases()
     refused = defaultdict(set)
     unknown = set()
     for case in cases:
