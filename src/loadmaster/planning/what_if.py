@@ -34,8 +34,8 @@ def what_if(
     """Plan networks quickly for a machine and for each of its :func:`changes`.
 
     The first result is the unchanged machine, planned with the same effort for comparison. A larger
-    machine that ends slower is planned again from that plan, so it never is. ``options`` are those
-    of :func:`loadmaster.plan`.
+    machine that ends slower is planned again with that as ``smaller``. ``options`` are those of
+    :func:`loadmaster.plan`.
     """
     graphs, target = as_networks(graphs), as_target(target)
     machines = [("as it is", target), *changes(target)]

@@ -93,8 +93,8 @@ def sweep(
 
     Every point is one :func:`loadmaster.plan` with the same ``options``. If the objective is the
     makespan and a machine that is no better has a shorter one, the point is planned once more with
-    that machine as ``smaller``: so more memory, bandwidth or clock is never slower. Points in the
-    store are not planned again. Ctrl-C ends the sweep with the finished points.
+    that machine as ``smaller``. Points in the store are not planned again. Ctrl-C ends the sweep
+    with the finished points.
 
     Parameters
     ----------
