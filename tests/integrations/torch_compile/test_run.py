@@ -299,9 +299,9 @@ def test_a_module_of_which_no_graph_is_captured_is_refused(layer):
         comparison.compare(work, {"fast_memory": 1 << 30}, 3, False)
 
 
-def test_the_backward_pass_of_an_lstm_is_not_tried_on_stand_ins(monkeypatch):
+@torch._dynamo.config.patch(allow_rnn=True)
+def test_the_backward_pass_of_an_lstm_is_not_tried_on_stand_ins():
     """Its library reads what only it can write: the process would end."""
-    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
     module = Parts(lambda own, x: own.layer(x)[0].square().sum(), layer=nn.LSTM(8, 8)).train()
     compiled = torch.compile(module, backend="loadmaster", options={"fast_memory": 1 << 30})
     with pytest.raises(AssertionError, match="to be Tensors"):  # of PyTorch, as with aot_eager
