@@ -43,7 +43,7 @@ def test_they_count_while_their_kernel_runs_and_are_gone_after_it(layer):
     assert library_bytes() <= SMALL
     rows = {row["operator"]: row["elsewhere"] for row in model.plans[0].rows()}
     assert rows["aten.addmm"] - rows["aten.gelu"] > SMALL
-    assert model.unmoved_peak > operands + SMALL
+    assert model.unmoved_peak > operands + SMALL // 2
 
 
 def test_they_may_be_freed_while_other_threads_multiply(layer):
