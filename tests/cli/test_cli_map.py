@@ -102,6 +102,13 @@ def test_networks_that_come_again_report_latencies_and_misses(folder):
     assert "3 of 3 deadlines missed" in run("map", options, timing, cwd=folder).stdout
 
 
+def test_all_jobs_of_a_network_are_due_where_none_waits(folder):
+    options = "onnx:squeezenet onnx:resnet50 --target m3e-s2 --precision int8 --samples 20"
+    timing = "--deadline squeezenet=600us"
+    served = printed("map", options, timing, cwd=folder)["mini_batches"]
+    assert [each["missed"] for each in served] == [False, False]
+
+
 @pytest.mark.parametrize(
     "row",
     cases("""

@@ -343,6 +343,26 @@ def test_due_dates_come_before_the_makespan():
     assert mapping.end[7] <= due[7]
 
 
+@pytest.mark.parametrize("objective", ["makespan", "energy"])
+def test_late_jobs_are_not_optimal_where_waiting_might_make_them_punctual(objective):
+    costs = lm.JobAnalysis(
+        ("long", "urgent"),
+        ("x",),
+        np.array([[0.01], [0.001]]),
+        np.zeros((2, 1)),
+        np.zeros(2, dtype=np.int64),
+        energy=np.ones((2, 1)),
+    )
+    times = {"release": [0.0, 0.001], "due": [np.inf, 0.002]}
+    late = map_dependent_jobs(costs, 1e9, [(), ()], objective=objective, **times)
+    assert late.status == "feasible"
+
+
+def test_jobs_that_come_after_hours_are_refused():
+    with pytest.raises(MappingError, match="release: a job would come after more than an hour"):
+        map_dependent_jobs(jobs(2), 1e9, [(), ()], release=[0.0, 1e4])
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.support.tables import cases
 
+import loadmaster as lm
 from loadmaster.cli.commands.map import _priorities
 from loadmaster.cli.options import TimingOptions
 from loadmaster.core.errors import MappingError, UnitError
@@ -99,3 +100,17 @@ def test_a_mini_batch_ends_with_its_last_job():
         MiniBatch("net", 1, 4.0, 8.0, 4.0, True),
         MiniBatch("aux", 0, 0.0, 9.0, 9.0, False),
     )
+
+
+def test_a_mini_batch_that_ends_when_it_is_due_is_not_missed():
+    timings = network_timings(NETWORKS, {"net": 3e-4}, {"net": 7.5e-5}, MappingError)
+    costs = lm.JobAnalysis(
+        tuple("abcde"), ("x",), np.full((5, 1), 7.5e-5), np.zeros((5, 1)), np.zeros(5, np.int64)
+    )
+    tight = JobPool(costs, ((),) * 5, ("net",) * 5, tuple(range(5)))
+    release, due, weight = job_times_of(tight, timings, {})
+    mapping = lm.map_dependent_jobs(
+        costs, 1e9, tight.after, release=release, due=due, weight=weight, samples=5
+    )
+    assert mapping.status == "optimal"
+    assert not any(each.missed for each in mini_batches_of(tight, timings, mapping))

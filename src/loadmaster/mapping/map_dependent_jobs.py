@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Deadline, Progress, no_progress
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.base import JobAnalysis, rounded_up, whole_picoseconds
+from loadmaster.cost.base import JobAnalysis, whole_picoseconds
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.exact import is_proven
@@ -121,12 +121,12 @@ class _DispatchProblem:
             )
         self.group = group
         self.after = after
-        self.due = due
+        self.due = np.rint(due * PICOSECONDS)
         self.weight = weight
         self.duration, self.never = _durations(group)
         self.graph = task_graph(edges, group.jobs)
-        self.release = release
-        self.release_picoseconds = rounded_up(release)
+        # As the ends are: whole picoseconds.
+        self.release = np.rint(release * PICOSECONDS)
         self.demand = np.ascontiguousarray(group.demand[:, :, None])
 
     def evaluate(self, priority: Floats, allowed: Mask) -> _Attempt:
@@ -136,10 +136,9 @@ class _DispatchProblem:
             priority=priority,
             duration=duration,
             demand=self.demand,
-            release=self.release_picoseconds,
+            release=self.release.astype(np.int64),
         )
-        beyond = np.maximum(0.0, found.end * _PICOSECOND - self.due)
-        late = float((beyond * self.weight).sum())
+        late = float((np.maximum(0.0, found.end - self.due) * self.weight).sum() * _PICOSECOND)
         seconds = found.makespan * _PICOSECOND
         score = self.group.score(seconds, self.group.energy_of(found.core))
         return _Attempt((late, score, seconds), found.core, found.start, found.end)
@@ -149,7 +148,7 @@ class _DispatchProblem:
         shortest = self.duration.min(axis=1).tolist()
         ranks = [np.array(upward_rank(self.after, shortest), dtype=np.float64)]
         if np.isfinite(self.due).any():
-            ranks.append(1.0 / np.maximum(self.due, _PICOSECOND))
+            ranks.append(1.0 / np.maximum(self.due, 1.0))
         return ranks
 
     def longest_path(self) -> float:
@@ -157,8 +156,9 @@ class _DispatchProblem:
         fastest, from its release on."""
         end: list[float] = []
         least = self.group.alone.min(axis=1).tolist()
-        for release, befores, seconds in zip(self.release, self.after, least, strict=True):
-            end.append(max([float(release), *(end[before] for before in befores)]) + seconds)
+        ready = (self.release * _PICOSECOND).tolist()
+        for release, befores, seconds in zip(ready, self.after, least, strict=True):
+            end.append(max([release, *(end[before] for before in befores)]) + seconds)
         return max(end) * (1.0 - (self.group.jobs + 10) * 2.0**-52)
 
     def spending(self, extra: float) -> Mask:
@@ -242,7 +242,9 @@ def map_dependent_jobs(
     )
     group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
     given = {"release": (release, 0.0), "due": (due, np.inf), "weight": (weight, 1.0)}
-    times = (_per_job(name, group.jobs, *values) for name, values in given.items())
+    times = [_per_job(name, group.jobs, *values) for name, values in given.items()]
+    if times[0].max() > 3600:
+        raise MappingError("release: a job would come after more than an hour: map earlier ones")
     problem = _DispatchProblem(group, after, *times)
     began = time.monotonic(), time.process_time()
     if samples is None and time_limit is None:
@@ -269,7 +271,9 @@ def map_dependent_jobs(
         tuple((evaluations, found.value[1]) for evaluations, found in walk.improvements),
         walk.interrupted,
     )
-    return assemble(analysis, objective, options, [mapped], began)
+    found = assemble(analysis, objective, options, [mapped], began)
+    # The bounds do not know whether other schedules are less late.
+    return replace(found, status="feasible") if best.value[0] else found
 
 
 def _per_job(

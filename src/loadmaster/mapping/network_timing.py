@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from loadmaster.core.arrays import Floats
+from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.workloads.job import MiniBatch, NetworkTiming
@@ -47,7 +48,8 @@ def mini_batches_of(
         """Return a mini-batch with its release, end, latency and whether it misses its deadline."""
         timing = timings[network]
         release = timing.period * number
-        missed = timing.deadline is not None and end - release > timing.deadline
+        # Ends and due times are whole picoseconds.
+        missed = end - release - (timing.deadline or np.inf) > 0.5 / PICOSECONDS
         return MiniBatch(network, number, release, end, end - release, missed)
 
     return tuple(served(*key, end) for key, end in ends.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -198,9 +199,11 @@ def map_command(
                     require_network("priority", name, dict.fromkeys(pool.network), MappingError)
                 every = network_timings(pool.network, **due, error=MappingError)
                 timings = every if timed else {}
+                if not dependencies:
+                    pool = replace(pool, after=((),) * len(pool.after))
                 release, ends, weight = job_times_of(pool, every, priorities)
                 options |= {"release": release, "due": ends, "weight": weight}
-                found = _map_waiting(pool, rate, objectives, options, dependencies=dependencies)
+                found = _map_waiting(pool, rate, objectives, options)
         served = mini_batches_of(pool, timings, found[0]) if timings else ()
         if place is not None:
             for number, mapping in enumerate(found):
@@ -284,21 +287,15 @@ def _map_divided(
 
 
 def _map_waiting(
-    pool: JobPool,
-    rate: float,
-    objectives: list[str],
-    options: dict[str, Any],
-    *,
-    dependencies: bool,
+    pool: JobPool, rate: float, objectives: list[str], options: dict[str, Any]
 ) -> tuple[JobMapping, ...]:
-    """Map jobs with due times, release times or, with ``dependencies``, jobs that wait for
-    others."""
+    """Map jobs with due times, release times, or others that they wait for."""
     from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
 
     if len(objectives) > 1:
         raise MappingError(f"map: {_WAITING} go with one objective")
-    after = pool.after if dependencies else [()] * len(pool.after)
-    return (map_dependent_jobs(pool.analysis, rate, after, objective=objectives[0], **options),)
+    options["objective"] = objectives[0]
+    return (map_dependent_jobs(pool.analysis, rate, pool.after, **options),)
 
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:

@@ -136,7 +136,7 @@ def parse_axis(text: str, option: str = "--vary", *, doubling: bool = False) -> 
     numbers = sorted({value.value for value in found if isinstance(value, Quantity)})
     words = dict.fromkeys(value for value in found if isinstance(value, str))
     if name in (BATCH, MINI_BATCHES) and (
-        words or unit or not all(number >= 1 and float(number).is_integer() for number in numbers)
+        words or unit or not all(number >= 1 and number % 1 == 0 for number in numbers)
     ):
         raise TargetError(f"{option} {text!r}: give whole numbers of at least 1")
     return Axis(name, (*(Quantity(number, unit) for number in numbers), *words))
@@ -176,7 +176,8 @@ def _values(name: str, part: str, where: str, doubling: bool) -> Iterator[Quanti
     if by is not None and (last.value - first.value) / by > MOST_POINTS:
         raise TargetError(f"{where}: more than {MOST_POINTS} points: give a larger step")
     value, number = first.value, 0
-    while value < last.value:
+    # Sums of steps are rounded, and may end just below the high end.
+    while value < last.value * 0.999_999_999_999:
         yield Quantity(value, unit)
         number += 1
         value = first.value * 2**number if by is None else first.value + number * by
