@@ -29,8 +29,7 @@ def job_times_of(
     due = release + np.array(
         [np.inf if timing.deadline is None else timing.deadline for timing in mine]
     )
-    waited_for = {before for befores in pool.after for before in befores}
-    due[sorted(waited_for)] = np.inf
+    due[sorted({before for befores in pool.after for before in befores})] = np.inf
     return release, due, np.array([priorities.get(network, 1.0) for network in pool.network])
 
 
@@ -49,7 +48,7 @@ def mini_batches_of(
         timing = timings[network]
         release = timing.period * number
         # Ends and due times are whole picoseconds.
-        missed = end - release - (timing.deadline or np.inf) > 0.5 / PICOSECONDS
+        missed = timing.deadline is not None and end - release - timing.deadline > 0.5 / PICOSECONDS
         return MiniBatch(network, number, release, end, end - release, missed)
 
     return tuple(served(*key, end) for key, end in ends.items())

@@ -294,8 +294,9 @@ def _map_waiting(
 
     if len(objectives) > 1:
         raise MappingError(f"map: {_WAITING} go with one objective")
-    options["objective"] = objectives[0]
-    return (map_dependent_jobs(pool.analysis, rate, pool.after, **options),)
+    return (
+        map_dependent_jobs(pool.analysis, rate, pool.after, objective=objectives[0], **options),
+    )
 
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:

@@ -192,9 +192,9 @@ def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NOR
     for given in tried:
         # TFLM places the remaining buffers, which may then overlap others.
         offsets = online_offsets(given)
-        head_before = head_of(owners, offsets)
-        if not verify_buffers(problem, addresses_of(problem, offsets), head_before):
-            settled.append((head_before, offsets))
+        needed = head_of(owners, offsets)
+        if not verify_buffers(problem, addresses_of(problem, offsets), needed):
+            settled.append((needed, offsets))
     if not settled:
         raise AllocationError("no addresses were found that hold: please report it with the file")
     head, offsets = min(settled, key=lambda each: each[0])
@@ -211,7 +211,8 @@ def plan_arena(arena: TensorArena, problem: Problem, effort: Effort = Effort.NOR
     return ArenaPlan(
         offsets=tuple(offsets),
         head=head,
-        head_before=head_before,
+        # The last that was tried is what TFLM does by itself.
+        head_before=needed,
         lower_bound=bound,
         growth=0 if arena.scratch.known or fixed == tensors else _growth(arena.found, offsets),
         in_place=len(
