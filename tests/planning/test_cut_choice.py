@@ -12,7 +12,12 @@ from tests.support.networks import npu
 import loadmaster as lm
 from loadmaster import _native
 from loadmaster.planning.cutting.choice import Choosable, CutChoice
-from loadmaster.planning.cutting.options import balanced_sizes, canonical_index, operator_options
+from loadmaster.planning.cutting.options import (
+    balanced_sizes,
+    canonical_index,
+    largest_within,
+    operator_options,
+)
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.grid import WHOLE, Grid
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork
@@ -79,7 +84,7 @@ def test_balanced_sizes_cover_all_and_no_others_end_earlier(seed):
             (len(sizes), cores)
         )
         named = generator.integers(0, cores, int(generator.integers(1, 6))).tolist()
-        chosen = balanced_sizes(sizes, seconds, named)
+        chosen = balanced_sizes(largest_within(sizes, seconds), named)
         assert sum(chosen) == extent
         latest = max(ends(sizes, seconds, named, chosen))
         # With any end before that, all cores together would make less than all of it.
@@ -121,9 +126,9 @@ def test_options_cover_results_once_and_cost_what_their_jobs_do():
 def test_a_hundred_cores_have_no_more_options_than_there_are_sizes(monkeypatch):
     asked = []
 
-    def counted(sizes, seconds, cores):
+    def counted(within, cores):
         asked.append(len(cores))
-        return balanced_sizes(sizes, seconds, cores)
+        return balanced_sizes(within, cores)
 
     monkeypatch.setattr("loadmaster.planning.cutting.options.balanced_sizes", counted)
     graph = convolutions(rows=20, channels=12)

@@ -178,27 +178,30 @@ class CutOption:
     costs: PieceCosts
 
 
-def balanced_sizes(sizes: Ints, seconds: Floats, cores: Sequence[int]) -> list[int]:
-    """Divide a dimension among cores so that the last one ends as early as possible.
+def largest_within(sizes: Ints, seconds: Floats) -> Ints:
+    """The largest piece that each core completes within each limit of time, increasing, shape
+    (limits, cores).
 
     ``seconds[s, c]`` is the time of a piece of ``sizes[s]`` on core ``c``; sizes increase up to the
-    extent of the dimension. A core may be named more than once. Returns a size for each of
-    ``cores``. O(sizes x cores x log sizes).
+    extent of the dimension, which every core completes within the last limit.
     """
-    extent = int(sizes[-1])
     # Times must not decrease with size, which the cost model does not guarantee.
     times = np.maximum.accumulate(seconds, axis=0)
-    distinct = sorted({*cores})
-    limits = np.unique(times[:, distinct])
-    # The largest size that each core completes within each limit.
-    made = np.append(0, sizes)
-    within = {
-        core: made[np.searchsorted(times[:, core], limits, side="right")] for core in distinct
-    }
-    least = int(np.searchsorted(sum(within[core] * cores.count(core) for core in distinct), extent))
-    left, found = extent, []
-    for core in cores:
-        found.append(min(int(within[core][least]), left))
+    limits = np.unique(times)
+    completed = [np.searchsorted(own, limits, side="right") for own in times.T]
+    return np.append(0, sizes)[np.stack(completed, axis=1)]
+
+
+def balanced_sizes(within: Ints, cores: Sequence[int]) -> list[int]:
+    """Divide a dimension among cores so that the last one ends as early as possible, by the pieces
+    of :func:`largest_within`.
+
+    A core may be named more than once. Returns a size for each of ``cores``. O(limits x cores).
+    """
+    left, found = int(within[-1, 0]), []
+    least = int(np.searchsorted(within[:, cores].sum(axis=1), left))
+    for size in within[least, cores].tolist():
+        found.append(min(size, left))
         left -= found[-1]
     return found
 
@@ -252,10 +255,11 @@ def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterato
     """Yield options along a dimension, from the costs of pieces of the given sizes."""
     # Cores by their time for the whole operator.
     fastest = np.argsort(costs.alone[-1], kind="stable").tolist()
+    within = largest_within(sizes, costs.alone)
     # There are no more pieces than sizes.
     for count, times in _counts(min(len(fastest), len(sizes))):
         chosen = fastest[:count] * times
-        made = [size for size in balanced_sizes(sizes, costs.alone, chosen) if size]
+        made = [size for size in balanced_sizes(within, chosen) if size]
         if len(made) > 1:
             ends = tuple(np.cumsum(made).tolist())
             yield CutOption(form.along(axis, ends), costs[np.searchsorted(sizes, made)])
