@@ -266,12 +266,12 @@ def _check_fit(
 def _by_role(tilings: Tilings, nests: NestTable) -> tuple[Floats, Floats, Floats]:
     """Refill factor, tile bytes and operand bytes, indexed [role, nest row]; the last row is that
     of operands outside nests."""
-    one = np.ones_like(tilings.input_times)
-    times = np.stack([tilings.input_times, tilings.weight_times, one, one])
-    tiles = np.stack([tilings.input_tile, tilings.weight_tile, tilings.output_tile, one])
-    whole = np.stack([nests.input_bytes, nests.weight_bytes, nests.output_bytes, one])
-    pad = ((0, 0), (0, 1))
-    return np.pad(times, pad), np.pad(tiles, pad), np.pad(whole, pad)
+    times, tiles, whole = np.zeros((3, len(Role), len(nests.k) + 1))
+    times[:, :-1] = 1.0
+    times[:2, :-1] = tilings.input_times, tilings.weight_times
+    tiles[:3, :-1] = tilings.input_tile, tilings.weight_tile, tilings.output_tile
+    whole[:3, :-1] = nests.input_bytes, nests.weight_bytes, nests.output_bytes
+    return times, tiles, whole
 
 
 def front_tables(workload: Workload, target: Target) -> list[JobTable]:
