@@ -290,9 +290,11 @@ def _moving_time(table: JobTable, target: Target) -> Floats:
     memories = range(len(seconds))
     for count in range(1, _MOST_ENUMERATED + 1):
         jobs = np.flatnonzero(np.diff(first) == count)
+        if not len(jobs):
+            continue
         own = seconds[:, first[jobs][:, None] + np.arange(count)]
         best = np.full((len(jobs), least.shape[1]), np.inf)
-        for where in itertools.product(memories, repeat=count) if len(jobs) else ():
+        for where in itertools.product(memories, repeat=count):
             times = [own[m][:, np.array(where) == m].sum(axis=1) for m in memories]
             best = np.minimum(best, np.maximum.reduce(times))
         least[jobs] = np.maximum(least[jobs], best)

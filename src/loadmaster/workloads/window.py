@@ -87,6 +87,13 @@ def whole(shape: Sequence[int]) -> Box:
     return tuple((0, extent) for extent in shape)
 
 
+def whole_boxes(shape: Sequence[int], count: int) -> Ints:
+    """The box of a whole tensor ``count`` times, shape (count, dimensions, 2)."""
+    boxes = np.zeros((count, len(shape), 2), dtype=np.int64)
+    boxes[:, :, 1] = shape
+    return boxes
+
+
 def volume(box: Box) -> int:
     """Number of elements in a box."""
     count = 1

@@ -27,10 +27,9 @@ from loadmaster.core.progress import NO_DEADLINE, Deadline
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.group import Group, Queues
 
-_CUTS = 60
-"""Most cutting planes of the linear program."""
-_BUS_WEIGHTS = (1.0, 0.0, 0.5, 0.25, 0.1)
-"""Weights of the bus in the first multipliers that are evaluated; the cores have the remainder."""
+_CUTS, _NODE_CUTS = 60, 10
+"""Most cutting planes of the linear program, and of those of branch and bound, which begin with
+multipliers that are nearly the best: there are many of these programs."""
 _WIDE = 8.0
 """Radius from which on the box around the best multipliers is no restriction."""
 _CLOSE = 1e-5
@@ -38,7 +37,7 @@ _CLOSE = 1e-5
 _BRANCHED = 4_000
 """Most jobs x kinds of cores for branch and bound."""
 _NODES, _PATIENCE = 60, 30
-"""Most nodes of branch and bound, about five milliseconds each, and most nodes without progress."""
+"""Most nodes of branch and bound, about three milliseconds each, and most without progress."""
 _RISE = 0.02
 """Share of the gap that the bound must rise by to count as progress."""
 _COUNTED = 2_000_000
@@ -107,38 +106,43 @@ def tightened(
         bound = replace(bound, core=found.core)
         bound = bound.raised(group, found.makespan, "what cores can run at once")
     program = _DualProgram(group.within(goal))
-    value, price = program.solve((), goal)
+    value, price, weights = program.solve((), goal)
     if (value := min(goal, value)) > bound.makespan:
         bound = replace(bound.raised(group, value, "work and bandwidth"), preference=price)
     if bound.makespan >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
         return bound
-    return _split(program, bound, goal, deadline)
+    return _split(program, bound, weights, goal, deadline)
 
 
-def _split(program: _DualProgram, bound: GroupBound, goal: float, deadline: Deadline) -> GroupBound:
-    """Branch on the cores of the longest jobs, the least bound first, while the bound rises."""
+def _split(
+    program: _DualProgram, bound: GroupBound, weights: Floats, goal: float, deadline: Deadline
+) -> GroupBound:
+    """Branch on the cores of the longest jobs, the least bound first, while the bound rises;
+    multipliers begin with those of the node before, first ``weights``."""
     group = program.group
     order = program.order.tolist()
     # (Bound, tie-breaker that prefers deeper nodes, cores of the first jobs of ``order``, price of
-    # every job on every core).
-    leaves: list[tuple[float, int, tuple[int, ...], Floats]] = [
-        (bound.makespan, 0, (), bound.preference)
+    # every job on every core, multipliers).
+    leaves: list[tuple[float, int, tuple[int, ...], Floats, Floats]] = [
+        (bound.makespan, 0, (), bound.preference, weights)
     ]
     made, risen, reached = 0, 0, bound.makespan
     while made < _NODES and made - risen < _PATIENCE and leaves[0][0] < goal:
-        value, _, fixed, _ = leaves[0]
+        value, _, fixed, _, weights = leaves[0]
         if len(fixed) == group.jobs or deadline.passed():
             break
         heapq.heappop(leaves)
         for core in program.choices(fixed, order[len(fixed)]):
             made += 1
-            own, price = program.solve((*fixed, core), goal)
-            heapq.heappush(leaves, (max(value, own), -made, (*fixed, core), price))
+            own, price, changed = program.solve((*fixed, core), goal, weights)
+            heapq.heappush(leaves, (max(value, own), -made, (*fixed, core), price, changed))
         if leaves[0][0] - reached > _RISE * (goal - reached):
             reached, risen = leaves[0][0], made
-    value, _, _, price = leaves[0]
-    limit = "work and bandwidth, for every core of the longest jobs"
-    return replace(bound.raised(group, min(goal, value), limit), preference=price)
+    value, _, _, price, _ = leaves[0]
+    raised = bound.raised(
+        group, min(goal, value), "work and bandwidth, for every core of the longest jobs"
+    )
+    return replace(raised, preference=price)
 
 
 def loads(group: Group, *, alone: bool = False) -> tuple[Floats, Floats, Floats]:
@@ -164,7 +168,7 @@ class _DualProgram:
         self.group = group
         cores = np.vstack([np.where(group.allowed, group.latency, -1.0), group.asked]).T
         _, alike, _ = distinct_rows(cores)
-        self.kinds = [np.flatnonzero(alike == kind) for kind in range(alike.max() + 1)]
+        self.kinds = [np.flatnonzero(alike == kind).tolist() for kind in range(alike.max() + 1)]
         # Relative error of sums and products of non-negative floats.
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-52
         self.order = np.argsort(-group.alone.min(axis=1), kind="stable")
@@ -173,7 +177,7 @@ class _DualProgram:
     def bound(self, work: str, *others: tuple[float, str]) -> GroupBound:
         """The bound of the program, named ``work``, or the best of the others if that is
         higher."""
-        group, (value, price) = self.group, self.solve((), np.inf)
+        group, (value, price, _) = self.group, self.solve((), np.inf)
         energy = 0.0 if group.energy is None else self.least_sum(group.energy)
         makespan, limit = max((value, work), *others)
         return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
@@ -205,23 +209,25 @@ class _DualProgram:
 
     def choices(self, fixed: tuple[int, ...], job: int) -> list[int]:
         """Cores to branch on for one more job; of equal cores without fixed jobs only one."""
-        used = sorted(set(fixed))
-        fresh = [int(members[0]) for members in self._free_jobs(fixed)]
-        return [core for core in used + fresh if self.group.allowed[job, core]]
+        cores = sorted(set(fixed)) + [members[0] for members in self._free_kinds(fixed)]
+        return [core for core in cores if self.group.allowed[job, core]]
 
-    def _free_jobs(self, fixed: tuple[int, ...]) -> list[Ints]:
-        """Return the jobs of each kind that are not fixed."""
-        left = [np.setdiff1d(members, fixed) for members in self.kinds] if fixed else self.kinds
-        return [members for members in left if len(members)]
+    def _free_kinds(self, fixed: tuple[int, ...]) -> list[list[int]]:
+        """Return the cores of each kind that have no fixed jobs."""
+        left = ([core for core in members if core not in fixed] for members in self.kinds)
+        return list(filter(None, left))
 
-    def solve(self, fixed: tuple[int, ...], goal: float) -> tuple[float, Floats]:
+    def solve(
+        self, fixed: tuple[int, ...], goal: float, start: Floats | None = None
+    ) -> tuple[float, Floats, Floats]:
         """Maximise the bound over multipliers by cutting planes (Kelley, 1960), with the first jobs
         of ``order`` on ``fixed`` cores.
 
-        Each assignment of jobs to cores is a cut. Returns the best bound and the cost of every job
-        on every core behind it.
+        Each assignment of jobs to cores is a cut. ``start``: multipliers to begin with. Returns the
+        best bound, the cost of every job on every core behind it, and the multipliers of each core
+        and of the bus.
         """
-        classes = [np.array([core]) for core in sorted(set(fixed))] + self._free_jobs(fixed)
+        classes = [[core] for core in sorted(set(fixed))] + self._free_kinds(fixed)
         columns = np.array([members[0] for members in classes])
         size = np.array([len(members) for members in classes], dtype=np.float64)
         own = self.own[:, columns]
@@ -236,21 +242,19 @@ class _DualProgram:
         shares = program.columns(np.zeros(variables))
         level = program.columns(-1.0, -np.inf, np.inf)
         program.entries(program.rows(1.0, 1.0), shares, np.append(size, 1.0))
-        scale = max(float(self.bus.max()), float(self.own.max())) * self.group.jobs or 1.0
-        # All cores alike first, with several weights of the bus; then within a box around the best,
-        # which keeps steps short.
-        corners = [
-            np.append(np.full(len(size), (1.0 - weight) / size.sum()), weight)
-            for weight in _BUS_WEIGHTS
-        ]
+        scale = max(self.bus.max(), self.own.max()) * self.group.jobs or 1.0
         best = 0.0
         price = np.where(allowed, own, np.inf)
-        centre = corners[0]
+        # First from the start or with all alike; then within a box around the best, which keeps
+        # steps short.
+        centre = weights = (
+            np.full(variables, 1.0 / (self.group.cores + 1))
+            if start is None
+            else start[[*columns, -1]]
+        )
         radius = 1.0
-        for cut in range(_CUTS):
-            if cut < len(corners):
-                weights = corners[cut]
-            else:
+        for cut in range(_CUTS if start is None else _NODE_CUTS):
+            if cut:
                 low = centre / (1 + radius)
                 high = np.minimum(1.0, centre * (1 + radius) + radius / variables)
                 program.bound_columns(shares, low * (radius < _WIDE), high)
@@ -276,7 +280,8 @@ class _DualProgram:
                 bus[rows, choice].sum(),
             )
             program.entries(program.rows(-np.inf, 0.0, (level, 1.0)), shares, -use / scale)
-        spread = np.full((self.group.jobs, self.group.cores), np.inf)
-        for column, members in enumerate(classes):
-            spread[:, members] = price[:, [column]]
-        return best, spread
+        # Equal cores have equal costs and multipliers.
+        kind = np.zeros(self.group.cores, dtype=int)
+        for number, members in enumerate(classes):
+            kind[members] = number
+        return best, price[:, kind], centre[[*kind, -1]]

@@ -19,7 +19,7 @@ from loadmaster.core.arrays import Ints
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible
-from loadmaster.workloads.window import whole
+from loadmaster.workloads.window import whole_boxes
 
 BANDS = tuple(dict.fromkeys((4 + step << octave) // 4 for octave in range(10) for step in range(4)))
 """Numbers of bands that are tried, four per octave, besides one band per row up to the last."""
@@ -192,7 +192,7 @@ class AxisView:
         dimensions, 2)."""
         form = self.forms[number]
         assert form is not None
-        boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (len(ways), 1, 1))
+        boxes = whole_boxes(form.shape, len(ways))
         for axis, count in zip((self.rows(number), self.channels(number)), ways.T, strict=True):
             if axis is not None:
                 extent = form.shape[axis]
@@ -221,7 +221,7 @@ class AxisView:
             extent, own = form.shape[axis], self._axis(uses.shape)
             needed = np.tile(np.array([0, 1], dtype=np.int64), (extent, 1))
             if own is not None:
-                boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (extent, 1, 1))
+                boxes = whole_boxes(form.shape, extent)
                 boxes[:, axis] = np.arange(extent)[:, None] + [0, 1]
                 needed = uses.needed_boxes(boxes)[:, own]
             self._edges[key] = (

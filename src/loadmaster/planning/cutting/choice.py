@@ -19,7 +19,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible, Grid
-from loadmaster.workloads.window import Box, reshaped_boxes, volumes, whole
+from loadmaster.workloads.window import Box, reshaped_boxes, volumes, whole_boxes
 
 _MOST_MINI_BATCHES = 4
 """Most mini-batches that are simulated together: more hardly change the choice."""
@@ -160,9 +160,7 @@ class _Boxes:
         bytes_of = np.zeros(len(option))
         for storage, size in self.given(number).items():
             shape = self.graph.tensors[storage].shape
-            parts = np.tile(
-                np.array(whole(shape), dtype=np.int64).reshape(-1, 2), (len(option), 1, 1)
-            )
+            parts = whole_boxes(shape, len(option))
             parts[known] = self._needed(number, storage)
             rows = np.column_stack([option, parts.reshape(len(option), -1)])[read]
             first = read[np.unique(rows, axis=0, return_index=True)[1]]

@@ -20,7 +20,7 @@ from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid, Uses, piece_of
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts, DivisibleNetwork, operand_roles
-from loadmaster.workloads.window import volumes, whole
+from loadmaster.workloads.window import volumes, whole_boxes
 
 
 def signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
@@ -274,7 +274,7 @@ def _counts(cores: int) -> Iterator[tuple[int, int]]:
 
 def _first_boxes(form: Divisible, axis: int, sizes: Ints) -> Ints:
     """Boxes of the first piece of each size along a dimension, shape (sizes, dimensions, 2)."""
-    boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (len(sizes), 1, 1))
+    boxes = whole_boxes(form.shape, len(sizes))
     boxes[:, axis, 1] = sizes
     return boxes
 
