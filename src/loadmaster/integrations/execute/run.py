@@ -225,7 +225,7 @@ class _Executor:
             for storage in whole.keys() & model.flows[name].writes:
                 made, its = work.arrays[storage], whole[storage]
                 if made.shape == its.shape and storage not in model.network.outputs:
-                    near = np.abs(made.astype(np.float64) - its) <= differences(made, its)[1]
+                    near = np.abs(made.astype(np.float64) - its) <= tolerance_of(its)
                     work.arrays[storage] = np.where(near, its, made)
         found = ""
         for operand, tensor in zip(job.writes, written, strict=True):
@@ -278,12 +278,9 @@ class _Executor:
 def differences(mine: Array, its: Array) -> tuple[float, float, str]:
     """Return the largest difference of finite elements of an array from the expected one, the
     tolerance, and a description of elements that exceed it; empty if none does."""
-    tolerance, wrong = 0.0, mine != its
+    tolerance, wrong = tolerance_of(its), mine != its
     apart = np.abs(mine.astype(np.float64) - its.astype(np.float64))
     if "float" in its.dtype.name:
-        # Half of the digits, because partial sums are rounded in another order.
-        most = float(np.abs(its[np.isfinite(its)]).max(initial=0))
-        tolerance = math.sqrt(np.spacing(its.dtype.type(1))) * most
         wrong &= ~(apart <= tolerance) & ~(np.isnan(mine) & np.isnan(its))
     largest = float(apart[np.isfinite(apart)].max(initial=0))
     if not wrong.any():
@@ -291,3 +288,12 @@ def differences(mine: Array, its: Array) -> tuple[float, float, str]:
     at = np.unravel_index(int(wrong.argmax()), its.shape)
     text = f"{wrong.sum()} of {wrong.size} elements, the first at {[int(each) for each in at]},"
     return largest, tolerance, f"{text} which is {mine[at]} instead of {its[at]}"
+
+
+def tolerance_of(due: Array) -> float:
+    """Return the difference from an expected array that rounding explains: half of the digits,
+    because partial sums are rounded in another order."""
+    if "float" not in due.dtype.name:
+        return 0.0
+    most = np.abs(due[np.isfinite(due)]).max(initial=0)
+    return math.sqrt(np.spacing(due.dtype.type(1))) * float(most)
