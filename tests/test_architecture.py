@@ -393,7 +393,7 @@ LIMITS = {
     "integrations": (98_759, 63, 87),
     "mapping": (20_057, 34, 39),
     "placement": (32_309, 25, 30),
-    "planning": (84_036, 53, 54),
+    "planning": (84_093, 53, 54),
     "report": (32_965, 29, 22),
     "targets": (5_462, 6, 1),
     "workloads": (66_526, 36, 30),
