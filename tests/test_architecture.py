@@ -388,11 +388,11 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (28_782, 25, 20),
     "cli": (15_903, 24, 6),
-    "core": (11_096, 17, 10),
+    "core": (11_163, 17, 10),
     "cost": (30_802, 30, 37),
     "integrations": (98_759, 63, 87),
     "mapping": (20_057, 34, 39),
-    "placement": (32_309, 25, 30),
+    "placement": (32_364, 25, 30),
     "planning": (84_093, 53, 54),
     "report": (32_965, 29, 22),
     "targets": (5_462, 6, 1),

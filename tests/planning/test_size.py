@@ -107,7 +107,7 @@ def test_limits_alone_say_what_a_size_must_reach_and_may_lie_far_away():
     for other in ({"deadlines": {"chain": 1.0}}, {"objective": "energy"}):
         with pytest.raises(PlanError, match="deadlines and objective follow from the limits"):
             sized("bandwidth=1GB/s", Limits(makespan=1.0), **other)
-    with pytest.raises(PlanError, match="deadlines is .* of type list: give"):
+    with pytest.raises(PlanError, match=r"deadlines is .* of type list: give"):
         Limits(deadlines=["chain"])
 
 
