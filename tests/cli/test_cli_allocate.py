@@ -148,6 +148,13 @@ def test_a_dump_of_another_planner_is_checked_and_compared(tmp_path):
         assert word in table
 
 
+def test_arenas_of_one_name_are_chosen_by_number(tmp_path):
+    dump, out = tmp_path / "two.vela.txt", tmp_path / "out.csv"
+    dump.write_text((PLANNERS / "wake-words.vela.txt").read_text() * 2)
+    (arena,) = printed("allocate --from vela", dump, "--arena Sram-2 --out", out)["arenas"]
+    assert (arena["name"], arena["theirs"], out.is_file()) == ("Sram-2", 74_464, True)
+
+
 def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path):
     dump = tmp_path / "log.txt"
     dump.write_text(

@@ -4,6 +4,8 @@ simpler."""
 import itertools
 import json
 import math
+import signal
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +22,7 @@ from loadmaster.core.linear_program import LinearProgram
 from loadmaster.placement.answer import CurvePoint
 from loadmaster.placement.autotm.engine import PlacementSolution, place_by_program
 from loadmaster.placement.decisions import all_slow, blocks_of
-from loadmaster.placement.place import _SHORT, _Placer, place
+from loadmaster.placement.place import _SHORT, _Placer, place, solve
 from loadmaster.placement.sequence import CopyLink, least_bytes
 from loadmaster.placement.sizing import slowdown_curve, smallest_fast
 from loadmaster.placement.verify import broken_placement_rules, verify_placement
@@ -201,15 +203,39 @@ def test_without_time_to_prove_it_nothing_is_said_to_be_impossible(seed):
     assert verify_placement(place(sequence, limit, mode="static", strategy="program")) == ()
 
 
-def test_an_interrupt_while_simpler_strategies_are_simulated_keeps_the_placement(monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("where", ["baseline", "blocks_of", "solve", "time_moves"])
+def test_ctrl_c_between_searches_keeps_the_placement(monkeypatch, where):
+    sequence, module, sent = (
+        random_sequence(11, kernels=14, tensors=10),
+        sys.modules[place.__module__],
+        [],
+    )
+    called = getattr(module, where)
+
+    def interrupted(*arguments):
+        if not sent:
+            sent.append(where)
+            signal.raise_signal(signal.SIGINT)
+        return called(*arguments)
+
+    monkeypatch.setattr(module, where, interrupted)
+    for find in (place, lambda *given: slowdown_curve(given[0], [given[1]])[0]):
+        sent.clear()
+        plan = find(sequence, sequence.peak_bytes // 2)
+        assert (sent, verify_placement(plan)) == ([where], ())
+
+
+def test_when_time_is_up_packing_takes_little_more(monkeypatch):
+    seconds = []
+
+    def noted(problem, capacity, strategy, seed, threads, deadline, effort):
+        seconds.append(deadline.left())
+        return solve(problem, capacity, strategy, seed, threads, deadline, effort)
 
     sequence = random_sequence(11, kernels=14, tensors=10)
-    monkeypatch.setattr("loadmaster.placement.place.baseline", interrupted)
-    plan = place(sequence, sequence.peak_bytes // 2, mode="sync")
-    assert plan.interrupted
-    assert plan.rivals == ()
+    monkeypatch.setattr("loadmaster.placement.place.solve", noted)
+    assert place(sequence, sequence.peak_bytes // 2, time_limit=1e-9).interrupted
+    assert 0 < max(seconds) <= 0.25
 
 
 def test_what_a_strategy_does_not_fit_is_not_proven_impossible():

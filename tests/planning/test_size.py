@@ -102,6 +102,15 @@ def test_the_least_and_the_impossible_are_those_of_trying_all(text, share):
     assert found.status == ("feasible" if found.open else "optimal")
 
 
+def test_limits_alone_say_what_a_size_must_reach_and_may_lie_far_away():
+    assert sized("bandwidth=1GB/s", Limits(deadlines={"chain": 1e300})).status == "optimal"
+    for other in ({"deadlines": {"chain": 1.0}}, {"objective": "energy"}):
+        with pytest.raises(PlanError, match="deadlines and objective follow from the limits"):
+            sized("bandwidth=1GB/s", Limits(makespan=1.0), **other)
+    with pytest.raises(PlanError, match=r"deadlines is .* of type list: give"):
+        Limits(deadlines=["chain"])
+
+
 def test_bisection_tries_few_values():
     limits = Limits(makespan=1e-5)
     found = sized("bandwidth=100MB/s:100GB/s", limits)

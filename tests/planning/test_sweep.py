@@ -227,6 +227,13 @@ def test_points_have_energy_and_the_gap_of_what_was_asked_for():
     assert "2 plans with mini-batches that miss their deadlines" in render(sweep_page(found))
 
 
+def test_deadlines_of_limits_are_those_of_plans():
+    limits = lm.Limits(deadlines={"chain": 1e-9})
+    found = swept_here("scratchpad=8KiB", limits=limits, deadlines={"chain": 1.0})
+    (point,) = found.points
+    assert (point.missed, limits.met_by(point), found.smallest()) == (1, False, None)
+
+
 def test_a_target_without_scratchpad_cannot_have_its_size_swept():
     machine = lm.target("edge-npu")
     target = replace(machine, memories=machine.memories[:1], copy=None)

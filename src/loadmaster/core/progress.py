@@ -87,7 +87,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.requested = False
-        self._breakable = 0
+        self._breakable = False
 
     def __call__(self, *_: object) -> None:
         """Record an interrupt; the arguments of a signal handler are ignored."""
@@ -96,15 +96,16 @@ class Interrupts:
             raise KeyboardInterrupt
 
     @contextmanager
-    def breakable(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt at once within the block, also for an earlier Ctrl-C."""
-        self._breakable += 1
+    def breakable(self, breaks: bool = True) -> Iterator[None]:
+        """Raise KeyboardInterrupt at once within the block, also for an earlier Ctrl-C; if not
+        ``breaks``, record it, also in a block that is breakable."""
+        before, self._breakable = self._breakable, breaks
         try:
-            if self.requested:
+            if breaks and self.requested:
                 raise KeyboardInterrupt
             yield
         finally:
-            self._breakable -= 1
+            self._breakable = before
 
 
 @contextmanager
@@ -118,7 +119,8 @@ def deferred_interrupts() -> Iterator[Interrupts]:
     if threading.current_thread() is threading.main_thread():
         before = signal.getsignal(signal.SIGINT)
         if isinstance(before, Interrupts):
-            yield before
+            with before.breakable(False):
+                yield before
             return
         if before is signal.default_int_handler:
             signal.signal(signal.SIGINT, interrupts)
@@ -128,6 +130,14 @@ def deferred_interrupts() -> Iterator[Interrupts]:
                 signal.signal(signal.SIGINT, before)
             return
     yield interrupts
+
+
+@contextmanager
+def ends_at_interrupt(deadline: Deadline) -> Iterator[Deadline]:
+    """Let Ctrl-C end a search in native code, which then returns the best so far; yield its
+    deadline, which has passed if Ctrl-C came before."""
+    with deferred_interrupts() as interrupts, interrupts.breakable(not interrupts.requested):
+        yield Deadline.within(0.0) if interrupts.requested else deadline
 
 
 class Progress(Protocol):

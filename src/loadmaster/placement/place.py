@@ -24,7 +24,14 @@ from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
-from loadmaster.core.progress import Deadline, Progress, no_progress
+from loadmaster.core.progress import (
+    Deadline,
+    Interrupts,
+    Progress,
+    deferred_interrupts,
+    ends_at_interrupt,
+    no_progress,
+)
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.arguments import check_arguments, checked_mode
@@ -114,16 +121,18 @@ def place(
     check_arguments(fast, strategy, gap, time_limit)
     wall, cpu = time.monotonic(), time.process_time()
     deadline = Deadline.within(time_limit)
-    plan = _Placer(
-        sequence,
-        fast,
-        chosen,
-        GAPS[chosen] if gap is None else gap,
-        deadline,
-        seed,
-        Effort.of(effort, PlacementError),
-        progress or no_progress,
-    ).plan(strategy)
+    with deferred_interrupts() as interrupts:
+        plan = _Placer(
+            sequence,
+            fast,
+            chosen,
+            GAPS[chosen] if gap is None else gap,
+            deadline,
+            seed,
+            Effort.of(effort, PlacementError),
+            progress or no_progress,
+            interrupts,
+        ).plan(strategy)
     return replace(
         plan, search_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu
     )
@@ -161,6 +170,7 @@ class _Placer:
     seed: int
     effort: Effort
     report: Progress
+    interrupts: Interrupts
     rounds: int = 0
     interrupted: bool = False
 
@@ -253,7 +263,7 @@ class _Placer:
 
     def _note_interruption(self, interrupted: bool) -> None:
         """Record an interrupt, after which no later stage searches."""
-        if interrupted:
+        if interrupted or self.interrupts.requested:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
 
     def _packed(
@@ -298,17 +308,21 @@ class _Placer:
         self, lower: Ints, upper: Ints, size: Ints, divisor: int = _SHORT
     ) -> Ints | None:
         """Pack blocks; None if no addresses are found."""
-        deadline = Deadline.within(self._left())
         problem = aligned(problem_of((lower, upper, size)), self.sequence.alignment)
-        answer = solve(
-            problem, self.fast, AUTO, self.seed, 1, deadline, self.effort.divided(divisor)
-        )
+        try:
+            with ends_at_interrupt(self.deadline) as left:
+                # A placement without addresses is useless.
+                deadline = Deadline.within(max(0.25, left.left()))
+                answer = solve(
+                    problem, self.fast, AUTO, self.seed, 1, deadline, self.effort.divided(divisor)
+                )
+        except KeyboardInterrupt:
+            if self.interrupted:
+                raise
+            self._note_interruption(True)
+            return self._addresses(lower, upper, size, divisor)
         self._note_interruption(answer.interrupted and answer.offsets is None)
         return answer.offsets
-
-    def _left(self) -> float | None:
-        """Seconds for packing: at least a few, because a placement without addresses is useless."""
-        return max(2.0, self.deadline.left()) if self.deadline.is_set else None
 
     def _rivals(self, strategy: str) -> list[Rival]:
         """Results of simpler strategies, or the reasons why they fail."""
@@ -318,11 +332,6 @@ class _Placer:
             self.report(f"simulating {name}", number / len(names))
             try:
                 result = baseline(name, self.sequence, self._limits())
-            except KeyboardInterrupt:
-                if strategy == name:
-                    raise
-                self._note_interruption(True)
-                break
             except (CapacityError, PlacementError) as error:
                 rivals.append(Rival(name, None, 0, str(error)))
             else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadmaster.core.errors import CapacityError, PackingError, PlacementError
-from loadmaster.core.progress import Progress, no_progress
+from loadmaster.core.progress import Progress, deferred_interrupts, no_progress
 from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.place import place
 from loadmaster.placement.sequence import KernelSequence
@@ -30,6 +30,7 @@ class SmallestFast:
     too_small: int | None
 
 
+@deferred_interrupts()
 def slowdown_curve(
     sequence: KernelSequence, limits: Sequence[int], **options: Any
 ) -> tuple[MemoryPlan | CapacityError, ...]:
@@ -62,6 +63,7 @@ def slowdown_curve(
     return tuple(found)
 
 
+@deferred_interrupts()
 def smallest_fast(
     sequence: KernelSequence,
     max_slowdown: float,

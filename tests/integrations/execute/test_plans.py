@@ -293,6 +293,14 @@ def test_terms_that_are_left_out_of_a_sum_are_found(case):
     assert missed(one, found) == []
 
 
+def test_times_are_compared_in_picoseconds_as_by_the_verifier(small_plan):
+    one, plan = small_plan
+    late = [replace(each, start=each.start + 1e-15) for each in plan.allocations]
+    rounded = replace(plan, allocations=tuple(late))
+    assert lm.verify(rounded) == ()
+    assert one.faults(rounded) == []
+
+
 def test_jobs_that_wait_for_one_another_are_found(small_plan):
     one, plan = small_plan
     first, *_, last = sorted(plan.jobs, key=lambda job: job.start)

@@ -24,7 +24,7 @@ from loadmaster.cli.options import (
 from loadmaster.cli.output import PageOutput
 from loadmaster.cli.printing import versioned
 from loadmaster.core.errors import AllocationError
-from loadmaster.integrations.dumps.readers.registry import READERS
+from loadmaster.integrations.dumps.readers.registry import READERS, read_dump
 
 if TYPE_CHECKING:
     from loadmaster.allocation.memories.problem import BankAllocation
@@ -234,7 +234,7 @@ def _arenas(path: Path, planner: str, name: str | None, *, writes: bool) -> list
     must be exactly one, to write it."""
     from loadmaster.core.arguments import require_known
 
-    arenas = READERS.find(planner)(path)
+    arenas = read_dump(planner, path)
     if name is not None:
         require_known(f"arena in {path}", name, [arena.name for arena in arenas], AllocationError)
         arenas = [arena for arena in arenas if arena.name == name]

@@ -13,7 +13,7 @@ import numpy as np
 
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.rules import problem_of
-from loadmaster.core.arrays import Ints
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
 from loadmaster.core.names import unique_names
 
@@ -94,7 +94,7 @@ def arena_of(
         file.
     """
     for buffer in buffers:
-        if buffer.last < buffer.first or (buffer.offset or 0) < 0:
+        if buffer.last < buffer.first or not 0 <= (buffer.offset or 0) < WHOLE_LIMIT:
             what = f"is alive from {buffer.first} to {buffer.last} at {buffer.offset}"
             raise AllocationError(
                 f"{source}: {name}: buffer {buffer.name!r} {what}: the dump is damaged"
@@ -119,15 +119,9 @@ def arena_of(
         raise AllocationError(f"{source}: {name}: {error}") from None
     if not placed:
         return DumpedArena(name, problem, None, stated, stated)
-    taken = max(
-        (
-            address + buffer.size
-            for address, buffer in zip(addresses, buffers, strict=True)
-            if buffer.size
-        ),
-        default=0,
-    )
-    return DumpedArena(name, problem, np.array(addresses, dtype=np.int64), taken, stated)
+    offsets = np.array(addresses, dtype=np.int64)
+    taken = int((offsets + problem.size)[problem.size > 0].max(initial=0))
+    return DumpedArena(name, problem, offsets, taken, stated)
 
 
 def _shared_groups(buffers: Sequence[DumpedBuffer]) -> tuple[tuple[int, ...], ...]:

@@ -14,6 +14,7 @@ from loadmaster.core.arrays import Array
 from loadmaster.core.errors import PlanError
 from loadmaster.integrations.execute.model import SourceModel, element_type
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedTensor, PlanRecord
+from loadmaster.planning.verify.facts import ps
 from loadmaster.workloads.frontends.onnx.rules import ELEMENT_BITS
 from loadmaster.workloads.frontends.onnx.walk import VisitedNode
 from loadmaster.workloads.job import Ranges
@@ -84,7 +85,7 @@ class Layout:
         """Return the bytes of a tensor in a memory while a job or copy uses it. Raises `PlanError`
         if the tensor has no address there at that time."""
         for each in self._stays[tensor, memory]:
-            if each.start <= start and end <= each.end:
+            if ps(each.start) <= ps(start) and ps(end) <= ps(each.end):
                 first = each.offset * self.width
                 return memories[memory][first : first + self.tensors[tensor].bytes * self.width]
         raise PlanError(f"tensor {tensor!r} has no address in {memory} over [{start}, {end}) s")

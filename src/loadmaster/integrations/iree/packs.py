@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import AllocationError
@@ -29,8 +30,7 @@ _SLICE = re.compile(r"\s*\[(\d{1,20}), (\d{1,20})\] = (%[\w$.-]+),?\s*$")
 _END = re.compile(r"\s*\}\) : index\s*$")
 
 
-@dataclass(frozen=True)
-class IreeSlice:
+class IreeSlice(NamedTuple):
     """A slice, alive from ``first`` to ``last``, both inclusive; ``size`` in bytes, rounded up as
     IREE does."""
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from loadmaster.core.arrays import Ints
-from loadmaster.core.progress import Deadline
+from loadmaster.core.progress import Deadline, ends_at_interrupt
 from loadmaster.placement.autotm.engine import PlacementSolution
 from loadmaster.placement.decisions import TensorPlacement, blocks_of
 
@@ -70,16 +70,17 @@ def place_at_addresses(
     else:
         return None
     attempts = _ATTEMPTS * len(offsets) * (len(offsets) + len(counted.tensor))
-    searched = search.arrays.problem.search_addresses(
-        search.engines,
-        paths,
-        np.ascontiguousarray(offsets),
-        capacity=capacity,
-        alignment=search.sequence.alignment,
-        goal=goal,
-        seed=search.seed,
-        nodes=search.effort.share(min(_WORK, attempts)),
-        seconds=deadline.left(),
-    )
+    with ends_at_interrupt(deadline) as left:
+        searched = search.arrays.problem.search_addresses(
+            search.engines,
+            paths,
+            np.ascontiguousarray(offsets),
+            capacity=capacity,
+            alignment=search.sequence.alignment,
+            goal=goal,
+            seed=search.seed,
+            nodes=search.effort.share(min(_WORK, attempts)),
+            seconds=left.left(),
+        )
     placement, seconds = search.timed(paths, searched.offsets)
     return Addressed(placement, searched.offsets, seconds, searched.stopped)

@@ -27,7 +27,7 @@ from loadmaster import _native
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints, Mask
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import CapacityError, PackingError
-from loadmaster.core.progress import NO_DEADLINE, Deadline, Progress, no_progress
+from loadmaster.core.progress import NO_DEADLINE, Deadline, Progress, ends_at_interrupt, no_progress
 from loadmaster.placement.autotm.bound import (
     Prices,
     copy_costs,
@@ -234,17 +234,18 @@ class PathSearch:
         if self.link:
             thrift = _THRIFT * arrays.bytes[arrays.tensor] / self.link.asynchronous_to_fast
             costs = costs[0] + thrift, costs[1] + thrift
-        found = arrays.problem_with(*costs).search(
-            _native.UsePrices(memory=prices.memory, fast=fast, slow=slow),
-            guess=guess,
-            base=least,
-            moves=self.moves,
-            engines=self.engines,
-            goal=goal,
-            seed=self.seed,
-            nodes=self.effort.share(work if self.link else _BETWEEN * uses),
-            seconds=deadline.left(),
-        )
+        with ends_at_interrupt(deadline) as left:
+            found = arrays.problem_with(*costs).search(
+                _native.UsePrices(memory=prices.memory, fast=fast, slow=slow),
+                guess=guess,
+                base=least,
+                moves=self.moves,
+                engines=self.engines,
+                goal=goal,
+                seed=self.seed,
+                nodes=self.effort.share(work if self.link else _BETWEEN * uses),
+                seconds=left.left(),
+            )
         # Copies under way may take more room than there is.
         paths, placement, seconds = min(
             ((paths, *self.timed(paths)) for paths in (found.paths, least)),

@@ -153,7 +153,7 @@ def front(points: Sequence[DesignPoint]) -> tuple[DesignPoint, ...]:
     """Points that are not dominated in area, makespan and energy; of equal ones the first.
     O(points^2)."""
     costs = [(point.area, point.makespan or 0.0, point.energy or 0.0) for point in points]
-    order = sorted(range(len(points)), key=lambda n: (costs[n], n))
+    order = sorted(range(len(points)), key=costs.__getitem__)
     kept: list[int] = []
     for n in order:
         if not any(all(a <= b for a, b in zip(costs[k], costs[n], strict=True)) for k in kept):

@@ -53,6 +53,7 @@ class Limits:
     deadlines: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
+        require_type(self.deadlines or {}, Mapping, "deadlines", PlanError)
         for name in ("makespan", "energy", "fps"):
             value = getattr(self, name)
             if value is None:
@@ -83,24 +84,20 @@ class Limits:
     def excluded_by(self, bounds: Bounds, graphs: Sequence[Graph], mini_batches: int) -> str:
         """Say why lower bounds (picoseconds, femtojoules) exclude every plan; empty if they do
         not."""
-        longest = self.seconds(frames_of(graphs, mini_batches))
         makespan = seconds_of(bounds.makespan.picoseconds)
-        if longest is not None and makespan > longest:
-            return (
-                f"every plan takes at least {format_seconds(makespan)}, and"
-                f" {format_seconds(longest)} are allowed"
-            )
-        if self.energy is not None and bounds.energy / FEMTOJOULES > self.energy:
-            return (
-                f"every plan takes at least {format_joules(bounds.energy / FEMTOJOULES)}, and"
-                f" {format_joules(self.energy)} are allowed"
-            )
+        longest = self.seconds(frames_of(graphs, mini_batches))
+        for least, most, text in (
+            (makespan, longest, format_seconds),
+            (bounds.energy / FEMTOJOULES, self.energy, format_joules),
+        ):
+            if most is not None and least > most:
+                return f"every plan takes at least {text(least)}, and {text(most)} are allowed"
         for name, deadline in (self.deadlines or {}).items():
-            least = bounds.latency.get(name, 0)
-            if least > round(deadline * PICOSECONDS):
+            picoseconds = bounds.latency.get(name, 0)
+            if picoseconds - 0.5 > deadline * PICOSECONDS:
                 return (
                     f"some mini-batch of {name} takes at least"
-                    f" {format_seconds(seconds_of(least))}, and is due after"
+                    f" {format_seconds(seconds_of(picoseconds))}, and is due after"
                     f" {format_seconds(deadline)}"
                 )
         return ""

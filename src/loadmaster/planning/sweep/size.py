@@ -268,6 +268,8 @@ def size(
             "nothing is limited: say what a plan must reach: a makespan, frames per second, an"
             " energy, or deadlines"
         )
+    if options.keys() & {"deadlines", "objective"}:
+        raise PlanError("deadlines and objective follow from the limits of a size: leave them out")
     if not axis.is_machine:
         raise PlanError(
             f"{axis.name}: a size is of a field of the target, such as scratchpad, bandwidth or"
@@ -333,7 +335,7 @@ class _SizeSearch:
     def scan(self) -> None:
         """Try every value until one suffices."""
         self.most = len(self.values)
-        for n in range(len(self.values)):
+        for n in range(self.most):
             if self.interrupts.requested or (not self._excluded(n) and self._suffices(n)):
                 return
 

@@ -128,6 +128,9 @@ def sweep(
     for name in options:
         require_known("argument", name, signature(plan).parameters, PlanError)
     graphs, target = tuple(graphs), as_target(target)
+    limits = limits or Limits()
+    if limits.deadlines:
+        options["deadlines"] = dict(options.get("deadlines") or {}, **limits.deadlines)
     points = _points(graphs, target, axes, load, options)
     shared = {id(point.graphs): networks_key(point.graphs) for point in points}
 
@@ -185,7 +188,7 @@ def sweep(
         tuple(axes),
         finished,
         tuple(axis.name for axis in axes if not _changes_area(axis, target)),
-        limits or Limits(),
+        limits,
         len(reused),
         (target.costs_by("cost model", len(finished)),),
         options,

@@ -9,14 +9,13 @@ that text IREE's own packing is unknown.
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.arena import DumpedArena, DumpedBuffer, arena_of
 from loadmaster.integrations.dumps.text import read_text
 from loadmaster.integrations.iree.packs import ALIGNMENT
-from loadmaster.integrations.iree.printed import PlacedPack, find_dumps, placed_packs
+from loadmaster.integrations.iree.printed import find_dumps, placed_packs
 
 
 def read(path: Path) -> list[DumpedArena]:
@@ -34,25 +33,17 @@ def read(path: Path) -> list[DumpedArena]:
             f"{path}:1: holds no dump of iree-stream-layout-slices: see what to give to"
             " iree-compile"
         )
-    arenas: list[DumpedArena] = []
-    names: Counter[str] = Counter()
-    for placed in placed_packs(dumps, str(path)):
-        name = placed.pack.function
-        names[name] += 1
-        arenas.append(_arena(path, name if names[name] == 1 else f"{name} #{names[name]}", placed))
+    arenas = []
+    for pack, total, placed in placed_packs(dumps, str(path)):
+        offsets = placed or [None] * len(pack.slices)
+        buffers = [
+            DumpedBuffer(f"slice {number}", *each, offset)
+            for number, (each, offset) in enumerate(zip(pack.slices, offsets, strict=True), 1)
+        ]
+        arenas.append(arena_of(path, pack.function, buffers, ALIGNMENT, stated=total))
     if not arenas:
         raise AllocationError(f"{path}: holds no stream.resource.pack: IREE had nothing to pack")
     return arenas
 
 
 READER = read
-
-
-def _arena(path: Path, title: str, placed: PlacedPack) -> DumpedArena:
-    """Return a packing operation as an arena."""
-    offsets = placed.offsets or [None] * len(placed.pack.slices)
-    buffers = [
-        DumpedBuffer(f"slice {number}", each.first, each.last, each.size, offset)
-        for number, (each, offset) in enumerate(zip(placed.pack.slices, offsets, strict=True), 1)
-    ]
-    return arena_of(path, title, buffers, ALIGNMENT, stated=placed.total)

@@ -151,7 +151,7 @@ def _arena(
     ends = list(stream.live.values())
     for number, segment in enumerate(segments):
         for block, address in _blocks(path, f"segments[{number}]", segment):
-            if block.get("state") == "active_allocated" and address not in stream.live:
+            if block.get("state") != "inactive" and address not in stream.live:
                 size = _number(
                     path, "block", block, "requested_size" if "requested_size" in block else "size"
                 )
