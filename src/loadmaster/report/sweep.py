@@ -106,7 +106,6 @@ def _highlights(sweep: Sweep) -> list[Figure]:
     planned = [point for point in sweep.points if point.planned]
     if not planned:
         return []
-    best = sweep.smallest()
     best, orders = sweep.smallest(), {"Fastest": ("makespan", "area")}
     orders |= {"Least area": ("area", "makespan"), "Least energy": ("energy", "area")}
     chosen = {} if best is None else {"Least area within the limits": best}

@@ -83,6 +83,11 @@ class Tensor:
         """Name of the tensor that owns the bytes."""
         return self.alias_of or self.name
 
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Access:

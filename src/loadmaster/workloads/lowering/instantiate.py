@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise, repeat
 from operator import attrgetter
 from typing import Any
@@ -33,56 +32,45 @@ def prefix_of(network: str, mini_batch: int) -> str:
     return f"{network}#{mini_batch}"
 
 
-@dataclass(frozen=True)
-class FirstMiniBatch:
-    """The jobs and tensors of the first mini-batch of a network; weights are shared by all."""
+def _again(
+    network: str, first: Sequence[Job], there: Sequence[TensorInstance], mini_batches: int
+) -> tuple[list[Job], list[TensorInstance]]:
+    """Copy the jobs and tensors of the first mini-batch for the others; weights are shared by all.
 
-    network: str
-    jobs: Sequence[Job]
-    tensors: Sequence[TensorInstance]
-
-    def again(self, mini_batches: int) -> tuple[list[Job], list[TensorInstance]]:
-        """Copy jobs and tensors for the other mini-batches.
-
-        Loop nests are the same objects, so that equality is checked by identity. O(operands).
-        """
-        cut = len(prefix_of(self.network, 0))
-        own = [tensor for tensor in self.tensors if tensor.kind != "weight"]
-        operands = [operand for job in self.jobs for operand in (*job.reads, *job.writes)]
-        sides = list(
-            pairwise(
-                accumulate(
-                    (len(side) for job in self.jobs for side in (job.reads, job.writes)), initial=0
-                )
-            )
+    Loop nests are the same objects, so that equality is checked by identity. O(operands).
+    """
+    cut = len(prefix_of(network, 0))
+    own = [tensor for tensor in there if tensor.kind != "weight"]
+    operands = [operand for job in first for operand in (*job.reads, *job.writes)]
+    sides = list(
+        pairwise(
+            accumulate((len(side) for job in first for side in (job.reads, job.writes)), initial=0)
         )
-        of_jobs = _columns(self.jobs, Job)
-        of_tensors = _columns(own, TensorInstance)
-        of_operands = _columns(operands, Operand)
-        jobs, tensors = [], []
-        for mini_batch in range(1, mini_batches):
-            prefix = prefix_of(self.network, mini_batch)
-            later = mini_batch * len(self.jobs)
-            renamed = {tensor.name: prefix + tensor.name[cut:] for tensor in own}
-            of_operands["tensor"] = [
-                renamed.get(operand.tensor, operand.tensor) for operand in operands
-            ]
-            made = records_of(Operand, len(operands), *of_operands.values())
-            of_jobs["name"] = [prefix + job.name[cut:] for job in self.jobs]
-            of_jobs["reads"] = [tuple(made[first:last]) for first, last in sides[::2]]
-            of_jobs["writes"] = [tuple(made[first:last]) for first, last in sides[1::2]]
-            of_jobs["after"] = [
-                tuple([before + later for before in job.after]) for job in self.jobs
-            ]
-            of_tensors["name"] = renamed.values()
-            of_tensors["producer"] = [
-                tensor.producer if tensor.producer < 0 else tensor.producer + later
-                for tensor in own
-            ]
-            of_jobs["mini_batch"] = of_tensors["mini_batch"] = repeat(mini_batch)
-            jobs += records_of(Job, len(self.jobs), *of_jobs.values())
-            tensors += records_of(TensorInstance, len(own), *of_tensors.values())
-        return jobs, tensors
+    )
+    of_jobs = _columns(first, Job)
+    of_tensors = _columns(own, TensorInstance)
+    of_operands = _columns(operands, Operand)
+    jobs, tensors = [], []
+    for mini_batch in range(1, mini_batches):
+        prefix = prefix_of(network, mini_batch)
+        later = mini_batch * len(first)
+        renamed = {tensor.name: prefix + tensor.name[cut:] for tensor in own}
+        of_operands["tensor"] = [
+            renamed.get(operand.tensor, operand.tensor) for operand in operands
+        ]
+        made = records_of(Operand, len(operands), *of_operands.values())
+        of_jobs["name"] = [prefix + job.name[cut:] for job in first]
+        of_jobs["reads"] = [tuple(made[first:last]) for first, last in sides[::2]]
+        of_jobs["writes"] = [tuple(made[first:last]) for first, last in sides[1::2]]
+        of_jobs["after"] = [tuple([before + later for before in job.after]) for job in first]
+        of_tensors["name"] = renamed.values()
+        of_tensors["producer"] = [
+            tensor.producer if tensor.producer < 0 else tensor.producer + later for tensor in own
+        ]
+        of_jobs["mini_batch"] = of_tensors["mini_batch"] = repeat(mini_batch)
+        jobs += records_of(Job, len(first), *of_jobs.values())
+        tensors += records_of(TensorInstance, len(own), *of_tensors.values())
+    return jobs, tensors
 
 
 def _columns(records: Sequence[Any], kind: Any) -> dict[str, Any]:
@@ -151,10 +139,8 @@ class _Builder:
         chosen = chosen or Cuts(plain_cuts(graph, fused, self._target))
         begin, others = len(self.jobs), len(self.tensors)
         _MiniBatchBuilder(self, Pieces(graph, fused, chosen), name, mini_batches).add()
-        first = FirstMiniBatch(
-            name, self.jobs[begin:], list(islice(self.tensors.values(), others, None))
-        )
-        jobs, tensors = first.again(mini_batches)
+        there = list(islice(self.tensors.values(), others, None))
+        jobs, tensors = _again(name, self.jobs[begin:], there, mini_batches)
         self.jobs += jobs
         self.tensors.update((tensor.name, tensor) for tensor in tensors)
         operators = tuple(
@@ -233,11 +219,11 @@ class _MiniBatchBuilder:
             number = len(self._jobs)
             reads = [self._operand(read) for read in self._pieces.reads(group, tile)]
             reads += self._sums_before(group, tile)
-            part = self._pieces.made(group, tile)
+            cut = self._pieces.cuts[group]
             writes = (
-                [self._sums(group, tile, number)]
-                if part is None
-                else self._writes(group, part, number)
+                self._writes(group, cut.part(tile), number)
+                if cut.is_last(tile)
+                else [self._sums(group, tile, number)]
             )
             self._jobs.append(self._job(group, tile, reads, writes))
 

@@ -45,6 +45,11 @@ DTYPE_NUMBERS = {name: number for number, name in enumerate(ELEMENT_BITS, 1)}
 _NAMES = {number: name for name, number in DTYPE_NUMBERS.items()}
 
 
+def kinds_in(text: str) -> frozenset[str]:
+    """Return the kinds of operators in a text, which spaces separate."""
+    return frozenset(text.split())
+
+
 def dtype_name(number: int, tensor: str) -> str:
     """Return the name of an ONNX element type; ``tensor`` names the tensor in errors."""
     name = _NAMES.get(number, "")

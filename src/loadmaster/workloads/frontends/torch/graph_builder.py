@@ -320,7 +320,7 @@ def _describe(name: str, tensor: torch.Tensor) -> OpValue:
     for size, stride in zip(shape, strides, strict=True):
         count *= size if stride or not size else 1
     dtype = tensor.dtype
-    kind = _dtype_name(dtype)
+    kind = str(dtype).removeprefix("torch.")
     return OpValue(
         name,
         shape,
@@ -333,12 +333,6 @@ def _describe(name: str, tensor: torch.Tensor) -> OpValue:
         floating=dtype.is_floating_point,
         offset=int(tensor.storage_offset()),
     )
-
-
-@cache
-def _dtype_name(dtype: Any) -> str:
-    """Return the name of a type without the package."""
-    return str(dtype).removeprefix("torch.")
 
 
 def _storage(tensor: torch.Tensor) -> Any:

@@ -17,6 +17,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     SOFTMAX_STEPS,
     Work,
     fourier_steps,
+    kinds_in,
 )
 from loadmaster.workloads.frontends.torch.windows import (
     OpCall,
@@ -48,19 +49,14 @@ def with_backward(names: str) -> str:
     return " ".join(f"{name} {name}_backward" for name in names.split())
 
 
-def _names(text: str) -> frozenset[str]:
-    """Return the names in a text."""
-    return frozenset(text.split())
-
-
-ALLOCATIONS = _names("empty empty_like new_empty empty_strided new_empty_strided empty_permuted")
+ALLOCATIONS = kinds_in("empty empty_like new_empty empty_strided new_empty_strided empty_permuted")
 """Operators that allocate and write nothing: the tensor's lifetime begins with the kernel that
 writes it."""
-OVERWRITING = _names(
+OVERWRITING = kinds_in(
     "copy zero fill bernoulli normal uniform random exponential cauchy geometric log_normal"
 )
 """Operators that write in place without reading the old bytes."""
-SHAPE_ONLY = _names(
+SHAPE_ONLY = kinds_in(
     """
     zeros_like ones_like full_like rand_like randn_like randint_like new_zeros new_ones new_full
     resize_as
@@ -68,7 +64,8 @@ SHAPE_ONLY = _names(
 )
 """Operators that use the shape of their operand and none of its bytes."""
 SILENTLY_UPDATED = dict.fromkeys(
-    _names("native_batch_norm cudnn_batch_norm miopen_batch_norm"), ("running_mean", "running_var")
+    ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"),
+    ("running_mean", "running_var"),
 )
 """Arguments that are updated in place while training, although the operator's signature does not
 say so."""
