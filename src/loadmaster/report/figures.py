@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -163,9 +163,10 @@ def link_text(memory: Memory) -> str:
 def machine_text(plan: PlanRecord) -> str:
     """Describe the cores by kind, and the memories: ``"edge-npu: 3 weight-stationary 32x32 at 1
     GHz; dram 4.00 GiB at 34.0 GB/s"``."""
-    groups: dict[str, int] = defaultdict(int)
-    for core in plan.target.cores:
-        groups[f"{core.style} {core.rows}x{core.columns} at {core.clock / 1e9:.3g} GHz"] += 1
+    groups = Counter(
+        f"{core.style} {core.rows}x{core.columns} at {core.clock / 1e9:.3g} GHz"
+        for core in plan.target.cores
+    )
     cores = ", ".join(f"{count} {group}" for group, count in groups.items())
     memories = ", ".join(
         f"{m.name} {format_bytes(m.capacity)} at {link_text(m)}" for m in plan.target.memories

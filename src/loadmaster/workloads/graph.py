@@ -241,6 +241,11 @@ class Graph(DisplayMixin):
             for kind, count in sorted(self.unknown_ops.items())
         )
 
+    @property
+    def subgraph_kinds(self) -> str:
+        """Kinds of operators inside control-flow bodies with their numbers, as text."""
+        return ", ".join(f"{kind} x{count}" for kind, count in sorted(self.subgraph_ops.items()))
+
     def bytes_of(self, kind: TensorKind) -> int:
         """Bytes of all storage of one kind, each alias counted once."""
         return sum(t.bytes for t in self.tensors.values() if t.kind is kind and t.alias_of is None)

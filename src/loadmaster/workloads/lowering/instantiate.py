@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, islice, pairwise, repeat
+from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -41,12 +41,8 @@ def _again(
     """
     cut = len(prefix_of(network, 0))
     own = [tensor for tensor in there if tensor.kind != "weight"]
-    operands = [operand for job in first for operand in (*job.reads, *job.writes)]
-    sides = list(
-        pairwise(
-            accumulate((len(side) for job in first for side in (job.reads, job.writes)), initial=0)
-        )
-    )
+    operands = [operand for job in first for operand in job.reads]
+    operands += [operand for job in first for operand in job.writes]
     of_jobs = _columns(first, Job)
     of_tensors = _columns(own, TensorInstance)
     of_operands = _columns(operands, Operand)
@@ -58,10 +54,10 @@ def _again(
         of_operands["tensor"] = [
             renamed.get(operand.tensor, operand.tensor) for operand in operands
         ]
-        made = records_of(Operand, len(operands), *of_operands.values())
+        made = iter(records_of(Operand, len(operands), *of_operands.values()))
         of_jobs["name"] = [prefix + job.name[cut:] for job in first]
-        of_jobs["reads"] = [tuple(made[first:last]) for first, last in sides[::2]]
-        of_jobs["writes"] = [tuple(made[first:last]) for first, last in sides[1::2]]
+        of_jobs["reads"] = [tuple(islice(made, len(job.reads))) for job in first]
+        of_jobs["writes"] = [tuple(islice(made, len(job.writes))) for job in first]
         of_jobs["after"] = [tuple([before + later for before in job.after]) for job in first]
         of_tensors["name"] = renamed.values()
         of_tensors["producer"] = [
@@ -149,13 +145,10 @@ class _Builder:
             for op in f.ops
         )
         # An output that no job touches is a constant or an input passed through: nothing to plan.
-        touched = {
-            storage for operator in operators for storage in (*operator.reads, *operator.writes)
-        }
-        delivered = dict.fromkeys(graph.tensors[output].storage for output in graph.outputs)
-        outputs = tuple(storage for storage in delivered if storage in touched)
         read = {storage for operator in operators for storage in operator.reads}
         written = dict.fromkeys(storage for operator in operators for storage in operator.writes)
+        delivered = dict.fromkeys(graph.tensors[output].storage for output in graph.outputs)
+        outputs = tuple(storage for storage in delivered if storage in read | written.keys())
         unused = tuple(
             storage for storage in written if storage not in read and storage not in delivered
         )
@@ -164,13 +157,9 @@ class _Builder:
             for name in graph.tensors
             if name in read and graph.tensors[name].kind is TensorKind.INPUT
         )
-        unknown = graph.unknown_kinds
         notes = list(graph.notes)
         if graph.subgraph_ops:
-            counts = ", ".join(
-                f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items())
-            )
-            notes.append(f"operators inside control flow are not planned: {counts}")
+            notes.append(f"operators inside control flow are not planned: {graph.subgraph_kinds}")
         info = NetworkInfo(
             name,
             graph.source,
@@ -180,7 +169,7 @@ class _Builder:
             graph.macs,
             operators,
             outputs,
-            unknown,
+            graph.unknown_kinds,
             tuple(notes),
             inputs,
             unused,

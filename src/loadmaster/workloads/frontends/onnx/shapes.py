@@ -73,7 +73,7 @@ def bind_inputs(
     inputs: Sequence[onnx.ValueInfoProto],
     batch: int | None,
     dims: Mapping[str, int],
-    spent: frozenset[str] = frozenset(),
+    spent: frozenset[str],
 ) -> tuple[DimensionSizes, dict[str, Shape]]:
     """Return the sizes for the whole file and the shape of each input; inputs in ``spent`` may be
     empty, as nothing needs their elements.
@@ -96,9 +96,7 @@ def bind_inputs(
         else sizes.declared(item.name, item.type) or ()
         for item in inputs
     }
-    complaints = _complaints(inputs, shapes)
-    if complaints:
-        raise ModelError("; ".join(complaints))
+    _require_known(inputs, shapes)
     return sizes, {name: tuple(size or 0 for size in shape) for name, shape in shapes.items()}
 
 
@@ -203,10 +201,11 @@ def _is_empty(item: onnx.ValueInfoProto) -> bool:
     return any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in _dims(item))
 
 
-def _complaints(
+def _require_known(
     inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]
-) -> list[str]:
-    """Yield a sentence for each dimension that stays unknown, each symbol only once."""
+) -> None:
+    """Raise ModelError with a sentence for each dimension that stays unknown, each symbol only
+    once."""
     lead = next((item.name for item in inputs if _dims(item)), "")
     sentences: dict[str, str] = {}
     for item in inputs:
@@ -221,7 +220,8 @@ def _complaints(
             advice += " or --batch N" if by_batch else ""
             text = f"dimension {label} of input {item.name!r} {state}: {advice}"
             sentences.setdefault(option, text)
-    return list(sentences.values())
+    if sentences:
+        raise ModelError("; ".join(sentences.values()))
 
 
 Schema: TypeAlias = Any
