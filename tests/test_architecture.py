@@ -389,14 +389,14 @@ LIMITS = {
     "allocation": (28_782, 25, 20),
     "cli": (15_903, 24, 6),
     "core": (11_096, 17, 10),
-    "cost": (30_514, 30, 37),
+    "cost": (30_496, 30, 37),
     "integrations": (98_759, 63, 87),
     "mapping": (20_057, 34, 39),
     "placement": (32_309, 25, 30),
     "planning": (84_036, 53, 54),
-    "report": (32_800, 29, 22),
+    "report": (32_791, 29, 22),
     "targets": (5_462, 6, 1),
-    "workloads": (65_803, 36, 30),
+    "workloads": (65_741, 36, 30),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -314,12 +314,14 @@ def size_summary(found: Sizing, effort: str = "normal") -> list[PagePart]:
     for trial in found.trials:
         point = trial.point
         verdict = f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}"
-        times, energy = (NOTHING, NOTHING), NOTHING
+        shown = dict.fromkeys((">makespan", ">lower bound", ">energy"), NOTHING)
         if point is not None and point.makespan is not None:
-            times = format_seconds(point.makespan), format_seconds(point.lower_bound or 0.0)
-            energy = format_joules(point.energy or 0.0)
-        row = {f">{found.axis}": str(trial.value), "": verdict}
-        rows.append({**row, ">makespan": times[0], ">lower bound": times[1], ">energy": energy})
+            shown = {
+                ">makespan": format_seconds(point.makespan),
+                ">lower bound": format_seconds(point.lower_bound or 0.0),
+                ">energy": format_joules(point.energy or 0.0),
+            }
+        rows.append({f">{found.axis}": str(trial.value), "": verdict} | shown)
     heading = f"{', '.join(found.networks)} on {found.target.name}, {found.limits}"
     return [
         Notes([heading, *size_answer(found, less)]),

@@ -244,7 +244,7 @@ class Graph(DisplayMixin):
     @property
     def subgraph_kinds(self) -> str:
         """Kinds of operators inside control-flow bodies with their numbers, as text."""
-        return ", ".join(f"{kind} x{count}" for kind, count in sorted(self.subgraph_ops.items()))
+        return ", ".join(f"{kind} x{count}" for kind, count in self.subgraph_ops.items())
 
     def bytes_of(self, kind: TensorKind) -> int:
         """Bytes of all storage of one kind, each alias counted once."""

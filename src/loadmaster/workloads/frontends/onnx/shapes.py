@@ -49,20 +49,18 @@ class DimensionSizes:
         """Whether a batch that the file fixes is replaced by another."""
         return self.batch != self.old_batch
 
-    def size(self, dim: Dimension, tensor: str, axis: int) -> int | None:
-        """Return the size of a dimension, ``None`` if it is unknown; a size below one in the file
-        counts as unknown."""
-        if dim.dim_value > 0:
-            return dim.dim_value
-        return self.given.get(dim.dim_param, self.given.get(f"{tensor}.{axis}"))
-
     def declared(self, tensor: str, info: onnx.TypeProto) -> tuple[int | None, ...] | None:
         """Return the shape that the file notes for a tensor, with a replaced batch; ``None``
-        without a rank."""
+        without a rank. A size below one in the file counts as unknown."""
         kind = tensor_type(info)
         if not kind.HasField("shape"):
             return None
-        shape = [self.size(dim, tensor, axis) for axis, dim in enumerate(kind.shape.dim)]
+        shape = [
+            dim.dim_value
+            if dim.dim_value > 0
+            else self.given.get(dim.dim_param, self.given.get(f"{tensor}.{axis}"))
+            for axis, dim in enumerate(kind.shape.dim)
+        ]
         if self.rebatched and shape and shape[0] == self.old_batch:
             shape[0] = self.batch
         return tuple(shape)

@@ -116,10 +116,7 @@ def _like(kind: str, arguments: str, **attributes: Any) -> _Rule:
 
 def _numbers(call: OpCall, name: str, rank: int, default: Sequence[int]) -> list[int]:
     """Return an argument with one number for each spatial dimension."""
-    given = call.attrs.get(name)
-    if given in (None, []):
-        given = default
-    numbers = list(given) if isinstance(given, Sequence) else [given]
+    numbers = list(call.attrs.get(name) or default)
     return numbers * rank if len(numbers) == 1 else numbers
 
 
