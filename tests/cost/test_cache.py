@@ -12,7 +12,7 @@ from tests.support.networks import npu, residual_chain
 import loadmaster as lm
 from loadmaster.cost import analyse as job_analyser
 from loadmaster.cost.analyse import analyse, read_job_analysis
-from loadmaster.cost.cache import AnalysisCache, _bytes_of, default_place, work_key
+from loadmaster.cost.cache import _bytes_of, cached, default_place, work_key
 
 TARGET = npu()
 WORK = lm.lower([residual_chain(2)], TARGET)
@@ -148,17 +148,15 @@ def test_many_can_use_one_file_at_once_and_old_entries_make_room(tmp_path, monke
     monkeypatch.setattr("loadmaster.cost.cache._LARGEST", 5 * (len(_bytes_of(table)) + 32))
 
     def use(key):
-        cache = AnalysisCache(place)
-        cache.put(key, table)
-        known = cache.get(key)
-        return known is None or same_fields(known, table)
+        cached(place, key, lambda: table)
+        return same_fields(cached(place, key, lambda: table), table)
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(use, map(str, range(24))))
     assert entries(place) == 5
-    AnalysisCache(place).put("last", table)
+    cached(place, "last", lambda: table)
     assert entries(place) == 5
-    assert AnalysisCache(place).get("last") is not None
+    assert cached(place, "last", lambda: pytest.fail("it was kept")) is not table
 
 
 def test_the_usual_place_is_the_one_that_the_environment_names(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from loadmaster.core.errors import JobError
 from loadmaster.core.names import unique_names
 from loadmaster.core.provenance import Label, Provenance, merged
 from loadmaster.cost.base import CostModel, JobAnalysis
-from loadmaster.cost.cache import AnalysisCache, default_place, text_key, work_key
+from loadmaster.cost.cache import cached, default_place, text_key, work_key
 from loadmaster.cost.models.measured import MeasuredTable
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
@@ -189,4 +189,4 @@ def _cached(
     """Return an analysis from the cache, or make it. Without a cache, large ones are kept at the
     default place."""
     place = default_place() if cache is None and large else cache
-    return make() if place is None else AnalysisCache(place).get_or_make(key(), make)
+    return make() if place is None else cached(place, key(), make)

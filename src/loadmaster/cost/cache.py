@@ -86,31 +86,18 @@ def _code() -> str:
     ).hexdigest()
 
 
-class AnalysisCache:
-    """Job analyses in one sqlite file, which several processes may share."""
-
-    def __init__(self, place: str | Path) -> None:
-        self._store = Store(Path(place), "costs", _LARGEST, _LOCK_SECONDS)
-
-    def get(self, key: str) -> JobAnalysis | None:
-        """Return the analysis of a key, or None."""
-        content = None
-        with suppress(OutputError):
-            content = self._store.get(key)
-        return None if content is None else _analysis_of(content)
-
-    def put(self, key: str, analysis: JobAnalysis) -> None:
-        """Keep an analysis if the file can be written; the oldest are deleted where it is full."""
-        with suppress(OutputError):
-            self._store.put(key, _bytes_of(analysis))
-
-    def get_or_make(self, key: str, make: Callable[[], JobAnalysis]) -> JobAnalysis:
-        """Return the analysis of a key, which is made and kept if there is none."""
-        found = self.get(key)
-        if found is None:
-            found = make()
-            self.put(key, found)
-        return found
+def cached(place: str | Path, key: str, make: Callable[[], JobAnalysis]) -> JobAnalysis:
+    """Return the analysis that a file has under a key; without one it is made and, if the file can
+    be written, kept there. The oldest are deleted where it is full."""
+    store, content = Store(Path(place), "costs", _LARGEST, _LOCK_SECONDS), None
+    with suppress(OutputError):
+        content = store.get(key)
+    if content is not None:
+        return _analysis_of(content)
+    found = make()
+    with suppress(OutputError):
+        store.put(key, _bytes_of(found))
+    return found
 
 
 def _bytes_of(analysis: JobAnalysis) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.analyse import analyse, pooled, read_jobs
@@ -39,13 +40,10 @@ def read_pool(
     cost: str = DEFAULT,
     *,
     mini_batches: int = 1,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    precision: str | None = None,
-    training: bool = False,
+    **options: Any,
 ) -> JobPool:
-    """Read networks (`.onnx`, `onnx:NAME`), job lists and job analysis tables (`.csv`), and analyse
-    their jobs on a target.
+    """Read networks, with ``options`` of :func:`loadmaster.load`, job lists and job analysis tables
+    (`.csv`), and analyse their jobs on a target.
 
     Raises
     ------
@@ -60,8 +58,7 @@ def read_pool(
             parts += read_listed(source, target, cost, mini_batches=mini_batches)
             continue
         machine = _require_target(source, target)
-        network = load(source, batch=batch, dims=dims or {}, precision=precision, training=training)
-        work = lower([network], machine, mini_batches=mini_batches)
+        work = lower([load(source, **options)], machine, mini_batches=mini_batches)
         parts.append(part_of(work, analyse(work, machine, cost)))
     return joined(parts)
 

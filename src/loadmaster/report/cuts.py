@@ -156,8 +156,8 @@ class BandStack:
 class PlanCuts:
     """All cut operators and stacks of a plan, by their start."""
 
-    operators: tuple[CutOperator, ...] = ()
-    stacks: tuple[BandStack, ...] = ()
+    operators: tuple[CutOperator, ...]
+    stacks: tuple[BandStack, ...]
 
     def why(self, operator: CutOperator) -> str:
         """Return the purpose of an operator's cut, derived from the plan."""
@@ -239,8 +239,6 @@ def cuts_of(plan: PlanRecord) -> PlanCuts:
     for job in sorted(plan.jobs, key=lambda job: (job.start, job.name)):
         if job.tiles > 1 and job.mini_batch == 0:
             groups[job.network, job.operators].append(job)
-    if not groups:
-        return PlanCuts()
     readers: dict[str, list[PlannedJob]] = defaultdict(list)
     for job in plan.jobs:
         for name in {operand.tensor for operand in job.reads}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -109,31 +109,28 @@ def objective_text(plan: PlanRecord, value: float) -> str:
 def figures(plan: PlanRecord) -> list[Figure]:
     """Return the plan's figures with their bounds."""
     metrics, objective = plan.metrics, plan.objective
-
-    def cost(name: str, of: Cost | Objective, shown: Callable[[float], str]) -> Figure:
-        """Return a figure with its lower bound."""
-        return bounded(name, of.value, of.lower_bound, shown)
-
-    def rate(name: str, of: Rate, shown: Callable[[float], str]) -> Figure:
-        """Return a figure with its upper bound."""
-        return bounded(name, of.value, of.upper_bound, shown, upper=True)
-
-    rows = [cost("Makespan", metrics.makespan, format_seconds)]
+    rows: list[tuple[str, Cost | Objective | Rate, Callable[[float], str]]]
+    rows = [("Makespan", metrics.makespan, format_seconds)]
     if objective.name == "edp":
-        rows.append(cost("Energy x makespan", objective, partial(objective_text, plan)))
+        rows.append(("Energy x makespan", objective, partial(objective_text, plan)))
     timed = {timing.network for timing in plan.timings} | {objective.network}
     for name, latency in metrics.latency.items():
         if name in timed:
-            rows.append(cost(f"Latency {clipped(name, 24)}", latency, format_seconds))
+            rows.append((f"Latency {clipped(name, 24)}", latency, format_seconds))
     unit = rate_unit(network.precision for network in plan.networks)
     rows += [
-        cost("Energy", metrics.energy, format_joules),
-        rate("Throughput", metrics.throughput, partial(format_rate, unit=unit)),
-        rate("Inferences per second", metrics.inferences_per_second, format_count),
+        ("Energy", metrics.energy, format_joules),
+        ("Throughput", metrics.throughput, partial(format_rate, unit=unit)),
+        ("Inferences per second", metrics.inferences_per_second, format_count),
     ]
     for name, traffic in metrics.traffic.items():
-        rows.append(cost(f"Traffic {clipped(name, 24)}", traffic, format_bytes))
-    return rows
+        rows.append((f"Traffic {clipped(name, 24)}", traffic, format_bytes))
+    return [
+        bounded(name, of.value, of.upper_bound, shown, upper=True)
+        if isinstance(of, Rate)
+        else bounded(name, of.value, of.lower_bound, shown)
+        for name, of, shown in rows
+    ]
 
 
 def allocations_of(plan: PlanRecord, memory: str) -> list[PlannedAllocation]:
@@ -166,9 +163,10 @@ def link_text(memory: Memory) -> str:
 def machine_text(plan: PlanRecord) -> str:
     """Describe the cores by kind, and the memories: ``"edge-npu: 3 weight-stationary 32x32 at 1
     GHz; dram 4.00 GiB at 34.0 GB/s"``."""
-    groups: dict[str, int] = defaultdict(int)
-    for core in plan.target.cores:
-        groups[f"{core.style} {core.rows}x{core.columns} at {core.clock / 1e9:.3g} GHz"] += 1
+    groups = Counter(
+        f"{core.style} {core.rows}x{core.columns} at {core.clock / 1e9:.3g} GHz"
+        for core in plan.target.cores
+    )
     cores = ", ".join(f"{count} {group}" for group, count in groups.items())
     memories = ", ".join(
         f"{m.name} {format_bytes(m.capacity)} at {link_text(m)}" for m in plan.target.memories

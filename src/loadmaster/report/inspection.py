@@ -63,7 +63,7 @@ def inspection_page(graph: Graph, machine: Target | None = None) -> Page:
     core.
     """
     warning, alive = uncounted(graph.unknown_kinds), Alive.of(graph)
-    names = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items()))
+    names = graph.subgraph_kinds
     inside = [f"Inside control flow, counted and not planned: {names}"] if names else []
 
     def sections() -> list[Section]:

@@ -24,47 +24,34 @@ _JOBS, _REGIONS, _STEPS = 300, 150, 150
 
 
 def draw(chart: Chart) -> str:
-    """Return the SVG of a chart: lanes, a memory map or a curve."""
+    """Return the SVG of a chart: lanes, a memory map or a curve. Merged lanes have the colour of
+    the longest job, merged steps the largest amount; dashed lines are peak, lower bound, capacity
+    and limit."""
+    name = clipped(chart.title, 20)
     match chart:
         case TimelineChart():
-            return _draw_lanes(chart)
+            names = chart.lanes[:_LANES]
+            # Heights count from below.
+            shapes = [
+                replace(shape, low=low, high=low + 0.8)
+                for shape in chart.shapes
+                if (low := len(names) - shape.low - 0.9) > 0
+            ]
+            texts = [(_LANE * at + 13.0, clipped(lane, 20)) for at, lane in enumerate(names)]
+            more = len(chart.lanes) - len(names)
+            below = f"{plural(more, 'lane')} more" * (more > 0)
+            groups = neighbours(shapes, _JOBS)
+            return _picture(groups, len(names), _LANE * len(names), texts, below)
         case MemoryMap():
-            return _draw_map(chart)
+            levels = [size for size in chart.levels.values() if size <= chart.top]
+            groups = neighbours(chart.shapes, _REGIONS, band_of(chart))
+            return _picture(groups, chart.top, 140, [(135.0, name)], chart.sizes, levels)
         case Curve():
-            return _draw_curve(chart)
+            limits = [chart.limit[0]] if chart.limit else []
+            top = max([0.0, *limits, *(shape.high for shape in chart.shapes)])
+            texts = [(13.0, name or clipped(chart.label, 20))]
+            return _picture(neighbours(chart.shapes, _STEPS), top, 60, texts, levels=limits)
     raise TypeError(chart)
-
-
-def _draw_lanes(chart: TimelineChart) -> str:
-    """Draw lanes; merged neighbours have the colour of the longest."""
-    names = chart.lanes[:_LANES]
-    # Heights count from below.
-    shapes = [
-        replace(shape, low=low, high=low + 0.8)
-        for shape in chart.shapes
-        if (low := len(names) - shape.low - 0.9) > 0
-    ]
-    texts = [(_LANE * at + 13.0, clipped(name, 20)) for at, name in enumerate(names)]
-    more = len(chart.lanes) - len(names)
-    below = f"{plural(more, 'lane')} more" * (more > 0)
-    return _picture(neighbours(shapes, _JOBS), len(names), _LANE * len(names), texts, below)
-
-
-def _draw_curve(chart: Curve) -> str:
-    """Draw a curve, with the largest amount of merged steps, and a dashed line at the limit."""
-    levels = [chart.limit[0]] if chart.limit else []
-    top = max([0.0, *levels, *(shape.high for shape in chart.shapes)])
-    texts = [(13.0, clipped(chart.title or chart.label, 20))]
-    return _picture(neighbours(chart.shapes, _STEPS), top, 60, texts, levels=levels)
-
-
-def _draw_map(chart: MemoryMap) -> str:
-    """Draw a memory map, with the shortest-lived regions merged with their neighbours, and dashed
-    lines at peak, lower bound and capacity."""
-    levels = [size for size in chart.levels.values() if size <= chart.top]
-    regions = neighbours(chart.shapes, _REGIONS, band_of(chart))
-    texts = [(135.0, clipped(chart.title, 20))]
-    return _picture(regions, chart.top, 140, texts, chart.sizes, levels)
 
 
 def _picture(

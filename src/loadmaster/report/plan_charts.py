@@ -173,10 +173,10 @@ def stack_chart(stack: BandStack, axis: TimeAxis) -> TimelineChart:
     shapes, bands = [], []
     for lane, operator in enumerate(stack.operators):
         mine = sorted(operator.bands, key=attrgetter("start"))
-        lines, count = first_free_lines((0, band.start, band.end) for band in mine)
+        lines, count = first_free_lines((band.start, band.end) for band in mine)
         bands += mine
         for band, line in zip(mine, lines, strict=True):
-            low, high = (lane + at / count[0] for at in (line, line + 1))
+            low, high = (lane + at / count for at in (line, line + 1))
             colour = axis.groups.index(band.job.network)
             tipped = partial(tip, band)
             shapes.append(Shape(band.start, band.end, low, high, tipped, colour, band.job.tile))

@@ -106,7 +106,6 @@ def _highlights(sweep: Sweep) -> list[Figure]:
     planned = [point for point in sweep.points if point.planned]
     if not planned:
         return []
-    best = sweep.smallest()
     best, orders = sweep.smallest(), {"Fastest": ("makespan", "area")}
     orders |= {"Least area": ("area", "makespan"), "Least energy": ("energy", "area")}
     chosen = {} if best is None else {"Least area within the limits": best}
@@ -315,12 +314,14 @@ def size_summary(found: Sizing, effort: str = "normal") -> list[PagePart]:
     for trial in found.trials:
         point = trial.point
         verdict = f"{trial.verdict}{less * (trial.verdict == Verdict.NOT_FOUND)}"
-        times, energy = (NOTHING, NOTHING), NOTHING
+        shown = dict.fromkeys((">makespan", ">lower bound", ">energy"), NOTHING)
         if point is not None and point.makespan is not None:
-            times = format_seconds(point.makespan), format_seconds(point.lower_bound or 0.0)
-            energy = format_joules(point.energy or 0.0)
-        row = {f">{found.axis}": str(trial.value), "": verdict}
-        rows.append({**row, ">makespan": times[0], ">lower bound": times[1], ">energy": energy})
+            shown = {
+                ">makespan": format_seconds(point.makespan),
+                ">lower bound": format_seconds(point.lower_bound or 0.0),
+                ">energy": format_joules(point.energy or 0.0),
+            }
+        rows.append({f">{found.axis}": str(trial.value), "": verdict} | shown)
     heading = f"{', '.join(found.networks)} on {found.target.name}, {found.limits}"
     return [
         Notes([heading, *size_answer(found, less)]),

@@ -73,16 +73,13 @@ def outline(steps: Steps) -> list[tuple[float, float]]:
     return points
 
 
-def first_free_lines(
-    intervals: Iterable[tuple[int, float, float]],
-) -> tuple[list[int], dict[int, int]]:
-    """Assign each interval, in the order of lanes and starts, the first line of its lane without
-    overlap; return the lines, and the number of lines of each lane."""
-    ends: dict[int, list[float]] = defaultdict(list)
+def first_free_lines(spans: Iterable[tuple[float, float]]) -> tuple[list[int], int]:
+    """Assign each span, in the order of starts, the first line without overlap; return the lines
+    and their number, at least 1."""
+    ends: list[float] = []
     found = []
-    for lane, start, end in intervals:
-        mine = ends[lane]
-        line = next((at for at, last in enumerate(mine) if last <= start), len(mine))
-        mine[line : line + 1] = [end]
+    for start, end in spans:
+        line = next((at for at, last in enumerate(ends) if last <= start), len(ends))
+        ends[line : line + 1] = [end]
         found.append(line)
-    return found, {lane: len(lines) for lane, lines in ends.items()}
+    return found, max(1, len(ends))

@@ -60,13 +60,13 @@ def _slices(name: str, slices: Iterable[Slice], numbers: Iterator[int]) -> Itera
     """Yield the events of a track of slices; overlapping slices go to further tracks of the same
     name. ``numbers`` are those of tracks, by which viewers sort them."""
     ordered = sorted(slices, key=lambda each: each[:2])
-    spans = [(0, _nanoseconds(start), _nanoseconds(end)) for start, end, *_ in ordered]
+    spans = [(_nanoseconds(start), _nanoseconds(end)) for start, end, *_ in ordered]
     lines, count_of = first_free_lines(spans)
-    tracks = [next(numbers) for _ in range(count_of.get(0, 1))]
+    tracks = [next(numbers) for _ in range(count_of)]
     for line, track in enumerate(tracks):
         yield _name_event("thread", track, f"{name} ({line + 1})" if line else name)
         yield _event("M", "thread_sort_index", 0, track, args={"sort_index": track})
-    for (_, _, title, details), (_, start, end), line in zip(ordered, spans, lines, strict=True):
+    for (_, _, title, details), (start, end), line in zip(ordered, spans, lines, strict=True):
         yield _event("X", title, start, tracks[line], dur=(end - start) / 1e3, args=details)
 
 

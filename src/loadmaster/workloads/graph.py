@@ -83,6 +83,11 @@ class Tensor:
         """Name of the tensor that owns the bytes."""
         return self.alias_of or self.name
 
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -235,6 +240,11 @@ class Graph(DisplayMixin):
             f"{kind[:60]} x{count}" if count > 1 else kind[:60]
             for kind, count in sorted(self.unknown_ops.items())
         )
+
+    @property
+    def subgraph_kinds(self) -> str:
+        """Kinds of operators inside control-flow bodies with their numbers, as text."""
+        return ", ".join(f"{kind} x{count}" for kind, count in self.subgraph_ops.items())
 
     def bytes_of(self, kind: TensorKind) -> int:
         """Bytes of all storage of one kind, each alias counted once."""

@@ -136,7 +136,7 @@ def last_turns(
         chosen = np.flatnonzero(alone & (fastest == kind))
         mine = row[chosen]
         full = np.floor(turns[mine])
-        left = turns[mine] - np.floor(turns[mine])
+        left = turns[mine] - full
         several = (full >= 1) & (left > 1e-9) & (cycles[mine] > lanes[chosen] / core.lanes)
         chosen = chosen[several]
         mine = mine[several]

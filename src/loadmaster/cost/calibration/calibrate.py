@@ -26,7 +26,7 @@ from loadmaster.cost.calibration.observations import (
     design_of,
 )
 from loadmaster.cost.calibration.terms import Machine, kernels_observed, layers_observed
-from loadmaster.cost.tables.measured_times_csv import TimedKernel, TimedLayer, read_timed
+from loadmaster.cost.tables.measured_times_csv import read_timed
 from loadmaster.targets.hardware import CopyEngine, Core, Style, Target
 from loadmaster.targets.load import target as read_target
 from loadmaster.targets.load import target_document
@@ -83,10 +83,8 @@ def calibrate(
     """
     document = target_document(target)
     machine = _machine(document, read_target(target))
-    timed = read_timed(measured)
+    kernels, layers = read_timed(measured)
     source = str(measured)
-    kernels = [row for row in timed if isinstance(row, TimedKernel)]
-    layers = [row for row in timed if isinstance(row, TimedLayer)]
     observe = (
         partial(kernels_observed, timed=kernels, source=source)
         if kernels

@@ -11,6 +11,7 @@ the measurements suggest, and takes the better end.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
@@ -40,7 +41,7 @@ def fit(design: Design, given: Floats, least: Floats, rows: Mask) -> Floats:
     found = given
     for stage, free in _stages(design, rows):
         starts = (found, _from_measurements(design, found, least, stage, free))
-        ends = [_Descent(design, start, given, least, stage, free).run() for start in starts]
+        ends = [_Descent(design, start.copy(), given, least, stage, free).run() for start in starts]
         found = min(ends, key=itemgetter(0))[1]
     return found
 
@@ -142,35 +143,36 @@ def _distance_from_given(values: Floats, given: Floats, overhead: Mask | bool) -
     return np.where(overhead, values != given, np.log(factor) ** 2)
 
 
+@dataclass
 class _Descent:
-    """Coordinate descent from one start."""
+    """Coordinate descent over the parameters ``free`` from one start, ``values``, by the rows
+    ``used``."""
 
-    def __init__(
-        self, design: Design, start: Floats, given: Floats, least: Floats, used: Mask, free: Ints
-    ) -> None:
-        self._design, self._given, self._least = design, given, least
-        self._used = used
-        self._free = free.tolist()
-        self._values = start.copy()
+    design: Design
+    values: Floats
+    given: Floats
+    least: Floats
+    used: Mask
+    free: Ints
 
     def run(self) -> tuple[float, Floats]:
         """Improve one figure after another until a sweep changes the score too little; return the
         score and the figures."""
         before = np.inf
         for _ in range(_SWEEPS):
-            for number in self._free:
+            for number in self.free.tolist():
                 self._improve(number)
             now = self._score()
             if now > before - _ENOUGH:
                 break
             before = now
-        return self._score(), self._values
+        return self._score(), self.values
 
     def _score(self) -> float:
         """Return the loss of the fit and the penalty for leaving the given figures."""
-        overhead = np.arange(self._design.parameters) >= self._design.first_overhead
-        moved = float(_distance_from_given(self._values, self._given, overhead).sum())
-        return loss_of(self._design, self._values, self._used) + _STAY * moved
+        overhead = np.arange(self.design.parameters) >= self.design.first_overhead
+        moved = float(_distance_from_given(self.values, self.given, overhead).sum())
+        return loss_of(self.design, self.values, self.used) + _STAY * moved
 
     def _improve(self, number: int) -> None:
         """Give one parameter its best value, all others as they are: a row's time is ``max(other,
@@ -178,33 +180,33 @@ class _Descent:
         rows, other, base, part = self._line(number)
         if not len(rows):
             return
-        seconds = self._design.seconds[rows]
-        weight = self._design.weight[rows]
-        least = float(self._least[number])
-        stay = max(float(self._given[number]), least)
+        seconds = self.design.seconds[rows]
+        weight = self.design.weight[rows]
+        least = float(self.least[number])
+        stay = max(float(self.given[number]), least)
         exact = (seconds - base) / part
         exact = np.unique(exact[exact > least])
         if len(exact) > _MOST_TRIED:
             exact = exact[np.linspace(0, len(exact) - 1, _MOST_TRIED).astype(int)]
-        overhead = number >= self._design.first_overhead
-        tried = np.unique([*exact, stay, self._values[number], *([0.0] * overhead)])
+        overhead = number >= self.design.first_overhead
+        tried = np.unique([*exact, stay, self.values[number], *([0.0] * overhead)])
         for _ in range(3):
             times = np.maximum(np.maximum(other, base + part * tried[:, None]), TINY)
             cost = _huber(np.log(times / seconds)) @ weight
-            cost = cost + _STAY * _distance_from_given(tried, self._given[number], overhead)
+            cost = cost + _STAY * _distance_from_given(tried, self.given[number], overhead)
             best = int(np.argmin(cost))
             low = tried[max(0, best - 1)]
             high = tried[min(len(tried) - 1, best + 1)]
-            self._values[number] = tried[best]
+            self.values[number] = tried[best]
             tried = np.unique([*np.linspace(low, high, 17), tried[best], stay])
             tried = tried[tried >= least]
 
     def _line(self, number: int) -> tuple[Ints, Floats, Floats, Floats]:
         """Return how times depend on one figure: the rows that it matters to and, for each, the
         seconds of the other resources, those of its own resource without it, and the slope."""
-        design = self._design
-        busy = design.busy(self._values)
-        moving = design.moving(self._values)
+        design = self.design
+        busy = design.busy(self.values)
+        moving = design.moving(self.values)
         part = design.part(number)
         if len(design.rates) <= number < design.first_overhead:
             memory = design.memory_of[number - len(design.rates)]
@@ -213,6 +215,6 @@ class _Descent:
             other = np.maximum(busy, others.max(axis=1, initial=0.0))
         else:
             mine, other = busy, moving.max(axis=1, initial=0.0)
-        rows = np.flatnonzero(self._used & (part > 0))
-        base = mine - part * self._values[number]
+        rows = np.flatnonzero(self.used & (part > 0))
+        base = mine - part * self.values[number]
         return rows, other[rows], np.maximum(base[rows], 0.0), part[rows]

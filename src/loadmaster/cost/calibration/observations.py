@@ -4,13 +4,15 @@ fits."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
+
+Item = TypeVar("Item")
 
 
 class Observation(NamedTuple):
@@ -140,6 +142,13 @@ TINY = 1e-15
 """The least seconds that are predicted, and the least factor."""
 
 
+def _numbered(items: Iterable[Item]) -> tuple[tuple[Item, ...], Ints]:
+    """Return the distinct items in their order, and the number of each item among them."""
+    known: dict[Item, int] = {}
+    numbers = [known.setdefault(item, len(known)) for item in items]
+    return tuple(known), np.array(numbers, dtype=np.int64)
+
+
 def design_of(observed: Sequence[Observation]) -> Design:
     """Make the arrays of observations. O(rows x links).
 
@@ -149,25 +158,23 @@ def design_of(observed: Sequence[Observation]) -> Design:
     times = Counter(observed)
     rows, count = list(times), np.array(list(times.values()))
     seconds = np.array([row.seconds for row in rows])
-    rates = tuple(dict.fromkeys((row.core, row.kind) for row in rows))
-    overheads = tuple(dict.fromkeys(row.core for row in rows))
+    rates, rate_of = _numbered((row.core, row.kind) for row in rows)
+    overheads, overhead_of = _numbered(row.core for row in rows)
     fields = tuple(dict.fromkeys(name for row in rows for name, _ in row.links))
-    memories = list(dict.fromkeys(name.partition(".")[0] for name in fields))
-    groups = {name: number for number, name in enumerate(dict.fromkeys(row.group for row in rows))}
+    _, memory_of = _numbered(name.partition(".")[0] for name in fields)
+    _, group = _numbered(row.group for row in rows)
     return Design(
         seconds=seconds,
         arithmetic=np.array([row.arithmetic for row in rows]),
         fixed=np.array([row.fixed for row in rows]),
         links=np.array([[dict(row.links).get(name, 0.0) for name in fields] for row in rows]),
         rates=rates,
-        rate_of=np.array([rates.index((row.core, row.kind)) for row in rows]),
+        rate_of=rate_of,
         overheads=overheads,
-        overhead_of=np.array([overheads.index(row.core) for row in rows]),
+        overhead_of=overhead_of,
         fields=fields,
-        memory_of=np.array(
-            [memories.index(name.partition(".")[0]) for name in fields], dtype=np.int64
-        ),
-        group=np.array([groups[row.group] for row in rows]),
+        memory_of=memory_of,
+        group=group,
         count=count,
         weight=count * (0.5 / count.sum() + 0.5 * np.sqrt(seconds) / (count @ np.sqrt(seconds))),
     )

@@ -203,7 +203,7 @@ def _work(graph: Graph, op: Op, own: _Uses, number: Mapping[str, int]) -> Kernel
         op.nests,
         op.elements,
         op.bits,
-        math.prod(result.shape) if result else 0,
+        result.count if result else 0,
     )
 
 

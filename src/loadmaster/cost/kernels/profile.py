@@ -14,7 +14,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import reduce
@@ -206,11 +206,18 @@ def _writing(
 ) -> Callable[[], Any]:
     """Make a call whose results end in files where they should: written there if the operator can,
     else copied."""
+    import torch
+    from torch.utils import _pytree as pytree
+
     given = {tensor.data_ptr() for tensor in made}
 
     def results() -> list[Any]:
         """Run the operator and return its new tensors."""
-        return [each for each in _flat(run(*args, **kwargs)) if each.data_ptr() not in given]
+        return [
+            each
+            for each in pytree.tree_leaves(run(*args, **kwargs))
+            if isinstance(each, torch.Tensor) and each.data_ptr() not in given
+        ]
 
     targets = [
         room.tensor(str(each.dtype).removeprefix("torch."), each.shape, each.stride(), in_file=True)
@@ -229,15 +236,6 @@ def _writing(
                 target.copy_(each)
 
     return copying
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    """Yield all tensors in nested results."""
-    if isinstance(value, tuple | list):
-        for item in value:
-            yield from _flat(item)
-    elif value is not None and hasattr(value, "data_ptr"):
-        yield value
 
 
 def _out_variant(run: Any) -> Any:

@@ -4,7 +4,7 @@ buffers and on-chip network."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.csv_cells import read_text, rows_of
 from loadmaster.core.errors import JobError
-from loadmaster.cost.analytical.nests import NestTable, nest_table, shapes_of
+from loadmaster.cost.analytical.nests import FIELDS, NestTable, nest_table, shapes_of
 from loadmaster.cost.base import CostModel, JobAnalysis, analysis_of, kinds_of, per_core
 from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.frontends.job_list import COLUMNS, layer_of
@@ -63,37 +63,19 @@ _WIDTH = 64
 """Columns of the arrays in tables of layer energies."""
 
 
-@dataclass(frozen=True)
-class _Layers:
-    """Distinct loop nests as MAESTRO's layers, arrays of shape (layers, 1): ``y`` and ``x`` are
-    output sizes.
+def _layers(nests: NestTable) -> tuple[NestTable, Floats, Mask]:
+    """Return loop nests as MAESTRO's layers, arrays of shape (layers, 1), and which are depthwise:
+    these have their channels in ``c``.
 
-    Groups that are not depthwise, images of a batch and repeats run one after another: ``runs``
-    counts them.
+    Groups of others, images of a batch and repeats run one after another: how often.
     """
-
-    k: Floats
-    c: Floats
-    y: Floats
-    x: Floats
-    r: Floats
-    s: Floats
-    runs: Floats
-    depthwise: Mask
-
-    @classmethod
-    def of(cls, nests: NestTable) -> _Layers:
-        """Return MAESTRO's layers of loop nests; depthwise convolutions have their channels in
-        ``c``."""
-        depthwise = (nests.groups > 1) & (nests.c == 1)
-        c = np.where(depthwise, nests.groups * nests.k, nests.c)
-        runs = np.where(depthwise, 1, nests.groups) * nests.batch * nests.repeats
-        columns = (nests.k, c, nests.y, nests.x, nests.r, nests.s, runs)
-        k, c, y, x, r, s, runs = (column[:, None] for column in columns)
-        return cls(k, c, y, x, r, s, runs, depthwise[:, None])
+    n = replace(nests, **{name: getattr(nests, name)[:, None] for name in FIELDS})
+    depthwise = (n.groups > 1) & (n.c == 1)
+    runs = np.where(depthwise, 1, n.groups) * n.batch * n.repeats
+    return replace(n, c=np.where(depthwise, n.groups * n.k, n.c)), runs, depthwise
 
 
-def _depthwise(n: _Layers, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
+def _depthwise(n: NestTable, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
     """Every style runs depthwise layers alike, on about C / 64 elements."""
     cycles = n.y * n.x * np.ceil(n.c / (width * width * rows)) * np.minimum(n.c, width) * n.r * n.s
     return cycles, n.c * (2 * n.r * n.s + 1) - np.where(
@@ -101,21 +83,21 @@ def _depthwise(n: _Layers, rows: Floats, width: Floats) -> tuple[Floats, Floats]
     )
 
 
-def _high_bandwidth(n: _Layers, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
+def _high_bandwidth(n: NestTable, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
     """HB, NVDLA-style: output channels down, input channels across."""
     cycles = n.y * n.x * np.ceil(n.k / rows) * np.ceil(n.c / width) * (n.r * n.s + 1)
     k, c = np.minimum(n.k, rows), np.minimum(n.c, width)
     return cycles, (k + 1) * c * n.r * n.s + k - ((n.k > 1) & (n.k < rows))
 
 
-def _low_bandwidth(n: _Layers, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
+def _low_bandwidth(n: NestTable, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
     """LB: output rows over the whole array."""
     cycles = n.k * n.c * np.ceil(n.y / (width * rows)) * np.ceil(n.x / n.s) * (n.r * n.s + 1)
     x = np.minimum(n.x, n.s)
     return cycles, (n.y + (n.r - 1) * np.ceil(n.y / width)) * (x + n.s - 1) + n.r * n.s + n.y * x
 
 
-_FORMS: dict[Style, Callable[[_Layers, Floats, Floats], tuple[Floats, Floats]]] = {
+_FORMS: dict[Style, Callable[[NestTable, Floats, Floats], tuple[Floats, Floats]]] = {
     Style.WEIGHT_STATIONARY: _high_bandwidth,
     Style.ROW_STATIONARY: _low_bandwidth,
 }
@@ -148,9 +130,9 @@ class Maestro(CostModel):
         """Analyse all jobs; raises :class:`~loadmaster.core.errors.JobError` for a core of another
         style, or a layer without energy."""
         nests = nest_table(workload.jobs)
-        layers = _Layers.of(nests)
+        layers, runs, depthwise = _layers(nests)
         kinds, position = kinds_of(target)
-        costs = zip(*(_of_kind(layers, core) for core in kinds), strict=True)
+        costs = zip(*(_of_kind(layers, runs, depthwise, core) for core in kinds), strict=True)
         steps, need = (nests.per_job(per_core(figures, position)) for figures in costs)
         clock = np.array([core.clock for core in target.cores])
         energy = None
@@ -186,7 +168,7 @@ class Maestro(CostModel):
         return nests.per_job(joules * (nests.batch * nests.repeats)[:, None])
 
 
-def _of_kind(layers: _Layers, core: Core) -> tuple[Floats, Floats]:
+def _of_kind(layers: NestTable, runs: Floats, depthwise: Mask, core: Core) -> tuple[Floats, Floats]:
     """Steps of all runs and bytes needed, per layer, in the best shape of one core."""
     if core.style not in _FORMS:
         raise JobError(
@@ -196,11 +178,11 @@ def _of_kind(layers: _Layers, core: Core) -> tuple[Floats, Floats]:
     rows, width = shapes_of(core)
     options = _FORMS[core.style](layers, rows, width), _depthwise(layers, rows, width)
     steps, need = (
-        np.where(layers.depthwise, special, usual) for usual, special in zip(*options, strict=True)
+        np.where(depthwise, special, usual) for usual, special in zip(*options, strict=True)
     )
     best = np.lexsort((need, steps), axis=1)[:, :1]
     steps, need = (np.take_along_axis(values, best, axis=1) for values in (steps, need))
-    return (steps * layers.runs)[:, 0], need[:, 0]
+    return (steps * runs)[:, 0], need[:, 0]
 
 
 MODEL = Maestro()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -63,8 +63,8 @@ class TimedLayer:
     place: str
 
 
-def read_timed(path: str | Path) -> Sequence[TimedKernel] | Sequence[TimedLayer]:
-    """Read measured times, in the form that the header shows:
+def read_timed(path: str | Path) -> tuple[list[TimedKernel], list[TimedLayer]]:
+    """Read measured times, of kernels or of layers, in the form that the header shows:
 
     - ``kernel,combination,seconds`` and the columns of :class:`Amounts`: kernels, as ``loadmaster
       profile --out`` writes them;
@@ -79,11 +79,13 @@ def read_timed(path: str | Path) -> Sequence[TimedKernel] | Sequence[TimedLayer]
     text, source = read_text(path), str(path)
     header = header_of(text)
     if "kernel" in header:
-        return [_kernel(row) for row in rows_of(text, source, (*KERNEL, *AMOUNTS))]
+        return [_kernel(row) for row in rows_of(text, source, (*KERNEL, *AMOUNTS))], []
     if "k" in header:
-        return [_layer(row, row) for row in rows_of(text, source, (*SHAPE, "seconds"), ("core",))]
+        rows = rows_of(text, source, (*SHAPE, "seconds"), ("core",))
+        return [], [_layer(row, row) for row in rows]
     if "op" in header:
-        return [_layer(row, None) for row in rows_of(text, source, ("op", "seconds"), ("core",))]
+        rows = rows_of(text, source, ("op", "seconds"), ("core",))
+        return [], [_layer(row, None) for row in rows]
     raise JobError(
         f"{path}:1: no measured times: write the columns {','.join(SHAPE)},seconds (layer shapes)"
         " or op,seconds (operators of a network), or give what loadmaster profile --out has"

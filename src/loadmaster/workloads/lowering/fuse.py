@@ -3,7 +3,6 @@ operators."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -103,14 +102,11 @@ def _host(graph: Graph, op: Op, groups: list[FusedOp], group_of: dict[str, int])
     latest = max(group for group, _ in sources)
     if groups[latest].main.op_class not in _HOSTS:
         return None
-    size = _elements(graph, op.writes[0].tensor)
-    aligned = all(_elements(graph, tensor) == size for group, tensor in sources if group == latest)
+    size = graph.tensors[op.writes[0].tensor].count
+    aligned = all(
+        graph.tensors[tensor].count == size for group, tensor in sources if group == latest
+    )
     return latest if aligned else None
-
-
-def _elements(graph: Graph, tensor: str) -> int:
-    """Return the number of elements of a tensor."""
-    return math.prod(graph.tensors[tensor].shape)
 
 
 def _find_operands(graph: Graph, groups: list[FusedOp]) -> None:
@@ -160,8 +156,8 @@ def _on_storage(graph: Graph, nest: LoopNest, inside: set[str], group: FusedOp) 
     output = storage(nest.output)
     kept = {access.tensor for access in group.writes}
     if output in inside and output not in kept:
-        size = _elements(graph, nest.output)
+        size = graph.tensors[nest.output].count
         output = next(
-            (w.tensor for w in reversed(group.writes) if _elements(graph, w.tensor) == size), ""
+            (w.tensor for w in reversed(group.writes) if graph.tensors[w.tensor].count == size), ""
         )
     return replace(nest, input=storage(nest.input), weight=storage(nest.weight), output=output)

@@ -285,7 +285,7 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
                 return None
             made.add(write.tensor)
     if any(
-        math.prod(graph.tensors[name].shape) != math.prod(graph.tensors[s].shape)
+        graph.tensors[name].count != graph.tensors[s].count
         for s, names in uses.items()
         for name, _ in names
     ):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise, repeat
+from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -33,56 +32,41 @@ def prefix_of(network: str, mini_batch: int) -> str:
     return f"{network}#{mini_batch}"
 
 
-@dataclass(frozen=True)
-class FirstMiniBatch:
-    """The jobs and tensors of the first mini-batch of a network; weights are shared by all."""
+def _again(
+    network: str, first: Sequence[Job], there: Sequence[TensorInstance], mini_batches: int
+) -> tuple[list[Job], list[TensorInstance]]:
+    """Copy the jobs and tensors of the first mini-batch for the others; weights are shared by all.
 
-    network: str
-    jobs: Sequence[Job]
-    tensors: Sequence[TensorInstance]
-
-    def again(self, mini_batches: int) -> tuple[list[Job], list[TensorInstance]]:
-        """Copy jobs and tensors for the other mini-batches.
-
-        Loop nests are the same objects, so that equality is checked by identity. O(operands).
-        """
-        cut = len(prefix_of(self.network, 0))
-        own = [tensor for tensor in self.tensors if tensor.kind != "weight"]
-        operands = [operand for job in self.jobs for operand in (*job.reads, *job.writes)]
-        sides = list(
-            pairwise(
-                accumulate(
-                    (len(side) for job in self.jobs for side in (job.reads, job.writes)), initial=0
-                )
-            )
-        )
-        of_jobs = _columns(self.jobs, Job)
-        of_tensors = _columns(own, TensorInstance)
-        of_operands = _columns(operands, Operand)
-        jobs, tensors = [], []
-        for mini_batch in range(1, mini_batches):
-            prefix = prefix_of(self.network, mini_batch)
-            later = mini_batch * len(self.jobs)
-            renamed = {tensor.name: prefix + tensor.name[cut:] for tensor in own}
-            of_operands["tensor"] = [
-                renamed.get(operand.tensor, operand.tensor) for operand in operands
-            ]
-            made = records_of(Operand, len(operands), *of_operands.values())
-            of_jobs["name"] = [prefix + job.name[cut:] for job in self.jobs]
-            of_jobs["reads"] = [tuple(made[first:last]) for first, last in sides[::2]]
-            of_jobs["writes"] = [tuple(made[first:last]) for first, last in sides[1::2]]
-            of_jobs["after"] = [
-                tuple([before + later for before in job.after]) for job in self.jobs
-            ]
-            of_tensors["name"] = renamed.values()
-            of_tensors["producer"] = [
-                tensor.producer if tensor.producer < 0 else tensor.producer + later
-                for tensor in own
-            ]
-            of_jobs["mini_batch"] = of_tensors["mini_batch"] = repeat(mini_batch)
-            jobs += records_of(Job, len(self.jobs), *of_jobs.values())
-            tensors += records_of(TensorInstance, len(own), *of_tensors.values())
-        return jobs, tensors
+    Loop nests are the same objects, so that equality is checked by identity. O(operands).
+    """
+    cut = len(prefix_of(network, 0))
+    own = [tensor for tensor in there if tensor.kind != "weight"]
+    operands = [operand for job in first for operand in job.reads]
+    operands += [operand for job in first for operand in job.writes]
+    of_jobs = _columns(first, Job)
+    of_tensors = _columns(own, TensorInstance)
+    of_operands = _columns(operands, Operand)
+    jobs, tensors = [], []
+    for mini_batch in range(1, mini_batches):
+        prefix = prefix_of(network, mini_batch)
+        later = mini_batch * len(first)
+        renamed = {tensor.name: prefix + tensor.name[cut:] for tensor in own}
+        of_operands["tensor"] = [
+            renamed.get(operand.tensor, operand.tensor) for operand in operands
+        ]
+        made = iter(records_of(Operand, len(operands), *of_operands.values()))
+        of_jobs["name"] = [prefix + job.name[cut:] for job in first]
+        of_jobs["reads"] = [tuple(islice(made, len(job.reads))) for job in first]
+        of_jobs["writes"] = [tuple(islice(made, len(job.writes))) for job in first]
+        of_jobs["after"] = [tuple([before + later for before in job.after]) for job in first]
+        of_tensors["name"] = renamed.values()
+        of_tensors["producer"] = [
+            tensor.producer if tensor.producer < 0 else tensor.producer + later for tensor in own
+        ]
+        of_jobs["mini_batch"] = of_tensors["mini_batch"] = repeat(mini_batch)
+        jobs += records_of(Job, len(first), *of_jobs.values())
+        tensors += records_of(TensorInstance, len(own), *of_tensors.values())
+    return jobs, tensors
 
 
 def _columns(records: Sequence[Any], kind: Any) -> dict[str, Any]:
@@ -151,10 +135,8 @@ class _Builder:
         chosen = chosen or Cuts(plain_cuts(graph, fused, self._target))
         begin, others = len(self.jobs), len(self.tensors)
         _MiniBatchBuilder(self, Pieces(graph, fused, chosen), name, mini_batches).add()
-        first = FirstMiniBatch(
-            name, self.jobs[begin:], list(islice(self.tensors.values(), others, None))
-        )
-        jobs, tensors = first.again(mini_batches)
+        there = list(islice(self.tensors.values(), others, None))
+        jobs, tensors = _again(name, self.jobs[begin:], there, mini_batches)
         self.jobs += jobs
         self.tensors.update((tensor.name, tensor) for tensor in tensors)
         operators = tuple(
@@ -163,13 +145,10 @@ class _Builder:
             for op in f.ops
         )
         # An output that no job touches is a constant or an input passed through: nothing to plan.
-        touched = {
-            storage for operator in operators for storage in (*operator.reads, *operator.writes)
-        }
-        delivered = dict.fromkeys(graph.tensors[output].storage for output in graph.outputs)
-        outputs = tuple(storage for storage in delivered if storage in touched)
         read = {storage for operator in operators for storage in operator.reads}
         written = dict.fromkeys(storage for operator in operators for storage in operator.writes)
+        delivered = dict.fromkeys(graph.tensors[output].storage for output in graph.outputs)
+        outputs = tuple(storage for storage in delivered if storage in read | written.keys())
         unused = tuple(
             storage for storage in written if storage not in read and storage not in delivered
         )
@@ -178,13 +157,9 @@ class _Builder:
             for name in graph.tensors
             if name in read and graph.tensors[name].kind is TensorKind.INPUT
         )
-        unknown = graph.unknown_kinds
         notes = list(graph.notes)
         if graph.subgraph_ops:
-            counts = ", ".join(
-                f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items())
-            )
-            notes.append(f"operators inside control flow are not planned: {counts}")
+            notes.append(f"operators inside control flow are not planned: {graph.subgraph_kinds}")
         info = NetworkInfo(
             name,
             graph.source,
@@ -194,7 +169,7 @@ class _Builder:
             graph.macs,
             operators,
             outputs,
-            unknown,
+            graph.unknown_kinds,
             tuple(notes),
             inputs,
             unused,
@@ -233,11 +208,11 @@ class _MiniBatchBuilder:
             number = len(self._jobs)
             reads = [self._operand(read) for read in self._pieces.reads(group, tile)]
             reads += self._sums_before(group, tile)
-            part = self._pieces.made(group, tile)
+            cut = self._pieces.cuts[group]
             writes = (
-                [self._sums(group, tile, number)]
-                if part is None
-                else self._writes(group, part, number)
+                self._writes(group, cut.part(tile), number)
+                if cut.is_last(tile)
+                else [self._sums(group, tile, number)]
             )
             self._jobs.append(self._job(group, tile, reads, writes))
 

@@ -122,18 +122,17 @@ class Pieces:
             grid = self._grids[storage] = _where_first_needed(boxes, tensor.shape)
             boxes = list(grid.boxes)
         volumes = [volume(box) for box in boxes]
-        total = math.prod(tensor.shape)
         # Boxes that overlap, or leave something out, add up to another volume; parts have whole
         # bytes, also of elements that are smaller.
         if (
             len(boxes) < 2
-            or sum(volumes) != total
-            or any(size == 0 or tensor.bytes * size % total for size in volumes)
+            or sum(volumes) != tensor.count
+            or any(size == 0 or tensor.bytes * size % tensor.count for size in volumes)
             or (storage not in self._grids and not _disjoint(boxes))
         ):
             return
         self.parts[storage] = [
-            Part(label_of(i, len(boxes)), box, tensor.bytes * size // total)
+            Part(label_of(i, len(boxes)), box, tensor.bytes * size // tensor.count)
             for i, (box, size) in enumerate(zip(boxes, volumes, strict=True))
         ]
 
@@ -145,12 +144,6 @@ class Pieces:
             form.uses[storage].needed(cut.boxes, cut.summed(link)) for link in range(cut.links)
         ]
         return list(itertools.chain.from_iterable(zip(*links, strict=True)))
-
-    def made(self, group: int, tile: int) -> int | None:
-        """The number of the part of the results that a piece makes; None if it only adds to partial
-        sums."""
-        cut = self.cuts[group]
-        return cut.part(tile) if cut.is_last(tile) else None
 
     def parts_of(self, storage: str) -> list[Part]:
         """Parts of a storage; a storage that is not cut is one part."""

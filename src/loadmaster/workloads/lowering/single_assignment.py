@@ -127,7 +127,7 @@ class _Rewriting:
         turned = any(
             window.axis != axis for part in parts for axis, window in enumerate(part.windows)
         )
-        if not self._only_moves(op) or not (self._is_free(result) or self._grows(result, parts)):
+        if not self._only_moves(op) or not self._may_go(result, parts):
             return
         if not all(self._can_read(reader, result, turned) for reader in readers) or not (
             readers or result in self.source.outputs
@@ -196,29 +196,20 @@ class _Rewriting:
         apart = not any(
             shared(one, other) for number, one in enumerate(boxes) for other in boxes[:number]
         )
-        return bool(boxes) and apart and sum(map(volume, boxes)) == math.prod(result.shape)
+        return bool(boxes) and apart and sum(map(volume, boxes)) == result.count
 
     def _shape_of(self, part: Access) -> tuple[int, ...]:
         """The shape that windows refer to: the owner's, if a view has another order."""
         tensor = self.tensors[part.tensor]
         return (self.tensors[tensor.storage] if part.of_storage else tensor).shape
 
-    def _is_free(self, result: str) -> bool:
-        """Whether a result, or an alias of it, is not a result of the network."""
-        return result not in {self.tensors[output].storage for output in self.source.outputs}
-
-    def _grows(self, result: str, parts: Sequence[Access]) -> bool:
-        """Whether a result of the network is a growing cache: an input followed by parts that
-        operators make, without aliases."""
+    def _may_go(self, result: str, parts: Sequence[Access]) -> bool:
+        """Whether a result, or an alias of it, is not a result of the network, or is a growing
+        cache: an input followed by parts that operators make, without aliases."""
+        outputs = [name for name in self.source.outputs if self.tensors[name].storage == result]
         kinds = [self.tensors[self.tensors[part.tensor].storage].kind for part in parts]
-        fits = (
-            len(kinds) > 1
-            and kinds[0] is TensorKind.INPUT
-            and all(kind is TensorKind.ACTIVATION for kind in kinds[1:])
-        )
-        return fits and [
-            output for output in self.source.outputs if self.tensors[output].storage == result
-        ] == [result]
+        grows = kinds[:1] == [TensorKind.INPUT] and {*kinds[1:]} == {TensorKind.ACTIVATION}
+        return not outputs or (grows and outputs == [result])
 
     def _can_read(self, reader: Op, result: str, turned: bool) -> bool:
         """Whether a reader has windows, reads the whole result, and accepts its parts or order."""
@@ -228,7 +219,7 @@ class _Rewriting:
         return all(
             read.bytes == self.tensors[result].bytes
             and len(read.windows) == len(self.tensors[read.tensor].shape)
-            and math.prod(self.tensors[read.tensor].shape) == math.prod(self.tensors[result].shape)
+            and self.tensors[read.tensor].count == self.tensors[result].count
             and not read.of_storage
             and _axes(read.windows, self.tensors[read.tensor].shape)
             == _axes(self._seen(read, result), self.tensors[result].shape)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,7 +142,7 @@ class _Expander:
         copy.name = f"{self._name}/{label}{own}"
         self.nodes.append(copy)
 
-    def stacked(self, parts: list[str], axis: int, label: str) -> str:
+    def stacked(self, parts: Sequence[str], axis: int, label: str) -> str:
         """Stack the results of all runs along a new axis."""
         rows = [self._add_axis(part, axis) for part in parts]
         return self.add("Concat", rows, self.tensor(label), axis=axis)
@@ -193,16 +193,16 @@ def _loop(
     shared = expansion.constants(body)
     goes_on = expansion.constant("goes on", np.array(True))
     carried = list(proto.input[2:])
-    if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
+    results = len(body.output) - 1 - len(carried)
+    if len(body.input) != 2 + len(carried) or results < 0:
         return None
 
     def inputs_of(turn: int, carried: list[str]) -> list[str]:
         """Return the operands of a run: its number, the condition, and the states."""
         return [expansion.constant(f"{turn}/number", np.array(turn)), goes_on, *carried]
 
-    carried, rows, runs = _turns(body, count, carried, shared, inputs_of, expansion, 1)
-    stacked = [expansion.stacked(parts, 0, f"rows {index}") for index, parts in enumerate(rows)]
-    return carried + stacked, runs
+    ends = [0] * results
+    return _turns(body, count, carried, shared, inputs_of, expansion, ends, ends, 1)
 
 
 def _turns(
@@ -212,13 +212,16 @@ def _turns(
     shared: Names,
     inputs_of: Callable[[int, list[str]], list[str]],
     expansion: _Expander,
+    ends: Sequence[int],
+    turned: Sequence[int],
     skipped: int = 0,
-) -> tuple[list[str], list[list[str]], int]:
+) -> tuple[list[str], int]:
     """Add ``count`` runs of a body, or the first alone if they are too many. Return the states
-    after the last run, the other results of each run, and how many runs each added run stands for.
+    after the last run and the stacked other results, and how many runs each added run stands for.
 
     ``inputs_of`` returns the operands of a run from its number and the states after the run before.
-    The first ``skipped`` results of a run are ignored.
+    The first ``skipped`` results of a run are ignored; other results than states are stacked along
+    axes ``ends``, ``turned`` ones from the last run to the first.
     """
     turns = count if count * max(1, len(body.node)) <= MOST_OPERATORS else 1
     formal, rows = [item.name for item in body.input], []
@@ -227,7 +230,11 @@ def _turns(
         made = expansion.run(body, names, f"{turn}/")[skipped:]
         carried, more = made[: len(carried)], made[len(carried) :]
         rows.append(more)
-    return carried, [list(parts) for parts in zip(*rows, strict=True)], count // turns
+    stacked = [
+        expansion.stacked(made[::-1] if turned[index] else made, ends[index], f"rows {index}")
+        for index, made in enumerate(zip(*rows, strict=True))
+    ]
+    return carried + stacked, count // turns
 
 
 def _goes_on(body: onnx.GraphProto) -> bool:
@@ -297,11 +304,6 @@ def _scan(
             parts.append(expansion.add("Gather", [source, number], part, axis=axis))
         return [*carried, *parts]
 
-    carried, rows, runs = _turns(body, count, carried, shared, inputs_of, expansion)
     ends = attributes.get("scan_output_axes") or [0] * results
     turned = attributes.get("scan_output_directions") or [0] * results
-    stacked = [
-        expansion.stacked(made[::-1] if turned[index] else made, ends[index], f"rows {index}")
-        for index, made in enumerate(rows)
-    ]
-    return carried + stacked, runs
+    return _turns(body, count, carried, shared, inputs_of, expansion, ends, turned)

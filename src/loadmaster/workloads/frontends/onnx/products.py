@@ -172,20 +172,25 @@ def _product_shape(dtype: Callable[[Node], str], b: int = 1) -> ShapeRule:
     return shapes
 
 
-def _type_of(index: int) -> Callable[[Node], str]:
-    """Return a function that returns the type of operand ``index``."""
-    return lambda node: node.operand(index).dtype
-
-
 rule("MatMul", _matmul, partial(_division, inner=SUMMED))
 rule("MatMulInteger", _matmul, _division)
 rule("QLinearMatMul", partial(_matmul, b=3), partial(_division, b=3))
 rule("Gemm", _matmul, partial(_division, inner=SUMMED, bias=2))
 # An activation follows the sum, which therefore cannot be in parts.
 variant("FusedGemm", like="Gemm", division=partial(_division, bias=2))
-rule("FusedMatMul", _matmul, _division, shapes=_product_shape(_type_of(0)), domain=MICROSOFT)
 rule(
-    "MatMulIntegerToFloat", _matmul, _division, shapes=_product_shape(_type_of(2)), domain=MICROSOFT
+    "FusedMatMul",
+    _matmul,
+    _division,
+    shapes=_product_shape(lambda node: node.operand(0).dtype),
+    domain=MICROSOFT,
+)
+rule(
+    "MatMulIntegerToFloat",
+    _matmul,
+    _division,
+    shapes=_product_shape(lambda node: node.operand(2).dtype),
+    domain=MICROSOFT,
 )
 # Eight bits if the result has a zero point, else the scales' type.
 rule(

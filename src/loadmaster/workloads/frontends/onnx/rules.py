@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -43,6 +43,11 @@ DTYPE_NUMBERS = {name: number for number, name in enumerate(ELEMENT_BITS, 1)}
 """ONNX's number for each element type."""
 
 _NAMES = {number: name for name, number in DTYPE_NUMBERS.items()}
+
+
+def kinds_in(text: str) -> frozenset[str]:
+    """Return the kinds of operators in a text, which spaces separate."""
+    return frozenset(text.split())
 
 
 def dtype_name(number: int, tensor: str) -> str:
@@ -194,6 +199,24 @@ class Node:
         order = self.integers("perm") or list(range(len(shape)))[::-1]
         long = [axis for axis in order if shape[axis] > 1]
         return order, long != sorted(long)
+
+    def like(
+        self,
+        kind: str,
+        operands: Iterable[Value | None],
+        result: Value | None = None,
+        **attributes: Any,
+    ) -> Self:
+        """Return the equivalent ONNX operator of an operator of another format, with operands,
+        first result and attributes as ONNX has them. Operands that are left out are still read."""
+        return replace(
+            self,
+            kind=kind,
+            domain="",
+            attrs=attributes,
+            inputs=tuple(operands),
+            outputs=(result or self.result, *self.outputs[1:]),
+        )
 
 
 @dataclass(frozen=True, slots=True)

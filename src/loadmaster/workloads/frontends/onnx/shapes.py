@@ -37,11 +37,10 @@ Dimension = onnx.TensorShapeProto.Dimension
 
 @dataclass
 class DimensionSizes:
-    """Sizes of dimensions by symbol and by ``TENSOR.AXIS``; ``old_batch`` and ``batch`` differ
-    where a fixed batch is replaced."""
+    """Sizes of dimensions by symbol or ``TENSOR.AXIS``; ``old_batch`` and ``batch`` differ where a
+    fixed batch is replaced."""
 
-    symbols: dict[str, int] = field(default_factory=dict)
-    axes: dict[str, int] = field(default_factory=dict)
+    given: dict[str, int] = field(default_factory=dict)
     old_batch: int = 1
     batch: int = 1
 
@@ -50,21 +49,18 @@ class DimensionSizes:
         """Whether a batch that the file fixes is replaced by another."""
         return self.batch != self.old_batch
 
-    def size(self, dim: Dimension, tensor: str, axis: int) -> int | None:
-        """Return the size of a dimension, ``None`` if it is unknown; a size below one in the file
-        counts as unknown."""
-        given = self.axes.get(f"{tensor}.{axis}")
-        if dim.dim_value > 0:
-            return dim.dim_value
-        return self.symbols.get(dim.dim_param, given) if dim.dim_param else given
-
     def declared(self, tensor: str, info: onnx.TypeProto) -> tuple[int | None, ...] | None:
         """Return the shape that the file notes for a tensor, with a replaced batch; ``None``
-        without a rank."""
+        without a rank. A size below one in the file counts as unknown."""
         kind = tensor_type(info)
         if not kind.HasField("shape"):
             return None
-        shape = [self.size(dim, tensor, axis) for axis, dim in enumerate(kind.shape.dim)]
+        shape = [
+            dim.dim_value
+            if dim.dim_value > 0
+            else self.given.get(dim.dim_param, self.given.get(f"{tensor}.{axis}"))
+            for axis, dim in enumerate(kind.shape.dim)
+        ]
         if self.rebatched and shape and shape[0] == self.old_batch:
             shape[0] = self.batch
         return tuple(shape)
@@ -75,7 +71,7 @@ def bind_inputs(
     inputs: Sequence[onnx.ValueInfoProto],
     batch: int | None,
     dims: Mapping[str, int],
-    spent: frozenset[str] = frozenset(),
+    spent: frozenset[str],
 ) -> tuple[DimensionSizes, dict[str, Shape]]:
     """Return the sizes for the whole file and the shape of each input; inputs in ``spent`` may be
     empty, as nothing needs their elements.
@@ -88,7 +84,8 @@ def bind_inputs(
     """
     for item in inputs:
         _check_tensor(item)
-    sizes = _split_sizes(graph, dims)
+    _require_open(graph, dims)
+    sizes = DimensionSizes(dict(dims))
     if batch is not None:
         _set_batch(sizes, inputs, batch)
     shapes = {
@@ -97,9 +94,7 @@ def bind_inputs(
         else sizes.declared(item.name, item.type) or ()
         for item in inputs
     }
-    complaints = _complaints(inputs, shapes)
-    if complaints:
-        raise ModelError("; ".join(complaints))
+    _require_known(inputs, shapes)
     return sizes, {name: tuple(size or 0 for size in shape) for name, shape in shapes.items()}
 
 
@@ -150,38 +145,27 @@ def _dims(item: onnx.ValueInfoProto) -> Sequence[Dimension]:
     return dims
 
 
-def _split_sizes(graph: onnx.GraphProto, dims: Mapping[str, int]) -> DimensionSizes:
-    """Return the caller's sizes, split into symbols and axes of tensors."""
+def _require_open(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
+    """Raise ModelError for a size of the caller's that is not positive, or of no open dimension."""
     everything = [*graph.input, *graph.value_info, *graph.output]
-    symbols = list(
-        dict.fromkeys(dim.dim_param for item in everything for dim in _dims(item) if dim.dim_param)
-    )
+    symbols = [dim.dim_param for item in everything for dim in _dims(item) if dim.dim_param]
     unnamed = [
         f"{item.name}.{axis}"
         for item in everything
         for axis, dim in enumerate(_dims(item))
         if _is_unnamed(dim)
     ]
+    known = dict.fromkeys([*symbols, *unnamed])
     made = {name for node in graph.node for name in node.output}
-    sizes = DimensionSizes()
     for name, size in dims.items():
         if size < 1:
             raise ModelError(f"--dim {name}={size} is not positive: give a size of at least 1")
-        if name in symbols:
-            sizes.symbols[name] = size
-        elif name in unnamed or (
-            name.rpartition(".")[0] in made and name.rpartition(".")[2].isdecimal()
-        ):
-            sizes.axes[name] = size
-        else:
-            known = (
-                ", ".join([*symbols, *dict.fromkeys(unnamed)][:40])
-                or "none, all its dimensions are fixed"
-            )
+        tensor, _, axis = name.rpartition(".")
+        if name not in known and not (tensor in made and axis.isdecimal()):
+            listed = ", ".join([*known][:40]) or "none, all its dimensions are fixed"
             raise ModelError(
-                f"--dim {name}={size} names no open dimension of this network: it has {known}"
+                f"--dim {name}={size} names no open dimension of this network: it has {listed}"
             )
-    return sizes
 
 
 def _is_unnamed(dim: Dimension) -> bool:
@@ -199,8 +183,7 @@ def _set_batch(sizes: DimensionSizes, inputs: Sequence[onnx.ValueInfoProto], bat
         raise ModelError(f"--batch {batch} has nothing to set: no input has a dimension")
     first = _dims(ranked[0])[0]
     if first.dim_param:
-        if sizes.symbols.setdefault(first.dim_param, batch) != batch:
-            given = sizes.symbols[first.dim_param]
+        if (given := sizes.given.setdefault(first.dim_param, batch)) != batch:
             raise ModelError(
                 f"--batch {batch} contradicts --dim {first.dim_param}={given}: give one of the two"
             )
@@ -208,7 +191,7 @@ def _set_batch(sizes: DimensionSizes, inputs: Sequence[onnx.ValueInfoProto], bat
         sizes.old_batch, sizes.batch = first.dim_value, batch
     for item in ranked:
         if _is_unnamed(_dims(item)[0]):
-            sizes.axes.setdefault(f"{item.name}.0", batch)
+            sizes.given.setdefault(f"{item.name}.0", batch)
 
 
 def _is_empty(item: onnx.ValueInfoProto) -> bool:
@@ -216,10 +199,11 @@ def _is_empty(item: onnx.ValueInfoProto) -> bool:
     return any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in _dims(item))
 
 
-def _complaints(
+def _require_known(
     inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]
-) -> list[str]:
-    """Yield a sentence for each dimension that stays unknown, each symbol only once."""
+) -> None:
+    """Raise ModelError with a sentence for each dimension that stays unknown, each symbol only
+    once."""
     lead = next((item.name for item in inputs if _dims(item)), "")
     sentences: dict[str, str] = {}
     for item in inputs:
@@ -234,7 +218,8 @@ def _complaints(
             advice += " or --batch N" if by_batch else ""
             text = f"dimension {label} of input {item.name!r} {state}: {advice}"
             sentences.setdefault(option, text)
-    return list(sentences.values())
+    if sentences:
+        raise ModelError("; ".join(sentences.values()))
 
 
 Schema: TypeAlias = Any
@@ -371,7 +356,7 @@ class Shapes:
         if guess.shape is None:
             return guess
         shape = tuple(
-            self.sizes.axes.get(f"{name}.{axis}") if size is None else size
+            self.sizes.given.get(f"{name}.{axis}") if size is None else size
             for axis, size in enumerate(guess.shape)
         )
         return replace(guess, shape=shape)

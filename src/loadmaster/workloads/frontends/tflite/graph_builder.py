@@ -26,6 +26,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     Work,
     broadcast_shapes,
     describe,
+    kinds_in,
     require_precision,
     stored_as,
 )
@@ -47,19 +48,13 @@ from loadmaster.workloads.frontends.tflite.operators import (
 )
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
-
-def _kinds(text: str) -> frozenset[str]:
-    """Return the kinds of operators in a text."""
-    return frozenset(text.split())
-
-
-_LIKE_FIRST = _kinds(
+_LIKE_FIRST = kinds_in(
     """
     SOFTMAX LOG_SOFTMAX L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION CUMSUM REVERSE_SEQUENCE
     REVERSE_V2 DYNAMIC_UPDATE_SLICE ZEROS_LIKE
     """
 )
-_NEVER_SCALAR = _kinds(
+_NEVER_SCALAR = kinds_in(
     """
     CONV_3D TRANSPOSE_CONV CONV_3D_TRANSPOSE FULLY_CONNECTED BATCH_MATMUL CONCATENATION PACK PAD
     PADV2 MIRROR_PAD RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR TRANSPOSE TILE SPACE_TO_DEPTH

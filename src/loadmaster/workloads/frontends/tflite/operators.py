@@ -11,7 +11,7 @@ like none of ONNX: they have a matrix for every gate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -46,24 +46,6 @@ class OperatorCall(Node):
     def option(self, field: int, default: int = 0, code: str = "i") -> int:
         """Return a number of the options."""
         return self.options.number(field, code, default) if self.options else default
-
-    def like(
-        self,
-        kind: str,
-        operands: Iterable[Value | None],
-        result: Value | None = None,
-        **attributes: Any,
-    ) -> OperatorCall:
-        """Return the equivalent ONNX operator, with operands, first result and attributes as ONNX
-        has them. Operands that are left out are still read."""
-        return replace(
-            self,
-            kind=kind,
-            domain="",
-            attrs=attributes,
-            inputs=tuple(operands),
-            outputs=(result or self.result, *self.outputs[1:]),
-        )
 
 
 def permuted(value: Value, *order: int) -> Value:

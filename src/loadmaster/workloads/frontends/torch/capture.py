@@ -61,35 +61,42 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
-        try:
-            with _Unfilled(), _uninitialised(), castable():
-                made = factory()
-                _materialise(made)
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise ModelError(
-                f"the factory looks at values ({error_text(error)}): it runs with shapes alone;"
-                " compute them without torch"
-            ) from error
-        except LoadmasterError:
-            raise
-        except Exception as error:
-            raise ModelError(f"the factory failed: {error_text(error)}") from error
-        try:
+        with (
+            _explained(
+                "the factory looks at values ({}): it runs with shapes alone; compute them without"
+                " torch",
+                "the factory failed",
+            ),
+            _Unfilled(),
+            _uninitialised(),
+            castable(),
+        ):
+            made = factory()
+            _materialise(made)
+        with _explained(
+            "what it computes depends on values ({}), and a plan needs to know it before",
+            "cannot be run",
+        ):
             return _TracedModule(*_parts(made), training, mode).record(name, source)
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+
+
+@contextmanager
+def _explained(by_values: str, otherwise: str) -> Iterator[None]:
+    """Make ModelErrors of errors within the block: ``by_values`` where it needs the values of
+    tensors, with the reason, else ``otherwise``."""
+    try:
+        yield
+    except LoadmasterError:
+        raise
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise ModelError(by_values.format(error_text(error))) from error
+    except Exception as error:
+        if found := _HIGHER_ORDER.search(str(error)):
             raise ModelError(
-                f"what it computes depends on values ({error_text(error)}), and a plan needs to"
-                " know it before"
+                f"it calls {found[1]}, whose course depends on values, and a plan needs to know it"
+                " before: have the factory choose the branch or the count in Python"
             ) from error
-        except LoadmasterError:
-            raise
-        except Exception as error:
-            if found := _HIGHER_ORDER.search(str(error)):
-                raise ModelError(
-                    f"it calls {found[1]}, whose course depends on values, and a plan needs to"
-                    " know it before: have the factory choose the branch or the count in Python"
-                ) from error
-            raise ModelError(f"cannot be run: {error_text(error)}") from error
+        raise ModelError(f"{otherwise}: {error_text(error)}") from error
 
 
 @contextmanager
@@ -179,17 +186,13 @@ def _uninitialised() -> Iterator[None]:
     Some repeat until all values are in range, which never ends for a tensor without values. Names
     that were imported before still lead to the original functions, whose own helpers are replaced.
     """
-    names = [
-        name for name, value in vars(nn.init).items() if isfunction(value) and name.endswith("_")
-    ]
-    saved = {name: getattr(nn.init, name) for name in names}
-    for name in names:
-        setattr(nn.init, name, _unchanged)
-    try:
+    replaced: dict[str, Any] = {
+        name: _unchanged
+        for name, value in vars(nn.init).items()
+        if isfunction(value) and name.endswith("_")
+    }
+    with mock.patch.multiple(nn.init, **replaced):
         yield
-    finally:
-        for name, function in saved.items():
-            setattr(nn.init, name, function)
 
 
 def _unchanged(tensor: Tensor, *_: Any, **__: Any) -> Tensor:

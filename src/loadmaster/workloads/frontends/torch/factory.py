@@ -106,11 +106,7 @@ def _find_factory(spot: str) -> Callable[..., Any]:
     """Import the function that ``module.path:factory`` names; raise ModelError if it cannot be
     imported."""
     path, _, attribute = spot.partition(":")
-    if (
-        not path
-        or not attribute.isidentifier()
-        or not all(part.isidentifier() for part in path.split("."))
-    ):
+    if not re.fullmatch(r"\w+(\.\w+)*:\w+", spot):
         raise ModelError("write torch:module.path:factory, such as torch:networks.resnet:resnet50")
     try:
         with _current_folder_on_path():

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name
-from loadmaster.workloads.frontends.onnx.rules import Work
+from loadmaster.workloads.frontends.onnx.rules import Windows, Work
 from loadmaster.workloads.frontends.torch.ops import (
     ALLOCATIONS,
     OVERWRITING,
@@ -40,7 +40,6 @@ from loadmaster.workloads.graph import (
     assembled,
     merged,
 )
-from loadmaster.workloads.window import Window
 
 
 class _CannotSay(Exception):
@@ -159,13 +158,11 @@ class Recording:
         if signature.name in ALLOCATIONS or not (results or written):
             return
         # What writes no element launches no kernel.
-        if any(value.bytes for value in (*fresh, *written)):
+        if any(value.touched for value in (*fresh, *written)):
             run = invocation(target, args, kwargs, tuple(value.name for value in fresh))
-            self._ops.append(
-                self._op_of(
-                    name, OpCall(signature.name, arguments, results), signature, fresh, written, run
-                )
-            )
+            inputs = tuple(_leaves(arguments))
+            call = OpCall(name, signature.name, "torch", arguments, inputs, results)
+            self._ops.append(self._op_of(call, signature, fresh, written, run))
         elif operands := [value for value in _leaves(arguments) if value not in results]:
             storage = self._storage(results[0])
             source = next(
@@ -212,7 +209,7 @@ class Recording:
             self._tensors[name] = Tensor(name, value.shape, value.dtype, storage.nbytes(), kind)
         else:
             self._tensors[name] = Tensor(
-                name, value.shape, value.dtype, value.bytes, self._tensors[owner].kind, owner
+                name, value.shape, value.dtype, value.touched, self._tensors[owner].kind, owner
             )
         self._known[id(tensor)] = tensor, name
         return value
@@ -239,7 +236,6 @@ class Recording:
 
     def _op_of(
         self,
-        name: str,
         call: OpCall,
         signature: _Signature,
         fresh: tuple[OpValue, ...],
@@ -251,24 +247,33 @@ class Recording:
         work = _work(call, signature)
         found, windows = division(call, work)
         reads = []
-        for key, argument in call.arguments.items():
-            if key in signature.overwritten or (call.name in SHAPE_ONLY and key == "self"):
+        for key, argument in call.attrs.items():
+            if key in signature.overwritten or (call.kind in SHAPE_ONLY and key == "self"):
                 continue
-            known = windows.get(key, ())
-            for position, value in enumerate(_leaves(argument)):
-                own: tuple[Window, ...] = ()
-                if position < len(known) and len(known[position]) == len(value.shape):
-                    own = in_storage(known[position], value, self._layouts[self._storage(value)])
-                if size := (work.touched or {}).get(key, value.bytes):
+            for value in _leaves(argument):
+                own: Windows = ()
+                if id(value) in windows:
+                    layout = self._layouts[self._storage(value)]
+                    own = in_storage(windows[id(value)], value, layout)
+                if size := (work.touched or {}).get(key, value.touched):
                     reads.append(Access(value.name, size, own, of_storage=bool(own)))
-        writes = {value.name: value.bytes for value in (*fresh, *written) if value.bytes}
-        operands = [*fresh, *_leaves(call.arguments)]
+        writes = {value.name: value.touched for value in (*fresh, *written) if value.touched}
+        operands = [*fresh, *call.inputs]
         bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
-        read = merged(reads, {value.name: value.bytes for value in operands})
+        read = merged(reads, {value.name: value.touched for value in operands})
         write = tuple(Access(*item) for item in writes.items())
         nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
         return Op(
-            name, call.name, work.op_class, read, write, nests, work.elements, bits, run, found.axes
+            call.name,
+            call.kind,
+            work.op_class,
+            read,
+            write,
+            nests,
+            work.elements,
+            bits,
+            run,
+            found.axes,
         )
 
     def _needed_operators(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
@@ -288,11 +293,11 @@ class Recording:
 
 def _work(call: OpCall, signature: _Signature) -> Work:
     """Return the work of a call by its rule, or as element-wise work; unknown otherwise."""
-    found = RULES.get(call.name)
+    found = RULES.get(call.kind)
     if found is not None:
         return found(call)
-    if call.name.startswith("_foreach_"):
-        lists = list(call.arguments.values())
+    if call.kind.startswith("_foreach_"):
+        lists = list(call.attrs.values())
         return Work(OpClass.ELEMENTWISE, elements=sum(one.count for one in _leaves(lists[0])))
     # Torch marks what works element by element; backward kernels of activations among them.
     return elementwise(call) if signature.pointwise else Work(OpClass.UNKNOWN)
@@ -315,23 +320,19 @@ def _describe(name: str, tensor: torch.Tensor) -> OpValue:
     for size, stride in zip(shape, strides, strict=True):
         count *= size if stride or not size else 1
     dtype = tensor.dtype
-    touched = min(count * dtype.itemsize, int(tensor.untyped_storage().nbytes()))
+    kind = str(dtype).removeprefix("torch.")
     return OpValue(
         name,
         shape,
-        strides,
-        _dtype_name(dtype),
-        touched,
-        dtype.itemsize,
-        dtype.is_floating_point,
-        int(tensor.storage_offset()),
+        kind,
+        kind,
+        TensorKind.ACTIVATION,
+        strides=strides,
+        touched=min(count * dtype.itemsize, int(tensor.untyped_storage().nbytes())),
+        itemsize=dtype.itemsize,
+        floating=dtype.is_floating_point,
+        offset=int(tensor.storage_offset()),
     )
-
-
-@cache
-def _dtype_name(dtype: Any) -> str:
-    """Return the name of a type without the package."""
-    return str(dtype).removeprefix("torch.")
 
 
 def _storage(tensor: torch.Tensor) -> Any:

@@ -17,6 +17,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     SOFTMAX_STEPS,
     Work,
     fourier_steps,
+    kinds_in,
 )
 from loadmaster.workloads.frontends.torch.windows import (
     OpCall,
@@ -48,19 +49,14 @@ def with_backward(names: str) -> str:
     return " ".join(f"{name} {name}_backward" for name in names.split())
 
 
-def _names(text: str) -> frozenset[str]:
-    """Return the names in a text."""
-    return frozenset(text.split())
-
-
-ALLOCATIONS = _names("empty empty_like new_empty empty_strided new_empty_strided empty_permuted")
+ALLOCATIONS = kinds_in("empty empty_like new_empty empty_strided new_empty_strided empty_permuted")
 """Operators that allocate and write nothing: the tensor's lifetime begins with the kernel that
 writes it."""
-OVERWRITING = _names(
+OVERWRITING = kinds_in(
     "copy zero fill bernoulli normal uniform random exponential cauchy geometric log_normal"
 )
 """Operators that write in place without reading the old bytes."""
-SHAPE_ONLY = _names(
+SHAPE_ONLY = kinds_in(
     """
     zeros_like ones_like full_like rand_like randn_like randint_like new_zeros new_ones new_full
     resize_as
@@ -68,7 +64,8 @@ SHAPE_ONLY = _names(
 )
 """Operators that use the shape of their operand and none of its bytes."""
 SILENTLY_UPDATED = dict.fromkeys(
-    _names("native_batch_norm cudnn_batch_norm miopen_batch_norm"), ("running_mean", "running_var")
+    ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"),
+    ("running_mean", "running_var"),
 )
 """Arguments that are updated in place while training, although the operator's signature does not
 say so."""
@@ -146,9 +143,9 @@ rule(
 def _pool(call: OpCall) -> Work:
     """Return the work of a pool: one operation for every tap of the window and element of the
     smaller side."""
-    window = call.arguments["kernel_size"]
-    dimensions = len(call.results[0].shape) - 2
-    small = min(call.first.count, call.results[0].count)
+    window = call.attrs["kernel_size"]
+    dimensions = len(call.result.shape) - 2
+    small = min(call.inputs[0].count, call.result.count)
     return Work(
         OpClass.REDUCTION,
         elements=small * math.prod(window if len(window) > 1 else (*window,) * dimensions),
@@ -188,9 +185,9 @@ def _movement(_: OpCall) -> Work:
 @rule("embedding index index_select gather take _unsafe_index take_along_dim")
 def _selection(call: OpCall) -> Work:
     """Return the work of a selection, with the selected bytes only."""
-    table = "weight" if "weight" in call.arguments else "self"
+    table = "weight" if "weight" in call.attrs else "self"
     return Work(
-        OpClass.MOVEMENT, touched={table: min(call.tensor(table).bytes, call.results[0].bytes)}
+        OpClass.MOVEMENT, touched={table: min(call.tensor(table).touched, call.outputs[0].touched)}
     )
 
 
@@ -202,7 +199,7 @@ def _rows(table: str, steps: int) -> WorkRule:
         """Return the work of a lookup, which touches only the rows that are looked up."""
         value = call.tensor(table)
         chosen = call.tensor("indices").count * value.shape[1]
-        size = min(value.bytes, chosen * value.itemsize)
+        size = min(value.touched, chosen * value.itemsize)
         return Work(OpClass.REDUCTION, elements=steps * chosen, touched={table: size})
 
     return work
@@ -218,26 +215,26 @@ def _searches(call: OpCall) -> Work:
     """Return the work of a binary search for each element of the result; `isin` sorts its second
     operand first."""
     names = ("boundaries", "sorted_sequence", "test_elements")
-    known = [call.arguments[name] for name in names if name in call.arguments]
+    known = [call.attrs[name] for name in names if name in call.attrs]
     length = known[0].shape[-1] if isinstance(known[0], OpValue) and known[0].shape else 1
-    return Work(OpClass.REDUCTION, elements=call.results[0].count * length.bit_length())
+    return Work(OpClass.REDUCTION, elements=call.result.count * length.bit_length())
 
 
 @rule("_cdist_forward _cdist_backward _pdist_forward _pdist_backward")
 def _distances(call: OpCall) -> Work:
     """Return the work of difference, power and sum for each pair of rows and each of their
     columns."""
-    rows = call.tensor("x1" if "x1" in call.arguments else "self")
-    pairs = call.tensor("grad") if "grad" in call.arguments else call.results[0]
+    rows = call.tensor("x1" if "x1" in call.attrs else "self")
+    pairs = call.tensor("grad") if "grad" in call.attrs else call.result
     return Work(OpClass.REDUCTION, elements=NORM_STEPS * pairs.count * rows.shape[-1])
 
 
 @rule("_fft_c2c _fft_r2c _fft_c2r")
 def _transforms(call: OpCall) -> Work:
     """Return the work of Fourier transforms, one for each position in the other dimensions."""
-    whole = call.results[0] if call.name == "_fft_c2r" else call.tensor("self")
-    length = math.prod(whole.shape[axis] for axis in call.arguments["dim"])
-    steps = fourier_steps(length, real=call.name != "_fft_c2c")
+    whole = call.result if call.kind == "_fft_c2r" else call.tensor("self")
+    length = math.prod(whole.shape[axis] for axis in call.attrs["dim"])
+    steps = fourier_steps(length, real=call.kind != "_fft_c2c")
     return Work(OpClass.REDUCTION, elements=whole.count // max(1, length) * steps)
 
 
@@ -259,12 +256,11 @@ def _backward(call: OpCall) -> Work:
     """Return the work of a convolution's gradients: one product for the input's, one for the
     weight's, each with the multiply-accumulates of the forward one."""
     gradient, source = call.tensor("grad_output"), call.tensor("input")
-    meaning = convolution(call)
     forward = convolution_nest(
-        meaning.node(call, gradient), transposed=call.arguments["transposed"]
+        replace(convolution(call), outputs=(gradient,)), transposed=call.attrs["transposed"]
     )
-    results = iter(call.results)
-    wanted = [next(results).name if asked else None for asked in call.arguments["output_mask"]]
+    results = iter(call.outputs)
+    wanted = [next(results).name if asked else None for asked in call.attrs["output_mask"]]
     nests = []
     if wanted[0] is not None:
         # The same loops with input and output channels changing places.
@@ -311,8 +307,8 @@ def _attention_backward(call: OpCall) -> Work:
     (batch, count, queries, width), keys, value_width = query.shape, key.shape[2], value.shape[3]
     heads = Heads(batch, count, count, queries, keys, width, value_width)
     groups = batch * count
-    gradient = call.tensor("grad_out" if "grad_out" in call.arguments else "grad_out_").name
-    to_query, to_key, to_value = (result.name for result in call.results[:3])
+    gradient = call.tensor("grad_out" if "grad_out" in call.attrs else "grad_out_").name
+    to_query, to_key, to_value = (result.name for result in call.outputs[:3])
     scores, _ = heads.nests(query.name, key.name, "", "")
     nests = (
         scores,
@@ -329,7 +325,7 @@ def _recurrent_layer(call: OpCall) -> Work:
     """Return the work of one recurrent layer in one direction over (steps, batch, width)."""
     operands = [call.tensor(name) for name in ("input", "weight0", "weight1")]
     (steps, batch, width), (gates, hidden) = operands[0].shape, operands[2].shape
-    names = [value.name for value in (*operands, call.results[0])]
+    names = [value.name for value in (*operands, call.result)]
     return cell(steps, batch, width, hidden, gates, names)
 
 
@@ -340,7 +336,7 @@ def _recurrent_layer_backward(call: OpCall) -> Work:
     source, output = call.tensor("input"), call.tensor("output")
     inner, recurrent = call.tensor("weight1"), call.tensor("weight2")
     (steps, batch, width), (gates, hidden) = source.shape, recurrent.shape
-    to_input, to_inner, to_recurrent = (result.name for result in call.results[:3])
+    to_input, to_inner, to_recurrent = (result.name for result in call.outputs[:3])
     rows = steps * batch
     return product(
         LoopNest(hidden, gates, batch, repeats=steps, weight=recurrent.name),
@@ -358,13 +354,13 @@ def _bilinear_layer(call: OpCall) -> Work:
     shapes = []
     for name, lacks in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
         shape = list(call.tensor(name).shape)
-        for axis in sorted(call.arguments[lacks]):
+        for axis in sorted(call.attrs[lacks]):
             shape.insert(axis, 1)
         shapes.append(shape)
     sizes = [max(extents) for extents in zip(*shapes, strict=True)]
-    summed = math.prod(sizes[axis] for axis in call.arguments["sumdim"])
+    summed = math.prod(sizes[axis] for axis in call.attrs["sumdim"])
     kept = math.prod(sizes) // max(1, summed)
-    names = (call.tensor("i1").name, call.tensor("i2").name, call.results[0].name)
+    names = (call.tensor("i1").name, call.tensor("i2").name, call.result.name)
     return product(
         LoopNest(1, summed, kept, input=names[0], weight=names[1], output=names[2]),
         elements=kept * summed,
@@ -377,7 +373,7 @@ def _steps_first_convolution(call: OpCall) -> Work:
     result's channels)."""
     source = call.tensor("self")
     weight = call.tensor("weight")
-    result = call.results[0]
+    result = call.result
     taps, near, far = weight.shape
     steps, batch, _ = result.shape
     return product(

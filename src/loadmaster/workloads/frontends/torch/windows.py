@@ -7,69 +7,50 @@ of its own.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from loadmaster.workloads.frontends.onnx import rules
 from loadmaster.workloads.frontends.onnx.operators import division_of
-from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Windows, Work
-from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
+from loadmaster.workloads.frontends.onnx.rules import WHOLE, Division, Node, Value, Windows, Work
+from loadmaster.workloads.graph import LoopNest, OpClass
 from loadmaster.workloads.window import ALL, Window
 
 
-@dataclass(frozen=True, slots=True)
-class OpValue:
-    """One tensor of a trace: ``bytes`` are those that using it touches (an expanded dimension
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpValue(Value):
+    """One tensor of a trace: ``touched`` are the bytes that using it touches (an expanded dimension
     repeats the same ones).
 
     ``offset`` counts elements of the storage before the first.
     """
 
-    name: str
-    shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: str
-    bytes: int
+    touched: int
     itemsize: int
     floating: bool
-    offset: int = 0
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
+    offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpCall:
-    """One call of the operator ``name`` (no namespace, no overload, no trailing underscore):
-    arguments by name, and resulting tensors."""
+@dataclass(frozen=True, slots=True, eq=False)
+class OpCall(Node):
+    """One call of the operator ``kind`` (no namespace, no overload, no trailing underscore):
+    ``attrs`` are its arguments by name, ``inputs`` the tensors among them, and ``outputs`` the
+    resulting tensors."""
 
-    name: str
-    arguments: Mapping[str, Any]
-    results: tuple[OpValue, ...]
+    inputs: tuple[OpValue, ...]
+    outputs: tuple[OpValue, ...]
 
     def tensor(self, argument: str) -> OpValue:
         """Return a tensor argument; raises if it is none."""
-        value = self.arguments[argument]
+        value = self.attrs[argument]
         assert isinstance(value, OpValue)
         return value
 
     @property
-    def first(self) -> OpValue:
-        """The first tensor among the arguments, or the first result without tensor arguments."""
-        return next(
-            (value for value in self.arguments.values() if isinstance(value, OpValue)),
-            self.results[0],
-        )
-
-    @property
     def largest(self) -> int:
         """Number of elements of the largest argument or result."""
-        values = [value for value in self.arguments.values() if isinstance(value, OpValue)]
-        return max((value.count for value in (*values, *self.results)), default=0)
+        return max(value.count for value in (*self.inputs, *self.outputs))
 
 
 def product(*nests: LoopNest, elements: int = 0) -> Work:
@@ -90,68 +71,35 @@ _NOT_BY_POSITION = (
 or make several results."""
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """An operator of ONNX: its kind, attributes, and the arguments that are its operands."""
-
-    kind: str
-    arguments: Sequence[str]
-    attributes: dict[str, Any] = field(default_factory=dict)
-
-    def node(self, call: OpCall, result: OpValue | None = None) -> rules.Node:
-        """Return the ONNX node of a call, with its first result or another one."""
-        operands = [
-            value for name in self.arguments for value in _as_list(call.arguments.get(name))
-        ]
-        inputs = tuple(map(_onnx_value, operands))
-        made = _onnx_value(result or call.results[0])
-        return rules.Node(call.name, self.kind, "", self.attributes, inputs, (made,))
-
-
-def _onnx_value(value: OpValue | None) -> rules.Value | None:
-    """Return a value as the ONNX rules take it; None for None."""
-    if value is None:
-        return None
-    return rules.Value(value.name, value.shape, value.dtype, value.dtype, TensorKind.ACTIVATION)
-
-
-def _as_list(value: Any) -> Sequence[Any]:
-    """Return a value as a list."""
-    return value if isinstance(value, list) else [value]
-
-
-def node_of(call: OpCall) -> rules.Node:
+def node_of(call: OpCall) -> OpCall:
     """Return the ONNX node of a call whose operator always has the same ONNX operator."""
-    meaning = _RULES[call.name](call)
-    assert meaning is not None
-    return meaning.node(call)
+    node = _RULES[call.kind](call)
+    assert node is not None
+    return node
 
 
-def division(call: OpCall, work: rules.Work) -> tuple[Division, dict[str, Sequence[Windows]]]:
-    """Return how a call divides, :data:`WHOLE` if unknown, and the windows of its arguments."""
-    rule = _RULES.get(call.name)
-    if not call.results or not call.results[0].shape or work.touched:
+def division(call: OpCall, work: Work) -> tuple[Division, dict[int, Windows]]:
+    """Return how a call divides, :data:`WHOLE` if unknown, and the windows of its arguments by
+    their identity."""
+    node = None
+    if not call.outputs or not call.result.shape or work.touched:
         return WHOLE, {}
-    if rule:
-        meaning = rule(call)
-    elif work.op_class is OpClass.ELEMENTWISE and not call.name.startswith(_NOT_BY_POSITION):
-        tensors = [name for name, value in call.arguments.items() if isinstance(value, OpValue)]
-        meaning = Meaning("Sum", tensors)
-    else:
-        meaning = None
-    if meaning is None:
+    if rule := _RULES.get(call.kind):
+        node = rule(call)
+    elif work.op_class is OpClass.ELEMENTWISE and not call.kind.startswith(_NOT_BY_POSITION):
+        node = call.like("Sum", (each for each in call.attrs.values() if isinstance(each, OpValue)))
+    if node is None:
         return WHOLE, {}
-    found = division_of(meaning.node(call), work.op_class)
-    windows: dict[str, Sequence[Windows]] = {}
-    index = 0
-    for name in meaning.arguments:
-        count = len(_as_list(call.arguments.get(name)))
-        windows[name] = [found.operands.get(index + more, ()) for more in range(count)]
-        index += count
+    found = division_of(replace(node, outputs=node.outputs[:1]), work.op_class)
+    windows = {}
+    for index, value in enumerate(node.inputs):
+        own = found.operands.get(index, ())
+        if value is not None and len(own) == len(value.shape):
+            windows[id(value)] = own
     return found, windows
 
 
-_Rule = Callable[[OpCall], Meaning | None]
+_Rule = Callable[[OpCall], OpCall | None]
 _RULES: dict[str, _Rule] = {}
 
 
@@ -162,80 +110,85 @@ def _rule(names: str, rule: _Rule) -> None:
 
 def _like(kind: str, arguments: str, **attributes: Any) -> _Rule:
     """Return a rule for an operator that always has the same ONNX operator."""
-    meaning = Meaning(kind, arguments.split(), attributes)
-    return lambda _: meaning
+    names = arguments.split()
+    return lambda call: call.like(kind, map(call.attrs.get, names), **attributes)
 
 
 def _numbers(call: OpCall, name: str, rank: int, default: Sequence[int]) -> list[int]:
     """Return an argument with one number for each spatial dimension."""
-    given = call.arguments.get(name)
-    numbers = list(default) if given in (None, []) else list(_as_list(given))
+    numbers = list(call.attrs.get(name) or default)
     return numbers * rank if len(numbers) == 1 else numbers
 
 
-def convolution(call: OpCall) -> Meaning:
+def convolution(call: OpCall) -> OpCall:
     """Return the ONNX operator of a convolution, transposed or not."""
     rank = len(call.tensor("weight").shape) - 2
-    return Meaning(
-        "ConvTranspose" if call.arguments["transposed"] else "Conv",
-        ("input", "weight", "bias"),
-        {
-            "group": call.arguments["groups"],
-            "strides": _numbers(call, "stride", rank, [1]),
-            "dilations": _numbers(call, "dilation", rank, [1]),
-            "pads": 2 * _numbers(call, "padding", rank, [0]),
-        },
+    return call.like(
+        "ConvTranspose" if call.attrs["transposed"] else "Conv",
+        map(call.attrs.get, ("input", "weight", "bias")),
+        group=call.attrs["groups"],
+        strides=_numbers(call, "stride", rank, [1]),
+        dilations=_numbers(call, "dilation", rank, [1]),
+        pads=2 * _numbers(call, "padding", rank, [0]),
     )
 
 
-def _pooling(call: OpCall) -> Meaning:
+def _pooling(call: OpCall) -> OpCall:
     """Return the ONNX operator, MaxPool, whose windows a pooling call has."""
     kernel = _numbers(call, "kernel_size", 2, [1])
-    attributes = {
-        "kernel_shape": kernel,
-        "strides": _numbers(call, "stride", 2, kernel),
-        "pads": 2 * _numbers(call, "padding", 2, [0]),
-        "dilations": _numbers(call, "dilation", 2, [1]),
-    }
-    return Meaning("MaxPool", ["self"], attributes)
+    return call.like(
+        "MaxPool",
+        [call.tensor("self")],
+        kernel_shape=kernel,
+        strides=_numbers(call, "stride", 2, kernel),
+        pads=2 * _numbers(call, "padding", 2, [0]),
+        dilations=_numbers(call, "dilation", 2, [1]),
+    )
 
 
-def _batch_normalisation(call: OpCall) -> Meaning | None:
+def _batch_normalisation(call: OpCall) -> OpCall | None:
     """Return the ONNX operator of a batch normalisation; None if it computes mean and variance
     itself."""
-    names = ("input", "weight", "bias", "running_mean", "running_var")
-    return None if call.arguments.get("training") else Meaning("BatchNormalization", names)
+    if call.attrs.get("training"):
+        return None
+    return _like("BatchNormalization", "input weight bias running_mean running_var")(call)
 
 
-def _reduction(call: OpCall) -> Meaning | None:
+def _reduction(call: OpCall) -> OpCall | None:
     """Return the ONNX operator, ReduceMean; None for a reduction over all dimensions."""
-    axes = call.arguments.get("dim")
-    attributes = {"axes": axes, "keepdims": bool(call.arguments.get("keepdim"))}
-    return None if axes in (None, []) else Meaning("ReduceMean", ["self"], attributes)
+    axes, keeps = call.attrs.get("dim"), bool(call.attrs.get("keepdim"))
+    if axes in (None, []):
+        return None
+    return call.like("ReduceMean", [call.tensor("self")], axes=axes, keepdims=keeps)
 
 
-def _concatenation(call: OpCall) -> Meaning | None:
+def _concatenation(call: OpCall) -> OpCall | None:
     """Return the ONNX operator, Concat; None for operands of other ranks."""
-    ranks = {len(value.shape) for value in (*call.arguments["tensors"], call.results[0])}
-    attributes = {"axis": call.arguments.get("dim", 0)}
-    return Meaning("Concat", ["tensors"], attributes) if len(ranks) == 1 else None
+    if len({len(value.shape) for value in (*call.inputs, call.result)}) > 1:
+        return None
+    return call.like("Concat", call.inputs, axis=call.attrs.get("dim", 0))
 
 
-def _padding(call: OpCall) -> Meaning:
+def _padding(call: OpCall) -> OpCall:
     """Return Pad; the argument has pairs of elements before and after, the last dimension first."""
-    pads = list(call.arguments["pad"])
-    others = [0] * (len(call.results[0].shape) - len(pads) // 2)
+    pads = list(call.attrs["pad"])
+    others = [0] * (len(call.result.shape) - len(pads) // 2)
     both = [number for side in (0, 1) for number in (*others, *pads[side::2][::-1])]
-    return Meaning("Pad", ["self"], {"pads": both})
+    return call.like("Pad", [call.tensor("self")], pads=both)
 
 
-def _upsampling(call: OpCall) -> Meaning | None:
+def _upsampling(call: OpCall) -> OpCall | None:
     """Return Resize for an enlargement by whole factors; None for others, which implementations
     round differently."""
-    sizes = zip(call.tensor("self").shape, call.results[0].shape, strict=True)
-    attributes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    whole = not any(after % before for before, after in sizes)
-    return Meaning("Resize", ["self"], attributes) if whole else None
+    sizes = zip(call.tensor("self").shape, call.result.shape, strict=True)
+    if any(after % before for before, after in sizes):
+        return None
+    return call.like(
+        "Resize",
+        [call.tensor("self")],
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
 
 
 _rule("clone _to_copy", _like("Identity", "self"))
@@ -244,12 +197,12 @@ _rule("max_pool2d_with_indices avg_pool2d", _pooling)
 _rule("_adaptive_avg_pool2d", _like("ReduceMean", "self", axes=[-2, -1]))
 _rule(
     "_softmax _log_softmax _safe_softmax",
-    lambda call: Meaning("Softmax", ["self"], {"axis": call.arguments["dim"]}),
+    lambda call: call.like("Softmax", [call.tensor("self")], axis=call.attrs["dim"]),
 )
 _rule(
     "native_layer_norm",
-    lambda call: Meaning(
-        "LayerNormalization", ["input"], {"axis": -len(call.arguments["normalized_shape"])}
+    lambda call: call.like(
+        "LayerNormalization", [call.tensor("input")], axis=-len(call.attrs["normalized_shape"])
     ),
 )
 _rule(
