@@ -396,7 +396,7 @@ LIMITS = {
     "planning": (84_006, 53, 54),
     "report": (32_791, 29, 22),
     "targets": (5_462, 6, 1),
-    "workloads": (65_793, 36, 30),
+    "workloads": (65_683, 36, 30),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

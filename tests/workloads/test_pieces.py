@@ -99,7 +99,7 @@ def test_a_piece_reads_its_own_rows_of_a_transposed_weight(nodes, shape, share):
     cuts[number] = forms[number].grid({1: 4})
     pieces = Pieces(single, fused, Cuts(cuts))
     for tile in range(4):
-        own = [read.bytes for read in pieces.reads(number, tile) if read.storage == "w"]
+        own = [read.bytes for read in pieces.reads[number][tile] if read.storage == "w"]
         assert sum(own) == 24 * 16 * 4 * share
 
 
@@ -130,5 +130,5 @@ def test_what_is_fused_under_another_shape_leaves_the_dimensions_that_both_have(
         pieces = Pieces(single, fused, Cuts([grid]))
         assert len(pieces.parts["y"]) == 3
         assert sum(part.bytes for part in pieces.parts["y"]) == 4 * 24 * 4
-        read = sum(read.bytes for read in pieces.reads(0, 0) if read.storage == "w")
+        read = sum(read.bytes for read in pieces.reads[0][0] if read.storage == "w")
         assert read == 16 * 24 * 4 / (3 if axes[-1] == 1 else 1)

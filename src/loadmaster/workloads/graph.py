@@ -246,6 +246,11 @@ class Graph(DisplayMixin):
         """Kinds of operators inside control-flow bodies with their numbers, as text."""
         return ", ".join(f"{kind} x{count}" for kind, count in self.subgraph_ops.items())
 
+    def seen(self, access: Access) -> Tensor:
+        """The tensor to whose dimensions the windows of an access refer."""
+        tensor = self.tensors[access.tensor]
+        return self.tensors[tensor.storage] if access.of_storage else tensor
+
     def bytes_of(self, kind: TensorKind) -> int:
         """Bytes of all storage of one kind, each alias counted once."""
         return sum(t.bytes for t in self.tensors.values() if t.kind is kind and t.alias_of is None)

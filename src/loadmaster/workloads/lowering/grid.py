@@ -267,7 +267,7 @@ def _divisible(graph: Graph, group: FusedOp, sums: bool) -> Divisible | None:
             if storage in made:
                 axes &= _element_by_element(graph, read, own, at)
             elif read.bytes:
-                name = storage if read.of_storage else read.tensor
+                name = graph.seen(read).name
                 windows: tuple[Window, ...] | None = read.windows
                 if own != shape:
                     windows = _by_axes(read.windows, own, at, graph.tensors[name].shape)
@@ -354,8 +354,7 @@ def _element_by_element(
 ) -> set[int]:
     """Dimensions of a group's result along which an operator reads an operand element by element;
     ``at`` maps the operator's dimensions to the group's."""
-    tensor = graph.tensors[read.tensor]
-    seen = (graph.tensors[tensor.storage] if read.of_storage else tensor).shape
+    seen = graph.seen(read).shape
     if len(read.windows) != len(seen) or math.prod(seen) != math.prod(shape):
         return set()
     to = matching_axes(shape, seen)
@@ -387,7 +386,7 @@ def least_shares(graph: Graph, group: FusedOp) -> dict[str, float]:
             storage, share = graph.tensors[access.tensor].storage, 1.0
             if op.writes:
                 shape = graph.tensors[op.writes[0].tensor].shape
-                seen = graph.tensors[storage if access.of_storage else access.tensor].shape
+                seen = graph.seen(access).shape
                 for window, extent in zip(access.windows, seen, strict=bool(access.windows)):
                     share *= _elements_read(window, shape, extent) / max(1, extent)
             shares[storage] = max(shares.get(storage, 0.0), share)

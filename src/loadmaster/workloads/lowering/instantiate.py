@@ -206,7 +206,7 @@ class _MiniBatchBuilder:
         """Make the jobs in their order, and the tensors as they are first read or written."""
         for group, tile in self._pieces.steps:
             number = len(self._jobs)
-            reads = [self._operand(read) for read in self._pieces.reads(group, tile)]
+            reads = [self._operand(read) for read in self._pieces.reads[group][tile]]
             reads += self._sums_before(group, tile)
             cut = self._pieces.cuts[group]
             writes = (

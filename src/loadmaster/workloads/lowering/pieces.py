@@ -65,8 +65,8 @@ class Read:
 
 
 class Pieces:
-    """The reads and writes of all pieces of a network, equal in every mini-batch. O(pieces x parts
-    that each reads)."""
+    """The reads and writes of all pieces of a network, equal in every mini-batch; ``reads`` are
+    those of each operator by piece. O(pieces x parts that each reads)."""
 
     def __init__(self, graph: Graph, fused: Sequence[FusedOp], chosen: Cuts) -> None:
         self.graph = graph
@@ -82,7 +82,7 @@ class Pieces:
         self.parts: dict[str, list[Part]] = {}
         self._cut_results()
         self._cut_weights()
-        self._reads: dict[int, list[list[Read]]] = {}
+        self.reads = [self._reads_of_pieces(number) for number in range(len(fused))]
 
     def _cut_results(self) -> None:
         """Divide the result of every fused operator into one part for each of its pieces."""
@@ -151,12 +151,6 @@ class Pieces:
             tensor = self.graph.tensors[storage]
             self.parts[storage] = [Part("", whole(tensor.shape), tensor.bytes)]
         return self.parts[storage]
-
-    def reads(self, group: int, tile: int) -> list[Read]:
-        """The reads of a piece."""
-        if group not in self._reads:
-            self._reads[group] = self._reads_of_pieces(group)
-        return self._reads[group][tile]
 
     def _reads_of_pieces(self, number: int) -> list[list[Read]]:
         """Return the reads of every piece of fused operator ``number``."""

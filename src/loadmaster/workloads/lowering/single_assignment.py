@@ -138,7 +138,7 @@ class _Rewriting:
             for read in self.reads[reader.name]:
                 rewritten += (
                     [self._through(read, part, result) for part in parts]
-                    if self._is_of(read, result)
+                    if self.tensors[read.tensor].storage == result
                     else [read]
                 )
             self.reads[reader.name] = rewritten
@@ -190,18 +190,13 @@ class _Rewriting:
                 return False
             place = {
                 window.axis: (-window.low, extent - window.low)
-                for window, extent in zip(part.windows, self._shape_of(part), strict=True)
+                for window, extent in zip(part.windows, self.source.seen(part).shape, strict=True)
             }
             boxes.append(tuple(place[axis] for axis in axes))
         apart = not any(
             shared(one, other) for number, one in enumerate(boxes) for other in boxes[:number]
         )
         return bool(boxes) and apart and sum(map(volume, boxes)) == result.count
-
-    def _shape_of(self, part: Access) -> tuple[int, ...]:
-        """The shape that windows refer to: the owner's, if a view has another order."""
-        tensor = self.tensors[part.tensor]
-        return (self.tensors[tensor.storage] if part.of_storage else tensor).shape
 
     def _may_go(self, result: str, parts: Sequence[Access]) -> bool:
         """Whether a result, or an alias of it, is not a result of the network, or is a growing
@@ -215,7 +210,6 @@ class _Rewriting:
         """Whether a reader has windows, reads the whole result, and accepts its parts or order."""
         if turned and reader.op_class not in _READ_ANY_ORDER and not reader.copies:
             return False
-        used = [read for read in self.reads[reader.name] if self._is_of(read, result)]
         return all(
             read.bytes == self.tensors[result].bytes
             and len(read.windows) == len(self.tensors[read.tensor].shape)
@@ -223,12 +217,9 @@ class _Rewriting:
             and not read.of_storage
             and _axes(read.windows, self.tensors[read.tensor].shape)
             == _axes(self._seen(read, result), self.tensors[result].shape)
-            for read in used
+            for read in self.reads[reader.name]
+            if self.tensors[read.tensor].storage == result
         )
-
-    def _is_of(self, read: Access, storage: str) -> bool:
-        """Whether a read is of a storage."""
-        return self.tensors[read.tensor].storage == storage
 
     def _seen(self, read: Access, result: str) -> tuple[Window, ...]:
         """The windows of a read of a result, converted to the result's shape."""
