@@ -391,12 +391,12 @@ LIMITS = {
     "core": (11_163, 17, 10),
     "cost": (30_483, 30, 37),
     "integrations": (98_795, 63, 87),
-    "mapping": (20_056, 34, 37),
+    "mapping": (20_048, 34, 37),
     "placement": (32_364, 25, 30),
-    "planning": (84_006, 53, 54),
+    "planning": (84_005, 53, 54),
     "report": (32_791, 29, 22),
     "targets": (5_462, 6, 1),
-    "workloads": (65_683, 36, 30),
+    "workloads": (65_667, 36, 30),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -209,13 +209,14 @@ class _DualProgram:
 
     def choices(self, fixed: tuple[int, ...], job: int) -> list[int]:
         """Cores to branch on for one more job; of equal cores without fixed jobs only one."""
-        cores = sorted(set(fixed)) + [members[0] for members in self._free_kinds(fixed)]
+        cores = (members[0] for members in self._classes(fixed))
         return [core for core in cores if self.group.allowed[job, core]]
 
-    def _free_kinds(self, fixed: tuple[int, ...]) -> list[list[int]]:
-        """Return the cores of each kind that have no fixed jobs."""
-        left = ([core for core in members if core not in fixed] for members in self.kinds)
-        return list(filter(None, left))
+    def _classes(self, fixed: tuple[int, ...]) -> list[list[int]]:
+        """Return the cores that share a multiplier: each with fixed jobs alone, then those of each
+        kind without."""
+        free = ([core for core in members if core not in fixed] for members in self.kinds)
+        return [[core] for core in sorted(set(fixed))] + list(filter(None, free))
 
     def solve(
         self, fixed: tuple[int, ...], goal: float, start: Floats | None = None
@@ -227,7 +228,7 @@ class _DualProgram:
         best bound, the cost of every job on every core behind it, and the multipliers of each core
         and of the bus.
         """
-        classes = [[core] for core in sorted(set(fixed))] + self._free_kinds(fixed)
+        classes = self._classes(fixed)
         columns = np.array([members[0] for members in classes])
         size = np.array([len(members) for members in classes], dtype=np.float64)
         own = self.own[:, columns]

@@ -199,7 +199,7 @@ def balanced_sizes(within: Ints, cores: Sequence[int]) -> list[int]:
     A core may be named more than once. Returns a size for each of ``cores``. O(limits x cores).
     """
     left, found = int(within[-1, 0]), []
-    least = int(np.searchsorted(within[:, cores].sum(axis=1), left))
+    least = np.searchsorted(within[:, cores].sum(axis=1), left)
     for size in within[least, cores].tolist():
         found.append(min(size, left))
         left -= found[-1]

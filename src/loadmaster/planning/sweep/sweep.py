@@ -130,7 +130,7 @@ def sweep(
     graphs, target = tuple(graphs), as_target(target)
     limits = limits or Limits()
     if limits.deadlines:
-        options["deadlines"] = dict(options.get("deadlines") or {}, **limits.deadlines)
+        options["deadlines"] = {**(options.get("deadlines") or {}), **limits.deadlines}
     points = _points(graphs, target, axes, load, options)
     shared = {id(point.graphs): networks_key(point.graphs) for point in points}
 

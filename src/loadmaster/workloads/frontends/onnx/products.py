@@ -160,14 +160,15 @@ def _division(node: Node, b: int = 1, inner: Window = ALL, bias: int = 0) -> Div
     return found
 
 
-def _product_shape(dtype: Callable[[Node], str], b: int = 1) -> ShapeRule:
-    """Return a rule for the type and shape of a matrix product by numpy's rules."""
+def _product_shape(typed: Callable[[Node], int], b: int = 1) -> ShapeRule:
+    """Return a rule for the type and shape of a matrix product by numpy's rules; ``typed`` says
+    which operand has its type."""
 
     def shapes(node: Node) -> list[Result]:
         """Return type and shape of the product."""
         terms, target = _factors(node, b)
         extents = _extents(node, terms)
-        return [(dtype(node), tuple(extents[label] for label in target))]
+        return [(node.operand(typed(node)).dtype, tuple(extents[label] for label in target))]
 
     return shapes
 
@@ -178,25 +179,15 @@ rule("QLinearMatMul", partial(_matmul, b=3), partial(_division, b=3))
 rule("Gemm", _matmul, partial(_division, inner=SUMMED, bias=2))
 # An activation follows the sum, which therefore cannot be in parts.
 variant("FusedGemm", like="Gemm", division=partial(_division, bias=2))
+rule("FusedMatMul", _matmul, _division, shapes=_product_shape(lambda _: 0), domain=MICROSOFT)
 rule(
-    "FusedMatMul",
-    _matmul,
-    _division,
-    shapes=_product_shape(lambda node: node.operand(0).dtype),
-    domain=MICROSOFT,
-)
-rule(
-    "MatMulIntegerToFloat",
-    _matmul,
-    _division,
-    shapes=_product_shape(lambda node: node.operand(2).dtype),
-    domain=MICROSOFT,
+    "MatMulIntegerToFloat", _matmul, _division, shapes=_product_shape(lambda _: 2), domain=MICROSOFT
 )
 # Eight bits if the result has a zero point, else the scales' type.
 rule(
     "QGemm",
     partial(_matmul, b=3),
-    shapes=_product_shape(lambda node: node.operand(0 if node.optional(8) else 1).dtype, 3),
+    shapes=_product_shape(lambda node: 0 if node.optional(8) else 1, 3),
     domain=MICROSOFT,
 )
 
