@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -415,11 +415,12 @@ def evaluate(needs: Needs, weights: list[int]) -> int:
     needs, count = needs.distinct
     cores = needs.core.shape[1]
     cost = needs.core.astype(object) * np.array(weights[:cores], dtype=object)
-    traffic = [
-        link.astype(object) * weight
-        for link, weight in zip(needs.link, weights[cores:], strict=True)
-    ]
-    cheapest = traffic[0] if len(traffic) == 1 else np.minimum(traffic[0], traffic[1])
+    cheapest = np.minimum.reduce(
+        [
+            link.astype(object) * weight
+            for link, weight in zip(needs.link, weights[cores:], strict=True)
+        ]
+    )
     forced = needs.forced.astype(object) * weights[cores]
     total = (
         int(((cost + forced + cheapest.sum(axis=2)).min(axis=1) * count).sum())
@@ -472,17 +473,11 @@ def _least_use(needs: Needs, count: Ints, columns: list[int], weights: Floats) -
     """Use of every resource if each job takes its cheapest core and each access its cheapest
     link."""
     core = needs.core[:, columns].astype(np.float64)
-    links = [link[:, columns].astype(np.float64) for link in needs.link]
+    links = np.stack([link[:, columns].astype(np.float64) for link in needs.link])
     prices = weights[len(columns) :]
-    on_main = (
-        np.ones(links[0].shape, dtype=bool)
-        if len(links) == 1
-        else links[0] * prices[0] <= links[1] * prices[1]
-    )
-    shares = [np.where(on_main, links[0], 0.0)] + [
-        np.where(on_main, 0.0, link) for link in links[1:]
-    ]
-    traffic = [share.sum(axis=2) for share in shares]
+    cheapest = (links * prices[:, None, None, None]).argmin(axis=0)
+    used = cheapest == np.arange(len(links))[:, None, None, None]
+    traffic = np.where(used, links, 0.0).sum(axis=3)
     traffic[0] += needs.forced[:, columns]
     cost = core * weights[: len(columns)] + sum(
         price * link for price, link in zip(prices, traffic, strict=True)
@@ -515,32 +510,17 @@ def goal_bounds(
     less the last release. The makespan is at least the last release plus the bound of the last
     mini-batch, whose weights may already be in the fast memory.
     """
+    part = partial(_part_of_goal, workload, table, target, bound_of=bound_of)
     whole = bound_of(workload.jobs, workload.tensors, table, target)
     latency = {}
     for info in workload.networks:
         mine = [b for b, network in enumerate(goal.network) if network == info.name]
         first = int(goal.first[mine[0]])
         last = int(goal.first[mine[-1] + 1])
-        everything = len(workload.networks) == 1
-        alone = (
-            whole if everything else _part_of_goal(workload, table, target, first, last, bound_of)
-        ).picoseconds
+        alone = (whole if len(workload.networks) == 1 else part(first, last)).picoseconds
         if released := int(goal.release[mine[-1]]):
-            alone = max(
-                alone - released,
-                _part_of_goal(
-                    workload, table, target, first, int(goal.first[mine[1]]), bound_of
-                ).picoseconds,
-            )
-            rest = _part_of_goal(
-                workload,
-                table,
-                target,
-                int(goal.first[mine[-1]]),
-                last,
-                bound_of,
-                weights_are_there=True,
-            )
+            alone = max(alone - released, part(first, int(goal.first[mine[1]])).picoseconds)
+            rest = part(int(goal.first[mine[-1]]), last, weights_are_there=True)
             limit = f"release of the last mini-batch of {info.name}"
             least = released + rest.picoseconds
             terms = (*whole.terms, (limit, least))
