@@ -8,8 +8,8 @@
                 fetched or in use fit into the share of the fast memory that may be filled
 
 The evaluation (`src/native/joint`) chooses stays, fetches and cores along the order by the policy,
-and simulates. The walk accepts a state that is slightly worse than the one it is at (threshold
-accepting, Dueck and Scheuer 1990), and draws a move the more often the more often it has helped.
+and simulates. The search climbs: a change of the state that is no worse is kept, and a move is
+drawn the more often the more often it has helped.
 """
 
 from __future__ import annotations
@@ -259,14 +259,6 @@ def _other_blocks(
     return (*blocks[:at], replace(block, group=group), *blocks[at + 1 :])
 
 
-_TOLERANCE = 0.002
-"""Mean relative threshold by which an accepted state may be worse, at the start of the search."""
-
-_WANDERING = 0.5
-"""Share of the search in which worse states may be accepted; after it the best state is the base of
-every move."""
-
-
 @dataclass(frozen=True)
 class Found:
     """The best evaluation, its order and policy, and the number of evaluations so far."""
@@ -281,7 +273,7 @@ class JointSearch:
     """Evaluates the starts, then makes systematic passes over all moves while one improves, then
     random moves.
 
-    ``samples`` is the number of evaluations after which tolerance ends. ``late`` or Ctrl-C ends the
+    ``samples`` is how many evaluations are expected, for ``progress``. ``late`` or Ctrl-C ends the
     search earlier, but ``late`` only after the ``given`` orders: these take little time, and
     without them a plan would often use little of the fast memory.
     """
@@ -302,8 +294,7 @@ class JointSearch:
         self._chains = chains(problem.workload)
         self._given = list(given_states(problem, self._chains, given))
         self._best: tuple[Evaluation, Ints, State] | None = None
-        self._at: State | None = None
-        self._score: Score | None = None
+        self._base: tuple[Score, State] | None = None
         self._done = 0
         self._filled: tuple[float, ...] = (1.0,) * len(problem.memories)
         self._unhurried = len(self._given)
@@ -333,49 +324,46 @@ class JointSearch:
             for number, filled in enumerate(self._filled)
         )
         found, self._best = self._best, None
-        at, self._at, self._score = self._at, None, None
-        for state in (found[2] if found else None, at):
-            if state is not None:
-                self._offer(state, 2.0)
+        base, self._base = self._base, None
+        if found is not None:
+            self._offer(found[2], is_given=True)
+        if base is not None:
+            self._offer(base[1])
 
     def _explore(self, generator: np.random.Generator) -> Iterator[None]:
         """Evaluate one state per step, without end unless every state deadlocks."""
         for state in self._given:
-            self._offer(state, 0.0)
+            self._offer(state, is_given=True)
             yield
         given = self._best
         for state in starts(self._problem, self._chains):
             self._offer(replace(state, policy=given[2].policy) if given else state)
             yield
         for policy in first_policies(self._problem):
-            if self._at is not None:
-                self._offer(replace(self._at, policy=policy))
+            if self._base is not None:
+                self._offer(replace(self._base[1], policy=policy))
                 yield
         options = moves(self._problem, self._chains)
         least: Score | None = None
-        while self._at is not None and least != self._score:
-            least = self._score
+        while self._base is not None and least != self._base[0]:
+            least = self._base[0]
             for move in options:
                 for change in move.changes():
-                    self._offer(change(self._at))
+                    self._offer(change(self._base[1]))
                     yield
         gains, tries = np.ones(len(options)), np.ones(len(options))
-        while self._at is not None and self._best is not None:
-            left = 1.0 - self._done / self._samples / _WANDERING
-            if left <= 0.0:
-                left, self._at, self._score = 0.0, self._best[2], self._best[0].final_score
+        while self._base is not None and self._best is not None:
             chance = (gains / tries) ** 2
             chosen = int(generator.choice(len(options), p=chance / chance.sum()))
-            before = self._best[0].final_score
-            proposed = options[chosen].propose(self._at, self._best[0].run.stay_tensor, generator)
-            self._offer(proposed, 1.0 + _TOLERANCE * left * generator.exponential())
+            before, state = self._best, self._base[1]
+            self._offer(options[chosen].propose(state, before[0].run.stay_tensor, generator))
             tries[chosen] += 1
-            gains[chosen] += self._best[0].final_score < before
+            gains[chosen] += self._best is not before
             yield
 
-    def _offer(self, state: State, tolerance: float = 1.0) -> None:
-        """Evaluate a state; accept it as the base of further moves if its score is within
-        ``tolerance`` of the base's. With a tolerance of 0 it is never accepted."""
+    def _offer(self, state: State, *, is_given: bool = False) -> None:
+        """Evaluate a state, and keep it as the base of further changes if it is no worse. A given
+        state is no base: changes of blocks do not suit its order."""
         order = order_by(state, self._problem, self._chains)
         policy = replace(state.policy, filled_fraction=self._filled)
         score, made = self._problem.score(order, fingerprint(order), policy)
@@ -384,15 +372,6 @@ class JointSearch:
             return
         if self._best is None or score < self._best[0].final_score:
             self._best = made or self._problem.evaluate(order, policy), order, state
-        if tolerance and (self._score is None or _hardly_worse(score, self._score, tolerance)):
-            self._at, self._score = state, score
+        if not is_given and (self._base is None or score <= self._base[0]):
+            self._base = score, state
         self._progress("planning jointly", min(1.0, self._done / self._samples))
-
-
-def _hardly_worse(score: Score, least: Score, tolerance: float) -> bool:
-    """Whether a score is at most ``tolerance`` times another in the first of overflow, lateness and
-    objective in which they differ."""
-    if tolerance == 1.0:
-        return score <= least
-    first = next((n for n in range(2) if score[n] != least[n]), 2)
-    return score[first] <= least[first] * tolerance

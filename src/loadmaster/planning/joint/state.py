@@ -323,8 +323,8 @@ SHARES = (0.8, 0.5, 0.3)
 def given_states(
     problem: JointProblem, chains: Sequence[Chain], given: Sequence[Ints]
 ) -> Iterator[State]:
-    """Yield a state for every given order and first policy, with the order encoded in ``shift``.
-    Such a state ignores blocks and lag, so the search does not continue from it."""
+    """Yield a state for every given order and first policy, with the order encoded in
+    ``shift``, relative to whole networks side by side."""
     plain = _plain(chains)
     for order in given:
         keys = np.empty(len(order))
