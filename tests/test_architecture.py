@@ -393,7 +393,7 @@ LIMITS = {
     "integrations": (98_795, 63, 87),
     "mapping": (20_048, 34, 37),
     "placement": (32_364, 25, 30),
-    "planning": (83_811, 53, 52),
+    "planning": (83_302, 53, 52),
     "report": (32_791, 29, 22),
     "targets": (5_462, 6, 1),
     "workloads": (65_667, 36, 30),

@@ -215,9 +215,9 @@ def test_the_search_gives_up_speed_for_a_plan_that_fits():
     """Down to what every plan takes, the capacity of main memory is kept to by the search
     itself."""
     graphs = [wide_inside()]
-    fastest = verified(graphs, with_main(2**24, 2**13), mini_batches=6)
+    fastest = verified(graphs, with_main(2**24, 10_000), mini_batches=6)
     least = bytes_of_inputs(graphs)
-    tight = verified(graphs, with_main(least, 2**13), mini_batches=6)
+    tight = verified(graphs, with_main(least, 10_000), mini_batches=6)
     assert tight.metrics.memory["dram"].peak == least < fastest.metrics.memory["dram"].peak
     assert tight.metrics.makespan.value > fastest.metrics.makespan.value
 

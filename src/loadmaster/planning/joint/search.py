@@ -8,8 +8,7 @@
                 fetched or in use fit into the share of the fast memory that may be filled
 
 The evaluation (`src/native/joint`) chooses stays, fetches and cores along the order by the policy,
-and simulates. The search climbs: a change of the state that is no worse is kept, and a move is
-drawn the more often the more often it has helped.
+and simulates. The search climbs: a random change of the state is kept if it is no worse.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,13 +27,10 @@ from loadmaster.planning.decisions import Score
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem, fingerprint
 from loadmaster.planning.joint.state import (
     LAGS,
-    SHARES,
     Block,
     Chain,
     State,
-    best_blocks,
     chains,
-    first_policies,
     given_states,
     order_by,
     policy_values,
@@ -51,10 +46,6 @@ class SearchMove(ABC):
     useful = True
     """Whether the move can change a state of this problem."""
 
-    def changes(self) -> Iterator[Callable[[State], State]]:
-        """Yield the changes of the systematic passes, which come before random moves."""
-        return iter(())
-
     @abstractmethod
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Return a randomly changed state; ``kept`` are the tensors with stays in the fast memory
@@ -66,12 +57,6 @@ class ChangePolicy(SearchMove):
 
     def __init__(self, problem: JointProblem) -> None:
         self._values = list(policy_values(problem).items())
-
-    def changes(self) -> Iterator[Callable[[State], State]]:
-        """Yield every value of every number."""
-        for name, values in self._values:
-            for value in values:
-                yield partial(_with_number, name=name, value=value)
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Draw a number, and then one of its values."""
@@ -102,26 +87,10 @@ class ChangeBlocks(SearchMove):
     """Split a block, join two, move an end, or change the number of mini-batches in a group; or
     change the lag. Blocks make no difference for a network with one mini-batch."""
 
-    def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
-        self._capacity = problem.capacity
+    def __init__(self, chains: Sequence[Chain]) -> None:
         self._able = [n for n, chain in enumerate(chains) if chain.mini_batches > 1]
         self._chains = chains
         self.useful = bool(self._able)
-
-    def changes(self) -> Iterator[Callable[[State], State]]:
-        """Yield lags; then blocks for shares of the fast memory, and a single block for every group
-        size."""
-        for lag in (0.0, *LAGS) if len(self._chains) == 1 else ():
-            yield lambda state, lag=lag: replace(state, lag=lag)  # type: ignore[misc]
-        for n in self._able:
-            steps = self._chains[n].steps
-            batches = self._chains[n].mini_batches
-            every = [best_blocks(self._chains[n], int(self._capacity * s)) for s in SHARES]
-            every += [
-                (Block(steps, group),) for group in range(1, batches + 1) if batches % group == 0
-            ]
-            for blocks in dict.fromkeys(every):
-                yield partial(_with_blocks, n=n, blocks=blocks)
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Change the blocks of a random network or, for a single network, the lag."""
@@ -136,16 +105,7 @@ class ChangeNetwork(SearchMove):
     """Let a network begin sooner or later, and progress faster or slower."""
 
     def __init__(self, chains: Sequence[Chain]) -> None:
-        self._networks = len(chains)
         self.useful = len(chains) > 1
-
-    def changes(self) -> Iterator[Callable[[State], State]]:
-        """Yield a few begins and paces of every network."""
-        for n in range(self._networks):
-            for step in (-0.5, -0.2, 0.2, 0.5):
-                yield partial(_with_network, n=n, later=step)
-            for factor in (0.5, 0.75, 1.33, 2.0):
-                yield partial(_with_network, n=n, slower=factor)
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Change begin and pace of a random network."""
@@ -207,7 +167,7 @@ def moves(problem: JointProblem, chains: Sequence[Chain]) -> list[SearchMove]:
     every: Sequence[SearchMove] = (
         ChangePolicy(problem),
         ChangePrice(problem),
-        ChangeBlocks(problem, chains),
+        ChangeBlocks(chains),
         ChangeNetwork(chains),
         ShiftJobs(problem, chains),
         StreamTensors(problem),
@@ -230,7 +190,7 @@ def _with_blocks(state: State, n: int, blocks: tuple[Block, ...]) -> State:
     return replace(state, blocks=_with(state.blocks, n, blocks))
 
 
-def _with_network(state: State, n: int, later: float = 0.0, slower: float = 1.0) -> State:
+def _with_network(state: State, n: int, later: float, slower: float) -> State:
     """Return a state in which a network begins later or runs slower."""
     return replace(
         state,
@@ -270,8 +230,7 @@ class Found:
 
 
 class JointSearch:
-    """Evaluates the starts, then makes systematic passes over all moves while one improves, then
-    random moves.
+    """Evaluates the starts, then makes random moves.
 
     ``samples`` is how many evaluations are expected, for ``progress``. ``late`` or Ctrl-C ends the
     search earlier, but ``late`` only after the ``given`` orders: these take little time, and
@@ -339,26 +298,11 @@ class JointSearch:
         for state in starts(self._problem, self._chains):
             self._offer(replace(state, policy=given[2].policy) if given else state)
             yield
-        for policy in first_policies(self._problem):
-            if self._base is not None:
-                self._offer(replace(self._base[1], policy=policy))
-                yield
         options = moves(self._problem, self._chains)
-        least: Score | None = None
-        while self._base is not None and least != self._base[0]:
-            least = self._base[0]
-            for move in options:
-                for change in move.changes():
-                    self._offer(change(self._base[1]))
-                    yield
-        gains, tries = np.ones(len(options)), np.ones(len(options))
         while self._base is not None and self._best is not None:
-            chance = (gains / tries) ** 2
-            chosen = int(generator.choice(len(options), p=chance / chance.sum()))
-            before, state = self._best, self._base[1]
-            self._offer(options[chosen].propose(state, before[0].run.stay_tensor, generator))
-            tries[chosen] += 1
-            gains[chosen] += self._best is not before
+            move = options[int(generator.integers(len(options)))]
+            kept = self._best[0].run.stay_tensor
+            self._offer(move.propose(self._base[1], kept, generator))
             yield
 
     def _offer(self, state: State, *, is_given: bool = False) -> None:
