@@ -223,7 +223,7 @@ def policy_values(problem: JointProblem) -> Mapping[str, tuple[Any, ...]]:
 
 
 def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
-    """Yield the policies that are tried with the given orders and with the best start."""
+    """Yield the policies that are tried with the given orders."""
     cores, goal = problem.table.compute.shape[1], problem.goal
     if goal.objective == "energy":
         for delay, weight in itertools.product((0, cores), (0.0, 1.0, ENERGY_ONLY)):
@@ -235,13 +235,7 @@ def first_policies(problem: JointProblem) -> Iterator[JointOptions]:
             )
         return
     waiting = JointOptions(release_delay_positions=cores, core_wait_ratio=_SLIGHT_WAIT)
-    every = [
-        JointOptions(),
-        waiting,
-        JointOptions(release_delay_positions=4 * cores, streamed_share=math.inf),
-        JointOptions(release_delay_positions=4 * cores, streamed_share=1.0, link_load_limit=1.5),
-        replace(waiting, release_delay_positions=4 * cores, streamed_share=1.0),
-    ]
+    every = [JointOptions(), waiting]
     if problem.fetches_may_wait:
         every.append(replace(waiting, fetch_lead=_LEAD))
     if goal.urgent:
