@@ -15,7 +15,7 @@ from tests.support.needs import FIXTURES
 from tests.support.tables import cases
 
 import loadmaster as lm
-from loadmaster.cli import clock
+from loadmaster.cli import clock, main
 from loadmaster.planning import planner
 from loadmaster.workloads.frontends import load
 
@@ -227,6 +227,21 @@ def test_an_interrupt_while_reading_says_so_and_leaves_nothing(tmp_path, monkeyp
     result = run(SQUEEZENET, "--out", tmp_path / "out")
     assert (result.returncode, result.stderr) == (130, "loadmaster: interrupted\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_twice_is_ctrl_c(monkeypatch):
+    def interrupt(*_, **__):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def say(*words, **options):
+        interrupt()
+        original(*words, **options)
+
+    original = main.say
+    monkeypatch.setattr(load, "load", interrupt)
+    monkeypatch.setattr(main, "say", say)
+    result = run(SQUEEZENET)
+    assert (result.returncode, result.stderr) == (130, "loadmaster: interrupted\n")
 
 
 def test_a_time_limit_counts_from_the_start_of_the_program(monkeypatch):

@@ -134,6 +134,8 @@ def test_all_jobs_of_a_network_are_due_where_none_waits(folder):
             --deadline 'other': write NAME=S, such as resnet50=5ms, once
         jobs.csv --target m3e-s2 --priority other=1 | priority of 'other': there is no such network
         jobs.csv --target m3e-s2 --priority jobs=-1 | NAME=X with a number of at least 0
+        jobs.csv --target m3e-s2 --batch 4 | --batch | networks
+        jobs.csv --target m3e-s2 --training | --training | networks
         jobs.csv --target m3e-s2 --period jobs=1ms --group-size 3 | --period | --group-size
         jobs.csv --target m3e-s2 --dependencies --group-size 3 | --dependencies
     """),

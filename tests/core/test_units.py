@@ -58,6 +58,7 @@ def test_each_kind_of_quantity_reads_its_own_unit(kind, text, expected):
         "NaN",
         "inf",
         "1e99 B",
+        "1e999999 GB",
         "1.5 B",
         "0x10",
         True,

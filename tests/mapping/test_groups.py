@@ -2,6 +2,7 @@
 for every mapping."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import loadmaster as lm
 from loadmaster import _native
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
+from loadmaster.mapping.bounds.job_kinds import JobKinds
 from loadmaster.mapping.exact import exact_makespan
 from loadmaster.mapping.group import Group, core_and_position, genome_of, queues_of
 from loadmaster.mapping.strategies.paced import paced
@@ -296,6 +298,18 @@ def test_the_best_configurations_are_those_of_all(seed):
     chosen = best.within_jobs[found], np.repeat(np.arange(len(cores)), cores)[found]
     assert worth[chosen].sum() == pytest.approx(within, rel=1e-5, abs=1e-9)
     assert demand[chosen].sum() <= 1 + 1e-9
+
+
+def test_what_runs_at_once_in_a_large_group_takes_memory_for_jobs_times_cores():
+    group = Group(np.tile([[1.0, 2.0], [3.0, 3.0]], (3_000, 1)), np.full((6_000, 2), 0.25))
+    kinds = JobKinds(group, 10_000.0)
+    queues = queues_of(np.tile([0, 1], 3_000), np.arange(6_000), 2)
+    tracemalloc.start()
+    sets = kinds.running(queues)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sorted(jobs.tolist() for jobs, _ in sets) == [[0, 1], [1]]
+    assert peak < 6_000 * 6_000
 
 
 def test_a_job_does_not_run_beside_itself():

@@ -33,7 +33,10 @@ def words(*arguments):
 def run(*arguments, cwd=None, columns=100):
     """What the program does, in this process, with its own streams and whatever else it changes."""
     streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8") for name in ("stdout", "stderr")}
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     command = ["loadmaster", *words(*arguments)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_COLOR", "1")

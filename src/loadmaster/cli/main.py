@@ -158,6 +158,8 @@ def main() -> NoReturn:
         if not code:
             raise
     if code == 128 + signal.SIGINT:
+        # Whoever presses Ctrl-C twice has asked once.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         _print_error("interrupted")
     sys.exit(code)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import UnitError
@@ -37,7 +37,7 @@ def _quantity(
         )
     try:
         value = Decimal(match[1].replace("_", "")) * prefixes[prefix]
-    except InvalidOperation:
+    except ArithmeticError:
         raise UnitError(f"{text!r} is not {what}: the number cannot be read") from None
     if value < 0:
         raise UnitError(

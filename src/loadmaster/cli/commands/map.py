@@ -175,7 +175,13 @@ def map_command(
     timed = any(due.values()) or bool(priorities)
     timings: dict[str, NetworkTiming] = {}
     with output.working(out) as (place, options["progress"]):
-        read = reading.arguments() | {"mini_batches": mini_batches}
+        read = reading.arguments()
+        if any(read.values()) and all(each.lower().endswith(".csv") for each in jobs):
+            raise MappingError(
+                "map: --batch, --dim, --precision and --training are for networks: give one, or"
+                " leave them out"
+            )
+        read["mini_batches"] = mini_batches
         if cut:
             beside = dependencies or timed or group_size or warm_start or len(objectives) > 1
             if beside or cost != DEFAULT:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.core.arrays import Floats, Ints, distinct_rows
+from loadmaster.core.arrays import Floats, Ints, distinct_rows, ranges
 from loadmaster.mapping.group import Group, Queues, core_and_position
 from loadmaster.mapping.timeline import timeline
 
@@ -38,12 +38,12 @@ class JobKinds:
         group = group.within(makespan)
         rows = np.hstack([group.latency, group.asked])
         _, self._core_kind, _ = distinct_rows(rows.reshape(2 * group.jobs, group.cores).T)
-        self.cores = [
-            np.flatnonzero(self._core_kind == kind) for kind in range(self._core_kind.max() + 1)
-        ]
+        sizes = np.bincount(self._core_kind).astype(np.int32)
+        self.cores = [np.flatnonzero(self._core_kind == kind) for kind in range(len(sizes))]
         first = [int(members[0]) for members in self.cores]
-        rows = np.hstack([rows[:, first], rows[:, [group.cores + core for core in first]]])
-        kinds, kind_of, count = distinct_rows(rows)
+        kinds, kind_of, count = distinct_rows(
+            np.hstack([group.latency[:, first], group.asked[:, first]])
+        )
         latency = kinds[:, : len(first)] / makespan
         demand = kinds[:, len(first) :]
         kept = count * (latency * np.maximum(1.0, demand)).min(axis=1) > _SMALL
@@ -51,7 +51,6 @@ class JobKinds:
         self.latency, self.count = latency[kept], count[kept]
         self.demand = np.ascontiguousarray(demand[kept])
         self.makespan, self.group = makespan, group
-        sizes = np.array([len(members) for members in self.cores], dtype=np.int32)
         self.slot = np.repeat(np.arange(len(first)), sizes)
         self.grid = min(
             _FINEST, 2 ** int(np.log2(max(1.0, _WORK / (group.cores * max(1, len(self.latency))))))
@@ -100,17 +99,19 @@ class JobKinds:
         return core
 
     def running(self, queues: Queues) -> list[tuple[Ints, Ints]]:
-        """Every set of jobs that a mapping runs at once: kinds of jobs, and kinds of cores."""
-        job = queues[0][queues[0] < self.group.jobs]
-        job = job[self.kind_of[job] >= 0]
-        core = core_and_position(queues, self.group.cores)[0][job]
-        begin, end = timeline(self.group, queues)
-        sets = [(begin[job] <= instant) & (instant < end[job]) for instant in np.unique(begin)]
-        return [
-            (self.kind_of[job[together]], self._core_kind[core[together]])
-            for together in sets
-            if together.any()
-        ]
+        """Every set of jobs that a mapping runs at once: kinds of jobs, and kinds of cores.
+
+        O(jobs x cores) memory.
+        """
+        times = timeline(self.group, queues)
+        instants = np.unique(times[0])
+        first, last = np.searchsorted(instants, times)
+        core, _ = core_and_position(queues, self.group.cores)
+        kind = np.full((len(instants), self.group.cores), -1)
+        count = last - first
+        kind[ranges(first, count), core.repeat(count)] = self.kind_of.repeat(count)
+        sets = distinct_rows(kind)[0]
+        return [(row[row >= 0], self._core_kind[row >= 0]) for row in sets if (row >= 0).any()]
 
 
 def _apportioned(share: Floats, count: int) -> Ints:
