@@ -186,6 +186,8 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
             path.mkdir(parents=True, exist_ok=True)
             _remove_abandoned(path)
             draft.mkdir(mode=0o700)
+        except (FileExistsError, NotADirectoryError):
+            raise OutputError(f"--out {path}: a file is in the way: give another folder") from None
         except OSError as error:
             raise OutputError(f"--out {path}: cannot be written: {_reason(error)}") from None
         yield OutputDirectory(path, draft)

@@ -265,8 +265,8 @@ def size(
     """
     if not limits:
         raise PlanError(
-            "nothing is limited: say what a plan must reach: a makespan, frames per second, an"
-            " energy, or deadlines"
+            "nothing is limited: give what a plan must reach: --fps, --makespan, --energy or"
+            " --deadline; in Python, limits or deadlines"
         )
     if options.keys() & {"deadlines", "objective"}:
         raise PlanError("deadlines and objective follow from the limits of a size: leave them out")
