@@ -387,7 +387,7 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 
 LIMITS = {
     "allocation": (28_782, 25, 20),
-    "cli": (15_902, 24, 6),
+    "cli": (15_899, 24, 6),
     "core": (11_163, 17, 10),
     "cost": (30_483, 30, 37),
     "integrations": (98_795, 63, 87),

@@ -181,7 +181,9 @@ def test_an_unwritable_out_is_found_before_the_work(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     for out in ("file", "file/below"):
         given = tmp_path / out
-        refused(run(SQUEEZENET, "--out", given), f"--out {given}: a file is in the way")
+        refused(
+            run(SQUEEZENET, "--out", given), f"--out {given}: cannot be written", "another folder"
+        )
     assert (tmp_path / "file").read_text() == "in the way"
 
 

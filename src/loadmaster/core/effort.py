@@ -84,5 +84,4 @@ LEVELS = {
     effort.name: effort for effort in (Effort.TEST, Effort.QUICK, Effort.NORMAL, Effort.THOROUGH)
 }
 """Efforts by name, the least first."""
-_FOR_USERS = ("quick", "normal", "thorough")
-"""Efforts that errors suggest; ``test`` is for the tests."""
+_FOR_TESTS, *_FOR_USERS = LEVELS
