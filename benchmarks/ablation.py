@@ -1,5 +1,5 @@
 """What each mechanism of the planner gains: ``python -m benchmarks.ablation [--seeds N] [--cases
-A,B] [--without NAME ...] [--threads N]``.
+A,B] [--without A,B] [--processes N]``.
 
 Plans every case with everything, then with one mechanism taken away at a time, and prints the
 geometric mean and the worst case of the objective over that with everything, and the processor

@@ -158,6 +158,7 @@ def test_every_command_has_an_example_in_its_help(command):
         plan onnx:squeezenet --target gpu-pcie --set hbm.capacity=4KiB | \
             hbm | required | available | in excess
         verify missing.json | missing.json
+        verify . | plan.json: cannot be read: No such file
         targets no-such | no-such
         inspect README.md | README.md
         plam | Did you mean 'plan'
@@ -179,7 +180,10 @@ def test_an_unwritable_out_is_found_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "load", None)
     (tmp_path / "file").write_text("in the way")
     for out in ("file", "file/below"):
-        refused(run(SQUEEZENET, "--out", tmp_path / out), "--out", Path(out).name)
+        given = tmp_path / out
+        refused(
+            run(SQUEEZENET, "--out", given), f"--out {given}: cannot be written", "another folder"
+        )
     assert (tmp_path / "file").read_text() == "in the way"
 
 

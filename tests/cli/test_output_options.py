@@ -80,7 +80,7 @@ def test_quiet_does_not_hide_mistakes(folder):
     (folder / "packed.csv").write_text("id,lower,upper,size,offset\na,0,4,600,0\nb,2,6,300,0\n")
     rejected = run("verify --buffers packed.csv --quiet", cwd=folder)
     assert (rejected.returncode, rejected.stdout) == (1, "")
-    assert "the packing does not hold: 1 violations" in rejected.stderr
+    assert "the packing does not hold; violations: 1" in rejected.stderr
 
 
 @pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command.split()[0])

@@ -31,6 +31,8 @@ def test_every_search_takes_an_effort_by_name_or_as_a_record(name):
     assert search("quick") == search(Effort.QUICK) > 0
     with pytest.raises(lm.LoadmasterError, match="effort 'quik': did you mean quick"):
         search("quik")
+    with pytest.raises(lm.LoadmasterError, match=r"choose one of quick, normal, thorough$"):
+        search("fast")
 
 
 @pytest.mark.parametrize(("effort", "most"), [("test", 500), ("quick", 2_500), ("normal", 10_000)])

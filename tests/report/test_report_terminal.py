@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+from rich.measure import Measurement
 from tests.support.drawn_plan import empty
 
 from loadmaster.core.units import format_seconds
@@ -55,6 +56,13 @@ def test_long_names_do_not_break_the_columns(plan, rename_plan):
     assert "..." in row
     assert "_head" in row
     assert "int8" in row
+
+
+def test_a_long_word_of_a_note_does_not_widen_all_lines(plan):
+    noted = replace(plan, notes=("n" * 300 + "_head",))
+    console, made = Console(), shown(plan_page(noted))
+    assert Measurement.get(console, console.options.update(width=1000), made).minimum <= 100
+    assert "n_head" in printed(noted)
 
 
 def test_plain_text_without_a_terminal(plan):

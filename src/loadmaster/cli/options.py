@@ -131,7 +131,8 @@ Deadline = Annotated[
     option(
         "NAME=S",
         GOAL,
-        "A network's mini-batches are due so long after release. Default: never due.",
+        "A network's mini-batches are due so long after release, such as `resnet50=8ms`. Default:"
+        " never due.",
     ),
 ]
 Period = Annotated[
@@ -139,7 +140,8 @@ Period = Annotated[
     option(
         "NAME=S",
         GOAL,
-        "Mini-batch k of a network is released at k times this. Default: all at once.",
+        "Mini-batch k of a network is released at k times this, such as `resnet50=5ms`. Default:"
+        " all at once.",
     ),
 ]
 EffortLevel = Annotated[
@@ -426,5 +428,4 @@ def memories_of(options: list[str]) -> tuple[Bank, ...]:
 
 def plan_file(path: Path) -> Path:
     """Return the path of a plan file, given by itself or by its folder."""
-    inside = path / "plan.json"
-    return inside if path.is_dir() and inside.is_file() else path
+    return path / "plan.json" if path.is_dir() else path

@@ -55,4 +55,4 @@ def print_violations(violations: tuple[Violation, ...], what: str) -> None:
     """Print violations on standard error; ``what`` is the name of the checked object."""
     for violation in violations:
         say(f"{violation.rule}: {violation.message}", err=True)
-    say(f"the {what} does not hold: {len(violations)} violations", err=True)
+    say(f"the {what} does not hold; violations: {len(violations)}", err=True)

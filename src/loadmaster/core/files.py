@@ -100,7 +100,7 @@ def why_unreadable(path: str | Path, error: Exception) -> str:
 
 def _reason(error: Exception) -> str:
     """Return an error's reason in words."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _draft_name() -> str:
@@ -187,7 +187,9 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
             _remove_abandoned(path)
             draft.mkdir(mode=0o700)
         except OSError as error:
-            raise OutputError(f"--out {path}: cannot be written: {_reason(error)}") from None
+            raise OutputError(
+                f"--out {path}: cannot be written ({_reason(error)}): give another folder"
+            ) from None
         yield OutputDirectory(path, draft)
     except OutputError as error:
         raise OutputError(

@@ -40,19 +40,15 @@ def read_plan(path: Path, kind: type[AnyPlan]) -> AnyPlan:
     ------
     PlanError
         If there is no such file or it is no plan that this version reads: one line that begins with
-        the file's name and names the fields.
+        the file's path and names the fields.
     """
     try:
         text = path.read_bytes().decode()
     except UnicodeDecodeError as error:
-        raise PlanError(
-            f"{path.name}: not a plan file: byte {error.start} is not UTF-8 text"
-        ) from error
+        raise PlanError(f"{path}: not a plan file: byte {error.start} is not UTF-8 text") from error
     except (OSError, ValueError) as error:
-        raise PlanError(
-            f"{path.name}: cannot be read from {path.parent}: {why_unreadable(path, error)}"
-        ) from error
-    return plan_from_text(text, path.name, kind)
+        raise PlanError(f"{path}: cannot be read: {why_unreadable(path, error)}") from error
+    return plan_from_text(text, str(path), kind)
 
 
 def plan_to_text(plan: PlanRecord) -> str:

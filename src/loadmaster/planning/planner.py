@@ -333,7 +333,7 @@ def _streaming_notes(workload: Workload, target: Target) -> Iterator[str]:
     large = sorted((item for item in sizes if item[0] > fast.capacity), reverse=True)
     if large and target.main.in_place:
         yield (
-            f"{len(large)} jobs stream from {target.main.name}, because their operands exceed"
-            f" {fast.name} ({format_bytes(fast.capacity)}): the largest is {large[0][1]} with"
-            f" {format_bytes(large[0][0])}"
+            f"too large for {fast.name} ({format_bytes(fast.capacity)}): the operands of"
+            f" {len(large):,} of {len(sizes):,} jobs, which stream from {target.main.name}; the"
+            f" largest are those of {large[0][1]} with {format_bytes(large[0][0])}"
         )

@@ -277,7 +277,7 @@ def _operators(points: Sequence[Point]) -> Table:
         if p.seconds is not None:
             row[">Time on its fastest core"] = format_seconds(p.seconds)
         rows.append(row)
-    return first_rows(rows, _LISTED, "operator")
+    return first_rows(rows, _LISTED, "other operator")
 
 
 def _shape(graph: Graph, name: str) -> str:

@@ -22,7 +22,7 @@ from loadmaster.planning.plan_records import LinkSegment
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.plan import mini_batches
 from loadmaster.report.plan_charts import link_curve
-from loadmaster.report.text import ENERGIES, TIMES, plural, reached, search_rows, shortened
+from loadmaster.report.text import ENERGIES, TIMES, percent, plural, reached, search_rows, shortened
 from loadmaster.report.timeline import total_over_time
 from loadmaster.report.view import (
     ALL,
@@ -51,7 +51,6 @@ from loadmaster.report.view import (
 from loadmaster.workloads.job import MiniBatch, NetworkTiming
 
 _CORES_SHOWN = 32
-_JOBS_SHOWN = 4
 _HINT = (
     "Drag to pan, hold Ctrl and scroll to zoom in time: both charts move together, with arrows, +"
     " and - too, and 0 resets. Click a network to hide it."
@@ -221,9 +220,8 @@ def _cores(mapping: JobMapping) -> Table:
         mine = np.flatnonzero(mapping.core == core)
         busy = float((mapping.end[mine] - mapping.start[mine]).sum() / whole)
         mine = mine[np.argsort(mapping.start[mine], kind="stable")]
-        first = ", ".join(mapping.jobs[job] for job in mine[:_JOBS_SHOWN].tolist())
-        more = ", ..." * (len(mine) > _JOBS_SHOWN)
-        rows.append((name, f"{len(mine):,}", Share(busy), first + more))
+        jobs = shortened([mapping.jobs[job] for job in mine])
+        rows.append((name, f"{len(mine):,}", Share(busy), jobs))
     found = table(("Core", ">Jobs", ">Busy", "~First jobs"), rows)
     return replace(found, limit=_CORES_SHOWN, width=24)
 
@@ -235,7 +233,7 @@ def _totals(mapping: JobMapping) -> Table:
     rows = search_rows(mapping, mapping.seconds) | {
         "Jobs": jobs + (f", in {groups} groups" if groups > 1 else ""),
         "Costs": described(mapping.costs),
-        "Lower bound": f"{mapping.limit}, gap {mapping.gap:.3%}",
+        "Lower bound": f"{mapping.limit}, gap {percent(mapping.gap)}",
         "Samples": f"{mapping.samples:,}",
     }
     return pairs(rows.items())

@@ -159,7 +159,7 @@ def totals(plan: MemoryPlan) -> Table:
         else f" (everything fast: {format_seconds(saved)}, as only one memory is read then)"
     )
     rows = search_rows(plan, plan.search_seconds) | {
-        "Network": f"{sequence.name}: {len(sequence.kernels)} kernels, {count}",
+        "Network": f"{sequence.name}: {plural(len(sequence.kernels), 'kernel')}, {count}",
         "Costs of kernels": described(sequence.costs),
         "Another GiB would save": (
             f"at most {format_seconds(plan.price_per_gib)}, by the price of the first byte{beyond}"
@@ -211,7 +211,7 @@ def _most_moved(plan: MemoryPlan) -> Table:
                 ">all done": format_seconds(max(ends)),
             }
         )
-    return replace(first_rows(rows, _MOVERS_ON_PAGE, "tensor"), limit=_MOVERS, width=44)
+    return replace(first_rows(rows, _MOVERS_ON_PAGE, "other tensor"), limit=_MOVERS)
 
 
 def _timed_moves(plan: MemoryPlan) -> Iterator[tuple[Move, float, float]]:

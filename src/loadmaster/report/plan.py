@@ -115,7 +115,7 @@ def _sections(
     memories = plan.target.memories
     cuts = cuts_of(plan)
     by_operator = _job_times(plan, _by_operator)
-    longest = first_rows(by_operator, LONGEST_ROWS, "operator")
+    longest = first_rows(by_operator, LONGEST_ROWS, "other operator")
     took = ""
     if spent is not None:
         seconds, cpu_seconds = map(format_seconds, spent)
@@ -372,7 +372,7 @@ def _cut_operators(cuts: PlanCuts) -> Table:
         }
         for operator in cuts.operators
     ]
-    return first_rows(rows, CUT_ROWS, "operator")
+    return first_rows(rows, CUT_ROWS, "other operator")
 
 
 def mini_batches(batches: Iterable[MiniBatch], timings: Iterable[NetworkTiming]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from rich.cells import cell_len
@@ -55,8 +56,9 @@ def _renderables(part: PagePart) -> list[RenderableType]:
 
 
 def _text(text: str, style: str = "") -> Text:
-    """Return a printable text of rich."""
-    return Text(printable_text(text), style=style)
+    """Return a printable text of rich; long words are clipped, as they would widen all lines."""
+    words = re.sub(r"\S{61,}", lambda word: clipped(word[0], 60), text)
+    return Text(printable_text(words), style=style)
 
 
 def _table(table: Table) -> RichTable:

@@ -264,10 +264,7 @@ def size(
         If nothing is limited, or the axis is not a numeric field of the target.
     """
     if not limits:
-        raise PlanError(
-            "nothing is limited: say what a plan must reach: a makespan, frames per second, an"
-            " energy, or deadlines"
-        )
+        raise PlanError("nothing is limited: give --fps, --makespan, --energy or --deadline")
     if options.keys() & {"deadlines", "objective"}:
         raise PlanError("deadlines and objective follow from the limits of a size: leave them out")
     if not axis.is_machine:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def tflite_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.tflite")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The network.")],
     out: Annotated[Path, out_to("Where the model with its plan goes.", "PLANNED.tflite")],
     alignment: Annotated[
         str,

@@ -77,7 +77,7 @@ LARGEST_FILE = 2**31
 bombs."""
 
 _LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-_EXAMPLE = "give the path of an .onnx or .onnx.gz file, or onnx:NAME"
+_EXAMPLE = "give the path of an .onnx, .onnx.gz or .tflite file, or onnx:NAME"
 
 
 def load_onnx(source: str, options: LoadOptions) -> Graph:
@@ -194,7 +194,7 @@ def parse_model(data: bytes) -> onnx.ModelProto:
         model.ParseFromString(data)
     except Exception:
         raise ModelError(
-            "is not an ONNX file, or is cut off or damaged: export or copy it again"
+            "is not an ONNX file, or is cut off or damaged: export it to ONNX, or copy it again"
         ) from None
     if not model.graph.node and not model.graph.output:
         raise ModelError(
