@@ -700,7 +700,7 @@ def planned(kind):
     if kind == "copies":
         return verified([network("a", 8)], staged_machine(12_000), mini_batches=2)
     if kind == "pieces":
-        return cut_plan()
+        return cut_plan(3)
     return verified([network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3)
 
 

@@ -72,7 +72,8 @@ class Effort:
         if isinstance(effort, Effort):
             return effort
         if effort not in LEVELS:
-            raise error(f"effort {effort!r}: {instead(str(effort), _FOR_USERS)}")
+            # Of the levels the least is for tests.
+            raise error(f"effort {effort!r}: {instead(str(effort), [*LEVELS][1:])}")
         return LEVELS[effort]
 
 
@@ -84,4 +85,3 @@ LEVELS = {
     effort.name: effort for effort in (Effort.TEST, Effort.QUICK, Effort.NORMAL, Effort.THOROUGH)
 }
 """Efforts by name, the least first."""
-_FOR_TESTS, *_FOR_USERS = LEVELS

@@ -15,7 +15,7 @@ from loadmaster.cost.analyse import analyse
 from loadmaster.cost.analytical.divisible import divisible_costs
 from loadmaster.cost.analytical.energy import refill_energy
 from loadmaster.cost.base import JobAnalysis
-from loadmaster.cost.job_pool import JobPool, joined, part_of, read_listed
+from loadmaster.cost.job_pool import JobPool, is_listed, joined, part_of, read_listed
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.lowering.grid import WHOLE, Grid, least_shares
@@ -92,7 +92,7 @@ def divide_jobs(
     """
     read: list[DivisibleNetwork | list[JobPool]] = []
     for source in sources:
-        if source.lower().endswith(".csv"):
+        if is_listed(source):
             read.append(read_listed(source, target, mini_batches=mini_batches))
         else:
             graph = load(

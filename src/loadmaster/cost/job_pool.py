@@ -54,13 +54,18 @@ def read_pool(
     """
     parts: list[JobPool] = []
     for source in sources:
-        if source.lower().endswith(".csv"):
+        if is_listed(source):
             parts += read_listed(source, target, cost, mini_batches=mini_batches)
             continue
         machine = _require_target(source, target)
         work = lower([load(source, **options)], machine, mini_batches=mini_batches)
         parts.append(part_of(work, analyse(work, machine, cost)))
     return joined(parts)
+
+
+def is_listed(source: str) -> bool:
+    """Whether a source is a job list or a job analysis table, and no network."""
+    return source.lower().endswith(".csv")
 
 
 def read_listed(

@@ -150,7 +150,7 @@ def map_command(
     --cut`
     """
     from loadmaster.core.json_object import json_of
-    from loadmaster.cost.job_pool import read_pool
+    from loadmaster.cost.job_pool import is_listed, read_pool
     from loadmaster.mapping.answer import FrontJson, MapJson, MappedBatch, read_warm_start
     from loadmaster.mapping.network_timing import job_times_of, mini_batches_of
     from loadmaster.report.mapping import mapping_page
@@ -176,7 +176,7 @@ def map_command(
     timings: dict[str, NetworkTiming] = {}
     with output.working(out) as (place, options["progress"]):
         read = reading.arguments()
-        if any(read.values()) and all(each.lower().endswith(".csv") for each in jobs):
+        if any(read.values()) and all(map(is_listed, jobs)):
             raise MappingError(
                 "map: --batch, --dim, --precision and --training are for networks: give one, or"
                 " leave them out"

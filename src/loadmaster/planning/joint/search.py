@@ -17,7 +17,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class ChangePolicy(SearchMove):
         """Draw a number, and then one of its values."""
         name, values = self._values[int(generator.integers(len(self._values)))]
         value = values[int(generator.integers(len(values)))]
-        return _with_number(state, name, value)
+        return replace(state, policy=replace(state.policy, **{name: value}))
 
 
 class ChangePrice(SearchMove):
@@ -98,7 +98,7 @@ class ChangeBlocks(SearchMove):
             return replace(state, lag=float(generator.choice((0.0, *LAGS))))
         n = self._able[int(generator.integers(len(self._able)))]
         changed = _other_blocks(state.blocks[n], self._chains[n].mini_batches, generator)
-        return _with_blocks(state, n, changed)
+        return replace(state, blocks=_with(state.blocks, n, changed))
 
 
 class ChangeNetwork(SearchMove):
@@ -112,7 +112,11 @@ class ChangeNetwork(SearchMove):
         n = int(generator.integers(len(state.begin)))
         later = float(generator.normal() * 0.2)
         slower = float(np.exp(generator.normal() * 0.3))
-        return _with_network(state, n, later, slower)
+        return replace(
+            state,
+            begin=_with(state.begin, n, state.begin[n] + later),
+            pace=_with(state.pace, n, state.pace[n] * slower),
+        )
 
 
 class ShiftJobs(SearchMove):
@@ -178,25 +182,6 @@ def moves(problem: JointProblem, chains: Sequence[Chain]) -> list[SearchMove]:
 def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
     """Return a tuple with one value replaced."""
     return (*values[:at], value, *values[at + 1 :])
-
-
-def _with_number(state: State, name: str, value: Any) -> State:
-    """Return a state with another number of the policy."""
-    return replace(state, policy=replace(state.policy, **{name: value}))
-
-
-def _with_blocks(state: State, n: int, blocks: tuple[Block, ...]) -> State:
-    """Return a state with other blocks of a network."""
-    return replace(state, blocks=_with(state.blocks, n, blocks))
-
-
-def _with_network(state: State, n: int, later: float, slower: float) -> State:
-    """Return a state in which a network begins later or runs slower."""
-    return replace(
-        state,
-        begin=_with(state.begin, n, state.begin[n] + later),
-        pace=_with(state.pace, n, state.pace[n] * slower),
-    )
 
 
 def _other_blocks(
