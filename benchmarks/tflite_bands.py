@@ -9,7 +9,7 @@ for each tensor of the file (an entry has two pointers and a type), and 112 less
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -59,5 +59,10 @@ def _made(folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="*", metavar="FILE.tflite")
+    files = parser.parse_args().files
     with TemporaryDirectory() as made:
-        main(sys.argv[1:] or _made(Path(made)))
+        main(files or _made(Path(made)))

@@ -393,7 +393,7 @@ LIMITS = {
     "integrations": (98_795, 63, 87),
     "mapping": (20_045, 34, 37),
     "placement": (32_364, 25, 30),
-    "planning": (83_160, 53, 52),
+    "planning": (83_159, 53, 52),
     "report": (32_789, 29, 21),
     "targets": (5_462, 6, 1),
     "workloads": (65_667, 36, 30),

@@ -130,10 +130,6 @@ class _Entry:
     planner: WorkloadPlanner
     quick: Score | None = None
 
-    def order(self) -> tuple[bool, Score | tuple[()]]:
-        """Sort key: the best quick score first, entries without one last."""
-        return self.quick is None, self.quick or ()
-
 
 class CutSelection:
     """Selects the candidate with the best plan; the first that is offered leaves operators
@@ -224,7 +220,7 @@ class CutSelection:
         try:
             with self._interrupts.breakable():
                 for entry in self._screened(whole):
-                    screened = sorted([*screened, entry], key=_Entry.order)
+                    screened = sorted([*screened, entry], key=lambda each: each.quick or ())
         except KeyboardInterrupt:
             self._stopped = True
         self._stopped |= self.is_late()

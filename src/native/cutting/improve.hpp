@@ -8,9 +8,10 @@
 
 namespace loadmaster::cutting {
 
-// Goes from the first option of every operator, and changes that of one after the other, round and
-// round, as long as all then ends earlier, or as early with less work. About `most` pieces are run
-// for it. The result is the option of every operator, counted from its first.
+// Goes from the first option of every operator, and changes one operator at a time: one after the
+// other, as long as all then ends earlier, or as early with less work; then at random, by simulated
+// annealing. About `most` pieces are run for it. The result is the option of every operator,
+// counted from its first.
 std::vector<std::int64_t> improve(const Network &network, std::int64_t most);
 
 } // namespace loadmaster::cutting

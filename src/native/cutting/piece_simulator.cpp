@@ -25,7 +25,7 @@ std::int64_t whole(double seconds) {
 
 PieceSimulator::PieceSimulator(const Network &network)
     : network_(network), uses_(network.operators), reader_(network.source.size()),
-      option_(network.operators), edge_(network.source.size()), left_(network.operators),
+      option_(network.operators, -1), edge_(network.source.size()), left_(network.operators),
       demand_(network.cores + 1, Demand{network.copied, 1.0}) {
     for (const double seconds : network.alone) duration_.push_back(whole(seconds));
     find_gates();
@@ -62,6 +62,13 @@ void PieceSimulator::find_shares() {
     for (std::size_t i = 0; i < duration_.size(); ++i)
         share_[i / cores] =
             std::min(share_[i / cores], static_cast<double>(duration_[i]) * price[i % cores] / sum);
+    for (std::size_t own = 0; own + 1 < network_.piece_first.size(); ++own) {
+        double work = 0.0, fetch = 0.0;
+        for (std::int64_t i = network_.piece_first[own]; i < network_.piece_first[own + 1]; ++i)
+            work += share_[i], fetch += network_.fetch[i];
+        work_.push_back(work * static_cast<double>(network_.mini_batches));
+        fetch_.push_back(fetch * kPicoseconds);
+    }
 }
 
 void PieceSimulator::find_places() {
@@ -75,7 +82,8 @@ void PieceSimulator::find_places() {
         for (std::size_t batch = 0; batch < network_.mini_batches; ++batch)
             for (std::size_t tile = 0; tile < most; ++tile) place_.push_back({op, batch, tile});
     }
-    waiting_.resize(place_.size());
+    waits_.resize(place_.size());
+    free_.clear(place_.size());
 }
 
 Outcome PieceSimulator::run(std::span<const std::int64_t> option, double limit) {
@@ -104,42 +112,50 @@ Outcome PieceSimulator::run(std::span<const std::int64_t> option, double limit) 
 }
 
 void PieceSimulator::begin(std::span<const std::int64_t> option) {
-    ready_.clear(place_.size());
+    changed_.assign(network_.operators, 0);
+    for (std::size_t op = 0; op < network_.operators; ++op) {
+        const std::int64_t now = network_.option_first[op] + option[op];
+        if (now == option_[op]) continue;
+        option_[op] = now;
+        changed_[op] = 1;
+        for (const std::int64_t at : uses_[op]) changed_[reader_[at]] = 1;
+    }
+    pieces_ = 0;
+    rest_ = to_fetch_ = 0.0;
+    for (std::size_t op = 0; op < network_.operators; ++op) {
+        if (changed_[op]) set_up(op);
+        left_[op] = tiles(option_[op]) * network_.mini_batches;
+        pieces_ += static_cast<std::int64_t>(left_[op]);
+        rest_ += work_[option_[op]], to_fetch_ += fetch_[option_[op]];
+    }
+    waiting_ = waits_;
+    ready_ = free_;
     busy_.assign(network_.cores, 0);
     fetch_op_ = fetch_tile_ = 0;
     idle_ = network_.cores;
-    pieces_ = 0;
     fetching_ = false;
-    rest_ = to_fetch_ = 0.0;
-    for (std::size_t op = 0; op < network_.operators; ++op) {
-        option_[op] = network_.option_first[op] + option[op];
-        set_up(op);
-    }
 }
 
 // Pieces wait for others and, from the first on that something is fetched for, for a fetch.
 void PieceSimulator::set_up(std::size_t op) {
-    const std::size_t number = network_.piece_first[option_[op]], count = tiles(option_[op]),
-                      batches = network_.mini_batches;
-    left_[op] = count * batches;
-    pieces_ += static_cast<std::int64_t>(left_[op]);
-    std::int32_t *waiting = &waiting_[first_[op]], waits = 0;
-    for (std::size_t tile = 0; tile < count; ++tile) {
-        rest_ += share_[number + tile] * static_cast<double>(batches);
-        to_fetch_ += network_.fetch[number + tile] * kPicoseconds;
-        if (network_.fetch[number + tile] > 0.0) waits = 1;
-        waiting[tile] = waits;
-    }
-    for (std::int64_t at = network_.source_first[op]; at < network_.source_first[op + 1]; ++at) {
+    const std::size_t number = network_.piece_first[option_[op]];
+    for (std::int64_t at = network_.source_first[op]; at < network_.source_first[op + 1]; ++at)
         edge_[at] = &edge(at);
-        for (std::size_t tile = 0; tile < count; ++tile) waiting[tile] += edge_[at]->needs[tile];
-    }
-    for (std::size_t batch = 0; batch < batches; ++batch)
-        for (std::size_t tile = 0; tile < count; ++tile) {
+    std::int32_t fetch = 0;
+    for (std::size_t tile = 0; tile < most_tiles_[op]; ++tile) {
+        const bool exists = tile < tiles(option_[op]);
+        if (exists && network_.fetch[number + tile] > 0.0) fetch = 1;
+        std::int32_t waits = fetch;
+        for (std::int64_t at = network_.source_first[op];
+            exists && at < network_.source_first[op + 1]; ++at)
+            waits += edge_[at]->needs[tile];
+        for (std::size_t batch = 0; batch < network_.mini_batches; ++batch) {
             const std::size_t piece = piece_of(op, batch, tile);
-            waiting_[piece] = waiting[tile];
-            if (waiting[tile] == 0) ready_.insert(piece);
+            waits_[piece] = waits;
+            free_.erase(piece);
+            if (exists && waits == 0) free_.insert(piece);
         }
+    }
 }
 
 // That of a reader and one of its sources as they are cut now.

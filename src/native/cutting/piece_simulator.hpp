@@ -87,15 +87,21 @@ class PieceSimulator {
     std::vector<std::size_t> reader_;    // the operator that each such index belongs to
     std::vector<std::int64_t> duration_; // picoseconds (pieces x cores)
     std::vector<double> share_; // of each piece: picoseconds that it adds to any run at least
+    std::vector<double> work_, fetch_; // of each option: the sum of these, and what it fetches
     // Pieces are numbered by operator, mini-batch and tile, with room for the tiles of any option:
     // so they keep their numbers whatever is chosen.
     std::vector<std::size_t> first_, most_tiles_; // of every operator
     std::vector<Place> place_;                    // of every piece
     std::unordered_map<std::uint64_t, Edge> edges_;
 
+    // Of the last run, and of the next where nothing changes.
+    std::vector<std::int64_t> option_; // of every operator, counted over all
+    std::vector<const Edge *> edge_;   // by index into `source`
+    std::vector<std::int32_t> waits_;  // of every piece: for so many pieces and fetches at first
+    IndexSet free_;                    // pieces that wait for nothing
+    std::vector<char> changed_;        // of every operator: itself, or what it reads
+
     // Of the last run.
-    std::vector<std::int64_t> option_;  // of every operator, counted over all
-    std::vector<const Edge *> edge_;    // by index into `source`
     std::vector<std::int32_t> waiting_; // of every piece: for so many pieces and fetches
     std::vector<std::size_t> left_;     // of every operator: pieces that still have to run
     IndexSet ready_;

@@ -89,7 +89,11 @@ class EventEngine {
         std::fill(load_.begin(), load_.end(), 0.0);
         for (const Running &run : running_)
             for (std::size_t link = 0; link < load_.size(); ++link) load_[link] += run.demand[link];
+        is_full_ = false;
+        for (const double load : load_) is_full_ |= load > 1.0;
         for (Running &run : running_) {
+            run.speed = 1.0;
+            if (!is_full_) continue;
             double busiest = 1.0;
             for (std::size_t link = 0; link < load_.size(); ++link)
                 if (run.demand[link] > 0.0) busiest = std::max(busiest, load_[link]);
@@ -100,7 +104,8 @@ class EventEngine {
     // Whole picoseconds until the first task ends, at the speeds of the last `share`.
     std::int64_t until_next_end() const {
         double step = std::numeric_limits<double>::infinity();
-        for (const Running &run : running_) step = std::min(step, run.remaining / run.speed);
+        for (const Running &run : running_)
+            step = std::min(step, is_full_ ? run.remaining / run.speed : run.remaining);
         return static_cast<std::int64_t>(std::ceil(step - kRounding));
     }
 
@@ -123,6 +128,7 @@ class EventEngine {
     static constexpr double kRounding = 1e-6;
     std::vector<Running> running_;
     std::vector<double> load_, used_;
+    bool is_full_ = false; // whether some link holds tasks back
     std::int64_t now_ = 0;
 };
 

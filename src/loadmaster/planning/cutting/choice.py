@@ -1,5 +1,5 @@
-"""Chooses cuts of all operators together, by coordinate descent on a simulation of the pieces:
-pieces wait for their operands and share cores and links."""
+"""Chooses cuts of all operators together, by local search on a simulation of the pieces: they wait
+for their operands and share cores and links."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class CutChoice:
         self._native = _native.CutProblem(**_arguments(networks, self._order, target, together))
 
     def improved(self) -> Chosen:
-        """Minimise the simulated makespan by coordinate descent over the options of operators, from
-        the first option of each."""
+        """Minimise the simulated makespan over the options of operators, from the first option of
+        each: by coordinate descent, then by simulated annealing."""
         return tuple(self._native.improve(self._pieces).tolist())
 
     def cuts(self, chosen: Chosen) -> list[list[Grid]]:

@@ -106,11 +106,6 @@ class Evaluation:
         return self.score
 
 
-def fingerprint(order: Ints) -> bytes:
-    """A hash of an order, as a key of cached scores."""
-    return blake2b(order.tobytes(), digest_size=16).digest()
-
-
 class JointProblem:
     """Evaluates orders of the jobs of a workload on a machine; checked and handed to native code
     once.
@@ -209,19 +204,17 @@ class JointProblem:
         topological order; ties are broken by job number."""
         return self._native.after_sources(keys)
 
-    def score(
-        self, order: Ints, name: bytes, options: JointOptions
-    ) -> tuple[Score | None, Evaluation | None]:
+    def score(self, order: Ints, options: JointOptions) -> tuple[Score | None, Evaluation | None]:
         """Return the score of an order, from the cache if possible, and its evaluation if it was
         made.
 
-        ``name`` is the :func:`fingerprint` of the order. Searches of one workload that start alike
-        repeat many evaluations.
+        Searches of one workload that start alike repeat many evaluations.
         """
-        if (name, options) in self._scores:
-            return self._scores[name, options], None
+        key = blake2b(order.tobytes(), digest_size=16).digest(), options
+        if key in self._scores:
+            return self._scores[key], None
         made = self.evaluate(order, options)
-        self._scores[name, options] = made.score
+        self._scores[key] = made.score
         return made.score, made
 
     def evaluate(self, order: Ints, options: JointOptions) -> Evaluation:

@@ -24,7 +24,7 @@ import numpy as np
 from loadmaster.core.arrays import Ints
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
-from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem, fingerprint
+from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.state import (
     LAGS,
     Block,
@@ -60,8 +60,8 @@ class ChangePolicy(SearchMove):
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Draw a number, and then one of its values."""
-        name, values = self._values[int(generator.integers(len(self._values)))]
-        value = values[int(generator.integers(len(values)))]
+        name, values = self._values[generator.integers(len(self._values))]
+        value = values[generator.integers(len(values))]
         return replace(state, policy=replace(state.policy, **{name: value}))
 
 
@@ -96,7 +96,7 @@ class ChangeBlocks(SearchMove):
         """Change the blocks of a random network or, for a single network, the lag."""
         if len(self._chains) == 1 and generator.random() < 0.3:
             return replace(state, lag=float(generator.choice((0.0, *LAGS))))
-        n = self._able[int(generator.integers(len(self._able)))]
+        n = self._able[generator.integers(len(self._able))]
         changed = _other_blocks(state.blocks[n], self._chains[n].mini_batches, generator)
         return replace(state, blocks=_with(state.blocks, n, changed))
 
@@ -122,13 +122,13 @@ class ChangeNetwork(SearchMove):
 class ShiftJobs(SearchMove):
     """Shift a range of steps of one mini-batch to earlier or later positions."""
 
-    def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
+    def __init__(self, problem: JointProblem, chains: list[Chain]) -> None:
         self._jobs, self._chains = len(problem.width), chains
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Add one random number to the keys of a random range of steps."""
         shift = np.zeros(self._jobs) if state.shift is None else state.shift.copy()
-        chain = self._chains[int(generator.integers(len(self._chains)))]
+        chain = self._chains[generator.integers(len(self._chains))]
         far = float(generator.choice([0.003, 0.01, 0.03, 0.1]))
         batch = int(generator.integers(chain.mini_batches))
         first, last = sorted(int(s) for s in generator.integers(0, chain.steps + 1, 2))
@@ -166,7 +166,7 @@ class StreamTensors(SearchMove):
         return replace(state, policy=replace(state.policy, streamed_tensors=streamed))
 
 
-def moves(problem: JointProblem, chains: Sequence[Chain]) -> list[SearchMove]:
+def moves(problem: JointProblem, chains: list[Chain]) -> list[SearchMove]:
     """The moves that can change a state of this problem."""
     every: Sequence[SearchMove] = (
         ChangePolicy(problem),
@@ -238,7 +238,7 @@ class JointSearch:
         self._chains = chains(problem.workload)
         self._given = list(given_states(problem, self._chains, given))
         self._best: tuple[Evaluation, Ints, State] | None = None
-        self._base: tuple[Score, State] | None = None
+        self._base: tuple[Score, State, Ints] | None = None
         self._done = 0
         self._filled: tuple[float, ...] = (1.0,) * len(problem.memories)
         self._unhurried = len(self._given)
@@ -263,10 +263,7 @@ class JointSearch:
     def shrink_capacity(self, memory: int, share: float) -> None:
         """Continue with a share of a memory's current room, because the best state found no
         addresses there."""
-        self._filled = tuple(
-            filled * (share if number == memory else 1.0)
-            for number, filled in enumerate(self._filled)
-        )
+        self._filled = _with(self._filled, memory, self._filled[memory] * share)
         found, self._best = self._best, None
         base, self._base = self._base, None
         if found is not None:
@@ -285,7 +282,7 @@ class JointSearch:
             yield
         options = moves(self._problem, self._chains)
         while self._base is not None and self._best is not None:
-            move = options[int(generator.integers(len(options)))]
+            move = options[generator.integers(len(options))]
             kept = self._best[0].run.stay_tensor
             self._offer(move.propose(self._base[1], kept, generator))
             yield
@@ -293,14 +290,19 @@ class JointSearch:
     def _offer(self, state: State, *, is_given: bool = False) -> None:
         """Evaluate a state, and keep it as the base of further changes if it is no worse. A given
         state is no base: changes of blocks do not suit its order."""
-        order = order_by(state, self._problem, self._chains)
+        base = self._base
+        order = (
+            base[2]
+            if base and state.orders_as(base[1])
+            else order_by(state, self._problem, self._chains)
+        )
         policy = replace(state.policy, filled_fraction=self._filled)
-        score, made = self._problem.score(order, fingerprint(order), policy)
+        score, made = self._problem.score(order, policy)
         self._done += 1
         if score is None:
             return
         if self._best is None or score < self._best[0].final_score:
             self._best = made or self._problem.evaluate(order, policy), order, state
         if not is_given and (self._base is None or score <= self._base[0]):
-            self._base = score, state
+            self._base = score, state, order
         self._progress("planning jointly", min(1.0, self._done / self._samples))

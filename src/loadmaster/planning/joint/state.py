@@ -260,6 +260,11 @@ class State:
     shift: Floats | None = None
     lag: float = 0.0
 
+    def orders_as(self, other: State) -> bool:
+        """Whether the order is certainly that of another state: they differ in the policy alone."""
+        names = ("blocks", "begin", "pace", "lag", "shift")
+        return all(getattr(self, name) is getattr(other, name) for name in names)
+
 
 def keys_of(state: State, problem: JointProblem, chains: Sequence[Chain]) -> Floats:
     """The keys of all jobs without ``shift``."""
