@@ -138,22 +138,20 @@ void PieceSimulator::begin(std::span<const std::int64_t> option) {
 
 // Pieces wait for others and, from the first on that something is fetched for, for a fetch.
 void PieceSimulator::set_up(std::size_t op) {
-    const std::size_t number = network_.piece_first[option_[op]];
-    for (std::int64_t at = network_.source_first[op]; at < network_.source_first[op + 1]; ++at)
-        edge_[at] = &edge(at);
+    const std::size_t number = network_.piece_first[option_[op]],
+                      most = most_tiles_[op] * network_.mini_batches;
+    const std::int64_t first = network_.source_first[op], last = network_.source_first[op + 1];
+    for (std::int64_t at = first; at < last; ++at) edge_[at] = &edge(at);
+    for (std::size_t i = 0; i < most; ++i) free_.erase(first_[op] + i);
     std::int32_t fetch = 0;
-    for (std::size_t tile = 0; tile < most_tiles_[op]; ++tile) {
-        const bool exists = tile < tiles(option_[op]);
-        if (exists && network_.fetch[number + tile] > 0.0) fetch = 1;
+    for (std::size_t tile = 0; tile < tiles(option_[op]); ++tile) {
+        if (network_.fetch[number + tile] > 0.0) fetch = 1;
         std::int32_t waits = fetch;
-        for (std::int64_t at = network_.source_first[op];
-            exists && at < network_.source_first[op + 1]; ++at)
-            waits += edge_[at]->needs[tile];
+        for (std::int64_t at = first; at < last; ++at) waits += edge_[at]->needs[tile];
         for (std::size_t batch = 0; batch < network_.mini_batches; ++batch) {
             const std::size_t piece = piece_of(op, batch, tile);
             waits_[piece] = waits;
-            free_.erase(piece);
-            if (exists && waits == 0) free_.insert(piece);
+            if (waits == 0) free_.insert(piece);
         }
     }
 }
