@@ -146,7 +146,7 @@ def _rate(
 ) -> float:
     """A quantity per second; more than zero, and not a small number without a unit."""
     value = _quantity(text, unit, prefixes, what, example)
-    if value < 1e-18:
+    if float(value) < 1e-18:
         raise UnitError(f"{text!r}: {what} must be more than zero, at least 1e-18")
     if value < _LEAST_BARE_RATE and str(text).strip()[-1] in "0123456789.":
         meant = str(text).strip()

@@ -8,7 +8,8 @@
                 fetched or in use fit into the share of the fast memory that may be filled
 
 The evaluation (`src/native/joint`) chooses stays, fetches and cores along the order by the policy,
-and simulates. The search climbs: a random change of the state is kept if it is no worse.
+and simulates. The search climbs: a change of the state is kept if it is no worse. Systematic passes
+over the changes of every move come first, while one improves the state, then random changes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,9 +29,11 @@ from loadmaster.planning.decisions import Score
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.state import (
     LAGS,
+    SHARES,
     Block,
     Chain,
     State,
+    best_blocks,
     chains,
     given_states,
     order_by,
@@ -46,6 +50,10 @@ class SearchMove(ABC):
     useful = True
     """Whether the move can change a state of this problem."""
 
+    def changes(self) -> Iterator[Callable[[State], State]]:
+        """Yield the changes of a systematic pass."""
+        return iter(())
+
     @abstractmethod
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Return a randomly changed state; ``kept`` are the tensors with stays in the fast memory
@@ -58,11 +66,16 @@ class ChangePolicy(SearchMove):
     def __init__(self, problem: JointProblem) -> None:
         self._values = list(policy_values(problem).items())
 
+    def changes(self) -> Iterator[Callable[[State], State]]:
+        """Yield every value of every number."""
+        for name, values in self._values:
+            for value in values:
+                yield partial(_with_number, name, value)
+
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Draw a number, and then one of its values."""
         name, values = self._values[generator.integers(len(self._values))]
-        value = values[generator.integers(len(values))]
-        return replace(state, policy=replace(state.policy, **{name: value}))
+        return _with_number(name, values[generator.integers(len(values))], state)
 
 
 class ChangePrice(SearchMove):
@@ -87,10 +100,25 @@ class ChangeBlocks(SearchMove):
     """Split a block, join two, move an end, or change the number of mini-batches in a group; or
     change the lag. Blocks make no difference for a network with one mini-batch."""
 
-    def __init__(self, chains: Sequence[Chain]) -> None:
+    def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
+        self._capacity = problem.capacity
         self._able = [n for n, chain in enumerate(chains) if chain.mini_batches > 1]
         self._chains = chains
         self.useful = bool(self._able)
+
+    def changes(self) -> Iterator[Callable[[State], State]]:
+        """Yield, for every network, the best blocks for shares of the fast memory, and one block
+        for every size of groups."""
+        for n in self._able:
+            chain = self._chains[n]
+            every = [best_blocks(chain, int(self._capacity * share)) for share in SHARES]
+            every += [
+                (Block(chain.steps, group),)
+                for group in range(1, chain.mini_batches + 1)
+                if chain.mini_batches % group == 0
+            ]
+            for blocks in dict.fromkeys(every):
+                yield partial(_with_blocks, n, blocks)
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Change the blocks of a random network or, for a single network, the lag."""
@@ -98,25 +126,29 @@ class ChangeBlocks(SearchMove):
             return replace(state, lag=float(generator.choice((0.0, *LAGS))))
         n = self._able[generator.integers(len(self._able))]
         changed = _other_blocks(state.blocks[n], self._chains[n].mini_batches, generator)
-        return replace(state, blocks=_with(state.blocks, n, changed))
+        return _with_blocks(n, changed, state)
 
 
 class ChangeNetwork(SearchMove):
     """Let a network begin sooner or later, and progress faster or slower."""
 
     def __init__(self, chains: Sequence[Chain]) -> None:
+        self._networks = len(chains)
         self.useful = len(chains) > 1
+
+    def changes(self) -> Iterator[Callable[[State], State]]:
+        """Yield a few begins and paces of every network."""
+        for n in range(self._networks if self.useful else 0):
+            for later in (-0.5, -0.2, 0.2, 0.5):
+                yield partial(_with_network, n, later, 1.0)
+            for slower in (0.5, 0.75, 1.33, 2.0):
+                yield partial(_with_network, n, 0.0, slower)
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Change begin and pace of a random network."""
-        n = int(generator.integers(len(state.begin)))
+        n = int(generator.integers(self._networks))
         later = float(generator.normal() * 0.2)
-        slower = float(np.exp(generator.normal() * 0.3))
-        return replace(
-            state,
-            begin=_with(state.begin, n, state.begin[n] + later),
-            pace=_with(state.pace, n, state.pace[n] * slower),
-        )
+        return _with_network(n, later, float(np.exp(generator.normal() * 0.3)), state)
 
 
 class ShiftJobs(SearchMove):
@@ -171,7 +203,7 @@ def moves(problem: JointProblem, chains: list[Chain]) -> list[SearchMove]:
     every: Sequence[SearchMove] = (
         ChangePolicy(problem),
         ChangePrice(problem),
-        ChangeBlocks(chains),
+        ChangeBlocks(problem, chains),
         ChangeNetwork(chains),
         ShiftJobs(problem, chains),
         StreamTensors(problem),
@@ -182,6 +214,25 @@ def moves(problem: JointProblem, chains: list[Chain]) -> list[SearchMove]:
 def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
     """Return a tuple with one value replaced."""
     return (*values[:at], value, *values[at + 1 :])
+
+
+def _with_number(name: str, value: Any, state: State) -> State:
+    """Return a state in which one number of the policy has a value."""
+    return replace(state, policy=replace(state.policy, **{name: value}))
+
+
+def _with_blocks(n: int, blocks: tuple[Block, ...], state: State) -> State:
+    """Return a state in which a network has other blocks."""
+    return replace(state, blocks=_with(state.blocks, n, blocks))
+
+
+def _with_network(n: int, later: float, slower: float, state: State) -> State:
+    """Return a state in which a network begins later and progresses more slowly."""
+    return replace(
+        state,
+        begin=_with(state.begin, n, state.begin[n] + later),
+        pace=_with(state.pace, n, state.pace[n] * slower),
+    )
 
 
 def _other_blocks(
@@ -215,7 +266,7 @@ class Found:
 
 
 class JointSearch:
-    """Evaluates the starts, then makes random moves.
+    """Evaluates the starts, then makes systematic passes while one improves, then random moves.
 
     ``samples`` is how many evaluations are expected, for ``progress``. ``late`` or Ctrl-C ends the
     search earlier, but ``late`` only after the ``given`` orders: these take little time, and
@@ -281,6 +332,12 @@ class JointSearch:
             self._offer(replace(state, policy=given[2].policy) if given else state)
             yield
         options = moves(self._problem, self._chains)
+        least: Score | None = None
+        while self._base is not None and least != self._base[0]:
+            least = self._base[0]
+            for change in itertools.chain.from_iterable(move.changes() for move in options):
+                self._offer(change(self._base[1]))
+                yield
         while self._base is not None and self._best is not None:
             move = options[generator.integers(len(options))]
             kept = self._best[0].run.stay_tensor
