@@ -148,6 +148,7 @@ MECHANISMS: dict[str, Sequence[Callable[[], Any]]] = {
     "column tiles": [replaced("cutting.band_cuts.has_wide_bands", lambda *_: False)],
     "bands for half and a quarter": [replaced("cutting.band_cuts._SHARES", (1.0,))],
     "bands for a quarter": [replaced("cutting.band_cuts._SHARES", (1.0, 0.5))],
+    "listed changes before drawn ones": [replaced("joint.search.listed", lambda _: [])],
     **{f"policy: {name}": [_without_number(name)] for name in NUMBERS},
     **{f"move: {kind.__name__}": [_without_move(kind)] for kind in MOVES},
 }

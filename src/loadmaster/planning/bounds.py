@@ -27,7 +27,7 @@ _FINE = 64
 _CUTS = 60
 """Most cutting planes of the linear program."""
 _MOST_ENUMERATED = 8
-"""Most operands of a job for which all distributions over the memories are enumerated."""
+"""Most items of which all subsets are enumerated."""
 
 
 def makespan_bound(
@@ -276,29 +276,11 @@ def _needs(
 
 
 def _moving_time(table: JobTable, target: Target) -> Floats:
-    """Least seconds of every job on every core to move its operands, each from or to one memory.
-
-    O(operands x memories^operands of a job); jobs with many operands are bounded as if operands
-    could be divided between the memories.
-    """
-    least = np.zeros_like(table.compute)
-    np.add.at(least, table.operand_job, table.moved.astype(np.float64))
-    least /= sum(max(memory.read_bandwidth, memory.write_bandwidth) for memory in target.memories)
-    first = np.searchsorted(table.operand_job, np.arange(len(least) + 1))
-    # Seconds of an operand in each memory: shape (memories, operands, cores).
-    seconds = np.stack([link_seconds(table, memory) for memory in target.memories])
-    memories = range(len(seconds))
-    for count in range(1, _MOST_ENUMERATED + 1):
-        jobs = np.flatnonzero(np.diff(first) == count)
-        if not len(jobs):
-            continue
-        own = seconds[:, first[jobs][:, None] + np.arange(count)]
-        best = np.full((len(jobs), least.shape[1]), np.inf)
-        for where in itertools.product(memories, repeat=count):
-            times = [own[m][:, np.array(where) == m].sum(axis=1) for m in memories]
-            best = np.minimum(best, np.maximum.reduce(times))
-        least[jobs] = np.maximum(least[jobs], best)
-    return least
+    """Least seconds of every job on every core to move its operands, as if each could be divided
+    between the memories. O(operands x cores)."""
+    moved = np.zeros_like(table.compute)
+    np.add.at(moved, table.operand_job, table.moved.astype(np.float64))
+    return moved / sum(max(m.read_bandwidth, m.write_bandwidth) for m in target.memories)
 
 
 def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> tuple[int, int]:

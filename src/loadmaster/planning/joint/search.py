@@ -8,15 +8,14 @@
                 fetched or in use fit into the share of the fast memory that may be filled
 
 The evaluation (`src/native/joint`) chooses stays, fetches and cores along the order by the policy,
-and simulates. The search climbs: a change of the state is kept if it is no worse. Systematic passes
-over the changes of every move come first, while one improves the state, then random changes.
+and simulates. The search climbs: a change of the state is kept if it is no worse. All listed
+changes are tried once, one after another; then changes are drawn at random.
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -44,38 +43,32 @@ from loadmaster.planning.joint.state import (
 T = TypeVar("T")
 
 
-class SearchMove(ABC):
+Change = Callable[[State], State]
+
+
+class SearchMove:
     """A move of the search: a way to change a state."""
 
     useful = True
     """Whether the move can change a state of this problem."""
+    changes: tuple[Change, ...] = ()
+    """Changes that are tried one after another."""
 
-    def changes(self) -> Iterator[Callable[[State], State]]:
-        """Yield the changes of a systematic pass."""
-        return iter(())
-
-    @abstractmethod
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Return a randomly changed state; ``kept`` are the tensors with stays in the fast memory
         in the best state."""
+        return self.changes[generator.integers(len(self.changes))](state)
 
 
 class ChangePolicy(SearchMove):
     """Change one number of the policy."""
 
     def __init__(self, problem: JointProblem) -> None:
-        self._values = list(policy_values(problem).items())
-
-    def changes(self) -> Iterator[Callable[[State], State]]:
-        """Yield every value of every number."""
-        for name, values in self._values:
-            for value in values:
-                yield partial(_with_number, name, value)
-
-    def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
-        """Draw a number, and then one of its values."""
-        name, values = self._values[generator.integers(len(self._values))]
-        return _with_number(name, values[generator.integers(len(values))], state)
+        self.changes = tuple(
+            partial(_with_number, name, value)
+            for name, values in policy_values(problem).items()
+            for value in values
+        )
 
 
 class ChangePrice(SearchMove):
@@ -101,24 +94,14 @@ class ChangeBlocks(SearchMove):
     change the lag. Blocks make no difference for a network with one mini-batch."""
 
     def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
-        self._capacity = problem.capacity
         self._able = [n for n, chain in enumerate(chains) if chain.mini_batches > 1]
         self._chains = chains
         self.useful = bool(self._able)
-
-    def changes(self) -> Iterator[Callable[[State], State]]:
-        """Yield, for every network, the best blocks for shares of the fast memory, and one block
-        for every size of groups."""
-        for n in self._able:
-            chain = self._chains[n]
-            every = [best_blocks(chain, int(self._capacity * share)) for share in SHARES]
-            every += [
-                (Block(chain.steps, group),)
-                for group in range(1, chain.mini_batches + 1)
-                if chain.mini_batches % group == 0
-            ]
-            for blocks in dict.fromkeys(every):
-                yield partial(_with_blocks, n, blocks)
+        self.changes = tuple(
+            partial(_with_blocks, n, blocks)
+            for n in self._able
+            for blocks in _blocks_to_try(chains[n], problem.capacity)
+        )
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Change the blocks of a random network or, for a single network, the lag."""
@@ -130,25 +113,15 @@ class ChangeBlocks(SearchMove):
 
 
 class ChangeNetwork(SearchMove):
-    """Let a network begin sooner or later, and progress faster or slower."""
+    """Let a network begin sooner or later, or progress faster or slower."""
 
     def __init__(self, chains: Sequence[Chain]) -> None:
-        self._networks = len(chains)
         self.useful = len(chains) > 1
-
-    def changes(self) -> Iterator[Callable[[State], State]]:
-        """Yield a few begins and paces of every network."""
-        for n in range(self._networks if self.useful else 0):
-            for later in (-0.5, -0.2, 0.2, 0.5):
-                yield partial(_with_network, n, later, 1.0)
-            for slower in (0.5, 0.75, 1.33, 2.0):
-                yield partial(_with_network, n, 0.0, slower)
-
-    def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
-        """Change begin and pace of a random network."""
-        n = int(generator.integers(self._networks))
-        later = float(generator.normal() * 0.2)
-        return _with_network(n, later, float(np.exp(generator.normal() * 0.3)), state)
+        steps = [(later, 1.0) for later in (-0.5, -0.2, 0.2, 0.5)]
+        steps += [(0.0, slower) for slower in (0.5, 0.75, 1.33, 2.0)]
+        self.changes = tuple(
+            partial(_with_network, n, *step) for n in range(len(chains)) for step in steps
+        )
 
 
 class ShiftJobs(SearchMove):
@@ -211,6 +184,11 @@ def moves(problem: JointProblem, chains: list[Chain]) -> list[SearchMove]:
     return [move for move in every if move.useful]
 
 
+def listed(options: Sequence[SearchMove]) -> list[Change]:
+    """The changes that are tried once, before any are drawn."""
+    return [change for move in options for change in move.changes]
+
+
 def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
     """Return a tuple with one value replaced."""
     return (*values[:at], value, *values[at + 1 :])
@@ -233,6 +211,14 @@ def _with_network(n: int, later: float, slower: float, state: State) -> State:
         begin=_with(state.begin, n, state.begin[n] + later),
         pace=_with(state.pace, n, state.pace[n] * slower),
     )
+
+
+def _blocks_to_try(chain: Chain, capacity: int) -> Iterable[tuple[Block, ...]]:
+    """Return the best blocks for shares of the fast memory, and one block for every size of
+    groups."""
+    groups = [n for n in range(1, chain.mini_batches + 1) if chain.mini_batches % n == 0]
+    best = [best_blocks(chain, int(capacity * share)) for share in SHARES]
+    return dict.fromkeys((*best, *((Block(chain.steps, group),) for group in groups)))
 
 
 def _other_blocks(
@@ -266,7 +252,7 @@ class Found:
 
 
 class JointSearch:
-    """Evaluates the starts, then makes systematic passes while one improves, then random moves.
+    """Evaluates the starts, then tries every listed change once, then makes random moves.
 
     ``samples`` is how many evaluations are expected, for ``progress``. ``late`` or Ctrl-C ends the
     search earlier, but ``late`` only after the ``given`` orders: these take little time, and
@@ -332,10 +318,8 @@ class JointSearch:
             self._offer(replace(state, policy=given[2].policy) if given else state)
             yield
         options = moves(self._problem, self._chains)
-        least: Score | None = None
-        while self._base is not None and least != self._base[0]:
-            least = self._base[0]
-            for change in itertools.chain.from_iterable(move.changes() for move in options):
+        for change in listed(options):
+            if self._base is not None:
                 self._offer(change(self._base[1]))
                 yield
         while self._base is not None and self._best is not None:

@@ -352,32 +352,13 @@ def _plain(chains: Sequence[Chain]) -> State:
 
 def _in_blocks(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
     """Yield states with the best blocks for shares of the fast memory."""
-    networks, turn = len(chains), _turn(problem)
-    side_by_side = plain.begin
-    in_turn = tuple(float(turn.index(n)) for n in range(networks))
-    seen = set()
-    for begin, share in itertools.product(dict.fromkeys((side_by_side, in_turn)), SHARES):
+    urgency = problem.goal.urgency[[chain.jobs[0, 0] for chain in chains]]
+    in_turn = tuple(np.argsort(np.argsort(-urgency)).tolist())
+    for begin, share in itertools.product(dict.fromkeys((plain.begin, in_turn)), SHARES):
         room = int(problem.capacity * share)
-        room //= networks if begin == side_by_side else 1
+        room //= len(chains) if begin == plain.begin else 1
         blocks = tuple(best_blocks(chain, room) for chain in chains)
-        if (blocks, begin) not in seen:
-            seen.add((blocks, begin))
-            yield replace(plain, blocks=blocks, begin=begin)
-
-
-def _turn(problem: JointProblem) -> list[int]:
-    """Networks by urgency: the latency network first, then by deadline."""
-    goal = problem.goal
-    names = [info.name for info in problem.workload.networks]
-    due = {name: deadline for name, _, deadline in goal.timings() if deadline is not None}
-    return sorted(
-        range(len(names)),
-        key=lambda n: (
-            names[n] != goal.latency_network,
-            names[n] not in due,
-            due.get(names[n], 0),
-        ),
-    )
+        yield replace(plain, blocks=blocks, begin=begin)
 
 
 def _timed(problem: JointProblem, chains: Sequence[Chain], plain: State) -> Iterator[State]:
