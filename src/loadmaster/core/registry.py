@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import LoadmasterError, package
@@ -109,37 +109,28 @@ class Registry(Generic[Entry]):
 
     def summaries(self) -> dict[str, str]:
         """The first sentence of the docstring of every entry's module, by the entry's name."""
-        return {name: _summary(module.path) for name, module in self._modules.items()}
+        return {name: _summary(file) for name, file in self._modules.items()}
 
     @property
-    def _modules(self) -> dict[str, _Module]:
-        """The modules of the package that register something, by name."""
+    def _modules(self) -> dict[str, Path]:
+        """The files of the modules that register something, by name."""
         return _modules_of(tuple(import_module(self._package).__path__), self._attribute)
 
 
-class _Module(NamedTuple):
-    """A module by name and file."""
-
-    stem: str
-    path: Path
-
-
 @cache
-def _modules_of(folders: Sequence[str], attribute: str) -> dict[str, _Module]:
-    """Modules of some folders that assign an attribute, by entry name.
+def _modules_of(folders: Sequence[str], attribute: str) -> dict[str, Path]:
+    """Files of the modules of some folders that assign an attribute, by entry name.
 
     Files are searched line by line, because parsing them would delay ``--help``.
     """
     assigned = re.compile(rf"^{attribute}\b[^=\n]*=", re.MULTILINE)
     named = re.compile(r'^NAME = "(.+)"$', re.MULTILINE)
-    found: dict[str, _Module] = {}
+    found: dict[str, Path] = {}
     for path in (path for folder in folders for path in Path(folder).glob("*.py")):
         source = path.read_text(encoding="utf-8")
         if assigned.search(source):
             name = named.search(source)
-            found.setdefault(
-                name[1] if name else path.stem.replace("_", "-"), _Module(path.stem, path)
-            )
+            found.setdefault(name[1] if name else path.stem.replace("_", "-"), path)
     return dict(sorted(found.items(), key=lambda item: (item[0] != _FIRST, item[0])))
 
 
