@@ -17,15 +17,12 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
-from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.core.units import SIZES, Units, format_bytes, format_seconds, largest_unit
 from loadmaster.report.colours import MERGED, colour, shade
 from loadmaster.report.merging import around, band_of, neighbours
 from loadmaster.report.text import (
-    SIZES,
-    Units,
     chart_text,
     clipped,
-    largest_unit,
     plural,
     printable,
 )

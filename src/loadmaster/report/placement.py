@@ -11,13 +11,13 @@ from types import MappingProxyType
 import numpy as np
 
 from loadmaster.core.provenance import described, weakest
-from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.core.units import SIZES, format_bytes, format_seconds
 from loadmaster.placement.answer import MemoryPlan, Rival, ratio
 from loadmaster.placement.decisions import Move, Stay
 from loadmaster.placement.explain import Stretch
 from loadmaster.placement.sequence import StoredKind, StoredTensor
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.text import NOTHING, SIZES, clipped, plural, printable, reached, search_rows
+from loadmaster.report.text import NOTHING, clipped, plural, printable, reached, search_rows
 from loadmaster.report.view import (
     ALL,
     BOTH,

@@ -7,6 +7,8 @@ from operator import attrgetter
 from typing import Any
 
 from loadmaster.core.units import (
+    ENERGIES,
+    TIMES,
     format_bandwidth,
     format_bytes,
     format_count,
@@ -21,7 +23,7 @@ from loadmaster.planning.sweep.design_space import Sweep
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.planning.sweep.size import Sizing, Verdict
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.text import ENERGIES, NOTHING, TIMES, percent, plural
+from loadmaster.report.text import NOTHING, percent, plural
 from loadmaster.report.view import (
     BOTH,
     TERMINAL,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadmaster.core.units import format_bytes
-from loadmaster.report.text import NOTHING, Units, distance, percent, plural
+from loadmaster.core.units import Units, format_bytes
+from loadmaster.report.text import NOTHING, distance, percent, plural
 
 _TALL = 1.6
 """Largest ratio of a capacity to the peak with which the capacity is drawn."""
