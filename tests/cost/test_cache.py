@@ -148,15 +148,16 @@ def test_many_can_use_one_file_at_once_and_old_entries_make_room(tmp_path, monke
     monkeypatch.setattr("loadmaster.cost.cache._LARGEST", 5 * (len(_bytes_of(table)) + 32))
 
     def use(key):
-        cached(place, key, lambda: table)
-        return same_fields(cached(place, key, lambda: table), table)
+        cached(place, False, lambda: key, lambda: table)
+        return same_fields(cached(place, False, lambda: key, lambda: table), table)
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(use, map(str, range(24))))
     assert entries(place) == 5
-    cached(place, "last", lambda: table)
+    cached(place, False, lambda: "last", lambda: table)
     assert entries(place) == 5
-    assert cached(place, "last", lambda: pytest.fail("it was kept")) is not table
+    kept = cached(place, False, lambda: "last", lambda: pytest.fail("it was kept"))
+    assert kept is not table
 
 
 def test_the_usual_place_is_the_one_that_the_environment_names(tmp_path, monkeypatch):

@@ -64,9 +64,7 @@ def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
 
 def text_key(text: str) -> str:
     """Return the key of a table that was read from text."""
-    digest = _new_hash("text")
-    digest.update(text.encode())
-    return digest.hexdigest()
+    return _new_hash(f"text {text}").hexdigest()
 
 
 def _new_hash(what: str) -> hashlib._Hash:
@@ -86,17 +84,27 @@ def _code() -> str:
     ).hexdigest()
 
 
-def cached(place: str | Path, key: str, make: Callable[[], JobAnalysis]) -> JobAnalysis:
+def cached(
+    place: str | Path | None,
+    large: bool,
+    key: Callable[[], str],
+    make: Callable[[], JobAnalysis],
+) -> JobAnalysis:
     """Return the analysis that a file has under a key; without one it is made and, if the file can
-    be written, kept there. The oldest are deleted where it is full."""
-    store, content = Store(Path(place), "costs", _LARGEST, _LOCK_SECONDS), None
+    be written, kept there. The oldest are deleted where it is full. Without a file, large analyses
+    are kept at the default place."""
+    if place is None and large:
+        place = default_place()
+    if place is None:
+        return make()
+    store, name, content = Store(Path(place), "costs", _LARGEST, _LOCK_SECONDS), key(), None
     with suppress(OutputError):
-        content = store.get(key)
+        content = store.get(name)
     if content is not None:
         return _analysis_of(content)
     found = make()
     with suppress(OutputError):
-        store.put(key, _bytes_of(found))
+        store.put(name, _bytes_of(found))
     return found
 
 
