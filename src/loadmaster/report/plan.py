@@ -128,7 +128,7 @@ def _sections(
         Line(cuts.summary()),
     ]
     maps = [plan_charts.memory_map(plan, memory, axis) for memory in memories]
-    thickest = sorted(cuts.stacks, key=lambda stack: (-stack.bytes, stack.number))[:STACKS_DRAWN]
+    thickest = sorted(cuts.stacks, key=lambda stack: -stack.bytes)[:STACKS_DRAWN]
     stacks = [plan_charts.stack_chart(stack, axis) for stack in thickest]
     by_kind = Table(_job_times(plan, attrgetter("kind")), limit=8, width=16)
     unit = time_unit(axis.scale)
