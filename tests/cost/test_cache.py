@@ -61,9 +61,17 @@ def test_everything_that_costs_depend_on_is_in_the_key():
         {"local_buffer": 1},
         {"lanes": 3},
     ]
+    memories = [
+        {"read_bandwidth": 3e9},
+        {"write_bandwidth": 3e9},
+        {"burst": 128},
+        {"energy": 1e-12},
+    ]
     targets = [
         TARGET,
         *(replace(TARGET, cores=(replace(core, **change), *TARGET.cores[1:])) for change in cores),
+        *(TARGET.with_memory(0, **change) for change in memories),
+        TARGET.with_memory(1, read_bandwidth=3e9),
     ]
     nest = job.nests[0]
     reads = (replace(job.reads[0], bytes=1), *job.reads[1:])
@@ -86,6 +94,15 @@ def test_everything_that_costs_depend_on_is_in_the_key():
         for target in targets
     }
     assert len(keys) == 2 * len(pools) * len(targets)
+
+
+def test_costs_for_another_memory_are_not_those_that_were_kept(tmp_path):
+    """Tilings, and with them latencies and bytes, depend on the bandwidths of memories."""
+    place, slow = tmp_path / "cache.sqlite", TARGET.with_memory(1, read_bandwidth=1e8)
+    usual = analyse(WORK, TARGET, cache=place)
+    found = analyse(WORK, slow, cache=place)
+    assert same_fields(found, analyse(WORK, slow))
+    assert not same_fields(found, usual)
 
 
 def test_a_table_is_parsed_once(tmp_path, monkeypatch):

@@ -201,11 +201,11 @@ def kinds_of(target: Target) -> tuple[list[Core], Ints]:
     return list(kinds.values()), np.array([order.index(key) for key in keys], dtype=np.int64)
 
 
-def kind_key(core: Core) -> str:
-    """Return a key of all fields of a core but its name."""
+def kind_key(part: Core | Memory) -> str:
+    """Return a key of all fields of a core or a memory but its name."""
     values = {
         name: sorted(value.items()) if isinstance(value, Mapping) else value
-        for name, value in vars(core).items()
+        for name, value in vars(part).items()
         if name != "name"
     }
     return repr(values)
