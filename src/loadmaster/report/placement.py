@@ -22,6 +22,7 @@ from loadmaster.report.view import (
     ALL,
     BOTH,
     DRAWN,
+    PLAIN,
     Curve,
     Facts,
     Figure,
@@ -296,7 +297,7 @@ def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[PagePart]:
     remark = "The bar below a point ends at its lower bound."
     line = Polyline([(mark.x, mark.y) for mark in marks], 2)
     chart = Scatter(
-        "", "fast memory", "time of all fast", marks, [line], units=(SIZES, ()), remark=remark
+        "", "fast memory", "time of all fast", marks, [line], units=(SIZES, PLAIN), remark=remark
     )
     return [chart, table(heads, rows)] if rows else []
 

@@ -26,6 +26,7 @@ from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.text import NOTHING, percent, plural
 from loadmaster.report.view import (
     BOTH,
+    PLAIN,
     TERMINAL,
     Facts,
     Figure,
@@ -152,7 +153,7 @@ def _scatter(sweep: Sweep, x: str, y: str, **more: Any) -> Scatter:
         y,
         marks,
         groups=names if len(names) > 1 else (),
-        units=(units.get(x, ()), units[y]),
+        units=(units.get(x, PLAIN), units[y]),
         **more,
     )
 

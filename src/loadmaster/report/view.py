@@ -70,6 +70,8 @@ class Share(str):
         return made
 
 
+PLAIN: Units = ((1.0, ""),)
+"""The unit of numbers without one."""
 Row = Mapping[str, str]
 """A row of a table: cells by the headings of their columns."""
 Facts = dict[str, str]
@@ -228,7 +230,7 @@ class Curve(Chart):
 
     label: str
     shapes: Sequence[Shape]
-    units: Units = ()
+    units: Units = PLAIN
     limit: tuple[float, str] | None = None
 
 
@@ -271,7 +273,7 @@ class Scatter(Chart):
     marks: Sequence[Mark]
     paths: Sequence[Polyline] = ()
     groups: Sequence[str] = ()
-    units: tuple[Units, Units] = ((), ())
+    units: tuple[Units, Units] = (PLAIN, PLAIN)
     limit: tuple[float, str] | None = None
     logarithmic: bool = False
 
