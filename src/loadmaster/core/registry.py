@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -58,6 +59,7 @@ _FIRST = "auto"
 """The entry that is listed first, if it exists."""
 
 
+@dataclass(frozen=True)
 class Registry(Generic[Entry]):
     """Entries of a package: the values that its modules assign to one attribute.
 
@@ -79,16 +81,11 @@ class Registry(Generic[Entry]):
         Further valid values, for errors.
     """
 
-    def __init__(
-        self,
-        package: str,
-        attribute: str,
-        kind: str,
-        error: type[LoadmasterError],
-        otherwise: str = "",
-    ) -> None:
-        self._package, self._attribute = package, attribute
-        self._kind, self._error, self._otherwise = kind, error, otherwise
+    package: str
+    attribute: str
+    kind: str
+    error: type[LoadmasterError]
+    otherwise: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,12 +95,12 @@ class Registry(Generic[Entry]):
     def find(self, name: str) -> Entry:
         """Import an entry. Raises the registry's error, with a suggestion, for an unknown name."""
         modules = self._modules
-        require_known(self._kind, name, modules, self._error, self._otherwise)
+        require_known(self.kind, name, modules, self.error, self.otherwise)
         return cast(
             Entry,
             getattr(
-                package(f"{self._package}.{modules[name].stem}", f"{self._kind} {name!r}"),
-                self._attribute,
+                package(f"{self.package}.{modules[name].stem}", f"{self.kind} {name!r}"),
+                self.attribute,
             ),
         )
 
@@ -114,7 +111,7 @@ class Registry(Generic[Entry]):
     @property
     def _modules(self) -> dict[str, Path]:
         """The files of the modules that register something, by name."""
-        return _modules_of(tuple(import_module(self._package).__path__), self._attribute)
+        return _modules_of(tuple(import_module(self.package).__path__), self.attribute)
 
 
 @cache
