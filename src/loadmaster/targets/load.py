@@ -58,13 +58,14 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     fields = [overrides] if isinstance(overrides, str) else overrides
     label = str(source)
     document = target_document(source)
-    problems = []
+    applied, problems = [], []
     for override in fields:
         try:
             apply_override(document, override, label)
+            applied.append(override)
         except TargetError as error:
             problems.append(str(error))
-    _forget_calibration(document, fields)
+    _forget_calibration(document, applied)
     try:
         target = build_target(document, label)
     except TargetError as error:
