@@ -131,22 +131,17 @@ def last_turns(
     share, extra = np.ones(len(jobs)), np.zeros_like(seconds)
     fastest = position[seconds.argmin(axis=1)]
     for kind, core in enumerate(cores):
-        cycles = _cycles(nests, core, free) * nests.repeats
-        turns = _turns(nests, core)
-        chosen = np.flatnonzero(alone & (fastest == kind))
-        mine = row[chosen]
-        full = np.floor(turns[mine])
-        left = turns[mine] - full
-        several = (
-            (full >= 1) & (left > 1e-9) & (cycles[mine] > amounts.elements[chosen] / core.lanes)
+        cycles, turns = (
+            np.append(figures, 0.0)[row]
+            for figures in (_cycles(nests, core, free) * nests.repeats, _turns(nests, core))
         )
-        chosen = chosen[several]
-        mine = mine[several]
-        full = full[several]
-        left = left[several]
-        turn = cycles[mine] / turns[mine] / (core.clock * efficiencies(jobs, core)[chosen])
-        share[chosen] = full / turns[mine]
-        more = turn * (1 - left) * (1 - 1e-12)
+        full = np.floor(turns)
+        left = turns - full
+        ends = (full >= 1) & (left > 1e-9) & (cycles > amounts.elements / core.lanes)
+        chosen = np.flatnonzero(alone & (fastest == kind) & ends)
+        turn = cycles[chosen] / turns[chosen] / (core.clock * efficiencies(jobs, core)[chosen])
+        share[chosen] = full[chosen] / turns[chosen]
+        more = turn * (1 - left[chosen]) * (1 - 1e-12)
         extra[np.ix_(chosen, np.flatnonzero(position == kind))] = more[:, None]
     return share, extra
 
