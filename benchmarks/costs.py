@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.cost_rivals.answers import Answers
 from benchmarks.cost_rivals.compare import add_options, compare
 from loadmaster.cost.analyse import analyse, read_job_analysis, read_job_list
-from loadmaster.cost.analytical.job_costs import front_tables
+from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.base import CostModel
 from loadmaster.cost.registry import COST_MODELS
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
@@ -103,7 +103,7 @@ def tables(lists: Sequence[Path], target: Target, repeat: int) -> None:
             at_once = median(repeat, time.process_time, model.analyse, work, target)
             loop = median(1, time.process_time, one_by_one, model, work, target)
             front = (
-                f"{median(repeat, time.process_time, front_tables, work, target):17.2f}"
+                f"{median(repeat, time.process_time, job_tables, work, target):17.2f}"
                 if name == "dataflow"
                 else ""
             )

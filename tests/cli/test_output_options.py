@@ -213,7 +213,7 @@ def test_no_command_writes_over_its_input(tmp_path):
 # Options of networks are the same on every command that reads one.
 
 
-SHARED = {"batch", "dim", "precision"}
+SHARED = {"batch", "dims", "precision"}
 
 
 def test_commands_with_one_of_them_have_all():

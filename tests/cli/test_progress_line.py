@@ -1,6 +1,8 @@
 """The progress line: nothing for short work, one line for long work on a terminal, nothing left
 behind."""
 
+from contextlib import closing
+
 import pytest
 import rich.console
 import rich.progress
@@ -52,7 +54,7 @@ def bars(monkeypatch):
 
 
 def test_short_work_shows_nothing(clock, bars):
-    with LateProgress() as progress:
+    with closing(LateProgress()) as progress:
         progress("reading", 0.1)
         clock.now += 0.9
         progress("mapping", 0.9)
@@ -60,7 +62,7 @@ def test_short_work_shows_nothing(clock, bars):
 
 
 def test_long_work_shows_one_line_from_then_on_and_removes_it(clock, bars):
-    with LateProgress() as progress:
+    with closing(LateProgress()) as progress:
         progress("reading", 0.0)
         clock.now += 1.1
         progress("mapping", 0.25)
@@ -72,7 +74,7 @@ def test_long_work_shows_one_line_from_then_on_and_removes_it(clock, bars):
 
 def test_a_failure_removes_the_line(clock, bars):
     def work():
-        with LateProgress() as progress:
+        with closing(LateProgress()) as progress:
             clock.now += 2
             progress("mapping", 0.5)
             raise KeyboardInterrupt
@@ -83,7 +85,7 @@ def test_a_failure_removes_the_line(clock, bars):
 
 
 def test_a_file_or_a_pipe_gets_no_line(clock, capsys):
-    with LateProgress() as progress:
+    with closing(LateProgress()) as progress:
         clock.now += 2
         progress("mapping", 0.5)
     assert capsys.readouterr() == ("", "")
@@ -92,7 +94,7 @@ def test_a_file_or_a_pipe_gets_no_line(clock, capsys):
 def test_long_stages_say_how_much_longer_they_will_take(clock, bars):
     """At the pace so far; a stage that begins again is measured from there, and nothing is said
     that would be a guess."""
-    with LateProgress() as progress:
+    with closing(LateProgress()) as progress:
         progress("measuring", 0.0)
         clock.now += 3
         for share, later in (
@@ -119,7 +121,7 @@ def test_long_stages_say_how_much_longer_they_will_take(clock, bars):
 
 
 def test_a_stage_of_another_name_is_estimated_from_its_own_begin(clock, bars):
-    with LateProgress() as progress:
+    with closing(LateProgress()) as progress:
         progress("choosing cuts, 1 tried", 0.0)
         clock.now += 60
         progress("planning jointly", 0.1)
@@ -129,7 +131,7 @@ def test_a_stage_of_another_name_is_estimated_from_its_own_begin(clock, bars):
 
 
 def test_without_a_terminal_a_line_is_written_every_ten_seconds(clock, capsys):
-    with LateProgress() as progress:
+    with closing(LateProgress()) as progress:
         for _ in range(25):
             progress("choosing cuts", 0.0)
             clock.now += 1
@@ -140,7 +142,7 @@ def test_without_a_terminal_a_line_is_written_every_ten_seconds(clock, capsys):
 
 
 def test_a_quiet_line_is_never_shown(clock, bars):
-    with LateProgress(quiet=True) as progress:
+    with closing(LateProgress(quiet=True)) as progress:
         clock.now += 5
         progress("measuring", 0.5)
     assert bars == []

@@ -155,7 +155,7 @@ def test_names_are_those_of_the_modules_that_assign_the_attribute(home):
                 assigned |= {
                     target.id: node.value for target in node.targets if isinstance(target, ast.Name)
                 }
-        if registry._attribute in assigned:
+        if registry.attribute in assigned:
             name = assigned.get("NAME")
             found[path.stem.replace("_", "-") if name is None else ast.literal_eval(name)] = path
     assert set(registry.names) == set(found) != set()

@@ -61,9 +61,17 @@ def test_everything_that_costs_depend_on_is_in_the_key():
         {"local_buffer": 1},
         {"lanes": 3},
     ]
+    memories = [
+        {"read_bandwidth": 3e9},
+        {"write_bandwidth": 3e9},
+        {"burst": 128},
+        {"energy": 1e-12},
+    ]
     targets = [
         TARGET,
         *(replace(TARGET, cores=(replace(core, **change), *TARGET.cores[1:])) for change in cores),
+        *(TARGET.with_memory(0, **change) for change in memories),
+        TARGET.with_memory(1, read_bandwidth=3e9),
     ]
     nest = job.nests[0]
     reads = (replace(job.reads[0], bytes=1), *job.reads[1:])
@@ -86,6 +94,15 @@ def test_everything_that_costs_depend_on_is_in_the_key():
         for target in targets
     }
     assert len(keys) == 2 * len(pools) * len(targets)
+
+
+def test_costs_for_another_memory_are_not_those_that_were_kept(tmp_path):
+    """Tilings, and with them latencies and bytes, depend on the bandwidths of memories."""
+    place, slow = tmp_path / "cache.sqlite", TARGET.with_memory(1, read_bandwidth=1e8)
+    usual = analyse(WORK, TARGET, cache=place)
+    found = analyse(WORK, slow, cache=place)
+    assert same_fields(found, analyse(WORK, slow))
+    assert not same_fields(found, usual)
 
 
 def test_a_table_is_parsed_once(tmp_path, monkeypatch):
@@ -148,15 +165,16 @@ def test_many_can_use_one_file_at_once_and_old_entries_make_room(tmp_path, monke
     monkeypatch.setattr("loadmaster.cost.cache._LARGEST", 5 * (len(_bytes_of(table)) + 32))
 
     def use(key):
-        cached(place, key, lambda: table)
-        return same_fields(cached(place, key, lambda: table), table)
+        cached(place, False, lambda: key, lambda: table)
+        return same_fields(cached(place, False, lambda: key, lambda: table), table)
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(use, map(str, range(24))))
     assert entries(place) == 5
-    cached(place, "last", lambda: table)
+    cached(place, False, lambda: "last", lambda: table)
     assert entries(place) == 5
-    assert cached(place, "last", lambda: pytest.fail("it was kept")) is not table
+    kept = cached(place, False, lambda: "last", lambda: pytest.fail("it was kept"))
+    assert kept is not table
 
 
 def test_the_usual_place_is_the_one_that_the_environment_names(tmp_path, monkeypatch):

@@ -118,6 +118,10 @@ def test_the_written_target_predicts_what_was_measured(tmp_path):
         ("dram.capacity=1 GiB", "calibrated"),
     ):
         assert lm.target(tmp_path / "calibrated.toml", [override]).provenance.label == label
+        # Overrides may come from an iterator.
+        assert lm.target(tmp_path / "calibrated.toml", iter([override])).provenance.label == label
+    with pytest.raises(lm.TargetError, match="an override is 5, of type int: give text"):
+        lm.target(tmp_path / "calibrated.toml", [5])
     # Calibrating again from there changes nothing that matters, and the same input gives the same
     # file.
     again = lm.calibrate(tmp_path / "calibrated.toml", times)

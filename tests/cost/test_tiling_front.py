@@ -13,8 +13,8 @@ from tests.support.layers import loops, machine, nests, one_job, operand_bytes, 
 import loadmaster as lm
 from loadmaster.cost.analytical.divisible import least_delivered
 from loadmaster.cost.analytical.job_costs import (
-    front_tables,
     job_table,
+    job_tables,
     least_table,
     mixed_table,
     table_as_planned,
@@ -34,7 +34,7 @@ def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
     sizes = operand_bytes(nest)
     work, target = one_job(nest), machine(style, buffer=buffer)
     least = least_table(work, target)
-    for table in front_tables(work, target):
+    for table in job_tables(work, target):
         assert (table.compute >= nest.macs / (8 * 16) * 1e-9 * (1 - 1e-9)).all()
         assert (table.moved[1:, 0] >= sizes[1:]).all()
         assert table.tile.sum() <= buffer
@@ -83,7 +83,7 @@ def test_what_is_near_may_cross_often_so_that_what_is_streamed_crosses_once():
     work, target = (one_job(nest), lm.target("edge-npu", "dram.bandwidth=4 GB/s"))
     moved = {
         name: table.moved[:2, 0].tolist()
-        for name, table in zip(EXPECTED, front_tables(work, target), strict=True)
+        for name, table in zip(EXPECTED, job_tables(work, target), strict=True)
     }
     assert moved["weights streamed"][1] < moved["activations streamed"][1]
     assert moved["activations streamed"][0] < moved["weights streamed"][0]
@@ -94,7 +94,7 @@ def test_a_crowded_link_takes_no_more_bytes_and_near_operands_no_more_cycles():
         "edge-npu", ["dram.bandwidth=16 GB/s", "cores.ws.buffer=32 KiB", "cores.lb.buffer=32 KiB"]
     )
     work = lm.lower([lm.load("onnx:resnet50", precision="int8")], target)
-    tables = dict(zip(EXPECTED, front_tables(work, target), strict=True))
+    tables = dict(zip(EXPECTED, job_tables(work, target), strict=True))
     assert tables["crowded link"].moved.sum() <= tables[STREAMED].moved.sum()
     assert tables["all near"].compute.sum() < tables[STREAMED].compute.sum()
 
@@ -102,7 +102,7 @@ def test_a_crowded_link_takes_no_more_bytes_and_near_operands_no_more_cycles():
 def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen():
     target = lm.target("edge-npu", ["cores.ws.buffer=16 KiB", "cores.lb.buffer=16 KiB"])
     work = lm.lower([lm.load("onnx:squeezenet", precision="int8")], target)
-    tables, names = front_tables(work, target), list(EXPECTED)
+    tables, names = job_tables(work, target), list(EXPECTED)
     chosen = np.arange(len(work.jobs)) % len(names)
     mixed = mixed_table(tables, chosen)
     for job, tiling in enumerate(chosen.tolist()):
@@ -132,7 +132,7 @@ def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one():
     alone = replace(
         work, jobs=tuple(replace(job, nests=(*job.nests[:1], *job.nests[1:])) for job in work.jobs)
     )
-    assert all(map(same_fields, front_tables(work, target), front_tables(alone, target)))
+    assert all(map(same_fields, job_tables(work, target), job_tables(alone, target)))
 
 
 def test_jobs_with_operands_of_other_sizes_are_not_alike():

@@ -25,10 +25,11 @@ import loadmaster as lm
 from loadmaster import _native
 from loadmaster.core.errors import OutputError, PlanError, TargetError, Violation
 from loadmaster.core.quantity import Quantity
+from loadmaster.cost.cache import code_files
 from loadmaster.planning.sweep.axes import Axis, parse_axes, plain
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
 from loadmaster.planning.sweep.points import DesignPoint
-from loadmaster.planning.sweep.store import SweepStore, code_files
+from loadmaster.planning.sweep.store import SweepStore
 from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.report.page import render
@@ -541,8 +542,8 @@ def test_mistakes_are_one_line_and_leave_nothing(options, word, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_points_are_known_by_all_code_of_the_package():
-    """So that what another version planned is not taken for this one's."""
+def test_what_is_kept_is_known_by_all_code_of_the_package():
+    """So that what another version planned or analysed is not taken for this one's."""
     names = {file.name for file in code_files()}
     assert {
         "planner.py",

@@ -104,10 +104,10 @@ def test_pieces_say_along_which_dimension_and_how_large_they_are():
 def test_a_stack_is_what_runs_band_by_band():
     cuts = cuts_of(banded())
     assert cuts.stacks, "else this test proves nothing"
-    for stack in cuts.stacks:
+    for number, stack in enumerate(cuts.stacks):
         assert stack.bands > 1
         assert stack.operators == tuple(
-            operator for operator in cuts.operators if operator.stack == stack.number
+            operator for operator in cuts.operators if operator.stack == number
         )
         for operator in stack.operators[1:]:
             earlier = [

@@ -15,20 +15,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from loadmaster import __version__
-from loadmaster.cli.commands.allocate import allocate_command
-from loadmaster.cli.commands.calibrate import calibrate_command
-from loadmaster.cli.commands.export.iree import iree_command
-from loadmaster.cli.commands.export.tflite import tflite_command
-from loadmaster.cli.commands.inspect import inspect_command
-from loadmaster.cli.commands.map import map_command
-from loadmaster.cli.commands.place import place_command
-from loadmaster.cli.commands.plan import plan_command
-from loadmaster.cli.commands.profile import profile_command
-from loadmaster.cli.commands.report import report_command
-from loadmaster.cli.commands.run import run_command
-from loadmaster.cli.commands.size import size_command
-from loadmaster.cli.commands.targets import targets_command
-from loadmaster.cli.commands.verify import verify_command
 from loadmaster.cli.options import grouped, option
 from loadmaster.cli.printing import say
 from loadmaster.cli.streams import ClosedPipe, check_streams
@@ -77,26 +63,19 @@ def _options(
     """Declare the options that precede the command."""
 
 
-_COMMANDS = {
-    app: (
-        plan_command,
-        size_command,
-        map_command,
-        place_command,
-        allocate_command,
-        run_command,
-        profile_command,
-        calibrate_command,
-        verify_command,
-        report_command,
-        targets_command,
-        inspect_command,
-    ),
-    export: (iree_command, tflite_command),
-}
-for group, commands in _COMMANDS.items():
-    for each in commands:
-        group.command(each.__name__.removesuffix("_command"))(grouped(each))
+def _add_commands(group: typer.Typer, folder: str, names: str) -> None:
+    """Add to a group the commands of a folder, each the function ``NAME_command`` of its file."""
+    for name in names.split():
+        command = getattr(import_module(f"loadmaster.cli.{folder}.{name}"), f"{name}_command")
+        group.command(name)(grouped(command))
+
+
+_add_commands(
+    app,
+    "commands",
+    "plan size map place allocate run profile calibrate verify report targets inspect",
+)
+_add_commands(export, "commands.export", "iree tflite")
 app.add_typer(export, name="export")
 
 _OUTPUTS = ("--out", "--c-struct")

@@ -227,7 +227,7 @@ class Reading:
     """The options for reading networks."""
 
     batch: Batch = None
-    dim: Dim = None
+    dims: Dim = None
     precision: Precision = None
     training: Annotated[
         bool,
@@ -242,12 +242,7 @@ class Reading:
 
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments for `loadmaster.load`."""
-        return {
-            "batch": self.batch,
-            "dims": sizes_of(self.dim or []),
-            "precision": self.precision,
-            "training": self.training,
-        }
+        return vars(self) | {"dims": sizes_of(self.dims or [])}
 
     def load(self, models: Sequence[str]) -> list[Graph]:
         """Load networks by their arguments on the command line."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,7 +36,7 @@ class Output:
     @contextmanager
     def working(self, folder: Path | None) -> Iterator[tuple[OutputDirectory | None, LateProgress]]:
         """Prepare the folder for files (None without one), and the progress line."""
-        with directory_if_asked(folder) as place, LateProgress(self.quiet) as progress:
+        with directory_if_asked(folder) as place, closing(LateProgress(self.quiet)) as progress:
             progress("reading", 0.0)
             yield place, progress
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from loadmaster.cli.printing import say
@@ -24,7 +23,7 @@ class LateProgress:
     """A progress line, never shown if ``quiet``; call it with the name of a stage and the share
     done.
 
-    The first call after a second shows the line; leaving the context removes it. If standard error
+    The first call after a second shows the line; closing removes it. If standard error
     is not a terminal, a line is written every ten seconds instead. After some seconds of a stage,
     the line shows the estimated remaining time. A new stage begins when the share falls, or if the
     name changes at a share of 0.
@@ -32,13 +31,10 @@ class LateProgress:
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
-
-    def __enter__(self) -> LateProgress:
         self._started = self._written = time.monotonic()
         self._bar: Progress | None = None
         self._stage = ""
         self._begun, self._first, self._last = self._started, 0.0, 0.0
-        return self
 
     def __call__(self, stage: str, share: float) -> None:
         """Show a stage of which ``share`` is done, from 0 to 1; 0 also means unknown."""
@@ -87,11 +83,7 @@ class LateProgress:
         self._bar.add_task("", total=None)
         self._bar.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Remove the line."""
         if self._bar is not None:
             self._bar.stop()

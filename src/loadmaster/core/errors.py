@@ -90,27 +90,21 @@ def defect(where: str, error: Exception) -> str:
 
 
 _EXTRAS = {
-    "bokeh": "plan",
-    "highspy": "plan",
-    "onnx": "plan",
-    "pydantic": "plan",
-    "torch": "torch",
-    "transformers": "torch",
-    "onnxscript": "torch",
-    "ortools": "rivals",
-    "omnimalloc": "rivals",
-    "accelerate": "torch",
-    "sklearn": "learn",
-    "cma": "optimisers",
-    "pymoo": "optimisers",
-    "optuna": "optimisers",
-    "pandas": "notebook",
-    "stable_baselines3": "search",
-    "gymnasium": "search",
-    "distributed": "cluster",
-    "executorch": "executorch",
-    "iree": "iree",
-    "tflite_micro": "tflite",
+    name: extra
+    for extra, names in {
+        "plan": "bokeh highspy onnx pydantic",
+        "torch": "torch transformers onnxscript accelerate",
+        "rivals": "ortools omnimalloc",
+        "learn": "sklearn",
+        "optimisers": "cma pymoo optuna",
+        "notebook": "pandas",
+        "search": "stable_baselines3 gymnasium",
+        "cluster": "distributed",
+        "executorch": "executorch",
+        "iree": "iree",
+        "tflite": "tflite_micro",
+    }.items()
+    for name in names.split()
 }
 """The extra that installs a package, by import name."""
 

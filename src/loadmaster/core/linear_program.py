@@ -61,8 +61,8 @@ class LinearProgram:
     def columns(self, cost: Values, low: Values = 0.0, high: Values = 1.0) -> Ints:
         """Add columns and return their numbers."""
         self._columns.append(_alike(cost, low, high))
-        self.width += len(self._columns[-1][0])
-        return np.arange(self.width - len(self._columns[-1][0]), self.width)
+        first, self.width = self.width, self.width + len(self._columns[-1][0])
+        return np.arange(first, self.width)
 
     def rows(
         self,
@@ -72,8 +72,8 @@ class LinearProgram:
     ) -> Ints:
         """Add rows and return their numbers; each term is a column and a factor for every row."""
         self._rows.append(_alike(low, high, *(columns for columns, _ in terms))[:2])
-        self.height += len(self._rows[-1][0])
-        rows = np.arange(self.height - len(self._rows[-1][0]), self.height)
+        first, self.height = self.height, self.height + len(self._rows[-1][0])
+        rows = np.arange(first, self.height)
         for columns, values in terms:
             self.entries(rows, columns, values)
         return rows

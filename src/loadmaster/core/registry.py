@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import LoadmasterError, package
@@ -58,6 +59,7 @@ _FIRST = "auto"
 """The entry that is listed first, if it exists."""
 
 
+@dataclass(frozen=True)
 class Registry(Generic[Entry]):
     """Entries of a package: the values that its modules assign to one attribute.
 
@@ -79,16 +81,11 @@ class Registry(Generic[Entry]):
         Further valid values, for errors.
     """
 
-    def __init__(
-        self,
-        package: str,
-        attribute: str,
-        kind: str,
-        error: type[LoadmasterError],
-        otherwise: str = "",
-    ) -> None:
-        self._package, self._attribute = package, attribute
-        self._kind, self._error, self._otherwise = kind, error, otherwise
+    package: str
+    attribute: str
+    kind: str
+    error: type[LoadmasterError]
+    otherwise: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,48 +95,39 @@ class Registry(Generic[Entry]):
     def find(self, name: str) -> Entry:
         """Import an entry. Raises the registry's error, with a suggestion, for an unknown name."""
         modules = self._modules
-        require_known(self._kind, name, modules, self._error, self._otherwise)
+        require_known(self.kind, name, modules, self.error, self.otherwise)
         return cast(
             Entry,
             getattr(
-                package(f"{self._package}.{modules[name].stem}", f"{self._kind} {name!r}"),
-                self._attribute,
+                package(f"{self.package}.{modules[name].stem}", f"{self.kind} {name!r}"),
+                self.attribute,
             ),
         )
 
     def summaries(self) -> dict[str, str]:
         """The first sentence of the docstring of every entry's module, by the entry's name."""
-        return {name: _summary(module.path) for name, module in self._modules.items()}
+        return {name: _summary(file) for name, file in self._modules.items()}
 
     @property
-    def _modules(self) -> dict[str, _Module]:
-        """The modules of the package that register something, by name."""
-        return _modules_of(tuple(import_module(self._package).__path__), self._attribute)
-
-
-class _Module(NamedTuple):
-    """A module by name and file."""
-
-    stem: str
-    path: Path
+    def _modules(self) -> dict[str, Path]:
+        """The files of the modules that register something, by name."""
+        return _modules_of(tuple(import_module(self.package).__path__), self.attribute)
 
 
 @cache
-def _modules_of(folders: Sequence[str], attribute: str) -> dict[str, _Module]:
-    """Modules of some folders that assign an attribute, by entry name.
+def _modules_of(folders: Sequence[str], attribute: str) -> dict[str, Path]:
+    """Files of the modules of some folders that assign an attribute, by entry name.
 
     Files are searched line by line, because parsing them would delay ``--help``.
     """
     assigned = re.compile(rf"^{attribute}\b[^=\n]*=", re.MULTILINE)
     named = re.compile(r'^NAME = "(.+)"$', re.MULTILINE)
-    found: dict[str, _Module] = {}
+    found: dict[str, Path] = {}
     for path in (path for folder in folders for path in Path(folder).glob("*.py")):
         source = path.read_text(encoding="utf-8")
         if assigned.search(source):
             name = named.search(source)
-            found.setdefault(
-                name[1] if name else path.stem.replace("_", "-"), _Module(path.stem, path)
-            )
+            found.setdefault(name[1] if name else path.stem.replace("_", "-"), path)
     return dict(sorted(found.items(), key=lambda item: (item[0] != _FIRST, item[0])))
 
 

@@ -6,6 +6,7 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from loadmaster.core.errors import OutputError
@@ -13,6 +14,7 @@ from loadmaster.core.errors import OutputError
 _DIGEST = hashlib.sha256().digest_size
 
 
+@dataclass(frozen=True)
 class Store:
     """Bytes by key in a table of a file, which several processes may share.
 
@@ -31,13 +33,10 @@ class Store:
         Seconds to wait for another process that is writing.
     """
 
-    def __init__(
-        self, place: Path, table: str, limit: int | None = None, wait: float = 10.0
-    ) -> None:
-        self._place = place
-        self._table = table
-        self._limit = limit
-        self._wait = wait
+    place: Path
+    table: str
+    limit: int | None = None
+    wait: float = 10.0
 
     def get(self, key: str) -> bytes | None:
         """The entry of a key, or None."""
@@ -45,42 +44,42 @@ class Store:
 
     def all(self, where: str = "", *values: str) -> dict[str, bytes]:
         """All entries, or those of a condition in SQL. O(entries)."""
-        if not self._place.exists():
+        if not self.place.exists():
             return {}
         with self._connected() as connection:
-            rows = connection.execute(f"SELECT key, content FROM {self._table} {where}", values)
+            rows = connection.execute(f"SELECT key, content FROM {self.table} {where}", values)
             return {key: own for key, content in rows if (own := _sound(content)) is not None}
 
     def put(self, key: str, content: bytes) -> None:
         """Keep an entry, on the disk when this returns; one of the same key goes."""
         with self._connected() as connection:
             kept = hashlib.sha256(content).digest() + content
-            connection.execute(f"INSERT OR REPLACE INTO {self._table} VALUES (?, ?)", (key, kept))
-            if self._limit is not None:
+            connection.execute(f"INSERT OR REPLACE INTO {self.table} VALUES (?, ?)", (key, kept))
+            if self.limit is not None:
                 connection.execute(
-                    f"DELETE FROM {self._table} WHERE rowid IN (SELECT row FROM (SELECT rowid AS"
+                    f"DELETE FROM {self.table} WHERE rowid IN (SELECT row FROM (SELECT rowid AS"
                     " row, sum(length(content)) OVER (ORDER BY rowid DESC) AS bytes FROM"
-                    f" {self._table}) WHERE bytes > ?)",
-                    (self._limit,),
+                    f" {self.table}) WHERE bytes > ?)",
+                    (self.limit,),
                 )
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
         """Open the database with the table; report failures as OutputError."""
         try:
-            self._place.parent.mkdir(parents=True, exist_ok=True)
+            self.place.parent.mkdir(parents=True, exist_ok=True)
             with (
-                closing(sqlite3.connect(self._place, timeout=self._wait)) as connection,
+                closing(sqlite3.connect(self.place, timeout=self.wait)) as connection,
                 connection,
             ):
                 connection.execute(
-                    f"CREATE TABLE IF NOT EXISTS {self._table}"
+                    f"CREATE TABLE IF NOT EXISTS {self.table}"
                     " (key TEXT PRIMARY KEY, content BLOB NOT NULL)"
                 )
                 yield connection
         except (sqlite3.Error, OSError) as error:
             raise OutputError(
-                f"{self._place}: cannot keep results in this file: {error}: remove it, or name"
+                f"{self.place}: cannot keep results in this file: {error}: remove it, or name"
                 " another"
             ) from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from loadmaster.core.arrays import WHOLE_LIMIT
@@ -15,10 +15,13 @@ PICOSECONDS = 10**12
 FEMTOJOULES = 10**15
 """In a joule. Plans count energy in whole femtojoules."""
 
-_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_DECIMAL = {"P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3, "": 1}
+_BINARY = {"Pi": 2**50, "Ti": 2**40, "Gi": 2**30, "Mi": 2**20, "Ki": 2**10}
+_RATES = _DECIMAL | {"K": 10**3}
+_BYTES = _RATES | _BINARY
 _FRACTIONS = {"": Decimal(1), "m": Decimal("1e-3"), "u": Decimal("1e-6"), "n": Decimal("1e-9")}
-_SMALL = _FRACTIONS | {"p": Decimal("1e-12"), "f": Decimal("1e-15")}
+_PICO = _FRACTIONS | {"p": Decimal("1e-12")}
+_FEMTO = _PICO | {"f": Decimal("1e-15")}
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\s\d].*?)?\s*")
 
 
@@ -50,7 +53,7 @@ def _quantity(
 
 def parse_bytes(text: str | int | float) -> int:
     """Bytes, from ``"8 MiB"``, ``"11 GB"`` or a whole number."""
-    value = _quantity(text, "B", _DECIMAL | _BINARY, "a number of bytes", "8 MiB")
+    value = _quantity(text, "B", _BYTES, "a number of bytes", "8 MiB")
     if value != value.to_integral_value():
         raise UnitError(f"{text!r} is not a whole number of bytes")
     return int(value)
@@ -91,12 +94,12 @@ def _share(text: str, most: int, wrong: str) -> Decimal:
 
 def parse_bandwidth(text: str | int | float) -> float:
     """Bytes per second, from ``"34 GB/s"``; more than zero, and with a unit if less than 10^6."""
-    return _rate(text, "B/s", _DECIMAL | _BINARY, "a bandwidth", "34 GB/s")
+    return _rate(text, "B/s", _BYTES, "a bandwidth", "34 GB/s")
 
 
 def parse_frequency(text: str | int | float) -> float:
     """Hertz, from ``"1 GHz"``; more than zero."""
-    return _rate(text, "Hz", _DECIMAL, "a frequency", "1 GHz")
+    return _rate(text, "Hz", _RATES, "a frequency", "1 GHz")
 
 
 def parse_seconds(text: str | int | float) -> float:
@@ -115,17 +118,17 @@ def parse_seconds(text: str | int | float) -> float:
 
 def parse_flops(text: str | int | float) -> float:
     """Floating-point operations per second, from ``"13 TFLOP/s"``; more than zero."""
-    return _rate(text, "FLOP/s", _DECIMAL, "an arithmetic rate", "13 TFLOP/s")
+    return _rate(text, "FLOP/s", _RATES, "an arithmetic rate", "13 TFLOP/s")
 
 
 def parse_joules(text: str | int | float) -> float:
     """Joules, from ``"0.3 pJ"``, ``"5 mJ"`` or a number."""
-    return float(_quantity(text, "J", _SMALL, "an energy", "0.3 pJ"))
+    return float(_quantity(text, "J", _FEMTO, "an energy", "0.3 pJ"))
 
 
 def parse_joules_per_byte(text: str | int | float) -> float:
     """Joules per byte, from ``"20 pJ/B"``."""
-    return float(_quantity(text, "J/B", _SMALL, "an energy per byte", "20 pJ/B"))
+    return float(_quantity(text, "J/B", _FEMTO, "an energy per byte", "20 pJ/B"))
 
 
 def parse_watts(text: str | int | float) -> float:
@@ -159,21 +162,34 @@ def seconds_of(picoseconds: int) -> float:
     return picoseconds / PICOSECONDS
 
 
+Units = Sequence[tuple[float, str]]
+"""Size and name of every unit of one kind, the largest first."""
+
+
+def _prefixed(unit: str, prefixes: Mapping[str, int | Decimal]) -> Units:
+    """The units that prefixes make of one."""
+    return [(float(size), prefix + unit) for prefix, size in prefixes.items()]
+
+
+TIMES = _prefixed("s", _FRACTIONS)
+ENERGIES = _prefixed("J", _PICO)
+SIZES = _prefixed("B", _BINARY | {"": 1})
+BANDWIDTHS = _prefixed("B/s", _DECIMAL)
+
+
 def format_bytes(count: float) -> str:
     """Bytes with a binary unit and three significant digits: ``"8.00 MiB"``."""
-    return _format_scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    return _format(count, SIZES)
 
 
 def format_bandwidth(bytes_per_second: float) -> str:
     """Bandwidth with a decimal unit: ``"34.0 GB/s"``."""
-    return _format_scaled(bytes_per_second, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"))
+    return _format(bytes_per_second, BANDWIDTHS)
 
 
 def format_rate(per_second: float, unit: str) -> str:
     """A rate with a decimal prefix: ``"1.23 TFLOP/s"``."""
-    return _format_scaled(
-        per_second, 1000, tuple(prefix + unit for prefix in ("", "k", "M", "G", "T", "P"))
-    )
+    return _format(per_second, _prefixed(unit, _DECIMAL))
 
 
 def rate_unit(precisions: Iterable[str]) -> str:
@@ -188,33 +204,29 @@ def rate_unit(precisions: Iterable[str]) -> str:
 
 def format_count(count: float) -> str:
     """A count with a decimal prefix: ``"4.09 G"``."""
-    return _format_scaled(count, 1000, ("", "k", "M", "G", "T", "P")).rstrip()
+    return format_rate(count, "").rstrip()
 
 
 def format_seconds(seconds: float) -> str:
     """A time with a fitting unit: ``"12.3 ms"``."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= scale:
-            return f"{_digits(seconds / scale)} {unit}"
-    return f"{_digits(seconds / 1e-9)} ns"
+    return _format(seconds, TIMES)
 
 
 def format_joules(joules: float) -> str:
     """An energy with a fitting unit: ``"12.3 mJ"``."""
-    for scale, unit in ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ")):
-        if joules >= scale:
-            return f"{_digits(joules / scale)} {unit}"
-    return f"{_digits(joules / 1e-12)} pJ"
+    return _format(joules, ENERGIES)
 
 
-def _format_scaled(value: float, base: int, units: tuple[str, ...]) -> str:
-    """Format a value in the largest unit in which it is at least one."""
-    step = 0
-    while abs(value) >= base and step < len(units) - 1:
-        value /= base
-        step += 1
-    exact = step == 0 and float(value).is_integer()
-    return f"{int(value)} {units[0]}" if exact else f"{_digits(value)} {units[step]}"
+def largest_unit(value: float, units: Units) -> tuple[float, str]:
+    """Return the size and the name of the largest unit in which ``value`` is at least one."""
+    return next((unit for unit in units if abs(value) >= unit[0]), units[-1])
+
+
+def _format(value: float, units: Units) -> str:
+    """Format a value in the largest unit in which it is at least one; few whole ones exactly."""
+    size, name = largest_unit(value, units)
+    exact = size == units[-1][0] == 1 and float(value).is_integer()
+    return f"{int(value) if exact else _digits(value / size)} {name}"
 
 
 def _digits(value: float) -> str:

@@ -3,7 +3,7 @@ the user's own table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from loadmaster.core.errors import JobError
 from loadmaster.core.names import unique_names
 from loadmaster.core.provenance import Label, Provenance, merged
 from loadmaster.cost.base import CostModel, JobAnalysis
-from loadmaster.cost.cache import cached, default_place, text_key, work_key
+from loadmaster.cost.cache import cached, text_key, work_key
 from loadmaster.cost.models.measured import MeasuredTable
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
@@ -88,7 +88,7 @@ def analyse(
         )
     model = COST_MODELS.find(cost)
     large = model.kept_from is not None and len(jobs.jobs) >= model.kept_from
-    found = _cached(
+    found = cached(
         cache,
         large,
         lambda: work_key(cost, jobs.jobs, target),
@@ -176,17 +176,5 @@ def read_job_analysis(path: str | Path, *, cache: str | Path | None = None) -> J
     """
     text, source = read_text(path), str(path)
     large = len(text) >= _LONG_TEXT
-    found = _cached(cache, large, lambda: text_key(text), lambda: parse_job_analysis(text, source))
+    found = cached(cache, large, lambda: text_key(text), lambda: parse_job_analysis(text, source))
     return _as_measured(found, source)
-
-
-def _cached(
-    cache: str | Path | None,
-    large: bool,
-    key: Callable[[], str],
-    make: Callable[[], JobAnalysis],
-) -> JobAnalysis:
-    """Return an analysis from the cache, or make it. Without a cache, large ones are kept at the
-    default place."""
-    place = default_place() if cache is None and large else cache
-    return make() if place is None else cached(place, key(), make)

@@ -97,13 +97,8 @@ def whole_picoseconds(seconds: Floats) -> Ints:
             "this work takes longer than 2.5 hours one job after another, the most that is planned:"
             " check bandwidths and clocks"
         )
-    return np.maximum(1, rounded_up(seconds))
-
-
-def rounded_up(seconds: Floats) -> Ints:
-    """Seconds in whole picoseconds, rounded up; a millionth of a picosecond is taken for
-    rounding."""
-    return np.asarray(np.ceil(seconds * PICOSECONDS - 1e-6), dtype=np.int64)
+    # A millionth of a picosecond is taken for rounding.
+    return np.maximum(1, np.ceil(seconds * PICOSECONDS - 1e-6).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,11 +201,11 @@ def kinds_of(target: Target) -> tuple[list[Core], Ints]:
     return list(kinds.values()), np.array([order.index(key) for key in keys], dtype=np.int64)
 
 
-def kind_key(core: Core) -> str:
-    """Return a key of all fields of a core but its name."""
+def kind_key(part: Core | Memory) -> str:
+    """Return a key of all fields of a core or a memory but its name."""
     values = {
         name: sorted(value.items()) if isinstance(value, Mapping) else value
-        for name, value in vars(core).items()
+        for name, value in vars(part).items()
         if name != "name"
     }
     return repr(values)

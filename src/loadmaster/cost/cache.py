@@ -1,5 +1,5 @@
-"""A cache of job analyses in an sqlite file, by content: equal work on equal cores is analysed
-once.
+"""A cache of job analyses in an sqlite file, by content: equal work on equal cores and memories is
+analysed once.
 
 Nothing depends on the file: where it cannot be opened, read or written, or holds anything else than
 what was put there, work is done again.
@@ -13,8 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import lru_cache
-from importlib.resources import files
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import numpy as np
 from loadmaster.core.errors import OutputError
 from loadmaster.core.store import Store
 from loadmaster.cost.base import JobAnalysis, kind_key
-from loadmaster.targets.hardware import Target
+from loadmaster.targets.hardware import Core, Memory, Target
 from loadmaster.workloads.job import Job
 
 _VARIABLE = "LOADMASTER_CACHE"
@@ -31,7 +30,6 @@ _LARGEST = 2**28
 """Bytes kept at most; the oldest analyses are deleted."""
 _LOCK_SECONDS = 0.5
 """Seconds to wait for another process that is writing."""
-_CODE = ("loadmaster.cost", "loadmaster.workloads")
 
 
 def default_place() -> Path | None:
@@ -49,12 +47,27 @@ def default_place() -> Path | None:
     return Path(os.environ.get("XDG_CACHE_HOME") or usual) / "loadmaster" / "job-analyses.sqlite"
 
 
+def code_files() -> list[Path]:
+    """Return the files of the package, Python and native, in order."""
+    from loadmaster import _native
+
+    return sorted([*Path(__file__).parents[1].rglob("*.py"), Path(_native.__file__)])
+
+
+@cache
+def code_digest() -> str:
+    """Return the digest of the package's code, so that what another version has kept is not
+    used."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in code_files())).hexdigest()
+
+
 def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
-    """Return the key of an analysis: all of jobs and cores but their names, the energy of main
-    memory, and the models' code."""
-    digest = _new_hash(f"{model} {target.main.energy}")
-    for core in target.cores:
-        digest.update(kind_key(core).encode())
+    """Return the key of an analysis: all of jobs, cores and memories but their names, and the
+    code."""
+    digest = _new_hash(model)
+    parts: list[Core | Memory] = [*target.cores, *target.memories]
+    for part in parts:
+        digest.update(kind_key(part).encode())
     for job in jobs:
         operands = [(each.bytes, each.role, each.nest) for each in (*job.reads, *job.writes)]
         work = (job.kind, job.nests, job.elements, job.bits, len(job.reads), operands)
@@ -64,39 +77,35 @@ def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
 
 def text_key(text: str) -> str:
     """Return the key of a table that was read from text."""
-    digest = _new_hash("text")
-    digest.update(text.encode())
-    return digest.hexdigest()
+    return _new_hash(f"text {text}").hexdigest()
 
 
 def _new_hash(what: str) -> hashlib._Hash:
-    """Return a hash that depends on the code of the cost model."""
-    return hashlib.sha256(f"{what} {_code()} ".encode())
+    """Return a hash that depends on the code."""
+    return hashlib.sha256(f"{what} {code_digest()} ".encode())
 
 
-@lru_cache(maxsize=1)
-def _code() -> str:
-    """Return the digest of the source of cost models and readers, so that results of another
-    version are not used."""
-    sources = [
-        file for package in _CODE for file in files(package).iterdir() if file.name.endswith(".py")
-    ]
-    return hashlib.sha256(
-        b"".join(file.read_bytes() for file in sorted(sources, key=lambda file: str(file)))
-    ).hexdigest()
-
-
-def cached(place: str | Path, key: str, make: Callable[[], JobAnalysis]) -> JobAnalysis:
+def cached(
+    place: str | Path | None,
+    large: bool,
+    key: Callable[[], str],
+    make: Callable[[], JobAnalysis],
+) -> JobAnalysis:
     """Return the analysis that a file has under a key; without one it is made and, if the file can
-    be written, kept there. The oldest are deleted where it is full."""
-    store, content = Store(Path(place), "costs", _LARGEST, _LOCK_SECONDS), None
+    be written, kept there. The oldest are deleted where it is full. Without a file, large analyses
+    are kept at the default place."""
+    if place is None and large:
+        place = default_place()
+    if place is None:
+        return make()
+    store, name, content = Store(Path(place), "costs", _LARGEST, _LOCK_SECONDS), key(), None
     with suppress(OutputError):
-        content = store.get(key)
+        content = store.get(name)
     if content is not None:
         return _analysis_of(content)
     found = make()
     with suppress(OutputError):
-        store.put(key, _bytes_of(found))
+        store.put(name, _bytes_of(found))
     return found
 
 

@@ -22,7 +22,7 @@ from loadmaster.core.errors import CapacityError, TargetError
 from loadmaster.core.progress import Deadline, Interrupts, Progress
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.energy import EnergyModel
-from loadmaster.cost.analytical.job_costs import front_tables, mixed_table
+from loadmaster.cost.analytical.job_costs import job_tables, mixed_table
 from loadmaster.cost.base import JobTable, job_times
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution
@@ -55,7 +55,7 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
         or planner.is_late()
     ):
         return planner, solution
-    tables = front_tables(planner.workload, planner.target)
+    tables = job_tables(planner.workload, planner.target)
     for _ in range(planner.effort.packings):
         if planner.is_late():
             break

@@ -17,15 +17,12 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
-from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.core.units import SIZES, format_bytes, format_seconds, largest_unit
 from loadmaster.report.colours import MERGED, colour, shade
 from loadmaster.report.merging import around, band_of, neighbours
 from loadmaster.report.text import (
-    SIZES,
-    Units,
     chart_text,
     clipped,
-    largest_unit,
     plural,
     printable,
 )
@@ -181,7 +178,7 @@ def _curve(chart: Curve, on: Canvas) -> tuple[BokehModel, str]:
     shown = list(map(_mean_step, neighbours(chart.shapes, MAX_SHAPES)))
     limit, name = chart.limit or (0.0, "")
     most = max([limit, *(step.high for step in shown)])
-    size, unit = _unit(most, chart.units)
+    size, unit = largest_unit(most, chart.units)
     y_range = _range(0, 1.22 * most / size or 1.0)
     plot = _over_time(chart.title, 176, on, y_range, f"{chart.label}{unit and f' ({unit})'}")
     plot["left"][0]["ticker"] = BokehModel("BasicTicker")
@@ -209,12 +206,6 @@ def _curve(chart: Curve, on: Canvas) -> tuple[BokehModel, str]:
     return plot, f"The curve has {count}; the shortest are averaged to {len(shown):,}."
 
 
-def _unit(most: float, units: Units) -> tuple[float, str]:
-    """Return the unit of an axis (size and name) for values up to ``most``; 1 and no name without
-    units."""
-    return largest_unit(most, units) if units else (1.0, "")
-
-
 def _mean_step(group: Sequence[Shape]) -> Shape:
     """Return one step for several, with their mean amount and the tooltip of the longest."""
     step = around(group)
@@ -229,7 +220,7 @@ def _scatter(chart: Scatter) -> BokehModel:
     marks = chart.marks
     labels, sizes = [], []
     for label, units, side in zip((chart.x, chart.y), chart.units, ("x", "y"), strict=True):
-        size, unit = _unit(max((getattr(mark, side) for mark in marks), default=1.0), units)
+        size, unit = largest_unit(max((getattr(mark, side) for mark in marks), default=1.0), units)
         labels.append(f"{label}{unit and f' ({unit})'}")
         sizes.append(size)
     x_size, y_size = sizes

@@ -72,9 +72,14 @@ class CutOperator:
         return len({job.core for job in self.jobs})
 
     @property
+    def results(self) -> list[Band]:
+        """Bands of the result, without sums that are not complete."""
+        return [band for band in self.bands if not band.tensor.summed]
+
+    @property
     def bytes(self) -> int:
         """Bytes of the results."""
-        return sum(band.tensor.bytes for band in self.bands if not band.tensor.summed)
+        return sum(band.tensor.bytes for band in self.results)
 
     @cached_property
     def at_once(self) -> int:
@@ -85,8 +90,7 @@ class CutOperator:
     @cached_property
     def most_alive(self) -> int:
         """Most bytes of the results alive at once."""
-        results = [band for band in self.bands if not band.tensor.summed]
-        waiting = total_over_time((band.start, band.end, band.tensor.bytes) for band in results)
+        waiting = total_over_time((b.start, b.end, b.tensor.bytes) for b in self.results)
         return int(largest(waiting)[2])
 
     def how(self) -> str:
@@ -130,7 +134,6 @@ class CutJson:
 class BandStack:
     """Operators that run band by band, depth first, in the order in which they begin."""
 
-    number: int
     operators: tuple[CutOperator, ...]
 
     @property
@@ -198,10 +201,10 @@ class PlanCuts:
         )
         if not self.stacks:
             return f"{text}."
-        largest = max(self.stacks, key=lambda stack: len(stack.operators))
+        most = max(len(stack.operators) for stack in self.stacks)
         bands = max(stack.bands for stack in self.stacks)
         return (
-            f"{text}; {plural(len(self.stacks), 'stack')} of up to {len(largest.operators)}"
+            f"{text}; {plural(len(self.stacks), 'stack')} of up to {most}"
             f" operators and {bands} bands."
         )
 
@@ -304,5 +307,5 @@ def _join_stacks(
         replace(operator, stack=large.index(mine) if mine in large else None)
         for operator, mine in zip(operators, group, strict=True)
     ]
-    stacks = [BandStack(at, tuple(o for o in marked if o.stack == at)) for at in range(len(large))]
+    stacks = [BandStack(tuple(o for o in marked if o.stack == at)) for at in range(len(large))]
     return PlanCuts(tuple(marked), tuple(stacks))

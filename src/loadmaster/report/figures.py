@@ -8,12 +8,16 @@ from functools import partial
 
 from loadmaster.core.provenance import Label, Provenance, described, weakest
 from loadmaster.core.units import (
+    ENERGIES,
+    TIMES,
+    Units,
     format_bandwidth,
     format_bytes,
     format_count,
     format_joules,
     format_rate,
     format_seconds,
+    largest_unit,
     rate_unit,
 )
 from loadmaster.planning.plan_records import (
@@ -26,12 +30,8 @@ from loadmaster.planning.plan_records import (
     Rate,
 )
 from loadmaster.report.text import (
-    ENERGIES,
-    TIMES,
-    Units,
     above_the_best,
     clipped,
-    largest_unit,
     shortened,
 )
 from loadmaster.report.timeline import Steps, total_over_time

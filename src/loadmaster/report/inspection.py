@@ -10,6 +10,7 @@ from typing import Any
 
 from loadmaster.core.json_object import json_of
 from loadmaster.core.units import (
+    SIZES,
     format_bandwidth,
     format_bytes,
     format_count,
@@ -18,7 +19,7 @@ from loadmaster.core.units import (
     rate_unit,
 )
 from loadmaster.report.colours import PALETTE
-from loadmaster.report.text import SIZES, clipped, plural, printable, shortened
+from loadmaster.report.text import clipped, plural, printable, shortened
 from loadmaster.report.timeline import Steps, largest, total_over_time
 from loadmaster.report.view import (
     ALL,

@@ -10,6 +10,8 @@ import numpy as np
 
 from loadmaster.core.provenance import described, weakest
 from loadmaster.core.units import (
+    ENERGIES,
+    TIMES,
     format_bandwidth,
     format_joules,
     format_rate,
@@ -22,7 +24,7 @@ from loadmaster.planning.plan_records import LinkSegment
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.plan import mini_batches
 from loadmaster.report.plan_charts import link_curve
-from loadmaster.report.text import ENERGIES, TIMES, percent, plural, reached, search_rows, shortened
+from loadmaster.report.text import percent, plural, reached, search_rows, shortened
 from loadmaster.report.timeline import total_over_time
 from loadmaster.report.view import (
     ALL,

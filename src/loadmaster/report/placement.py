@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,17 +11,18 @@ from types import MappingProxyType
 import numpy as np
 
 from loadmaster.core.provenance import described, weakest
-from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.core.units import SIZES, format_bytes, format_seconds
 from loadmaster.placement.answer import MemoryPlan, Rival, ratio
 from loadmaster.placement.decisions import Move, Stay
 from loadmaster.placement.explain import Stretch
 from loadmaster.placement.sequence import StoredKind, StoredTensor
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.text import NOTHING, SIZES, clipped, plural, printable, reached, search_rows
+from loadmaster.report.text import NOTHING, clipped, plural, printable, reached, search_rows
 from loadmaster.report.view import (
     ALL,
     BOTH,
     DRAWN,
+    PLAIN,
     Curve,
     Facts,
     Figure,
@@ -191,26 +192,24 @@ def _most_moved(plan: MemoryPlan) -> Table:
     """Make a table of the tensors with the most copied bytes, pieces of a tensor in sum."""
     division, sizes = plan.division, plan.sequence.sizes
     whole = (plan.sequence if division is None else division.whole).tensors
-    copies: dict[int, list[tuple[int, int, float, float]]] = defaultdict(list)
+    moved: dict[int, Counter[bool]] = defaultdict(Counter)
+    times: dict[int, list[float]] = defaultdict(list)
     for move, start, end in _timed_moves(plan):
         tensor = move.tensor if division is None else division.of[move.tensor]
-        size = sizes[move.tensor]
-        fast = size * move.to_fast
-        copies[tensor].append((size - fast, fast, start, end))
-    rows = []
-    for t, mine in sorted(copies.items(), key=lambda item: -sum(sum(c[:2]) for c in item[1])):
-        to_slow, to_fast, starts, ends = zip(*mine, strict=True)
-        rows.append(
-            {
-                "moves most": whole[t].name,
-                "kind": whole[t].kind.value,
-                ">size": format_bytes(whole[t].bytes),
-                ">to slow": format_bytes(sum(to_slow)),
-                ">to fast": format_bytes(sum(to_fast)),
-                ">first copy": format_seconds(min(starts)),
-                ">all done": format_seconds(max(ends)),
-            }
-        )
+        moved[tensor][move.to_fast] += sizes[move.tensor]
+        times[tensor] += start, end
+    rows = [
+        {
+            "moves most": whole[t].name,
+            "kind": whole[t].kind.value,
+            ">size": format_bytes(whole[t].bytes),
+            ">to slow": format_bytes(to[False]),
+            ">to fast": format_bytes(to[True]),
+            ">first copy": format_seconds(min(times[t])),
+            ">all done": format_seconds(max(times[t])),
+        }
+        for t, to in sorted(moved.items(), key=lambda item: -item[1].total())
+    ]
     return replace(first_rows(rows, _MOVERS_ON_PAGE, "other tensor"), limit=_MOVERS)
 
 
@@ -296,7 +295,7 @@ def _slowdowns(plan: MemoryPlan, curve: Iterable[Json]) -> list[PagePart]:
     remark = "The bar below a point ends at its lower bound."
     line = Polyline([(mark.x, mark.y) for mark in marks], 2)
     chart = Scatter(
-        "", "fast memory", "time of all fast", marks, [line], units=(SIZES, ()), remark=remark
+        "", "fast memory", "time of all fast", marks, [line], units=(SIZES, PLAIN), remark=remark
     )
     return [chart, table(heads, rows)] if rows else []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -82,11 +81,65 @@ def plan_page(
     spent
         Seconds of planning, wall-clock and processor time; None for a plan read from a file.
     """
-    objective = plan.objective
+    objective, axis = plan.objective, plan_charts.time_axis(plan)
     value = figures.objective_text(plan, objective.value)
     far = reached(plan.status, objective.value, objective.lower_bound)
     late = f", {plural(plan.missed, 'deadline')} missed" if plan.missed else ""
-    warning = f"{line.text}. " if (line := _warning(plan)) else ""
+    warning = uncounted(kind for network in plan.networks for kind in network.unknown)
+
+    def sections() -> list[Section]:
+        """Return the report's sections."""
+        memories = plan.target.memories
+        cuts = cuts_of(plan)
+        by_operator = _job_times(plan, _by_operator)
+        longest = first_rows(by_operator, LONGEST_ROWS, "other operator")
+        took = ""
+        if spent is not None:
+            seconds, cpu_seconds = map(format_seconds, spent)
+            took = f" Planned in {seconds} ({cpu_seconds} of processor time)."
+        remarks = [f"{n.name}: {note}" for n in plan.networks for note in n.notes]
+        said = [
+            Line(figures.gain(plan), "strong"),
+            Line(f"Status {figures.verdict(plan)}."),
+            Line(f"{plural(len(plan.jobs), 'job')}, seed {plan.seed}, {plan.producer}.{took}"),
+            Line(cuts.summary()),
+        ]
+        maps = [plan_charts.memory_map(plan, memory, axis) for memory in memories]
+        thickest = sorted(cuts.stacks, key=lambda stack: -stack.bytes)[:STACKS_DRAWN]
+        stacks = [plan_charts.stack_chart(stack, axis) for stack in thickest]
+        by_kind = Table(_job_times(plan, attrgetter("kind")), limit=8, width=16)
+        unit = time_unit(axis.scale)
+        return [
+            Section("", [Line(warning, "strong"), Line(figures.machine_text(plan))], BOTH),
+            Section("", [Figures(figures.figures(plan), "Estimate")], ALL),
+            Section("", said, BOTH),
+            Section("", [Line(figures.figures_rest_on(plan.costs))], ALL),
+            Section("What limits it", [_limits(plan), _what_if(plan, changes)], BOTH, LIMITS_HINT),
+            Section("", [longest]),
+            Section("Networks", [_networks(plan)], BOTH),
+            Section("", [Notes(remarks)]),
+            Section("Mini-batches", [mini_batches(plan.mini_batches, plan.timings)], BOTH),
+            Section("Memories", [_memories(plan)], ALL),
+            Section("Cores", [Beside([_cores(plan), by_kind])], BOTH),
+            Section(
+                "Schedule and bandwidth",
+                [Legend(), plan_charts.schedule(plan, axis)],
+                DRAWN,
+                SCHEDULE_HINT,
+            ),
+            Section("", [plan_charts.link(plan, memory) for memory in memories]),
+            Section("Memory over time", maps, DRAWN, MAP_HINT),
+            Section(
+                "Cut operators", [_cut_operators(cuts), *stacks], hint=STACK_HINT * bool(stacks)
+            ),
+            Section("Search", plan_charts.search_charts(plan)),
+            Section("Private buffers", [_buffers(plan)], hint=BUFFERS_HINT),
+            Section("Traffic", [_traffic(plan)]),
+            Section("Energy", [_energy(plan)]),
+            *(Section(f"At the peak of {m.name}", _peak(plan, m, unit)) for m in memories),
+            Section("Notes", [Notes(plan.notes)], BOTH),
+        ]
+
     fields = (
         *("name", "network", "mini_batch", "kind", "core"),
         *("start", "end", "compute", "energy", "macs", "elements"),
@@ -94,72 +147,12 @@ def plan_page(
     return Page(
         f"Plan of {figures.title(plan)}",
         plan.target.description,
-        partial(_sections, plan, changes, spent),
-        plan_charts.time_axis(plan),
-        f"{warning}{plan.status}, {figures.objective_name(plan)} {value}, {far}{late}",
+        sections,
+        axis,
+        f"{warning and f'{warning}. '}{plan.status}, {figures.objective_name(plan)} {value},"
+        f" {far}{late}",
         lambda: ({field: getattr(job, field) for field in fields} for job in plan.jobs),
     )
-
-
-def _warning(plan: PlanRecord) -> Line:
-    """Return the warning of operators whose work is unknown; empty if there are none."""
-    return Line(uncounted(kind for n in plan.networks for kind in n.unknown), "strong")
-
-
-def _sections(
-    plan: PlanRecord, changes: Sequence[Change], spent: tuple[float, float] | None
-) -> list[Section]:
-    """Return the report's sections. ``spent`` holds the wall-clock and processor seconds of
-    planning, if known."""
-    axis = plan_charts.time_axis(plan)
-    memories = plan.target.memories
-    cuts = cuts_of(plan)
-    by_operator = _job_times(plan, _by_operator)
-    longest = first_rows(by_operator, LONGEST_ROWS, "other operator")
-    took = ""
-    if spent is not None:
-        seconds, cpu_seconds = map(format_seconds, spent)
-        took = f" Planned in {seconds} ({cpu_seconds} of processor time)."
-    remarks = [f"{n.name}: {note}" for n in plan.networks for note in n.notes]
-    said = [
-        Line(figures.gain(plan), "strong"),
-        Line(f"Status {figures.verdict(plan)}."),
-        Line(f"{plural(len(plan.jobs), 'job')}, seed {plan.seed}, {plan.producer}.{took}"),
-        Line(cuts.summary()),
-    ]
-    maps = [plan_charts.memory_map(plan, memory, axis) for memory in memories]
-    thickest = sorted(cuts.stacks, key=lambda stack: (-stack.bytes, stack.number))[:STACKS_DRAWN]
-    stacks = [plan_charts.stack_chart(stack, axis) for stack in thickest]
-    by_kind = Table(_job_times(plan, attrgetter("kind")), limit=8, width=16)
-    unit = time_unit(axis.scale)
-    return [
-        Section("", [_warning(plan), Line(figures.machine_text(plan))], BOTH),
-        Section("", [Figures(figures.figures(plan), "Estimate")], ALL),
-        Section("", said, BOTH),
-        Section("", [Line(figures.figures_rest_on(plan.costs))], ALL),
-        Section("What limits it", [_limits(plan), _what_if(plan, changes)], BOTH, LIMITS_HINT),
-        Section("", [longest]),
-        Section("Networks", [_networks(plan)], BOTH),
-        Section("", [Notes(remarks)]),
-        Section("Mini-batches", [mini_batches(plan.mini_batches, plan.timings)], BOTH),
-        Section("Memories", [_memories(plan)], ALL),
-        Section("Cores", [Beside([_cores(plan), by_kind])], BOTH),
-        Section(
-            "Schedule and bandwidth",
-            [Legend(), plan_charts.schedule(plan, axis)],
-            DRAWN,
-            SCHEDULE_HINT,
-        ),
-        Section("", [plan_charts.link(plan, memory) for memory in memories]),
-        Section("Memory over time", maps, DRAWN, MAP_HINT),
-        Section("Cut operators", [_cut_operators(cuts), *stacks], hint=STACK_HINT * bool(stacks)),
-        Section("Search", plan_charts.search_charts(plan)),
-        Section("Private buffers", [_buffers(plan)], hint=BUFFERS_HINT),
-        Section("Traffic", [_traffic(plan)]),
-        Section("Energy", [_energy(plan)]),
-        *(Section(f"At the peak of {m.name}", _peak(plan, m, unit)) for m in memories),
-        Section("Notes", [Notes(plan.notes)], BOTH),
-    ]
 
 
 def _what_if(plan: PlanRecord, changes: Sequence[Change]) -> Table:

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 
-from loadmaster.core.units import format_bandwidth, format_bytes, format_seconds
+from loadmaster.core.units import BANDWIDTHS, TIMES, format_bandwidth, format_bytes, format_seconds
 from loadmaster.planning.plan_records import (
     LinkSegment,
     PlannedJob,
@@ -25,7 +25,7 @@ from loadmaster.report.figures import (
     objective_name,
     objective_units,
 )
-from loadmaster.report.text import BANDWIDTHS, TIMES, comma, shortened
+from loadmaster.report.text import comma, shortened
 from loadmaster.report.timeline import first_free_lines
 from loadmaster.report.view import Curve, Facts, MemoryMap, Shape, TimeAxis, TimelineChart, steps
 from loadmaster.targets.hardware import Memory

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from loadmaster.core.units import format_bytes, format_seconds
-from loadmaster.report.text import NOTHING, SIZES
+from loadmaster.core.units import SIZES, format_bytes, format_seconds
+from loadmaster.report.text import NOTHING
 from loadmaster.report.view import (
     BOTH,
     Curve,

@@ -7,6 +7,8 @@ from operator import attrgetter
 from typing import Any
 
 from loadmaster.core.units import (
+    ENERGIES,
+    TIMES,
     format_bandwidth,
     format_bytes,
     format_count,
@@ -21,9 +23,10 @@ from loadmaster.planning.sweep.design_space import Sweep
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.planning.sweep.size import Sizing, Verdict
 from loadmaster.report.figures import figures_rest_on
-from loadmaster.report.text import ENERGIES, NOTHING, TIMES, percent, plural
+from loadmaster.report.text import NOTHING, percent, plural
 from loadmaster.report.view import (
     BOTH,
+    PLAIN,
     TERMINAL,
     Facts,
     Figure,
@@ -150,7 +153,7 @@ def _scatter(sweep: Sweep, x: str, y: str, **more: Any) -> Scatter:
         y,
         marks,
         groups=names if len(names) > 1 else (),
-        units=(units.get(x, ()), units[y]),
+        units=(units.get(x, PLAIN), units[y]),
         **more,
     )
 

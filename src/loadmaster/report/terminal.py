@@ -71,7 +71,10 @@ def _table(table: Table) -> RichTable:
     if left_out:
         rows.append([_text(f"{left_out} more"), *[Text()] * (len(columns) - 1)])
     heads = [column.lstrip("+>~") for column in columns]
-    widths = [max(cell_len(row[at].plain) for row in rows) for at in range(len(columns))]
+    widths = [
+        max(cell_len(line) for cell in cells for line in cell.plain.split("\n"))
+        for cells in zip(*rows, strict=True)
+    ]
     least = [
         _WRAPPED if column.startswith("~") else max(len(head), width)
         for column, head, width in zip(columns, heads, widths, strict=True)
@@ -90,10 +93,9 @@ def _table(table: Table) -> RichTable:
         show_edge=False,
         show_header=any(heads),
     )
-    for at, (head, column) in enumerate(zip(heads, columns, strict=True)):
+    for head, column, width in zip(heads, columns, widths, strict=True):
         wraps, title = column.startswith("~"), _text(head)
-        cells = [title, *(row[at] for row in rows)]
-        widest = max(cell_len(line) for cell in cells for line in cell.plain.split("\n"))
+        widest = max(width, *(cell_len(line) for line in title.plain.split("\n")))
         shown.add_column(
             title,
             justify="right" if column.startswith(">") else "left",

@@ -12,16 +12,6 @@ from loadmaster.core.units import format_bytes, format_seconds
 
 NOTHING = "\N{EN DASH}"
 """Text for a missing value in a table."""
-Units = Sequence[tuple[float, str]]
-TIMES: Units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-ENERGIES: Units = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"), (1e-12, "pJ"))
-SIZES: Units = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-BANDWIDTHS: Units = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
-
-
-def largest_unit(value: float, units: Units) -> tuple[float, str]:
-    """Return the size and the name of the largest unit in which ``value`` is at least one."""
-    return next((unit for unit in units if value >= unit[0]), units[-1])
 
 
 def to_html(text: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import floor, log10
 
-from loadmaster.report.text import TIMES, largest_unit
+from loadmaster.core.units import TIMES, largest_unit
 
 Steps = Sequence[tuple[float, float, float]]
 

@@ -26,7 +26,7 @@ Slice = tuple[float, float, str, dict[str, Any]]
 def render_trace(plan: PlanRecord) -> bytes:
     """Return the contents of a ``.json.gz`` file; equal plans give equal bytes."""
     numbers = count(1)
-    events = [_name_event("process", 0, printable(figures.title(plan)))]
+    events = [_metadata("process_name", 0, name=printable(figures.title(plan)))]
     for core in plan.target.cores:
         jobs = (job for job in plan.jobs if job.core == core.name)
         slices = [(j.start, j.end, family(j), _job_facts(j)) for j in jobs]
@@ -46,9 +46,9 @@ def render_trace(plan: PlanRecord) -> bytes:
     return gzip.compress(json.dumps({"traceEvents": events}).encode(), 6, mtime=0)
 
 
-def _name_event(what: str, track: int, name: str) -> Event:
-    """Return the event that names the process or a track (a thread in the format)."""
-    return _event("M", f"{what}_name", 0, track, args={"name": name})
+def _metadata(what: str, track: int, **args: Any) -> Event:
+    """Return an event that describes the process or a track (a thread in the format)."""
+    return _event("M", what, 0, track, args=args)
 
 
 def _event(kind: str, name: str, nanoseconds: int, track: int = 0, **more: Any) -> Event:
@@ -64,8 +64,8 @@ def _slices(name: str, slices: Iterable[Slice], numbers: Iterator[int]) -> Itera
     lines, count_of = first_free_lines(spans)
     tracks = [next(numbers) for _ in range(count_of)]
     for line, track in enumerate(tracks):
-        yield _name_event("thread", track, f"{name} ({line + 1})" if line else name)
-        yield _event("M", "thread_sort_index", 0, track, args={"sort_index": track})
+        yield _metadata("thread_name", track, name=f"{name} ({line + 1})" if line else name)
+        yield _metadata("thread_sort_index", track, sort_index=track)
     for (_, _, title, details), (start, end), line in zip(ordered, spans, lines, strict=True):
         yield _event("X", title, start, tracks[line], dur=(end - start) / 1e3, args=details)
 

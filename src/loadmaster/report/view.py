@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from loadmaster.core.units import format_bytes
-from loadmaster.report.text import NOTHING, Units, distance, percent, plural
+from loadmaster.core.units import Units, format_bytes
+from loadmaster.report.text import NOTHING, distance, percent, plural
 
 _TALL = 1.6
 """Largest ratio of a capacity to the peak with which the capacity is drawn."""
@@ -70,6 +70,8 @@ class Share(str):
         return made
 
 
+PLAIN: Units = ((1.0, ""),)
+"""The unit of numbers without one."""
 Row = Mapping[str, str]
 """A row of a table: cells by the headings of their columns."""
 Facts = dict[str, str]
@@ -228,7 +230,7 @@ class Curve(Chart):
 
     label: str
     shapes: Sequence[Shape]
-    units: Units = ()
+    units: Units = PLAIN
     limit: tuple[float, str] | None = None
 
 
@@ -271,7 +273,7 @@ class Scatter(Chart):
     marks: Sequence[Mark]
     paths: Sequence[Polyline] = ()
     groups: Sequence[str] = ()
-    units: tuple[Units, Units] = ((), ())
+    units: tuple[Units, Units] = (PLAIN, PLAIN)
     limit: tuple[float, str] | None = None
     logarithmic: bool = False
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from loadmaster.core.json_object import json_of
 from loadmaster.targets.hardware import ESTIMATED, Core, Memory, Style, Target
-from loadmaster.targets.load import NO_COST
+from loadmaster.targets.load import paths_of_times
 from loadmaster.targets.overrides import apply_override
 from loadmaster.targets.schema import BITS, build_target
 
@@ -29,11 +29,8 @@ def with_fields(target: Target, overrides: Sequence[str]) -> Target:
     document = document_of(target)
     for override in overrides:
         apply_override(document, override, target.name)
-    paths = [override.partition("=")[0].strip() for override in overrides]
-    kept = all(path.rpartition(".")[2] in NO_COST for path in paths)
-    return replace(
-        build_target(document, target.name), provenance=target.provenance if kept else ESTIMATED
-    )
+    provenance = ESTIMATED if paths_of_times(overrides) else target.provenance
+    return replace(build_target(document, target.name), provenance=provenance)
 
 
 def document_of(target: Target) -> dict[str, Any]:

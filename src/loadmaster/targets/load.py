@@ -58,13 +58,14 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     fields = [overrides] if isinstance(overrides, str) else overrides
     label = str(source)
     document = target_document(source)
-    problems = []
+    applied, problems = [], []
     for override in fields:
         try:
             apply_override(document, override, label)
+            applied.append(override)
         except TargetError as error:
             problems.append(str(error))
-    _forget_calibration(document, fields)
+    _forget_calibration(document, applied)
     try:
         target = build_target(document, label)
     except TargetError as error:
@@ -83,8 +84,14 @@ def as_target(given: Target | str | Path) -> Target:
     return given if isinstance(given, Target) else target(given)
 
 
-NO_COST = frozenset({"alignment", "capacity", "count", "energy", "name", "page", "role"})
+_NO_COST = frozenset({"alignment", "capacity", "count", "energy", "name", "page", "role"})
 """Fields that do not affect calibrated times."""
+
+
+def paths_of_times(overrides: Iterable[str]) -> list[str]:
+    """Return the paths of the overridden fields that affect calibrated times."""
+    paths = (override.partition("=")[0].strip() for override in overrides)
+    return [path for path in paths if path.rpartition(".")[2] not in _NO_COST]
 
 
 def _forget_calibration(document: dict[str, Any], overrides: Iterable[str]) -> None:
@@ -97,11 +104,7 @@ def _forget_calibration(document: dict[str, Any], overrides: Iterable[str]) -> N
         for standing in ("fitted", "bounded")
         for name in calibration.get(standing, [])
     }
-    paths = [override.partition("=")[0].strip() for override in overrides]
-    if any(
-        path.partition(".")[0] in fitted and path.rpartition(".")[2] not in NO_COST
-        for path in paths
-    ):
+    if any(path.partition(".")[0] in fitted for path in paths_of_times(overrides)):
         del document["calibration"]
 
 

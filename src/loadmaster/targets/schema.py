@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -58,6 +58,11 @@ class _TargetTable(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    def given(self, kind: Any, **other: Any) -> dict[str, Any]:
+        """Return the fields of the dataclass ``kind`` that the table has, and ``other`` ones."""
+        known = vars(self) | other
+        return {field.name: known[field.name] for field in fields(kind)}
+
 
 class _MemoryTable(_TargetTable):
     """A memory's table in a target file."""
@@ -86,19 +91,7 @@ class _MemoryTable(_TargetTable):
         """Return the memory under its name."""
         read = self.read_bandwidth or self.bandwidth
         write = self.write_bandwidth or self.bandwidth
-        assert read is not None
-        assert write is not None
-        return Memory(
-            name,
-            self.capacity,
-            read,
-            write,
-            self.in_place,
-            self.alignment,
-            self.energy,
-            self.burst,
-            self.page,
-        )
+        return Memory(**self.given(Memory, name=name, read_bandwidth=read, write_bandwidth=write))
 
 
 class _EnergyTable(_TargetTable):
@@ -174,30 +167,18 @@ class _CoreTable(_TargetTable):
         # A roofline core does peak / 2 multiply-accumulates a second: one a "cycle" of a clock that
         # fast.
         clock = self.clock if self.clock is not None else (self.peak or 0.0) / 2
-        rates = {
-            BITS[name]: rate
-            for name, rate in sorted(self.macs_per_cycle.items(), key=lambda item: BITS[item[0]])
-        }
         names = [self.name] if self.count == 1 else [f"{self.name}{i}" for i in range(self.count)]
         core = Core(
-            name=self.name,
-            style=self.style,
-            rows=self.rows,
-            columns=self.columns,
-            clock=clock,
-            macs_per_cycle=rates,
-            lanes=self.lanes or self.columns,
-            buffer=self.buffer,
-            flexible=self.flexible,
-            local_buffer=self.local_buffer,
-            noc_bandwidth=self.noc_bandwidth,
-            noc_latency=self.noc_latency,
-            winograd=self.winograd,
-            job_overhead=self.job_overhead,
-            efficiency=dict(sorted(self.efficiency.items())),
-            accumulator=self.accumulator,
-            weight_loading=self.weight_loading,
-            energy=dict(sorted(self.energy.model_dump(exclude_none=True).items())),
+            **self.given(
+                Core,
+                clock=clock,
+                macs_per_cycle=dict(
+                    sorted((BITS[n], rate) for n, rate in self.macs_per_cycle.items())
+                ),
+                lanes=self.lanes or self.columns,
+                efficiency=dict(sorted(self.efficiency.items())),
+                energy=dict(sorted(self.energy.model_dump(exclude_none=True).items())),
+            )
         )
         return [replace(core, name=name) for name in names]
 
@@ -318,17 +299,11 @@ def _assemble(file: _TargetFile, label: str) -> Target:
     """Return the target of a checked file; raise TargetError with everything that does not fit
     together."""
     cores = tuple(core for table in file.cores for core in table.cores())
+    held = [(table.role, table.memory(name)) for name, table in file.memories.items()]
+    main = [memory for role, memory in held if role == "main"]
     # A fast memory of no bytes is a machine without one; `--set scratchpad.capacity=8MiB` gives it
     # one.
-    by_role = {
-        role: [
-            t.memory(name)
-            for name, t in file.memories.items()
-            if t.role == role and (role == "main" or t.capacity)
-        ]
-        for role in ("main", "fast")
-    }
-    main, fast = by_role["main"], by_role["fast"]
+    fast = [memory for role, memory in held if role == "fast" and memory.capacity]
     names = [core.name for core in cores] + list(file.memories)
     problems = [
         f"the name {name!r} is used twice"

@@ -17,34 +17,19 @@ def target_text(document: Mapping[str, Any]) -> str:
     What is inside of a table stays on one line. The same document gives the same text, and reading
     the text gives the document.
     """
-    plain = [
-        (key, value)
-        for key, value in document.items()
-        if not _is_table(value) and not _is_array_of_tables(value)
-    ]
-    parts = ["".join(f"{_key(key)} = {_value(value)}\n" for key, value in plain)]
+    plain, tables = {}, []
     for key, value in document.items():
-        if _is_table(value):
-            parts.append(f"[{_key(key)}]\n{_body(value)}")
-        elif _is_array_of_tables(value):
-            parts += [f"[[{_key(key)}]]\n{_body(table)}" for table in value]
-    return "\n".join(parts)
-
-
-def _is_table(value: Any) -> bool:
-    """Whether a value is a table."""
-    return isinstance(value, Mapping)
-
-
-def _is_array_of_tables(value: Any) -> bool:
-    """Whether a value is an array of tables."""
-    return (
-        isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
-    )
+        if isinstance(value, Mapping):
+            tables.append(f"[{_key(key)}]\n{_body(value)}")
+        elif isinstance(value, list) and value and all(isinstance(x, Mapping) for x in value):
+            tables += [f"[[{_key(key)}]]\n{_body(table)}" for table in value]
+        else:
+            plain[key] = value
+    return "\n".join([_body(plain), *tables])
 
 
 def _body(table: Mapping[str, Any]) -> str:
-    """Return the lines of a table's keys."""
+    """Return the lines of the keys of a table."""
     return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items())
 
 

@@ -20,7 +20,6 @@ from loadmaster.cli.options import (
 )
 from loadmaster.cli.output import Output
 from loadmaster.cli.printing import say, versioned
-from loadmaster.core.errors import PlacementError
 from loadmaster.core.provenance import Label
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def profile_command(
     import tempfile
 
     from loadmaster.core.units import parse_seconds
-    from loadmaster.cost.kernels.kernel_times import KernelTimes, default_threads, profile_place
+    from loadmaster.cost.kernels.kernel_times import KernelTimes, profile_place
     from loadmaster.cost.kernels.profile import profile
 
     limit = parsed(time_limit, parse_seconds)
@@ -106,35 +105,28 @@ def profile_command(
     folder = slow or Path(tempfile.gettempdir())
     with output.working(None) as (_, progress):
         network = reading.load([graph])[0]
-        if not any(op.invocation for op in network.ops):
-            raise PlacementError(
-                f"{graph}: its operators cannot be run here: profile a torch module,"
-                " torch:module.path:factory"
-            )
-        count = threads or default_threads()
         done = profile(
             network,
             KernelTimes(place),
             slow=folder,
-            threads=count,
+            threads=threads,
             repeats=repeats,
             time_limit=limit,
             progress=progress,
         )
     if out is not None:
-        _write(network, place, count, folder, repeats, out)
+        _write(network, place, done.threads, folder, repeats, out)
     if output.as_json:
         shown = versioned(
             ProfileJson,
             done,
-            threads=count,
             file=str(place),
             slow=str(folder),
             label=Label.MEASURED,
         )
         output.show(shown, list, [] if out is None else [out])
     elif not output.quiet:
-        _print(done, place, count)
+        _print(done, place)
 
 
 def _write(
@@ -164,11 +156,11 @@ def _write(
     write_timed(rows, out)
 
 
-def _print(done: Profile, place: Path, threads: int) -> None:
+def _print(done: Profile, place: Path) -> None:
     """Print how many measurements were made, found and left, and which failed."""
     say(
-        f"{done.measured} measurements made with {threads} threads, {done.reused} there before,"
-        f" {done.left} left; kept in {place}"
+        f"{done.measured} measurements made with {done.threads} threads, {done.reused} there"
+        f" before, {done.left} left; kept in {place}"
     )
     if done.too_large:
         say(

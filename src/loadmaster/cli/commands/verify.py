@@ -120,15 +120,11 @@ def verify_command(
         raise PlanError("verify: --target and --set belong to PLAN.json --against MODEL")
     if reading.training and run:
         raise PlanError("verify: --training is for torch modules, and --run for ONNX files")
-    if overrides and target is None:
-        raise PlanError("verify: --set changes a target: give --target too")
-    if plan:
-        plan = plan_file(plan)
-    source = plan or buffers
+    source = plan_file(plan) if plan else buffers
     assert source is not None
     execution, what = None, "plan" if plan else "packing"
     counts, violations = (
-        _check_plan(source, _models(against), reading, target, overrides or [])
+        _check_plan(source, _models(against), reading, target, overrides)
         if plan
         else _check_packing(source, capacity, memory)
     )
@@ -173,7 +169,7 @@ def _check_plan(
     models: list[str],
     reading: Reading,
     target: str | None,
-    overrides: list[str],
+    overrides: list[str] | None,
 ) -> tuple[str, tuple[Violation, ...]]:
     """Verify a plan, against networks if some are given. Return what was checked and the
     violations."""

@@ -76,29 +76,29 @@ def divisible_costs(
     channels have as many passes of sums between them, but for those between two pieces, where the
     sums go out and come in as operands that are no narrower. O(jobs x kinds of core).
     """
-    amounts = JobWork(jobs)
-    nests, free, lanes, cores, position = _tables(jobs, target, sums)
+    nests, free, amounts, cores, position = _tables(jobs, target, sums)
     seconds, joules = [], []
     for core in cores:
         fill = 0 if _is_shapeless(core) else core.rows + core.columns - 2
         cycles = (_cycles(nests, core, free) + fill) * nests.repeats
         rate = core.clock * efficiencies(jobs, core)
-        seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / rate + core.start_up)
+        seconds.append(
+            np.maximum(nests.per_job(cycles), amounts.elements / core.lanes) / rate + core.start_up
+        )
         joules.append(inside_energy(core, amounts, nests.per_job(least_delivered(nests, core))))
     return per_core(seconds, position), per_core(joules, position)
 
 
 def _tables(
     jobs: Sequence[Job], target: Target, sums: Mask | None
-) -> tuple[NestTable, Mask, Floats, list[Core], Ints]:
-    """Return the loop nests, which of them may be summed in parts, elements of jobs, and kinds of
+) -> tuple[NestTable, Mask, JobWork, list[Core], Ints]:
+    """Return the loop nests, which of them may be summed in parts, the work of jobs, and kinds of
     core with the positions of cores among them."""
     nests = nest_table(jobs)
     free = np.zeros(len(nests.k), dtype=np.bool_)
     rows = nests.row_of[:0] if sums is None else nests.row_of[sums]
     free[rows[rows >= 0]] = True
-    lanes = np.array([job.elements for job in jobs], dtype=np.float64)
-    return nests, free, lanes, *kinds_of(target)
+    return nests, free, JobWork(jobs), *kinds_of(target)
 
 
 def last_turns(
@@ -125,26 +125,23 @@ def last_turns(
         that the rest takes where it runs on a core of the kind that is fastest for the job, shape
         (jobs, cores); 1 and 0 where all turns are full or the lanes take longer.
     """
-    nests, free, lanes, cores, position = _tables(jobs, target, sums)
+    nests, free, amounts, cores, position = _tables(jobs, target, sums)
     alone = (nests.row_of >= 0).sum(axis=1) == 1
     row = nests.row_of[:, 0] if nests.row_of.size else np.full(len(jobs), -1, dtype=np.int64)
     share, extra = np.ones(len(jobs)), np.zeros_like(seconds)
     fastest = position[seconds.argmin(axis=1)]
     for kind, core in enumerate(cores):
-        cycles = _cycles(nests, core, free) * nests.repeats
-        turns = _turns(nests, core)
-        chosen = np.flatnonzero(alone & (fastest == kind))
-        mine = row[chosen]
-        full = np.floor(turns[mine])
-        left = turns[mine] - full
-        several = (full >= 1) & (left > 1e-9) & (cycles[mine] > lanes[chosen] / core.lanes)
-        chosen = chosen[several]
-        mine = mine[several]
-        full = full[several]
-        left = left[several]
-        turn = cycles[mine] / turns[mine] / (core.clock * efficiencies(jobs, core)[chosen])
-        share[chosen] = full / turns[mine]
-        more = turn * (1 - left) * (1 - 1e-12)
+        cycles, turns = (
+            np.append(figures, 0.0)[row]
+            for figures in (_cycles(nests, core, free) * nests.repeats, _turns(nests, core))
+        )
+        full = np.floor(turns)
+        left = turns - full
+        ends = (full >= 1) & (left > 1e-9) & (cycles > amounts.elements / core.lanes)
+        chosen = np.flatnonzero(alone & (fastest == kind) & ends)
+        turn = cycles[chosen] / turns[chosen] / (core.clock * efficiencies(jobs, core)[chosen])
+        share[chosen] = full[chosen] / turns[chosen]
+        more = turn * (1 - left[chosen]) * (1 - 1e-12)
         extra[np.ix_(chosen, np.flatnonzero(position == kind))] = more[:, None]
     return share, extra
 

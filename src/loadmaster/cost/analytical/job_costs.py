@@ -27,13 +27,8 @@ from loadmaster.targets.hardware import Core, Target
 from loadmaster.workloads.job import Job, Role, Workload
 
 _PASSING = 16
-"""Divisor of a core's buffer that gives the bytes for all operands outside loop nests, beside a
-nest."""
-
-
-def beside_nests(buffer: int) -> int:
-    """Most bytes of a private buffer for all operands outside loop nests of a job with a nest."""
-    return buffer // _PASSING
+"""Divisor of a core's buffer that gives the most bytes for all operands outside loop nests, beside
+a nest."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +66,11 @@ def job_table(workload: Workload, target: Target) -> JobTable:
     return job_tables(workload, target, (STREAMED,))[0]
 
 
-def job_tables(workload: Workload, target: Target, expected: Sequence[str]) -> list[JobTable]:
-    """Make a table of every job on every core for each of the ``expected`` places of operands.
+def job_tables(
+    workload: Workload, target: Target, expected: Sequence[str] = tuple(EXPECTED)
+) -> list[JobTable]:
+    """Make a table of every job on every core for each of the ``expected`` places of operands
+    (:data:`~loadmaster.cost.analytical.nests.EXPECTED`).
 
     Equal jobs, such as those of mini-batches, are costed once. O(operands x cores) besides.
     """
@@ -223,7 +221,7 @@ def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
     outside = rows.nest < 0
     count = np.bincount(rows.job[outside], minlength=jobs)
     beside = np.bincount(rows.job[~outside], minlength=jobs) > 0
-    room = np.where(beside, beside_nests(core.buffer), core.buffer)
+    room = np.where(beside, core.buffer // _PASSING, core.buffer)
     share = room // np.maximum(1, count)
     if np.any((share == 0) & (count > 0)):
         raise TargetError(
@@ -274,12 +272,6 @@ def _by_role(tilings: Tilings, nests: NestTable) -> tuple[Floats, Floats, Floats
     return times, tiles, whole
 
 
-def front_tables(workload: Workload, target: Target) -> list[JobTable]:
-    """The job table with the tilings of each of
-    :data:`~loadmaster.cost.analytical.nests.EXPECTED`."""
-    return job_tables(workload, target, list(EXPECTED))
-
-
 def mixed_table(tables: Sequence[JobTable], chosen: Ints) -> JobTable:
     """The table in which job ``j`` has its row of ``tables[chosen[j]]``. O(operands x cores x
     tables)."""
@@ -295,7 +287,7 @@ def mixed_table(tables: Sequence[JobTable], chosen: Ints) -> JobTable:
 def least_table(workload: Workload, target: Target) -> JobTable:
     """The table of least times, energies and operand bytes of each job over all its tilings, for
     bounds."""
-    tables = front_tables(workload, target)
+    tables = job_tables(workload, target)
     least = {
         name: np.minimum.reduce([getattr(table, name) for table in tables])
         for name in ("compute", "energy", "moved", "tile")

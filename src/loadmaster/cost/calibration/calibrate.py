@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,9 +96,7 @@ def calibrate(
             f"{source}: no row tells anything of {machine.target.name}:"
             f" {'; '.join(found.skipped) or 'there are copies only'}"
         )
-    return _CalibrationRun(document, machine, found, Path(measured), step=bool(kernels)).answer(
-        observe
-    )
+    return _CalibrationRun(document, machine, found, Path(measured), bool(kernels)).answer(observe)
 
 
 def _machine(document: dict[str, Any], target: Target) -> Machine:
@@ -115,27 +113,23 @@ def _machine(document: dict[str, Any], target: Target) -> Machine:
     return Machine(target, cores, fields)
 
 
+@dataclass
 class _CalibrationRun:
     """One calibration."""
 
-    def __init__(
-        self,
-        document: dict[str, Any],
-        machine: Machine,
-        observed: Observations,
-        path: Path,
-        *,
-        step: bool,
-    ) -> None:
-        self._document = document
-        self._machine = machine
-        self._observed = observed
-        self._path, self._step, self._stated = path, step, _stated(machine)
-        self._design = design = design_of(observed.rows)
+    document: dict[str, Any]
+    machine: Machine
+    observed: Observations
+    path: Path
+    step: bool
+
+    def __post_init__(self) -> None:
+        self._stated = _stated(self.machine)
+        self._design = design = design_of(self.observed.rows)
         self._all = np.ones(len(design.seconds), dtype=np.bool_)
-        self._given = _parameters(machine, design)
+        self._given = _parameters(self.machine, design)
         # An array is no faster than its clock.
-        cores, links = machine.cores, [TINY] * len(design.fields)
+        cores, links = self.machine.cores, [TINY] * len(design.fields)
         slowest = [float(cores[core].style is not Style.ROOFLINE) for core, _ in design.rates]
         self._least = np.array([*slowest, *links, *(0.0 for _ in design.overheads)])
 
@@ -144,8 +138,8 @@ class _CalibrationRun:
         figure before and after and the errors by kind."""
         found = fit(self._design, self._given, self._least, self._all)
         settled = self._settle(found, self._all)
-        copies = self._observed.copies
-        figures = [*self._figures(found, settled), *_copies(self._machine.target.copy, copies)]
+        copies = self.observed.copies
+        figures = [*self._figures(found, settled), *_copies(self.machine.target.copy, copies)]
         # No row tells anything of the others.
         known = {figure.field for figure in figures}
         figures += [
@@ -153,23 +147,23 @@ class _CalibrationRun:
             for name, value in self._stated.items()
             if name not in known
         ]
-        document = _calibrated_document(self._document, self._machine, figures)
+        document = _calibrated_document(self.document, self.machine, figures)
         # Absurd times give figures that no target may have.
         machine = _machine(
-            document, build_target(document, f"{self._path.name}: the calibrated target")
+            document, build_target(document, f"{self.path.name}: the calibrated target")
         )
         # With these figures the model may choose other tilings, which the fit does not know.
         again = design_of(observe(machine).rows)
         kinds = tuple(self._errors(again, again.predicted(_parameters(machine, again))))
         answer = Calibration(
             text="",
-            base=self._machine.target.name,
-            measured=self._path.name,
-            sha256=hashlib.sha256(self._path.read_bytes()).hexdigest(),
+            base=self.machine.target.name,
+            measured=self.path.name,
+            sha256=hashlib.sha256(self.path.read_bytes()).hexdigest(),
             rows=int(self._design.count.sum()) + len(copies),
             figures=tuple(figures),
             kinds=kinds,
-            skipped=self._observed.skipped,
+            skipped=self.observed.skipped,
         )
         document["calibration"] = _source(answer)
         return replace(answer, text=target_text(document))
@@ -177,7 +171,7 @@ class _CalibrationRun:
     def _settle(self, found: Floats, rows: Mask) -> Floats:
         """Return the parameters to use: for kernels of one step, balanced so that the sum is right;
         for single layers, those of the fit, in which outliers count little."""
-        return balanced(self._design, found, rows) if self._step else found
+        return balanced(self._design, found, rows) if self.step else found
 
     def _errors(self, again: Design, after: Floats) -> Iterator[KindErrors]:
         """Yield the errors of all rows, then of each kind in order of total time: before the fit,
@@ -214,7 +208,7 @@ class _CalibrationRun:
 
     def _figures(self, found: Floats, settled: Floats) -> Iterator[Fitted]:
         """Yield the settled figures; their standing is that of the fit's figures."""
-        design, cores = self._design, self._machine.cores
+        design, cores = self._design, self.machine.cores
         for number, (core, kind) in enumerate(design.rates):
             if design.part(number).any():
                 name = f"cores.{core}.efficiency.{kind}"

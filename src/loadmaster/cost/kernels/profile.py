@@ -23,7 +23,13 @@ from typing import Any
 
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.progress import Deadline, Progress, no_progress
-from loadmaster.cost.kernels.kernel_times import Case, Conditions, KernelTimes, case_of
+from loadmaster.cost.kernels.kernel_times import (
+    Case,
+    Conditions,
+    KernelTimes,
+    case_of,
+    default_threads,
+)
 from loadmaster.workloads.graph import Graph, OpClass
 
 _FILL = 0.5
@@ -32,12 +38,14 @@ _FILL = 0.5
 
 @dataclass
 class Profile:
-    """The result of a profile: measurements made, found from before, and left for the next time.
+    """The result of a profile with so many threads: measurements made, found from before, and left
+    for the next time.
 
     ``too_large`` names kernels whose operands do not fit into half of the memory that is free,
     ``failed`` those that could not be run by themselves, with the reason.
     """
 
+    threads: int
     measured: int = 0
     reused: int = 0
     left: int = 0
@@ -51,7 +59,7 @@ def profile(
     times: KernelTimes,
     *,
     slow: Path,
-    threads: int,
+    threads: int | None = None,
     repeats: int = 3,
     time_limit: float | None = None,
     progress: Progress | None = None,
@@ -67,7 +75,7 @@ def profile(
     slow
         Folder of the slow memory.
     threads
-        Threads that torch uses.
+        Threads that torch uses; its default if not given.
     repeats
         Runs of each measurement after one that does not count; the median is kept.
     time_limit
@@ -79,21 +87,20 @@ def profile(
     PlacementError
         No operator of the graph can be run, or the folder cannot be written.
     """
-    import torch
-
-    setting = Conditions.here(threads)
-    label = _device(slow)
-    report = progress or no_progress
     ops = [op for op in graph.ops if op.op_class not in (OpClass.VIEW, OpClass.SHAPE)]
     if not any(op.invocation for op in ops):
         raise PlacementError(
             f"{graph.source}: its operators cannot be run here: profile a torch module,"
             " torch:module.path:factory"
         )
-    done = Profile()
-    todo = _todo(graph, ops, times, setting, label, done)
+    import torch
+
+    done = Profile(threads or default_threads())
+    label = _device(slow)
+    report = progress or no_progress
+    todo = _todo(graph, ops, times, label, done)
     deadline, before = Deadline.within(time_limit), torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(done.threads)
     try:
         for number, (name, case, places, key) in enumerate(todo):
             if deadline.passed():
@@ -121,13 +128,13 @@ def _todo(
     graph: Graph,
     ops: Sequence[Any],
     times: KernelTimes,
-    setting: Conditions,
     label: str,
     done: Profile,
 ) -> list[tuple[str, Case, tuple[int, ...], str]]:
     """List the measurements to make, each once: the kernel's name, its case, the storages that are
     slow, and the key."""
     known, room, todo, seen = times.all(), _free_bytes() // 2, [], set()
+    setting = Conditions.here(done.threads)
     for op in ops:
         case = case_of(graph, op)
         if case is None:

@@ -7,12 +7,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from loadmaster.core.errors import Violation
 from loadmaster.core.store import Store
+from loadmaster.cost.cache import code_digest
 from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
@@ -24,26 +24,12 @@ def networks_key(graphs: Sequence[Graph]) -> str:
         [getattr(graph, part.name) for part in fields(graph) if part.name != "source"]
         for graph in graphs
     ]
-    return hashlib.sha256(_code() + repr(parts).encode()).hexdigest()
+    return hashlib.sha256(f"{code_digest()} {parts!r}".encode()).hexdigest()
 
 
 def point_key(networks: str, options: Mapping[str, Any], target: Target) -> str:
     """Digest of one point: the key of its networks, how they are planned, and its machine."""
     return hashlib.sha256(f"{networks} {sorted(options.items())!r} {target!r}".encode()).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _code() -> bytes:
-    """Digest of the package, native code included, so that points of other versions are not
-    reused."""
-    return hashlib.sha256(b"".join(file.read_bytes() for file in code_files())).digest()
-
-
-def code_files() -> list[Path]:
-    """Files of the package, Python and native, in order."""
-    from loadmaster import _native
-
-    return sorted([*Path(__file__).parents[2].rglob("*.py"), Path(_native.__file__)])
 
 
 class SweepStore:
