@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.allocation.problem import FREE, NO_GAPS, AllowedMemories, Gaps, Problem
-from loadmaster.allocation.rules import check, check_allowed_memories, from_columns, gaps_from
+from loadmaster.allocation.rules import allowed_memories, check, from_columns, gaps_from
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
@@ -52,6 +52,8 @@ _DEFAULTS = {
     "shift": "0",
     "accesses": "1",
 }
+_FIELDS = {"offset": "pin", "id": "ids"}
+"""Fields of a problem that the file calls otherwise."""
 _CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
 _GAP = re.compile(r"(\d+)-(\d+)(?:@(\d+):(\d+))?")
 _MOST_DIGITS = 40
@@ -229,28 +231,11 @@ def _problem(columns: dict[str, Any], table: _CsvTable) -> Problem:
     """Return the problem of a table's columns, with ``end`` turned into an exclusive bound."""
     inclusive = "end" in columns
     upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
-    numbers = {
-        "upper": upper + 1 if inclusive else upper,
-        "lower": columns["lower"],
-        "size": columns["size"],
-    }
-    numbers |= {
-        new: columns[name]
-        for name, new in (("alignment", "alignment"), ("offset", "pin"), ("hint", "hint"))
-        if name in columns
-    }
-    return from_columns(
-        numbers,
-        tuple(columns["id"]),
-        _gaps(columns.get("gaps", ()), int(inclusive), table),
-        _demands(columns, table),
-    )
-
-
-def _demands(columns: dict[str, Any], table: _CsvTable) -> dict[str, Any]:
-    """Return allowed memories and alias groups of a table."""
-    aliases = _aliases(columns, table)
-    return _allowed_memories(columns, table) | ({"aliases": aliases} if aliases else {})
+    numbers = {_FIELDS.get(name, name): cells for name, cells in columns.items()}
+    numbers["upper"] = upper + inclusive
+    gaps = _gaps(columns.get("gaps", ()), int(inclusive), table)
+    demands = {"aliases": _aliases(columns, table), "allowed": _allowed_memories(columns, table)}
+    return from_columns(numbers, gaps, demands)
 
 
 def _aliases(columns: dict[str, Any], table: _CsvTable) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -280,19 +265,14 @@ def _aliases(columns: dict[str, Any], table: _CsvTable) -> tuple[tuple[tuple[int
     return tuple(tuple(sorted(members.items())) for members in found.values())
 
 
-def _allowed_memories(columns: dict[str, Any], table: _CsvTable) -> dict[str, AllowedMemories]:
-    """Return the allowed memories in the file's columns; empty without these columns."""
+def _allowed_memories(columns: dict[str, Any], table: _CsvTable) -> AllowedMemories | None:
+    """Return the allowed memories in the file's columns; None without any."""
     count = len(columns["id"])
-    memory = tuple(cell or None for cell in columns.get("memory", [""] * count))
-    prefers = tuple(
+    memory = [cell or None for cell in columns.get("memory", [""] * count)]
+    prefers = [
         _choices(cell, row, table) for row, cell in enumerate(columns.get("prefers", [""] * count))
-    )
-    accesses = tuple(int(value) for value in columns.get("accesses", [1] * count))
-    if not any(memory) and not any(prefers) and all(value == 1 for value in accesses):
-        return {}
-    allowed = AllowedMemories(memory, prefers, accesses)
-    check_allowed_memories(allowed, table.where)
-    return {"allowed": allowed}
+    ]
+    return allowed_memories(memory, prefers, columns.get("accesses", [1] * count), table.where)
 
 
 def _choices(cell: str, row: int, table: _CsvTable) -> tuple[tuple[str, int | None], ...]:
@@ -356,28 +336,28 @@ def format_buffers(
 ) -> str:
     """Text of a problem or, with ``offsets``, of its solution."""
     columns: dict[str, list[str]] = {"id": [problem.name(i) for i in range(len(problem))]}
-    columns |= {
-        name: [str(v) for v in getattr(problem, name).tolist()]
-        for name in ("lower", "upper", "size")
-    }
+    columns |= {name: _cells(getattr(problem, name)) for name in ("lower", "upper", "size")}
     if "alignment" in problem.features:
-        columns["alignment"] = [str(v) for v in problem.alignment.tolist()]
+        columns["alignment"] = _cells(problem.alignment)
     if (problem.hint >= 0).any():
-        columns["hint"] = ["" if v < 0 else str(v) for v in problem.hint.tolist()]
+        columns["hint"] = _cells(problem.hint)
     if len(problem.gaps.owner):
         columns["gaps"] = _gap_cells(problem)
     if problem.aliases:
         columns |= _alias_columns(problem)
     if offsets is not None or "pins" in problem.features:
-        columns["offset"] = [
-            "" if v < 0 else str(v) for v in (problem.pin if offsets is None else offsets).tolist()
-        ]
+        columns["offset"] = _cells(problem.pin if offsets is None else offsets)
     columns |= _memory_columns(problem.allowed, memory)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(columns)
     rows.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()
+
+
+def _cells(column: Ints) -> list[str]:
+    """Return the cells of a column of numbers; those below 0 stand for none."""
+    return ["" if value < 0 else str(value) for value in column.tolist()]
 
 
 def _alias_columns(problem: Problem) -> dict[str, list[str]]:

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loadmaster.core.arrays import Ints, Mask
+from loadmaster.core.arrays import Array, Ints, Mask
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.registry import DisplayMixin
 
@@ -104,6 +104,8 @@ class Parts(NamedTuple):
 
 
 NO_GAPS = Gaps(_NONE, _NONE, _NONE, _NONE, _NONE)
+COLUMNS = ("lower", "upper", "size", "alignment", "pin", "hint")
+"""Fields of `Problem` with a whole number for every buffer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,10 +231,7 @@ class Problem:
         )
         return replace(
             self,
-            **{
-                name: getattr(self, name)[keep]
-                for name in ("lower", "upper", "size", "alignment", "pin", "hint")
-            },
+            **{name: getattr(self, name)[keep] for name in COLUMNS},
             ids=tuple(self.name(int(i)) for i in keep),
             gaps=gaps,
             aliases=tuple(group for group in aliases if len(group) > 1),
@@ -240,6 +239,11 @@ class Problem:
             conflicts=None if self.conflicts is None else _pairs_among(place, self.conflicts),
             allowed=None,
         )
+
+
+BuffersLike: TypeAlias = Problem | Sequence[Any] | Mapping[str, Any] | Array
+"""Buffers as a problem, as `Buffer` records, as arrays (lower, upper, size), or as a mapping of
+arrays."""
 
 
 def _pairs_among(place: Ints, rows: Ints) -> Ints:
