@@ -26,6 +26,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     rule,
     storage_bytes,
     variant,
+    with_first_type,
 )
 from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import ALL, Window, identity
@@ -344,7 +345,7 @@ def _into_blocks(node: Node) -> list[Result]:
     batch, *rest = node.shape(0)
     channels = rest.pop(-1 if node.attrs.get("channels_last") else 0)
     padded = -(-channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
-    return [(node.operand(0).dtype, (batch, padded, *rest))]
+    return with_first_type(node, (batch, padded, *rest))
 
 
 def _out_of_blocks(node: Node) -> list[Result]:
@@ -352,13 +353,13 @@ def _out_of_blocks(node: Node) -> list[Result]:
     of channels."""
     batch, _, *shape = node.shape(0)
     shape.insert(len(shape) if node.attrs.get("channels_last") else 0, node.attrs["channels"])
-    return [(node.operand(0).dtype, (batch, *shape))]
+    return with_first_type(node, (batch, *shape))
 
 
 def _scaled_shape(node: Node) -> list[Result]:
     """Return type and shape of the result of an Upsample with ``scales``."""
     sizes = zip(node.shape(0), node.attrs["scales"], strict=True)
-    return [(node.operand(0).dtype, tuple(size * scale for size, scale in sizes))]
+    return with_first_type(node, tuple(size * scale for size, scale in sizes))
 
 
 # Operands come in threes (tensor, scale, zero point) after the result's scale and zero point.

@@ -27,8 +27,10 @@ from loadmaster.workloads.frontends.onnx.rules import (
     divided,
     named,
     product,
+    reduction,
     rule,
     variant,
+    with_first_type,
 )
 from loadmaster.workloads.graph import LoopNest, OpClass
 from loadmaster.workloads.window import ALL, SUMMED, Window, identity
@@ -229,8 +231,7 @@ def _packed_division(node: Node) -> Division:
 
 def _packed_shape(node: Node) -> list[Result]:
     """Return type and shape of a product with a packed weight of N columns."""
-    first = node.operand(0)
-    return [(first.dtype, (*first.shape[:-1], node.attrs["N"]))]
+    return with_first_type(node, (*node.shape(0)[:-1], node.attrs["N"]))
 
 
 rule(
@@ -282,7 +283,7 @@ def _einsum(node: Node) -> Work:
     if len(terms) > 1:
         return product(*_nests(node, terms, target))
     if set(terms[0]) - set(target):
-        return Work(OpClass.REDUCTION, elements=node.operand(0).count)
+        return reduction(node.operand(0).count)
     return Work(OpClass.MOVEMENT)
 
 
@@ -349,8 +350,8 @@ def _dynamic_shapes(node: Node) -> list[Result]:
     the standard operator's."""
     steps, batch, _ = node.shape(0)
     directions, hidden, _ = node.shape(2)
-    dtype, state = node.operand(0).dtype, (directions, batch, hidden)
-    return [(dtype, (steps, *state)), (dtype, state), (dtype, state)]
+    state = directions, batch, hidden
+    return with_first_type(node, (steps, *state), state, state)
 
 
 rule("LSTM GRU RNN", _recurrent)
@@ -524,7 +525,7 @@ def _causal(node: Node) -> Work:
 def _pool(node: Node) -> Work:
     """Return the work of a pool: one operation for each element of each window."""
     window = math.prod(node.integers("kernel_shape") or [1])
-    return Work(OpClass.REDUCTION, elements=node.result.count * window)
+    return reduction(node.result.count * window)
 
 
 def _pool_division(node: Node) -> Division:

@@ -20,16 +20,17 @@ from loadmaster.workloads.frontends.onnx.rules import (
     along,
     divided,
     fourier_steps,
+    reduction,
     rule,
     variant,
+    with_first_type,
 )
-from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import ALL, Window, identity
 
 
 def _per_element(steps: int) -> WorkRule:
     """Return a rule that counts ``steps`` operations for each element of the first operand."""
-    return lambda node: Work(OpClass.REDUCTION, elements=steps * node.operand(0).count)
+    return lambda node: reduction(steps * node.operand(0).count)
 
 
 _reduction = _per_element(1)
@@ -133,18 +134,15 @@ def _with_sum(node: Node) -> Division:
 def _skip_shapes(node: Node) -> list[Result]:
     """Return the shapes of the result, of two statistics that inference leaves empty, and of the
     residual sum."""
-    first = node.operand(0)
-    statistics = (first.dtype, (*first.shape[:-1], 1))
-    return [(first.dtype, first.shape), statistics, statistics, (first.dtype, first.shape)]
+    shape = node.shape(0)
+    statistics = (*shape[:-1], 1)
+    return with_first_type(node, shape, statistics, statistics, shape)
 
 
 def _local_response(node: Node) -> Work:
     """Return the work of local response normalisation: a sum of squares over ``size`` channels for
     each element."""
-    return Work(
-        OpClass.REDUCTION,
-        elements=node.operand(0).count * (node.attrs["size"] + NORMALISATION_STEPS),
-    )
+    return reduction(node.operand(0).count * (node.attrs["size"] + NORMALISATION_STEPS))
 
 
 def _near_channels(node: Node) -> Division:
@@ -158,7 +156,7 @@ def _near_channels(node: Node) -> Division:
 def _region_pool(node: Node) -> Work:
     """Return the work of RoiAlign: four neighbours for each sample of each output."""
     samples = max(1, node.attrs.get("sampling_ratio", 1)) ** 2
-    return Work(OpClass.REDUCTION, elements=4 * samples * node.result.count)
+    return reduction(4 * samples * node.result.count)
 
 
 def _embedding_work(node: Node) -> Work:
@@ -168,8 +166,7 @@ def _embedding_work(node: Node) -> Work:
         for index in (2, 3, 4)
         if node.optional(index)
     }
-    steps = NORMALISATION_STEPS * node.result.count
-    return Work(OpClass.REDUCTION, elements=steps, touched=rows, data=2)
+    return reduction(NORMALISATION_STEPS * node.result.count, rows, data=2)
 
 
 def _mean_shape(node: Node) -> list[Result]:
@@ -178,7 +175,7 @@ def _mean_shape(node: Node) -> list[Result]:
     axes = {axis % len(shape) for axis in node.attrs.get("axes") or range(len(shape))}
     one = (1,) if node.attrs.get("keepdims", 1) else ()
     sizes = [one if axis in axes else (size,) for axis, size in enumerate(shape)]
-    return [(node.operand(0).dtype, tuple(size for part in sizes for size in part))]
+    return with_first_type(node, tuple(size for part in sizes for size in part))
 
 
 def _embedding_shapes(node: Node) -> list[Result]:
@@ -202,10 +199,7 @@ def _transform(node: Node) -> Work:
     axis = (given or [1 if node.opset < AXIS_IS_OPERAND else -2])[0] % len(source)
     length = (node.integers("", 1) or [max(source[axis], result[axis])])[0]
     transforms = math.prod(size for index, size in enumerate(source[:-1]) if index != axis)
-    return Work(
-        OpClass.REDUCTION,
-        elements=transforms * fourier_steps(length, real=1 in (source[-1], result[-1])),
-    )
+    return reduction(transforms * fourier_steps(length, real=1 in (source[-1], result[-1])))
 
 
 def _short_time_transform(node: Node) -> Work:
@@ -215,15 +209,13 @@ def _short_time_transform(node: Node) -> Work:
     window = node.optional(2)
     length = window.shape[0] if window else (node.integers("", 3) or [bins])[0]
     product = 0 if window is None else length * (1 if real else 2)
-    return Work(
-        OpClass.REDUCTION, elements=batch * frames * (fourier_steps(length, real) + product)
-    )
+    return reduction(batch * frames * (fourier_steps(length, real) + product))
 
 
 def _by_pairs(node: Node) -> Work:
     """Return the work of rotary embedding. It counts as a reduction, because an element needs its
     partner and cannot be fused into the producer."""
-    return Work(OpClass.REDUCTION, elements=elementwise(node).elements)
+    return reduction(elementwise(node).elements)
 
 
 def _rotary_division(node: Node) -> Division:

@@ -251,6 +251,11 @@ def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
     return Work(OpClass.PRODUCT, nests, elements, data=data)
 
 
+def reduction(elements: int, touched: Mapping[int | str, int] | None = None, data: int = 0) -> Work:
+    """Make the work of scalar operations that are no multiply-accumulates."""
+    return Work(OpClass.REDUCTION, elements=elements, touched=touched, data=data)
+
+
 def describe(kind: str, name: str) -> str:
     """Return how messages name an operator."""
     return f"operator {name!r} ({kind})" if name else f"an unnamed {kind} operator"
@@ -343,29 +348,19 @@ def rule(
     work: WorkRule,
     division: DivisionRule | None = None,
     *,
-    view: ViewTest | None = None,
-    shapes: ShapeRule | None = None,
-    planning: tuple[int, ...] = (),
-    like: str = "",
-    operands: Container[int] = EVERY,
     domain: str = "",
+    **more: Any,
 ) -> None:
-    """Register the rule of the operators ``kinds``, which spaces separate."""
-    made = Rule(work, division, view, shapes, planning, like, operands)
+    """Register the rule of the operators ``kinds``, which spaces separate; ``more`` are further
+    fields of `Rule`."""
+    made = Rule(work, division, **more)
     RULES.update({(domain, kind): made for kind in kinds.split()})
 
 
-def variant(
-    kinds: str,
-    like: str,
-    division: DivisionRule | None = None,
-    operands: Container[int] = EVERY,
-    domain: str = MICROSOFT,
-) -> None:
+def variant(kinds: str, like: str, domain: str = MICROSOFT, **changes: Any) -> None:
     """Register variants of a standard operator, among whose operands are those of that one, in
-    their order; they may divide in another way."""
-    made = replace(RULES["", like], like=like, operands=operands)
-    made = replace(made, division=division or made.division)
+    their order; ``changes`` are fields of `Rule` that differ."""
+    made = replace(RULES["", like], like=like, **changes)
     RULES.update({(domain, kind): made for kind in kinds.split()})
 
 
@@ -381,6 +376,11 @@ def divided(
     return Division(
         tuple(sorted(axis for axis in axes if axis >= 0)), operands, loops, steps or {}, copies
     )
+
+
+def with_first_type(node: Node, *shapes: Shape) -> list[Result]:
+    """Return results of these shapes in the type of the first operand."""
+    return [(node.operand(0).dtype, shape) for shape in shapes]
 
 
 @lru_cache(maxsize=1024)
