@@ -126,7 +126,7 @@ def _product_division(
 ) -> Division:
     """Return how one product divides: along every dimension of the result. ``inner`` is the window
     of the summed dimensions."""
-    if len(target) != len(node.result.shape):
+    if len(target) != node.rank:
         return WHOLE
     extents = _extents(node, terms)
     operands: dict[int, Windows] = {}
@@ -219,7 +219,7 @@ def _packed_matmul(node: Node) -> Work:
 def _packed_division(node: Node) -> Division:
     """Return how a product with a packed weight divides: weights, scales and zero points are packed
     column by column."""
-    rank, columns = len(node.result.shape), node.attrs["N"]
+    rank, columns = node.rank, node.attrs["N"]
     operands: dict[int, Windows] = {0: (*identity(rank - 1), ALL)}
     for index in (1, 2, 3, 5):
         value = node.optional(index)
@@ -531,7 +531,7 @@ def _pool(node: Node) -> Work:
 def _pool_division(node: Node) -> Division:
     """Return how a pool divides: by windows in rows and columns."""
     spatial = _spatial(node, tuple(node.integers("kernel_shape") or ()))
-    others = identity(len(node.result.shape) - len(spatial))
+    others = identity(node.rank - len(spatial))
     return divided({0: (*others, *spatial)}) if spatial else WHOLE
 
 

@@ -68,7 +68,7 @@ def _per_channel(node: Node, together: Iterable[int]) -> Division:
 
 def _over_planes(node: Node) -> Division:
     """Return how an operator over rows and columns divides: by images and channels."""
-    return _per_channel(node, range(2, len(node.result.shape)))
+    return _per_channel(node, range(2, node.rank))
 
 
 def _trains(node: Node) -> bool:
@@ -79,12 +79,12 @@ def _trains(node: Node) -> bool:
 
 def _by_batch(node: Node) -> Division:
     """Return how a batch normalisation divides: by channels alone if it computes statistics."""
-    return _per_channel(node, {*range(len(node.result.shape))} - {1} if _trains(node) else ())
+    return _per_channel(node, {*range(node.rank)} - {1} if _trains(node) else ())
 
 
 def _softmax_axes(node: Node) -> Division:
     """Return how a softmax divides: not along its axis; before opset 13, not from its axis on."""
-    rank = len(node.result.shape)
+    rank = node.rank
     modern = node.opset >= 13
     axis = node.attrs.get("axis", -1 if modern else 1) % rank
     return along(node, [axis] if modern else range(axis, rank))
@@ -98,7 +98,7 @@ def _cumulative(node: Node) -> Division:
 
 def _by_moments(node: Node) -> Division:
     """Return how a normalisation by mean and variance divides: not along the normalised axes."""
-    rank = len(node.result.shape)
+    rank = node.rank
     return along(node, node.integers("axes") or [axis for axis in (0, 2, 3) if axis < rank])
 
 
@@ -118,7 +118,7 @@ def _by_group(node: Node) -> Division:
 
 def _by_layer(node: Node) -> Division:
     """Return how a normalisation over the last dimensions divides."""
-    rank = len(node.result.shape)
+    rank = node.rank
     return along(node, range(node.attrs.get("axis", -1) % rank, rank))
 
 
@@ -148,7 +148,7 @@ def _local_response(node: Node) -> Work:
 def _near_channels(node: Node) -> Division:
     """Return how local response normalisation divides: a channel reads the ``size`` channels around
     it."""
-    first, _, *rest = identity(len(node.result.shape))
+    first, _, *rest = identity(node.rank)
     size = node.attrs["size"]
     return divided({0: (first, Window(1, 1, 1, -((size - 1) // 2), size // 2), *rest)})
 
@@ -221,7 +221,7 @@ def _by_pairs(node: Node) -> Work:
 def _rotary_division(node: Node) -> Division:
     """Return how rotary embedding divides: heads stay whole, because pairs of their elements are
     rotated together. Angles are looked up if positions are given."""
-    rank, width = len(node.result.shape), node.shape(0)[-1]
+    rank, width = node.rank, node.shape(0)[-1]
     heads, last = node.attrs.get("num_heads", 0), ALL
     if node.domain == MICROSOFT or node.optional(3) is not None:
         return along(node, [-1])

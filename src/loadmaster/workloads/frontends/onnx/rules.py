@@ -185,6 +185,11 @@ class Node:
                 return value
         raise ModelError("nothing needs any of its outputs: remove it from the file")
 
+    @property
+    def rank(self) -> int:
+        """Number of dimensions of the result."""
+        return len(self.result.shape)
+
     def integers(self, name: str, operand: int | None = None) -> list[int] | None:
         """Return the integers that older opsets hold in attribute ``name`` and newer ones in
         ``operand``."""
@@ -399,6 +404,6 @@ def aligned(operand: Shape, result: Shape) -> Windows:
 def along(node: Node, axes: Iterable[int]) -> Division:
     """Return how an operator divides that works along some axes of a tensor and keeps its shape:
     not along these axes."""
-    rank = len(node.result.shape)
+    rank = node.rank
     together = {axis % rank for axis in axes}
     return divided({0: tuple(ALL if a in together else Window(a) for a in range(rank))})

@@ -145,7 +145,7 @@ def _pool(call: OpCall) -> Work:
     """Return the work of a pool: one operation for every tap of the window and element of the
     smaller side."""
     window = call.attrs["kernel_size"]
-    dimensions = len(call.result.shape) - 2
+    dimensions = call.rank - 2
     small = min(call.inputs[0].count, call.result.count)
     return reduction(small * math.prod(window if len(window) > 1 else (*window,) * dimensions))
 
