@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import reduce
@@ -122,6 +122,16 @@ class Call:
     def storages(self) -> tuple[int, ...]:
         """Storages that the call uses, without repetition."""
         return tuple(dict.fromkeys((*self.reads, *self.writes)))
+
+    @property
+    def operands(self) -> list[View]:
+        """The views among the arguments and keywords, in order."""
+        return list(views((self.arguments, self.keywords)))
+
+    def mapped(self, function: Callable[[Any], Any]) -> Any:
+        """Return the arguments and keywords with ``function`` of each view, and of each value that
+        is none, in its place."""
+        return tree_map(function, (self.arguments, self.keywords), is_leaf=is_view)
 
     @property
     def kind(self) -> str:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from loadmaster import _native
 from loadmaster.allocation.allocate import allocate
@@ -25,7 +24,6 @@ from loadmaster.integrations.torch_compile.captured import (
     Call,
     Captured,
     View,
-    is_view,
     on_storage,
     view_of,
 )
@@ -117,7 +115,7 @@ class CallProfiles:
             return leaf.storage in captured.streamed, leaf._replace(storage=number)
 
         # Calls are equal if operators and types, sizes, strides and memories of operands are.
-        operands = tree_map(anonymous, (call.arguments, call.keywords), is_leaf=is_view)
+        operands = call.mapped(anonymous)
         modes = torch.get_num_threads(), torch.is_inference_mode_enabled()
         key = getattr(call.target, "signature", call.target), repr(operands), modes
         if key not in self.known:
@@ -159,7 +157,7 @@ def stand_ins(call: Call, captured: Captured, slow: Callable[[View], Any] = id) 
             storages[leaf.storage] = items.untyped_storage()
         return on_storage(storages[leaf.storage], leaf)
 
-    return tree_map(real, (call.arguments, call.keywords), is_leaf=is_view)
+    return call.mapped(real)
 
 
 def profiled(

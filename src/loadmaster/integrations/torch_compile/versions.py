@@ -104,7 +104,7 @@ def _reusable_operands(captured: Traced, call: Call) -> Iterator[int]:
     result = call.results[0] if call.target in IN_PLACE else None
     if result is None or not _is_whole_storage(captured, result):
         return
-    operands = list(views((call.arguments, call.keywords)))
+    operands = call.operands
     for operand in operands:
         if (
             operand[1:] == result[1:]
