@@ -20,7 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.problem import FREE, NO_GAPS, AllowedMemories, Gaps, Problem
+from loadmaster.allocation.problem import (
+    FREE,
+    NO_GAPS,
+    AliasGroup,
+    AllowedMemories,
+    Gaps,
+    Preferences,
+    Problem,
+)
 from loadmaster.allocation.rules import allowed_memories, check, from_columns, gaps_from
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
@@ -124,12 +132,11 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
     O(n).
     """
     table = _CsvTable(text, source)
-    columns = table.columns()
-    problem = _problem(columns, table)
+    problem = table.problem()
     if not solution:
         check(problem, table.where)
         return problem
-    if "offset" not in columns:
+    if "offset" not in table.columns:
         raise AllocationError(
             f"{source}:{table.first}: column 'offset' is missing: give a solution, as `loadmaster"
             " allocate --out` writes it"
@@ -139,7 +146,7 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
 
 
 class _CsvTable:
-    """A header and rows of cells, and where they stand in the file."""
+    """A header and rows of cells, where they stand in the file, and the problem that they are."""
 
     def __init__(self, text: str, source: str) -> None:
         records: list[tuple[int, list[str]]] = []
@@ -158,6 +165,7 @@ class _CsvTable:
             )
         self.source, (self.first, names), self.records = source, records[0], records[1:]
         self.header = _header(names, f"{source}:{self.first}")
+        self.columns = self._columns()
 
     def where(self, row: int, field: str) -> str:
         """Return the place of a cell for messages, with the name of its buffer."""
@@ -170,7 +178,7 @@ class _CsvTable:
         column = self.header.index(name) if name in self.header else 0
         return f"{self.source}:{self.records[row][0]}:{column + 1}"
 
-    def columns(self) -> dict[str, list[Any]]:
+    def _columns(self) -> dict[str, list[Any]]:
         """Return the cells by column, as text or whole numbers."""
         for line, cells in self.records:
             if len(cells) != len(self.header):
@@ -201,6 +209,84 @@ class _CsvTable:
             raise AllocationError(f"{self._cell(row, name)}: {name} is {wrong}")
         return list(map(int, cells))
 
+    def problem(self) -> Problem:
+        """Return the problem of the columns, with ``end`` turned into an exclusive bound."""
+        columns, inclusive = self.columns, "end" in self.columns
+        upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
+        numbers: dict[str, Any] = {
+            _FIELDS.get(name, name): cells for name, cells in columns.items()
+        }
+        numbers["upper"] = upper + inclusive
+        gaps = self._gaps(int(inclusive))
+        demands = {"aliases": self._aliases(), "allowed": self._allowed_memories()}
+        return from_columns(numbers, gaps, demands)
+
+    def _aliases(self) -> tuple[AliasGroup, ...]:
+        """Return the groups of buffers that name each other; O(n)."""
+        number = {name: row for row, name in enumerate(self.columns["id"])}
+        group: dict[int, dict[int, int]] = {}
+        for row, base in enumerate(self.columns.get("alias", ())):
+            if not base:
+                continue
+            if base not in number:
+                raise AllocationError(
+                    f"{self.where(row, 'alias')} is {base!r}, and there is no buffer of that id"
+                )
+            mine, theirs = (group.setdefault(buffer, {buffer: 0}) for buffer in (row, number[base]))
+            up = theirs[number[base]] + self.columns.get("shift", {row: 0})[row] - mine[row]
+            if mine is theirs and up:
+                raise AllocationError(
+                    f"{self.where(row, 'alias')} contradicts what other rows say of its distance"
+                    f" to {base!r}: drop one"
+                )
+            if len(mine) > len(theirs):
+                mine, theirs, up = theirs, mine, -up
+            for member in mine if mine is not theirs else ():
+                theirs[member] = mine[member] + up
+                group[member] = theirs
+        found = {id(members): members for members in group.values() if len(members) > 1}
+        return tuple(tuple(sorted(members.items())) for members in found.values())
+
+    def _allowed_memories(self) -> AllowedMemories | None:
+        """Return the allowed memories in the columns; None without any."""
+        count = len(self.records)
+        memory = [cell or None for cell in self.columns.get("memory", [""] * count)]
+        prefers = [
+            self._preferences(cell, row)
+            for row, cell in enumerate(self.columns.get("prefers", [""] * count))
+        ]
+        accesses = self.columns.get("accesses", [1] * count)
+        return allowed_memories(memory, prefers, accesses, self.where)
+
+    def _preferences(self, cell: str, row: int) -> Preferences:
+        """Return the memories in a cell of ``prefers`` in order, each with its cost or None."""
+        found: Preferences = ()
+        for word in cell.split():
+            match = _CHOICE.fullmatch(word)
+            if match is None:
+                raise AllocationError(
+                    f"{self.where(row, 'prefers')} has {word[:80]!r}: write memories like sram"
+                    " dram, or sram:0 dram:500"
+                )
+            found += ((match[1], None if match[2] is None else _whole(match[2])),)
+        return found
+
+    def _gaps(self, addend: int) -> Gaps:
+        """Return the gaps of all buffers. ``addend`` is 1 where ends are inclusive."""
+        rows = []
+        for owner, cell in enumerate(self.columns.get("gaps", ())):
+            for word in cell.split():
+                match = _GAP.fullmatch(word)
+                numbers = [_whole(digits or "0") for digits in match.groups()] if match else []
+                if max(numbers, default=WHOLE_LIMIT) >= WHOLE_LIMIT:
+                    raise AllocationError(
+                        f"{self.where(owner, 'gaps')} has {word[:80]!r}: write gaps like 2-8 or"
+                        " 20-30@0:64"
+                    )
+                lower, last, *window = numbers
+                rows.append((owner, lower, last + addend, *window))
+        return gaps_from(rows) if rows else NO_GAPS
+
 
 def _header(cells: list[str], spot: str) -> list[str]:
     """Return the column names of the header without synonyms; raise AllocationError if one is
@@ -225,92 +311,6 @@ def _whole(digits: str) -> int:
     """Return the value of digits; 2^62 for more digits than any valid number has, which Python
     would refuse to read."""
     return int(digits) if len(digits) <= _MOST_DIGITS else WHOLE_LIMIT
-
-
-def _problem(columns: dict[str, Any], table: _CsvTable) -> Problem:
-    """Return the problem of a table's columns, with ``end`` turned into an exclusive bound."""
-    inclusive = "end" in columns
-    upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
-    numbers = {_FIELDS.get(name, name): cells for name, cells in columns.items()}
-    numbers["upper"] = upper + inclusive
-    gaps = _gaps(columns.get("gaps", ()), int(inclusive), table)
-    demands = {"aliases": _aliases(columns, table), "allowed": _allowed_memories(columns, table)}
-    return from_columns(numbers, gaps, demands)
-
-
-def _aliases(columns: dict[str, Any], table: _CsvTable) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Return the groups of buffers that name each other; O(n)."""
-    number = {name: row for row, name in enumerate(columns["id"])}
-    group: dict[int, dict[int, int]] = {}
-    for row, base in enumerate(columns.get("alias", ())):
-        if not base:
-            continue
-        if base not in number:
-            raise AllocationError(
-                f"{table.where(row, 'alias')} is {base!r}, and there is no buffer of that id"
-            )
-        mine, theirs = (group.setdefault(buffer, {buffer: 0}) for buffer in (row, number[base]))
-        up = theirs[number[base]] + int(columns.get("shift", {row: 0})[row]) - mine[row]
-        if mine is theirs and up:
-            raise AllocationError(
-                f"{table.where(row, 'alias')} contradicts what other rows say of its distance to"
-                f" {base!r}: drop one"
-            )
-        if len(mine) > len(theirs):
-            mine, theirs, up = theirs, mine, -up
-        for member in mine if mine is not theirs else ():
-            theirs[member] = mine[member] + up
-            group[member] = theirs
-    found = {id(members): members for members in group.values() if len(members) > 1}
-    return tuple(tuple(sorted(members.items())) for members in found.values())
-
-
-def _allowed_memories(columns: dict[str, Any], table: _CsvTable) -> AllowedMemories | None:
-    """Return the allowed memories in the file's columns; None without any."""
-    count = len(columns["id"])
-    memory = [cell or None for cell in columns.get("memory", [""] * count)]
-    prefers = [
-        _choices(cell, row, table) for row, cell in enumerate(columns.get("prefers", [""] * count))
-    ]
-    return allowed_memories(memory, prefers, columns.get("accesses", [1] * count), table.where)
-
-
-def _choices(cell: str, row: int, table: _CsvTable) -> tuple[tuple[str, int | None], ...]:
-    """Return the memories in a cell of ``prefers`` in order, each with its cost or None."""
-    found: list[tuple[str, int | None]] = []
-    for word in cell.split():
-        match = _CHOICE.fullmatch(word)
-        if match is None:
-            raise AllocationError(
-                f"{table.where(row, 'prefers')} has {word[:80]!r}: write memories like sram dram,"
-                " or sram:0 dram:500"
-            )
-        found.append((match[1], None if match[2] is None else _whole(match[2])))
-    return tuple(found)
-
-
-def _gaps(cells: Sequence[str], addend: int, table: _CsvTable) -> Gaps:
-    """Return the gaps in the cells, one cell for each buffer. ``addend`` is 1 where ends are
-    inclusive."""
-    rows = []
-    for owner, cell in enumerate(cells):
-        for word in cell.split():
-            match = _GAP.fullmatch(word)
-            if match is None or max(map(_whole, filter(None, match.groups()))) >= WHOLE_LIMIT:
-                raise AllocationError(
-                    f"{table.where(owner, 'gaps')} has {word[:80]!r}: write gaps like 2-8 or"
-                    " 20-30@0:64"
-                )
-            rows.append(
-                (
-                    owner,
-                    int(match[1]),
-                    int(match[2]) + addend,
-                    int(match[3] or 0),
-                    int(match[4] or 0),
-                )
-            )
-    return gaps_from(rows) if rows else NO_GAPS
 
 
 @validate_arguments(AllocationError, path=(str, Path), problem=Problem)

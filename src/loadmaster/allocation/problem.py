@@ -64,12 +64,18 @@ class Buffer:
         return cls(id, spans[0][0], spans[-1][1], size, gaps=gaps, **more)
 
 
+AliasGroup: TypeAlias = tuple[tuple[int, int], ...]
+"""Members of an alias group: buffers, and their bytes above the address of the group."""
+Preferences: TypeAlias = tuple[tuple[str, int | None], ...]
+"""Names of memories in order of preference, each with its cost; None: by rank."""
+
+
 class AllowedMemories(NamedTuple):
     """Allowed memories of each buffer: the memory it is pinned to, the allowed ones with their
     costs (None: by rank), and its accesses."""
 
     memory: tuple[str | None, ...]
-    prefers: tuple[tuple[tuple[str, int | None], ...], ...]
+    prefers: tuple[Preferences, ...]
     accesses: tuple[int, ...]
 
     @classmethod
@@ -147,7 +153,7 @@ class Problem:
     ids: tuple[str, ...] | None = None
     gaps: Gaps = NO_GAPS
     reserved: tuple[tuple[int, int], ...] = ()
-    aliases: tuple[tuple[tuple[int, int], ...], ...] = ()
+    aliases: tuple[AliasGroup, ...] = ()
     in_place: Ints = field(default_factory=lambda: NO_IN_PLACE)
     conflicts: Ints | None = None
     allowed: AllowedMemories | None = None

@@ -15,6 +15,7 @@ from loadmaster.allocation.problem import (
     COLUMNS,
     FREE,
     NO_GAPS,
+    AliasGroup,
     AllowedMemories,
     Buffer,
     BuffersLike,
@@ -27,7 +28,7 @@ from loadmaster.core.arrays import WHOLE_LIMIT, Ints, Mask
 from loadmaster.core.errors import AllocationError
 
 
-def check_group(problem: Problem, group: Sequence[tuple[int, int]]) -> None:
+def check_group(problem: Problem, group: AliasGroup) -> None:
     """Check that some address of the group satisfies the alignments and pins of all members."""
     names = ", ".join(repr(problem.name(member)) for member, _ in group)
     # A system of congruences is solvable if every pair is.
@@ -65,7 +66,7 @@ def check_group(problem: Problem, group: Sequence[tuple[int, int]]) -> None:
                 )
 
 
-def common_step(problem: Problem, group: Sequence[tuple[int, int]]) -> int:
+def common_step(problem: Problem, group: AliasGroup) -> int:
     """The least common multiple of the members' alignments."""
     return lcm(*(int(problem.alignment[member]) for member, _ in group))
 
@@ -178,7 +179,7 @@ _GROUPS = (
 )
 
 
-def _group(members: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+def _group(members: Sequence[Any]) -> AliasGroup:
     """Convert the members of an alias group to (buffer, shift), with a lowest shift of 0."""
     rows = [
         (

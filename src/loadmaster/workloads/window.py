@@ -220,7 +220,7 @@ def _groups(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[list[int
     numbers of elements."""
     products = [list(accumulate(shape, mul)) for shape in (one, other)]
     ends = sorted({*products[0]}.intersection(products[1]))
-    groups: list[tuple[list[int], list[int]]] = [([], []) for _ in range(len(ends) + 1)]
+    groups = [(list[int](), list[int]()) for _ in range(len(ends) + 1)]
     for side, shape in enumerate((one, other)):
         for axis, product in enumerate(products[side]):
             if shape[axis] > 1:
