@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from loadmaster.integrations.torch_compile.captured import Call, View, is_view, views
+from loadmaster.integrations.torch_compile.captured import Call, View, views
 from loadmaster.integrations.torch_compile.slow_tensor import compact, narrowed
 
 WHOLE = -1
@@ -55,12 +55,12 @@ class Cut:
 
     def block(self, call: Call, length: int) -> Call:
         """Return the call on the first ``length`` elements of the cut dimension."""
-        number = itertools.count()
+        dims = iter(self.operands)
 
-        def operand(leaf: Any) -> Any:
+        def operand(view: View) -> View:
             """Return the piece of an operand."""
-            dim = self.operands[next(number)] if is_view(leaf) else WHOLE
-            return narrowed(leaf, dim, 0, length) if dim >= 0 else leaf
+            dim = next(dims)
+            return narrowed(view, dim, 0, length) if dim >= 0 else view
 
         def result(view: Any, dim: int) -> Any:
             """Return the piece of a result, without gaps."""

@@ -195,9 +195,9 @@ class ExecutablePlan:
         """Return call ``k`` ready to launch: its operands at their addresses, the addresses of its
         allocations and its results."""
 
-        def bind(leaf: Any) -> Any:
+        def bind(view: View) -> Any:
             """Return the tensor at an operand's planned address; other operands stay."""
-            return self._tensor(leaf, k) if self._planned(leaf) else leaf
+            return self._tensor(view, k) if self._planned(view) else view
 
         arguments, keywords = call.mapped(bind)
         profile = self.captured.profiles[k]

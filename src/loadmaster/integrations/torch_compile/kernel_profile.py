@@ -107,12 +107,10 @@ class CallProfiles:
         """Return the profile of a call; equal calls are profiled once."""
         numbers: dict[int, int] = {}
 
-        def anonymous(leaf: Any) -> Any:
+        def anonymous(view: View) -> Any:
             """Return an operand with its storage numbered by first use."""
-            if not isinstance(leaf, View):
-                return leaf
-            number = numbers.setdefault(leaf.storage, len(numbers))
-            return leaf.storage in captured.streamed, leaf._replace(storage=number)
+            number = numbers.setdefault(view.storage, len(numbers))
+            return view.storage in captured.streamed, view._replace(storage=number)
 
         # Calls are equal if operators and types, sizes, strides and memories of operands are.
         operands = call.mapped(anonymous)
@@ -142,20 +140,18 @@ def stand_ins(call: Call, captured: Captured, slow: Callable[[View], Any] = id) 
     floating point (no denormals, no overflow), and ``slow(view)`` for streamed storages."""
     storages: dict[int, torch.UntypedStorage] = {}
 
-    def real(leaf: Any) -> Any:
+    def real(view: View) -> Any:
         """Return a stand-in for an operand, of the same form and memory; operands that share a
         storage still do."""
-        if not isinstance(leaf, View):
-            return leaf
-        if leaf.storage in captured.streamed:
-            return slow(leaf)
-        if leaf.storage not in storages:
-            count = -(-captured.storages[leaf.storage].bytes // leaf.dtype.itemsize)
-            items = torch.zeros(count, dtype=leaf.dtype, device=captured.device)
-            if leaf.dtype.is_floating_point or leaf.dtype.is_complex:
+        if view.storage in captured.streamed:
+            return slow(view)
+        if view.storage not in storages:
+            count = -(-captured.storages[view.storage].bytes // view.dtype.itemsize)
+            items = torch.zeros(count, dtype=view.dtype, device=captured.device)
+            if view.dtype.is_floating_point or view.dtype.is_complex:
                 items.fill_(0.5)
-            storages[leaf.storage] = items.untyped_storage()
-        return on_storage(storages[leaf.storage], leaf)
+            storages[view.storage] = items.untyped_storage()
+        return on_storage(storages[view.storage], view)
 
     return call.mapped(real)
 
