@@ -45,7 +45,7 @@ class Arenas:
         held = held_by_subgraphs(graph_module)
         arenas = sorted(
             {arena_of(request) for request in requests}
-            | {arena for node in held for arena, size in node.size.items() if size}
+            | {arena for node in held for arena in node.size}
         )
         result = MemoryAlgoResult({}, [0] * (max(arenas, default=1) + 1))
         proven = True
@@ -102,7 +102,7 @@ def buffers_of(requests: Iterable[Request]) -> list[Buffer]:
 
 def held_in(held: Iterable[Held], arena: int) -> list[Buffer]:
     """Return the memory of subgraphs in one arena, as a buffer for each entry of ``held``."""
-    return [Buffer(f"subgraph at {h.lower}", h.lower, h.upper, h.size.get(arena, 0)) for h in held]
+    return [Buffer(f"subgraph at {h.lower}", h.lower, h.upper, h.size[arena]) for h in held]
 
 
 def place(
