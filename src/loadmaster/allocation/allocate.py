@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
@@ -23,15 +22,15 @@ from loadmaster.allocation.native import (
 from loadmaster.allocation.problem import (
     EXHAUSTED,
     Allocation,
-    Buffer,
+    BuffersLike,
     Certificate,
     Infeasibility,
     Problem,
 )
-from loadmaster.allocation.rules import check, problem_of
+from loadmaster.allocation.rules import check, is_whole, problem_of
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.arguments import as_whole, require_type
-from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.core.progress import NO_DEADLINE, Deadline
@@ -86,7 +85,7 @@ def allocate_at_once(
 
 
 def allocate(
-    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
+    buffers: BuffersLike,
     capacity: int | str | None = None,
     *,
     strategy: str = "auto",
@@ -264,14 +263,13 @@ def aligned(problem: Problem, alignment: int | None) -> Problem:
     is aligned."""
     if alignment is None:
         return problem
-    step = as_whole(alignment)
-    if step is None or not 1 <= step < 2**40:
+    if not is_whole(alignment, 1, 2**40):
         raise AllocationError(
             f"alignment {alignment!r}: give a whole number of bytes of at least 1 and less than"
             " 2^40"
         )
     within = [member for group in problem.aliases for member, shift in group if shift > 0]
-    wanted = np.lcm(problem.alignment, step)
+    wanted = np.lcm(problem.alignment, int(alignment))
     wanted[within] = problem.alignment[within]
     aligned = replace(problem, alignment=wanted)
     check(aligned)
@@ -286,10 +284,7 @@ def check_limits(capacity: int | None, time_limit: float | None, seed: int, thre
         ("threads", threads, Integral),
     ):
         require_type(value, kind, name, AllocationError)
-    if (
-        capacity is not None
-        and not 0 <= (-1 if (room := as_whole(capacity)) is None else room) < WHOLE_LIMIT
-    ):
+    if capacity is not None and not is_whole(capacity):
         raise AllocationError(f"capacity {capacity!r}: give a whole number of bytes from 0 to 2^62")
     if time_limit is not None and not time_limit >= 0:
         raise AllocationError(f"time limit {time_limit!r}: give a number of seconds of at least 0")

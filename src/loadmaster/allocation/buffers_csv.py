@@ -20,8 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.problem import FREE, NO_GAPS, AllowedMemories, Gaps, Problem
-from loadmaster.allocation.rules import check, check_allowed_memories, from_columns, gaps_from
+from loadmaster.allocation.problem import (
+    FREE,
+    NO_GAPS,
+    AliasGroup,
+    AllowedMemories,
+    Gaps,
+    Preferences,
+    Problem,
+)
+from loadmaster.allocation.rules import allowed_memories, check, from_columns, gaps_from
 from loadmaster.core.arguments import validate_arguments
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
@@ -52,6 +60,8 @@ _DEFAULTS = {
     "shift": "0",
     "accesses": "1",
 }
+_FIELDS = {"offset": "pin", "id": "ids"}
+"""Fields of a problem that the file calls otherwise."""
 _CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
 _GAP = re.compile(r"(\d+)-(\d+)(?:@(\d+):(\d+))?")
 _MOST_DIGITS = 40
@@ -122,12 +132,11 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
     O(n).
     """
     table = _CsvTable(text, source)
-    columns = table.columns()
-    problem = _problem(columns, table)
+    problem = table.problem()
     if not solution:
         check(problem, table.where)
         return problem
-    if "offset" not in columns:
+    if "offset" not in table.columns:
         raise AllocationError(
             f"{source}:{table.first}: column 'offset' is missing: give a solution, as `loadmaster"
             " allocate --out` writes it"
@@ -137,7 +146,7 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
 
 
 class _CsvTable:
-    """A header and rows of cells, and where they stand in the file."""
+    """A header and rows of cells, where they stand in the file, and the problem that they are."""
 
     def __init__(self, text: str, source: str) -> None:
         records: list[tuple[int, list[str]]] = []
@@ -156,6 +165,7 @@ class _CsvTable:
             )
         self.source, (self.first, names), self.records = source, records[0], records[1:]
         self.header = _header(names, f"{source}:{self.first}")
+        self.columns = self._columns()
 
     def where(self, row: int, field: str) -> str:
         """Return the place of a cell for messages, with the name of its buffer."""
@@ -168,7 +178,7 @@ class _CsvTable:
         column = self.header.index(name) if name in self.header else 0
         return f"{self.source}:{self.records[row][0]}:{column + 1}"
 
-    def columns(self) -> dict[str, list[Any]]:
+    def _columns(self) -> dict[str, list[Any]]:
         """Return the cells by column, as text or whole numbers."""
         for line, cells in self.records:
             if len(cells) != len(self.header):
@@ -199,6 +209,84 @@ class _CsvTable:
             raise AllocationError(f"{self._cell(row, name)}: {name} is {wrong}")
         return list(map(int, cells))
 
+    def problem(self) -> Problem:
+        """Return the problem of the columns, with ``end`` turned into an exclusive bound."""
+        columns, inclusive = self.columns, "end" in self.columns
+        upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
+        numbers: dict[str, Any] = {
+            _FIELDS.get(name, name): cells for name, cells in columns.items()
+        }
+        numbers["upper"] = upper + inclusive
+        gaps = self._gaps(int(inclusive))
+        demands = {"aliases": self._aliases(), "allowed": self._allowed_memories()}
+        return from_columns(numbers, gaps, demands)
+
+    def _aliases(self) -> tuple[AliasGroup, ...]:
+        """Return the groups of buffers that name each other; O(n)."""
+        number = {name: row for row, name in enumerate(self.columns["id"])}
+        group: dict[int, dict[int, int]] = {}
+        for row, base in enumerate(self.columns.get("alias", ())):
+            if not base:
+                continue
+            if base not in number:
+                raise AllocationError(
+                    f"{self.where(row, 'alias')} is {base!r}, and there is no buffer of that id"
+                )
+            mine, theirs = (group.setdefault(buffer, {buffer: 0}) for buffer in (row, number[base]))
+            up = theirs[number[base]] + self.columns.get("shift", {row: 0})[row] - mine[row]
+            if mine is theirs and up:
+                raise AllocationError(
+                    f"{self.where(row, 'alias')} contradicts what other rows say of its distance"
+                    f" to {base!r}: drop one"
+                )
+            if len(mine) > len(theirs):
+                mine, theirs, up = theirs, mine, -up
+            for member in mine if mine is not theirs else ():
+                theirs[member] = mine[member] + up
+                group[member] = theirs
+        found = {id(members): members for members in group.values() if len(members) > 1}
+        return tuple(tuple(sorted(members.items())) for members in found.values())
+
+    def _allowed_memories(self) -> AllowedMemories | None:
+        """Return the allowed memories in the columns; None without any."""
+        count = len(self.records)
+        memory = [cell or None for cell in self.columns.get("memory", [""] * count)]
+        prefers = [
+            self._preferences(cell, row)
+            for row, cell in enumerate(self.columns.get("prefers", [""] * count))
+        ]
+        accesses = self.columns.get("accesses", [1] * count)
+        return allowed_memories(memory, prefers, accesses, self.where)
+
+    def _preferences(self, cell: str, row: int) -> Preferences:
+        """Return the memories in a cell of ``prefers`` in order, each with its cost or None."""
+        found: Preferences = ()
+        for word in cell.split():
+            match = _CHOICE.fullmatch(word)
+            if match is None:
+                raise AllocationError(
+                    f"{self.where(row, 'prefers')} has {word[:80]!r}: write memories like sram"
+                    " dram, or sram:0 dram:500"
+                )
+            found += ((match[1], None if match[2] is None else _whole(match[2])),)
+        return found
+
+    def _gaps(self, addend: int) -> Gaps:
+        """Return the gaps of all buffers. ``addend`` is 1 where ends are inclusive."""
+        rows = []
+        for owner, cell in enumerate(self.columns.get("gaps", ())):
+            for word in cell.split():
+                match = _GAP.fullmatch(word)
+                numbers = [_whole(digits or "0") for digits in match.groups()] if match else []
+                if max(numbers, default=WHOLE_LIMIT) >= WHOLE_LIMIT:
+                    raise AllocationError(
+                        f"{self.where(owner, 'gaps')} has {word[:80]!r}: write gaps like 2-8 or"
+                        " 20-30@0:64"
+                    )
+                lower, last, *window = numbers
+                rows.append((owner, lower, last + addend, *window))
+        return gaps_from(rows) if rows else NO_GAPS
+
 
 def _header(cells: list[str], spot: str) -> list[str]:
     """Return the column names of the header without synonyms; raise AllocationError if one is
@@ -225,114 +313,6 @@ def _whole(digits: str) -> int:
     return int(digits) if len(digits) <= _MOST_DIGITS else WHOLE_LIMIT
 
 
-def _problem(columns: dict[str, Any], table: _CsvTable) -> Problem:
-    """Return the problem of a table's columns, with ``end`` turned into an exclusive bound."""
-    inclusive = "end" in columns
-    upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
-    numbers = {
-        "upper": upper + 1 if inclusive else upper,
-        "lower": columns["lower"],
-        "size": columns["size"],
-    }
-    numbers |= {
-        new: columns[name]
-        for name, new in (("alignment", "alignment"), ("offset", "pin"), ("hint", "hint"))
-        if name in columns
-    }
-    return from_columns(
-        numbers,
-        tuple(columns["id"]),
-        _gaps(columns.get("gaps", ()), int(inclusive), table),
-        _demands(columns, table),
-    )
-
-
-def _demands(columns: dict[str, Any], table: _CsvTable) -> dict[str, Any]:
-    """Return allowed memories and alias groups of a table."""
-    aliases = _aliases(columns, table)
-    return _allowed_memories(columns, table) | ({"aliases": aliases} if aliases else {})
-
-
-def _aliases(columns: dict[str, Any], table: _CsvTable) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Return the groups of buffers that name each other; O(n)."""
-    number = {name: row for row, name in enumerate(columns["id"])}
-    group: dict[int, dict[int, int]] = {}
-    for row, base in enumerate(columns.get("alias", ())):
-        if not base:
-            continue
-        if base not in number:
-            raise AllocationError(
-                f"{table.where(row, 'alias')} is {base!r}, and there is no buffer of that id"
-            )
-        mine, theirs = (group.setdefault(buffer, {buffer: 0}) for buffer in (row, number[base]))
-        up = theirs[number[base]] + int(columns.get("shift", {row: 0})[row]) - mine[row]
-        if mine is theirs and up:
-            raise AllocationError(
-                f"{table.where(row, 'alias')} contradicts what other rows say of its distance to"
-                f" {base!r}: drop one"
-            )
-        if len(mine) > len(theirs):
-            mine, theirs, up = theirs, mine, -up
-        for member in mine if mine is not theirs else ():
-            theirs[member] = mine[member] + up
-            group[member] = theirs
-    found = {id(members): members for members in group.values() if len(members) > 1}
-    return tuple(tuple(sorted(members.items())) for members in found.values())
-
-
-def _allowed_memories(columns: dict[str, Any], table: _CsvTable) -> dict[str, AllowedMemories]:
-    """Return the allowed memories in the file's columns; empty without these columns."""
-    count = len(columns["id"])
-    memory = tuple(cell or None for cell in columns.get("memory", [""] * count))
-    prefers = tuple(
-        _choices(cell, row, table) for row, cell in enumerate(columns.get("prefers", [""] * count))
-    )
-    accesses = tuple(int(value) for value in columns.get("accesses", [1] * count))
-    if not any(memory) and not any(prefers) and all(value == 1 for value in accesses):
-        return {}
-    allowed = AllowedMemories(memory, prefers, accesses)
-    check_allowed_memories(allowed, table.where)
-    return {"allowed": allowed}
-
-
-def _choices(cell: str, row: int, table: _CsvTable) -> tuple[tuple[str, int | None], ...]:
-    """Return the memories in a cell of ``prefers`` in order, each with its cost or None."""
-    found: list[tuple[str, int | None]] = []
-    for word in cell.split():
-        match = _CHOICE.fullmatch(word)
-        if match is None:
-            raise AllocationError(
-                f"{table.where(row, 'prefers')} has {word[:80]!r}: write memories like sram dram,"
-                " or sram:0 dram:500"
-            )
-        found.append((match[1], None if match[2] is None else _whole(match[2])))
-    return tuple(found)
-
-
-def _gaps(cells: Sequence[str], addend: int, table: _CsvTable) -> Gaps:
-    """Return the gaps in the cells, one cell for each buffer. ``addend`` is 1 where ends are
-    inclusive."""
-    rows = []
-    for owner, cell in enumerate(cells):
-        for word in cell.split():
-            match = _GAP.fullmatch(word)
-            if match is None or max(map(_whole, filter(None, match.groups()))) >= WHOLE_LIMIT:
-                raise AllocationError(
-                    f"{table.where(owner, 'gaps')} has {word[:80]!r}: write gaps like 2-8 or"
-                    " 20-30@0:64"
-                )
-            rows.append(
-                (
-                    owner,
-                    int(match[1]),
-                    int(match[2]) + addend,
-                    int(match[3] or 0),
-                    int(match[4] or 0),
-                )
-            )
-    return gaps_from(rows) if rows else NO_GAPS
-
-
 @validate_arguments(AllocationError, path=(str, Path), problem=Problem)
 def write_buffers(
     path: str | Path,
@@ -356,28 +336,28 @@ def format_buffers(
 ) -> str:
     """Text of a problem or, with ``offsets``, of its solution."""
     columns: dict[str, list[str]] = {"id": [problem.name(i) for i in range(len(problem))]}
-    columns |= {
-        name: [str(v) for v in getattr(problem, name).tolist()]
-        for name in ("lower", "upper", "size")
-    }
+    columns |= {name: _cells(getattr(problem, name)) for name in ("lower", "upper", "size")}
     if "alignment" in problem.features:
-        columns["alignment"] = [str(v) for v in problem.alignment.tolist()]
+        columns["alignment"] = _cells(problem.alignment)
     if (problem.hint >= 0).any():
-        columns["hint"] = ["" if v < 0 else str(v) for v in problem.hint.tolist()]
+        columns["hint"] = _cells(problem.hint)
     if len(problem.gaps.owner):
         columns["gaps"] = _gap_cells(problem)
     if problem.aliases:
         columns |= _alias_columns(problem)
     if offsets is not None or "pins" in problem.features:
-        columns["offset"] = [
-            "" if v < 0 else str(v) for v in (problem.pin if offsets is None else offsets).tolist()
-        ]
+        columns["offset"] = _cells(problem.pin if offsets is None else offsets)
     columns |= _memory_columns(problem.allowed, memory)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(columns)
     rows.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()
+
+
+def _cells(column: Ints) -> list[str]:
+    """Return the cells of a column of numbers; those below 0 stand for none."""
+    return ["" if value < 0 else str(value) for value in column.tolist()]
 
 
 def _alias_columns(problem: Problem) -> dict[str, list[str]]:

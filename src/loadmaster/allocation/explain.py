@@ -3,9 +3,10 @@ demands without which it would fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -191,19 +192,16 @@ class _Whole:
         """Return the fewest demands without which the units would fit."""
         sub = self.only(keep)
         sub = replace(sub, reserved=self.problem.reserved if sub.reserved else ())
-        give_up: dict[str, Callable[[Problem], Problem]] = {
-            "reserved ranges": lambda core: replace(core, reserved=()),
-            "pins": lambda core: replace(core, pin=np.full_like(core.pin, FREE)),
-            "alignment": lambda core: replace(core, alignment=np.ones_like(core.alignment)),
+        give_up: dict[str, tuple[str, Any]] = {
+            "reserved ranges": ("reserved", ()),
+            "pins": ("pin", np.full_like(sub.pin, FREE)),
+            "alignment": ("alignment", np.ones_like(sub.alignment)),
         }
         demands = [name for name in give_up if name in sub.features]
 
         def without(names: Iterable[str]) -> Problem:
             """Return the problem without some demands."""
-            core = sub
-            for name in names:
-                core = give_up[name](core)
-            return core
+            return replace(sub, **dict(give_up[name] for name in names))
 
         plain = packing_problem(without(demands)).bound(self.capacity)
         clique = plain.proof == "load" or self.problem.conflicts is not None

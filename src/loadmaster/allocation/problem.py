@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loadmaster.core.arrays import Ints, Mask
+from loadmaster.core.arrays import Array, Ints, Mask
 from loadmaster.core.json_object import ABSENT, json_of
 from loadmaster.core.registry import DisplayMixin
 
@@ -64,12 +64,18 @@ class Buffer:
         return cls(id, spans[0][0], spans[-1][1], size, gaps=gaps, **more)
 
 
+AliasGroup: TypeAlias = tuple[tuple[int, int], ...]
+"""Members of an alias group: buffers, and their bytes above the address of the group."""
+Preferences: TypeAlias = tuple[tuple[str, int | None], ...]
+"""Names of memories in order of preference, each with its cost; None: by rank."""
+
+
 class AllowedMemories(NamedTuple):
     """Allowed memories of each buffer: the memory it is pinned to, the allowed ones with their
     costs (None: by rank), and its accesses."""
 
     memory: tuple[str | None, ...]
-    prefers: tuple[tuple[tuple[str, int | None], ...], ...]
+    prefers: tuple[Preferences, ...]
     accesses: tuple[int, ...]
 
     @classmethod
@@ -104,6 +110,8 @@ class Parts(NamedTuple):
 
 
 NO_GAPS = Gaps(_NONE, _NONE, _NONE, _NONE, _NONE)
+COLUMNS = ("lower", "upper", "size", "alignment", "pin", "hint")
+"""Fields of `Problem` with a whole number for every buffer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +153,7 @@ class Problem:
     ids: tuple[str, ...] | None = None
     gaps: Gaps = NO_GAPS
     reserved: tuple[tuple[int, int], ...] = ()
-    aliases: tuple[tuple[tuple[int, int], ...], ...] = ()
+    aliases: tuple[AliasGroup, ...] = ()
     in_place: Ints = field(default_factory=lambda: NO_IN_PLACE)
     conflicts: Ints | None = None
     allowed: AllowedMemories | None = None
@@ -229,10 +237,7 @@ class Problem:
         )
         return replace(
             self,
-            **{
-                name: getattr(self, name)[keep]
-                for name in ("lower", "upper", "size", "alignment", "pin", "hint")
-            },
+            **{name: getattr(self, name)[keep] for name in COLUMNS},
             ids=tuple(self.name(int(i)) for i in keep),
             gaps=gaps,
             aliases=tuple(group for group in aliases if len(group) > 1),
@@ -240,6 +245,11 @@ class Problem:
             conflicts=None if self.conflicts is None else _pairs_among(place, self.conflicts),
             allowed=None,
         )
+
+
+BuffersLike: TypeAlias = Problem | Sequence[Any] | Mapping[str, Any] | Array
+"""Buffers as a problem, as `Buffer` records, as arrays (lower, upper, size), or as a mapping of
+arrays."""
 
 
 def _pairs_among(place: Ints, rows: Ints) -> Ints:

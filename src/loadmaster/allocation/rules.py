@@ -11,14 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.problem import FREE, NO_GAPS, AllowedMemories, Buffer, Gaps, Problem
+from loadmaster.allocation.problem import (
+    COLUMNS,
+    FREE,
+    NO_GAPS,
+    AliasGroup,
+    AllowedMemories,
+    Buffer,
+    BuffersLike,
+    Gaps,
+    Problem,
+)
 from loadmaster.allocation.verify import overlaps
 from loadmaster.core.arguments import as_whole, require_type
-from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints, Mask
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints, Mask
 from loadmaster.core.errors import AllocationError
 
 
-def check_group(problem: Problem, group: Sequence[tuple[int, int]]) -> None:
+def check_group(problem: Problem, group: AliasGroup) -> None:
     """Check that some address of the group satisfies the alignments and pins of all members."""
     names = ", ".join(repr(problem.name(member)) for member, _ in group)
     # A system of congruences is solvable if every pair is.
@@ -56,7 +66,7 @@ def check_group(problem: Problem, group: Sequence[tuple[int, int]]) -> None:
                 )
 
 
-def common_step(problem: Problem, group: Sequence[tuple[int, int]]) -> int:
+def common_step(problem: Problem, group: AliasGroup) -> int:
     """The least common multiple of the members' alignments."""
     return lcm(*(int(problem.alignment[member]) for member, _ in group))
 
@@ -65,9 +75,7 @@ Where = Callable[[int, str], str]
 """A function that names a buffer and one of its fields for an error."""
 
 
-def problem_of(
-    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, **demands: Any
-) -> Problem:
+def problem_of(buffers: BuffersLike, **demands: Any) -> Problem:
     """Make a checked problem of records or arrays.
 
     Parameters
@@ -91,9 +99,7 @@ def problem_of(
     return problem
 
 
-def problem_of_banks(
-    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, **demands: Any
-) -> Problem:
+def problem_of_banks(buffers: BuffersLike, **demands: Any) -> Problem:
     """Make a problem for several memories as `problem_of` does, but without checking pins against
     one another, as they may be in different memories."""
     problem = _problem_from(buffers, demands)
@@ -104,52 +110,39 @@ def problem_of_banks(
     return problem
 
 
-def _problem_from(
-    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
-    demands: dict[str, Any],
-) -> Problem:
+def _problem_from(buffers: BuffersLike, demands: dict[str, Any]) -> Problem:
     """Return the problem of buffers given as a Problem, as Buffer records, as a mapping of columns
     or as three arrays, with its demands."""
     if isinstance(buffers, Problem):
         return replace(buffers, **_checked_demands(demands))
     require_type(buffers, (Sequence, Mapping, np.ndarray), "buffers", AllocationError)
     if isinstance(buffers, Mapping):
-        columns, ids, gaps = dict(buffers), buffers.get("ids"), NO_GAPS
-    elif len(buffers) and all(isinstance(buffer, Buffer) for buffer in buffers):
-        columns, ids, gaps = (
-            _columns_of(list(buffers)),
-            tuple(str(buffer.id) for buffer in buffers),
-            _gaps_of(list(buffers)),
-        )
-        demands = {"allowed": _allowed_memories_of(list(buffers))} | demands
-    else:
-        columns, ids, gaps = _columns_of_arrays(buffers), None, NO_GAPS
-    return from_columns(columns, None if ids is None else tuple(map(str, ids)), gaps, demands)
+        return from_columns(buffers, NO_GAPS, demands)
+    if len(buffers) and all(isinstance(buffer, Buffer) for buffer in buffers):
+        records = list(buffers)
+        demands = {"allowed": _allowed_memories_of(records)} | demands
+        return from_columns(_columns_of(records), _gaps_of(records), demands)
+    return from_columns(_columns_of_arrays(buffers), NO_GAPS, demands)
 
 
-def from_columns(
-    columns: Mapping[str, Any], ids: tuple[str, ...] | None, gaps: Gaps, demands: Mapping[str, Any]
-) -> Problem:
+def from_columns(columns: Mapping[str, Any], gaps: Gaps, demands: Mapping[str, Any]) -> Problem:
     """Make a problem of columns: fill in defaults, and check that columns are whole numbers of
     equal length."""
     missing = [name for name in ("lower", "upper", "size") if name not in columns]
     if missing:
         raise AllocationError(f"buffers: {missing[0]!r} is missing: give lower, upper and size")
-    size = whole(columns["size"], "size")
-    filled: dict[str, Any] = {name: whole(columns[name], name) for name in ("lower", "upper")}
-    for name, default in (("alignment", 1), ("pin", FREE), ("hint", FREE)):
-        filled[name] = (
-            whole(columns[name], name)
-            if name in columns
-            else np.full(len(size), default, dtype=np.int64)
-        )
-    for name, column in [*filled.items(), ("ids", ids)]:
+    given = {name: whole(columns[name], name) for name in COLUMNS if name in columns}
+    size, ids = given["size"], columns.get("ids")
+    every = np.ones_like(size)
+    filled: dict[str, Any] = {"alignment": every, "pin": FREE * every, "hint": FREE * every} | given
+    filled["ids"] = None if ids is None else tuple(map(str, ids))
+    for name, column in filled.items():
         if column is not None and len(column) != len(size):
             raise AllocationError(
                 f"buffers: {name!r} has {len(column)} entries and 'size' has {len(size)}: give as"
                 " many of each"
             )
-    return Problem(size=size, **filled, ids=ids, gaps=gaps, **_checked_demands(demands))
+    return Problem(**filled, gaps=gaps, **_checked_demands(demands))
 
 
 def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,27 +162,24 @@ def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
     if checked.get("conflicts") is not None:
         checked["conflicts"] = _rows(checked["conflicts"], "conflicts", (2,), _TWO)
     if "reserved" in checked:
-        checked["reserved"] = tuple(
-            (int(low), int(high))
-            for low, high in _rows(checked["reserved"], "reserved", (2,), _TWO).tolist()
-        )
+        ranges = _rows(checked["reserved"], "reserved", (2,), _TWO)
+        checked["reserved"] = tuple(map(tuple, ranges.tolist()))
     if "aliases" in checked:
         if not isinstance(checked["aliases"], Sequence) or not all(
             isinstance(group, Sequence) for group in checked["aliases"]
         ):
-            raise AllocationError(f"aliases: {_GROUPS}")
+            raise AllocationError(f"aliases: give {_GROUPS}")
         checked["aliases"] = tuple(_group(group) for group in checked["aliases"])
     return checked
 
 
 _TWO = "pairs of whole numbers, such as [(0, 1), (4, 5)]"
 _GROUPS = (
-    "give groups of buffers' numbers, such as ((0, 1), (4, 5)), or with a shift in bytes, (0, (1,"
-    " 64))"
+    "groups of buffers' numbers, such as ((0, 1), (4, 5)), or with a shift in bytes, (0, (1, 64))"
 )
 
 
-def _group(members: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+def _group(members: Sequence[Any]) -> AliasGroup:
     """Convert the members of an alias group to (buffer, shift), with a lowest shift of 0."""
     rows = [
         (
@@ -199,13 +189,7 @@ def _group(members: Sequence[Any]) -> tuple[tuple[int, int], ...]:
         )
         for member in members
     ]
-    if any(len(row) != 2 for row in rows):
-        raise AllocationError(f"aliases: {_GROUPS}")
-    flat = (
-        whole(np.array([number for row in rows for number in row], dtype=object), "aliases")
-        .reshape(-1, 2)
-        .tolist()
-    )
+    flat = _rows(rows, "aliases", (2,), _GROUPS).tolist()
     lowest = min((shift for _, shift in flat), default=0)
     return tuple((buffer, shift - lowest) for buffer, shift in flat)
 
@@ -274,7 +258,7 @@ def _columns_of_arrays(buffers: Any) -> dict[str, Any]:
 
 
 def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
-    """Return the number columns of Buffer records."""
+    """Return the columns of Buffer records."""
 
     def addresses(field: str) -> list[Any]:
         """Return a column of addresses, FREE for None; raise AllocationError for negative ones."""
@@ -291,10 +275,10 @@ def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
         return [FREE if value is None else value for value in values]
 
     columns: dict[str, Any] = {
-        name: [getattr(buffer, name) for buffer in buffers]
-        for name in ("lower", "upper", "size", "alignment")
+        name: [getattr(buffer, name) for buffer in buffers] for name in COLUMNS[:4]
     }
-    return columns | {"pin": addresses("offset"), "hint": addresses("hint")}
+    ids = [buffer.id for buffer in buffers]
+    return columns | {"pin": addresses("offset"), "hint": addresses("hint"), "ids": ids}
 
 
 def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
@@ -309,46 +293,45 @@ def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
 
 def _allowed_memories_of(buffers: Sequence[Buffer]) -> AllowedMemories | None:
     """Return the allowed memories of Buffer records; None if all have the defaults."""
-    if all(
-        buffer.memory is None and not buffer.prefers and buffer.accesses == 1 for buffer in buffers
-    ):
-        return None
-    prefers = tuple(
-        tuple(
-            (item, None) if isinstance(item, str) else (item[0], item[1]) for item in buffer.prefers
-        )
+    prefers = [
+        tuple((item, None) if isinstance(item, str) else tuple(item[:2]) for item in buffer.prefers)
         for buffer in buffers
-    )
-    allowed = AllowedMemories(
-        tuple(buffer.memory for buffer in buffers),
+    ]
+    return allowed_memories(
+        [buffer.memory for buffer in buffers],
         prefers,
-        tuple(buffer.accesses for buffer in buffers),
-    )
-    check_allowed_memories(allowed, lambda at, field: f"buffer {buffers[at].id!r}: {field}")
-    plain = tuple(tuple((name, as_whole(cost)) for name, cost in choices) for choices in prefers)
-    return allowed._replace(
-        prefers=plain, accesses=tuple(index(accesses) for accesses in allowed.accesses)
+        [buffer.accesses for buffer in buffers],
+        lambda at, field: f"buffer {buffers[at].id!r}: {field}",
     )
 
 
-def check_allowed_memories(allowed: AllowedMemories, where: Where) -> None:
-    """Refuse accesses and costs that are not whole numbers, and memories that are listed twice."""
-    for buffer, (prefers, accesses) in enumerate(
-        zip(allowed.prefers, allowed.accesses, strict=True)
-    ):
-        for field, value in [
-            ("accesses", accesses),
-            *(("prefers", cost) for _, cost in prefers if cost is not None),
-        ]:
-            if not 0 <= (-1 if (number := as_whole(value)) is None else number) < WHOLE_LIMIT:
+def allowed_memories(
+    memory: Sequence[str | None], prefers: Sequence[Any], accesses: Sequence[Any], where: Where
+) -> AllowedMemories | None:
+    """Return the allowed memories of buffers; None if all have the defaults. Refuse accesses and
+    costs that are not whole numbers, and memories that are listed twice."""
+    if not any(prefers) and all(name is None for name in memory) and all(n == 1 for n in accesses):
+        return None
+    for buffer, choices in enumerate(prefers):
+        costs = [("prefers", cost) for _, cost in choices if cost is not None]
+        for field, value in [("accesses", accesses[buffer]), *costs]:
+            if not is_whole(value):
                 raise AllocationError(
                     f"{where(buffer, field)} has {value!r}: write a whole number from 0 to 2^62"
                 )
-        names = [name for name, _ in prefers]
+        names = [name for name, _ in choices]
         if len(set(names)) < len(names):
             raise AllocationError(
                 f"{where(buffer, 'prefers')} names a memory twice: name each once"
             )
+    plain = tuple(tuple((name, as_whole(cost)) for name, cost in choices) for choices in prefers)
+    return AllowedMemories(tuple(memory), plain, tuple(map(index, accesses)))
+
+
+def is_whole(value: Any, least: int = 0, limit: int = WHOLE_LIMIT) -> bool:
+    """Whether a value of any type is a whole number of at least ``least`` and below ``limit``."""
+    number = as_whole(value)
+    return number is not None and least <= number < limit
 
 
 def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
@@ -362,10 +345,7 @@ def check(problem: Problem, where: Where | None = None) -> None:
     for wrong, field, what in _faults(problem):
         if wrong.any():
             buffer = int(np.flatnonzero(wrong)[0])
-            values = {
-                name: int(getattr(problem, name)[buffer])
-                for name in ("lower", "upper", "size", "alignment", "pin", "hint")
-            }
+            values = {name: int(getattr(problem, name)[buffer]) for name in COLUMNS}
             raise AllocationError(f"{place(buffer, field)} {what.format(**values)}")
     _check_members(problem)
     _check_sums(problem)
@@ -384,7 +364,7 @@ def _faults(problem: Problem) -> Iterator[tuple[Mask, str, str]]:
     """Yield, for every rule on single numbers, the mask of buffers that break it, the field and the
     message."""
     far = "is {%s}, which is 2^62 or more: scale the problem down"
-    for field in ("lower", "upper", "size", "alignment", "pin", "hint"):
+    for field in COLUMNS:
         yield getattr(problem, field) >= WHOLE_LIMIT, field, far % field
     yield problem.lower < 0, "lower", "is {lower}: an instant is at least 0"
     yield problem.upper < problem.lower, "upper", "is {upper}, before lower ({lower}): swap the two"

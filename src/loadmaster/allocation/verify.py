@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,10 @@ class OccupiedAreas(NamedTuple):
     last: Ints
 
 
+BrokenRules: TypeAlias = Iterator[tuple[str, str]]
+"""Rule and message of each violation."""
+Overlaps: TypeAlias = Iterator[tuple[int, int, int]]
+"""Pairs of buffers that share bytes but must not, each with an instant."""
 _AT_ONCE = 65_536
 """So many rows of arrays are lists at a time, which take five times the memory."""
 
@@ -58,9 +62,7 @@ def whole_offsets(offsets: Ints) -> Ints:
     return at
 
 
-def broken_rules(
-    problem: Problem, offsets: Ints, capacity: int | None = None
-) -> Iterator[tuple[str, str]]:
+def broken_rules(problem: Problem, offsets: Ints, capacity: int | None = None) -> BrokenRules:
     """Yield (rule, message) for every violation of a packing; a negative offset means that the
     buffer was not placed."""
     if len(offsets) != len(problem):
@@ -85,15 +87,13 @@ def broken_rules(
         )
 
 
-def overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
+def overlaps(problem: Problem, offsets: Ints) -> Overlaps:
     """Yield pairs of buffers that share bytes but must not, with an instant; buffers at a negative
     offset are skipped."""
     return _overlaps(problem, offsets, _pieces(problem, offsets))
 
 
-def _overlaps(
-    problem: Problem, offsets: Ints, pieces: OccupiedAreas
-) -> Iterator[tuple[int, int, int]]:
+def _overlaps(problem: Problem, offsets: Ints, pieces: OccupiedAreas) -> Overlaps:
     """Yield pairs of buffers that share bytes but must not, with an instant."""
     if problem.conflicts is not None:
         return _listed_overlaps(problem, offsets)
@@ -102,7 +102,7 @@ def _overlaps(
     return _sweep(pieces)
 
 
-def _offset_violations(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+def _offset_violations(problem: Problem, offsets: Ints) -> BrokenRules:
     """Yield buffers without an offset, off their alignment or away from their pin."""
     wrong = (
         (offsets < 0)
@@ -126,7 +126,7 @@ def _offset_violations(problem: Problem, offsets: Ints) -> Iterator[tuple[str, s
 
 def _capacity_violations(
     problem: Problem, offsets: Ints, occupying: Ints, capacity: int | None
-) -> Iterator[tuple[str, str]]:
+) -> BrokenRules:
     """Yield buffers that end above the capacity."""
     if capacity is None:
         return
@@ -141,7 +141,7 @@ def _capacity_violations(
         )
 
 
-def _alias_violations(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+def _alias_violations(problem: Problem, offsets: Ints) -> BrokenRules:
     """Yield alias groups whose buffers do not share their offset."""
     for group in problem.aliases:
         if len({int(offsets[i]) - shift for i, shift in group}) > 1:
@@ -152,7 +152,7 @@ def _alias_violations(problem: Problem, offsets: Ints) -> Iterator[tuple[str, st
             yield "alias", f"buffers {wanted} must share their offset"
 
 
-def _reserved_violations(problem: Problem, pieces: OccupiedAreas) -> Iterator[tuple[str, str]]:
+def _reserved_violations(problem: Problem, pieces: OccupiedAreas) -> BrokenRules:
     """Yield buffers in reserved ranges."""
     for low, high in problem.reserved:
         for row in np.flatnonzero((low < high) & (pieces.first < high) & (low < pieces.last)):
@@ -207,7 +207,7 @@ def _between_gaps(
             yield begin, end, offset + first, offset + last
 
 
-def _sweep(pieces: OccupiedAreas) -> Iterator[tuple[int, int, int]]:
+def _sweep(pieces: OccupiedAreas) -> Overlaps:
     """Yield overlapping pairs, at most one per piece: live address ranges are kept sorted, so only
     neighbours are compared."""
     order = np.lexsort((pieces.first, pieces.begin))
@@ -242,7 +242,7 @@ def _remove(live: list[tuple[int, int, int]], dead: list[tuple[int, int, int]]) 
         del live[bisect_left(live, item)]
 
 
-def _listed_overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
+def _listed_overlaps(problem: Problem, offsets: Ints) -> Overlaps:
     """Yield conflict pairs that share bytes; O(pairs)."""
     assert problem.conflicts is not None
     one, other = problem.conflicts.T
@@ -261,9 +261,7 @@ def _listed_overlaps(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int
             yield a, b, int(problem.lower[[a, b]].max())
 
 
-def _pairs(
-    problem: Problem, offsets: Ints, pieces: OccupiedAreas
-) -> Iterator[tuple[int, int, int]]:
+def _pairs(problem: Problem, offsets: Ints, pieces: OccupiedAreas) -> Overlaps:
     """Yield forbidden overlaps: every piece is compared with all pieces that begin during its
     life."""
     together = _together(problem, offsets)

@@ -9,9 +9,13 @@ box of each operand, and a chain of operators can be traced back.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
+from operator import mul
+from typing import Any
 
 import numpy as np
 
@@ -50,11 +54,9 @@ class Window:
         the box needs padding only."""
         if self.axis < 0:
             return 0, extent
-        first, last = box[self.axis]
-        begin = self.unit * ((first * self.numerator + self.low) // self.denominator)
-        end = self.unit * (((last - 1) * self.numerator + self.high) // self.denominator + 1)
-        begin = 0 if begin < 0 else extent if begin > extent else begin
-        return begin, begin if end < begin else extent if end > extent else end
+        begin, end = self.unclipped(*box[self.axis])
+        begin = min(max(begin, 0), extent)
+        return begin, max(begin, min(end, extent))
 
     def of_each(self, length: int, extent: int) -> tuple[Ints, Ints]:
         """Begins and ends, in an operand's dimension of ``extent``, for each single element of the
@@ -63,9 +65,9 @@ class Window:
         begins, ends = self.unclipped(at, at + 1)
         return begins.clip(0, extent), ends.clip(0, extent)
 
-    def unclipped(self, first: Ints, last: Ints) -> tuple[Ints, Ints]:
-        """Begins and ends for many ranges of the result's dimension, without regard to the edges of
-        the operand."""
+    def unclipped(self, first: Any, last: Any) -> tuple[Any, Any]:
+        """Begin and end for a range of the result's dimension, or for many, without regard to the
+        edges of the operand."""
         begins = (first * self.numerator + self.low) // self.denominator
         ends = ((last - 1) * self.numerator + self.high) // self.denominator + 1
         return self.unit * begins, self.unit * ends
@@ -152,7 +154,7 @@ def hulls(one: Ints, other: Ints) -> Ints:
 def reshaped_boxes(boxes: Ints, shape: Sequence[int], target: Sequence[int]) -> Ints:
     """The smallest boxes of ``target`` that hold boxes of ``shape``, shape (boxes, dimensions, 2);
     both shapes name the same elements in the same order."""
-    found = np.zeros((len(boxes), len(target), 2), dtype=np.int64)
+    found = whole_boxes(target, len(boxes))
     filled = volumes(boxes) > 0
     for left, right in _groups(tuple(shape), tuple(target)) if filled.any() else ():
         # Positions of the first and the last element, then of these within what is left of the
@@ -186,11 +188,9 @@ def through_reshape(
     others, which are needed as a whole. Merged dimensions are needed as a whole.
     """
     found = [ALL] * len(target)
-    for left, right in _groups(tuple(shape), tuple(target)):
-        split = [i for i in left if shape[i] > 1]
-        parts = [i for i in right if target[i] > 1]
-        if len(split) == 1:
-            found[parts[0]] = _of_rounds(windows[split[0]], math.prod(target[i] for i in parts[1:]))
+    for left, (outer, *inner) in _groups(tuple(shape), tuple(target)):
+        if len(left) == 1:
+            found[outer] = _of_rounds(windows[left[0]], math.prod(target[i] for i in inner))
     return tuple(found)
 
 
@@ -209,34 +209,20 @@ def matching_axes(shape: Sequence[int], other: Sequence[int]) -> dict[int, int]:
     dimensions of extent 1 are skipped."""
     found = {}
     for left, right in _groups(tuple(shape), tuple(other)):
-        mine = [i for i in left if shape[i] > 1]
-        theirs = [i for i in right if other[i] > 1]
-        if len(mine) == len(theirs) == 1:
-            found[mine[0]] = theirs[0]
+        if len(left) == len(right) == 1:
+            found[left[0]] = right[0]
     return found
 
 
 @lru_cache(maxsize=1024)
 def _groups(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
-    """Split two shapes into the shortest matching runs of dimensions with equal numbers of
-    elements; trailing 1s belong to the run before."""
-    groups: list[tuple[list[int], list[int]]] = []
-    i = j = 0
-    while i < len(one) or j < len(other):
-        left: list[int] = []
-        right: list[int] = []
-        a = b = 1
-        while i < len(one) or j < len(other):
-            is_closed = a == b and bool(left or right)
-            if i < len(one) and (one[i] == 1 if is_closed else a <= b or j == len(other)):
-                a *= one[i]
-                left.append(i)
-                i += 1
-            elif j < len(other) and (not is_closed or other[j] == 1):
-                b *= other[j]
-                right.append(j)
-                j += 1
-            else:
-                break
-        groups.append((left, right))
-    return groups
+    """Split the dimensions of several elements of two shapes into the shortest runs with equal
+    numbers of elements."""
+    products = [list(accumulate(shape, mul)) for shape in (one, other)]
+    ends = sorted({*products[0]}.intersection(products[1]))
+    groups = [(list[int](), list[int]()) for _ in range(len(ends) + 1)]
+    for side, shape in enumerate((one, other)):
+        for axis, product in enumerate(products[side]):
+            if shape[axis] > 1:
+                groups[bisect_left(ends, product)][side].append(axis)
+    return [group for group in groups if any(group)]

@@ -8,7 +8,7 @@ load fits, the buffers that cannot be in it together become a cut, and the progr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,10 +28,16 @@ from loadmaster.allocation.memories.relaxation import CoverCut, Relaxation, rela
 from loadmaster.allocation.memories.spilling import spill
 from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.native import merged
-from loadmaster.allocation.problem import Allocation, Buffer, Infeasibility, Problem, Status
+from loadmaster.allocation.problem import (
+    Allocation,
+    BuffersLike,
+    Infeasibility,
+    Problem,
+    Status,
+)
 from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import validate_arguments
-from loadmaster.core.arrays import Array, Ints
+from loadmaster.core.arrays import Ints
 from loadmaster.core.effort import Effort
 from loadmaster.core.errors import AllocationError, LoadmasterError
 from loadmaster.core.progress import Deadline
@@ -50,7 +56,7 @@ _BUDGET_DIVISOR = 20
 
 @validate_arguments(AllocationError, memories=Iterable, strategy=str)
 def allocate_banks(
-    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
+    buffers: BuffersLike,
     memories: Sequence[Bank],
     *,
     cost: Any = None,

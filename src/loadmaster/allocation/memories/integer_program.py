@@ -44,8 +44,7 @@ class AssignmentProgram:
         instant = np.arange(len(parts)) + np.repeat(
             relaxation.first - length.cumsum() + length, length
         )
-        for at in relaxation.limited:
-            size = relaxation.room[at] or 0
+        for at, size in relaxation.room.items():
             room = float(max(size, 1))
             limits = np.full(relaxation.instants, size / room)
             self._program.entries(
@@ -70,10 +69,10 @@ class AssignmentProgram:
         duals = -(program.infeasible_ray() if solved.infeasible else solved.row_duals)
         duals = np.maximum(np.resize(duals, program.height), 0.0)[len(relaxation.cost) :]
         duals *= self._scale
-        prices = np.zeros((len(relaxation.room), relaxation.instants))
-        covers = len(relaxation.limited) * relaxation.instants
-        room = np.array([max(relaxation.room[bank] or 0, 1) for bank in relaxation.limited])
-        prices[relaxation.limited] = duals[:covers].reshape(-1, relaxation.instants) / room[:, None]
+        prices = np.zeros((relaxation.cost.shape[1], relaxation.instants))
+        covers = len(relaxation.room) * relaxation.instants
+        room = np.maximum(list(relaxation.room.values()), 1)[:, None]
+        prices[list(relaxation.room)] = duals[:covers].reshape(-1, relaxation.instants) / room
         multipliers = Multipliers(prices, duals[covers:])
         return multipliers, None if solved.infeasible else self._matrix(solved)
 
@@ -127,7 +126,7 @@ def prove(
         bound = max(known, -(-relaxation.bound(prices, allowed) // step) * step)
         if bound >= ceiling:
             continue
-        shares = np.where(allowed, np.zeros(allowed.shape) if solution is None else solution, -1.0)
+        shares = np.where(allowed, 0.0 if solution is None else solution, -1.0)
         chosen = shares.argmax(axis=1)
         free = np.flatnonzero(allowed.sum(axis=1) > 1)
         if (
@@ -143,12 +142,10 @@ def prove(
         buffer = int(
             free[np.argmax(np.where(fractionality > 1e-6, fractionality * weight, 1e-9 * weight))]
         )
-        for bank in (
-            np.arange(allowed.shape[1]) == chosen[buffer],
-            np.arange(allowed.shape[1]) != chosen[buffer],
-        ):
+        here = np.arange(allowed.shape[1]) == chosen[buffer]
+        for some in (here, ~here):
             child = allowed.copy()
-            child[buffer] &= bank
+            child[buffer] &= some
             if child[buffer].any():
                 heapq.heappush(open_, (bound, made, child))
                 made += 1

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import index
 from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.problem import (
-    Allocation,
-    AllowedMemories,
-    Infeasibility,
-    Problem,
-    Status,
-)
+from loadmaster.allocation.problem import Allocation, Infeasibility, Problem, Status
+from loadmaster.allocation.rules import is_whole
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
@@ -143,18 +139,18 @@ def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
                 f"{spot}: a name has at least one letter, and no blanks, commas, colons or equals"
                 " signs"
             )
-        if bank.capacity is not None and not 0 <= _whole(bank.capacity) < WHOLE_LIMIT:
+        if bank.capacity is not None and not is_whole(bank.capacity):
             raise AllocationError(
                 f"{spot}: capacity is {bank.capacity!r}: give a whole number of bytes from 0 to"
                 " 2^62, or none"
             )
-        if not 1 <= _whole(bank.alignment) < 2**40:
+        if not is_whole(bank.alignment, 1, 2**40):
             raise AllocationError(
                 f"{spot}: alignment is {bank.alignment!r}: give a whole number of at least 1 and"
                 " less than 2^40"
             )
         for low, high in bank.reserved:
-            if not 0 <= _whole(low) <= _whole(high) < WHOLE_LIMIT:
+            if not is_whole(low) or not is_whole(high, low):
                 raise AllocationError(
                     f"{spot}: reserved range {low}-{high}: it must not be reversed and must lie"
                     " between 0 and 2^62"
@@ -165,18 +161,12 @@ def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
     return tuple(
         Bank(
             bank.name,
-            None if bank.capacity is None else _whole(bank.capacity),
-            _whole(bank.alignment),
-            tuple((_whole(low), _whole(high)) for low, high in bank.reserved),
+            as_whole(bank.capacity),
+            index(bank.alignment),
+            tuple((index(low), index(high)) for low, high in bank.reserved),
         )
         for bank in banks
     )
-
-
-def _whole(value: Any) -> int:
-    """Convert to a whole number; -1, which is never valid, for anything else."""
-    number = as_whole(value)
-    return -1 if number is None else number
 
 
 def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints:
@@ -190,9 +180,7 @@ def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints
         or more.
     """
     if given is None:
-        cost = _preference_costs(
-            problem, problem.allowed, {bank.name: at for at, bank in enumerate(banks)}
-        )
+        cost = _preference_costs(problem, {bank.name: at for at, bank in enumerate(banks)})
     else:
         cost = np.asarray(given)
         if (
@@ -215,12 +203,10 @@ def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints
     return cost
 
 
-def _preference_costs(
-    problem: Problem, allowed: AllowedMemories | None, index: dict[str, int]
-) -> Ints:
+def _preference_costs(problem: Problem, index: dict[str, int]) -> Ints:
     """Return the costs of memories in order of preference."""
-    if allowed is None:
-        allowed = AllowedMemories.anywhere(len(problem))
+    allowed = problem.allowed
+    assert allowed is not None
     rows = []
     sizes = problem.size.tolist()
     for buffer, (memory, prefers, accesses) in enumerate(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +53,7 @@ class Relaxation:
     bytes
         Bytes of a part in each memory, padding included, shape (parts, memories).
     room
-        Usable bytes of each memory; None without a limit.
+        Usable bytes of each memory that has a limit.
     """
 
     cost: Ints
@@ -63,13 +62,8 @@ class Relaxation:
     first: Ints
     last: Ints
     bytes: Ints
-    room: tuple[int | None, ...]
+    room: dict[int, int]
     cuts: list[CoverCut] = field(default_factory=list)
-
-    @cached_property
-    def limited(self) -> list[int]:
-        """Memories with a limit."""
-        return [bank for bank, room in enumerate(self.room) if room is not None]
 
     def load(self, chosen: Ints, bank: int) -> Ints:
         """Bytes in a memory at every instant, given each buffer's memory."""
@@ -84,8 +78,7 @@ class Relaxation:
         if bool((self.cost[np.arange(len(chosen)), chosen] == FORBIDDEN).any()):
             return False
         fits = all(
-            int(self.load(chosen, bank).max(initial=0)) <= (self.room[bank] or 0)
-            for bank in self.limited
+            int(self.load(chosen, bank).max(initial=0)) <= room for bank, room in self.room.items()
         )
         return fits and not any(
             int((chosen[cut.members] == cut.bank).sum()) > cut.most for cut in self.cuts
@@ -105,7 +98,7 @@ class Relaxation:
         ):
             for instant in range(first, last):
                 alive[instant].append(part)
-        for bank in self.limited:
+        for bank in self.room:
             for parts in map(np.array, filter(None, alive)):
                 cut = self._cover(
                     bank, parts[self.cost[self.owner[parts], bank] != FORBIDDEN], shares
@@ -117,11 +110,8 @@ class Relaxation:
     def _cover(self, bank: int, parts: Ints, shares: Floats) -> CoverCut | None:
         """Return a lifted cover inequality that the shares violate, for parts alive at once in a
         memory; None if none is found."""
-        room, bytes_, missing = (
-            self.room[bank] or 0,
-            self.bytes[parts, bank],
-            1.0 - shares[self.owner[parts], bank],
-        )
+        room, bytes_ = self.room[bank], self.bytes[parts, bank]
+        missing = 1.0 - shares[self.owner[parts], bank]
         if int(bytes_.sum()) <= room:
             return None
         order = np.argsort(missing / np.maximum(bytes_, 1), kind="stable")
@@ -145,12 +135,12 @@ class Relaxation:
         arithmetic for any prices."""
         whole = np.where(allowed, self.cost, 0).astype(object) * _SCALE
         total: int = 0
-        for bank in self.limited:
+        for bank, room in self.room.items():
             price = _whole(prices.capacity[bank])
             before = np.concatenate([np.zeros(1, dtype=object), np.cumsum(price)])
             paid = (before[self.last] - before[self.first]) * self.bytes[:, bank].astype(object)
             np.add.at(whole[:, bank], self.owner, paid)
-            total -= int(before[-1]) * (self.room[bank] or 0)
+            total -= int(before[-1]) * room
         for cut, price_of_cut in zip(self.cuts, _whole(prices.cuts).tolist(), strict=True):
             whole[cut.members, cut.bank] += price_of_cut
             total -= price_of_cut * cut.most
@@ -167,12 +157,12 @@ class Relaxation:
     def prices_by_subgradient(self, target: int, rounds: int = 200) -> Multipliers:
         """Find prices by subgradient steps (Held and Karp, 1971): raise the prices of overfull
         instants, lower the others."""
-        prices = np.zeros((len(self.room), self.instants))
+        prices = np.zeros((self.cost.shape[1], self.instants))
         best, best_value, step, failures = prices.copy(), -np.inf, 1.0, 0
         cost = np.where(self.cost == FORBIDDEN, np.inf, self.cost.astype(np.float64))
         for _ in range(rounds):
             reduced = cost.copy()
-            for bank in self.limited:
+            for bank in self.room:
                 before = np.concatenate([[0.0], np.cumsum(prices[bank])])
                 np.add.at(
                     reduced[:, bank],
@@ -181,11 +171,11 @@ class Relaxation:
                 )
             chosen = reduced.argmin(axis=1)
             over = np.zeros_like(prices)
-            for bank in self.limited:
-                over[bank] = self.load(chosen, bank) - float(self.room[bank] or 0)
+            for bank, room in self.room.items():
+                over[bank] = self.load(chosen, bank) - float(room)
             value = float(
                 reduced.min(axis=1).sum()
-                - sum(prices[b].sum() * float(self.room[b] or 0) for b in self.limited)
+                - sum(prices[bank].sum() * float(room) for bank, room in self.room.items())
             )
             if value > best_value:
                 best, best_value, failures = prices.copy(), value, 0
@@ -213,24 +203,17 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
     """Relax a problem without aliases, all of whose buffers take space; O(n log n)."""
     owner, lower, upper, low, high = problem.parts
     bytes_ = np.repeat((high - low)[:, None], len(banks), axis=1)
-    room: list[int | None] = []
-    for at, bank in enumerate(banks):
-        step = _offset_unit(problem, bank, cost[:, at] != FORBIDDEN)
-        bytes_[:, at] = -(-bytes_[:, at] // step) * step
-        room.append(
-            None
-            if bank.capacity is None
-            else -(-(bank.capacity - _reserved_bytes(bank)) // step) * step
-        )
     if len(problem.in_place):
         one, other, _ = problem.in_place.T
         bytes_[np.isin(owner, np.where(problem.size[one] < problem.size[other], one, other))] = 0
-    unit = [
-        max(1, int(np.gcd.reduce(bytes_[:, at]))) if len(owner) else 1 for at in range(len(banks))
-    ]
-    room = [
-        None if free is None else free // one * one for free, one in zip(room, unit, strict=True)
-    ]
+    room: dict[int, int] = {}
+    for at, bank in enumerate(banks):
+        step = _offset_unit(problem, bank, cost[:, at] != FORBIDDEN)
+        bytes_[:, at] = -(-bytes_[:, at] // step) * step
+        unit = max(1, int(np.gcd.reduce(bytes_[:, at])))
+        if bank.capacity is not None:
+            free = -(-(bank.capacity - _reserved_bytes(bank, bank.capacity)) // step) * step
+            room[at] = free // unit * unit
     if problem.conflicts is not None:
         # Without a clock the relaxation only requires that each buffer fits alone.
         begin = np.arange(len(problem))
@@ -241,13 +224,13 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
             begin,
             begin + 1,
             np.repeat(problem.size[:, None], len(banks), axis=1),
-            tuple(room),
+            room,
         )
     times = np.unique(np.concatenate([lower, upper]))
     begin, end = np.searchsorted(times, lower), np.searchsorted(times, upper)
     kept = fullest(begin, end)
     first, last = np.searchsorted(kept, begin), np.searchsorted(kept, end)
-    return Relaxation(cost, len(kept), owner, first, last, bytes_, tuple(room))
+    return Relaxation(cost, len(kept), owner, first, last, bytes_, room)
 
 
 def _offset_unit(problem: Problem, bank: Bank, allowed: Mask) -> int:
@@ -257,7 +240,6 @@ def _offset_unit(problem: Problem, bank: Bank, allowed: Mask) -> int:
     return int(np.gcd.reduce(np.lcm(problem.alignment[allowed], bank.alignment)))
 
 
-def _reserved_bytes(bank: Bank) -> int:
-    """Return the reserved bytes below the capacity."""
-    room = bank.capacity or 0
+def _reserved_bytes(bank: Bank, room: int) -> int:
+    """Return the reserved bytes below the capacity ``room``."""
     return sum(min(high, room) - min(low, room) for low, high in joined(bank.reserved))

@@ -30,36 +30,28 @@ def spill(
     A buffer that does not fit moves to its next cheapest memory; buffers with no memory left are
     placed first.
     """
-    choices = _choices(relaxation.cost)
     left = [
-        list(dict.fromkeys([int(first), *mine])) for first, mine in zip(start, choices, strict=True)
+        list(dict.fromkeys([first, *mine]))
+        for first, mine in zip(start.tolist(), _choices(relaxation.cost), strict=True)
     ]
     offsets = np.full(len(problem), FREE, dtype=np.int64)
     chosen = np.array([mine[0] for mine in left], dtype=np.int64)
-    dirty = set(range(len(banks)))
+    dirty = {*relaxation.room}
     while dirty:
         bank = min(dirty)
         dirty.discard(bank)
         members = np.flatnonzero(chosen == bank)
-        if banks[bank].capacity is None:
-            continue
-        found = _keep(
-            problem,
-            banks[bank],
-            bank,
-            relaxation,
-            members,
-            _gain(problem, relaxation, left, members),
-            pack,
-        )
+        part, capacity = in_bank(problem, members, banks[bank]), banks[bank].capacity or 0
+        saved = _saved(relaxation.cost, left, members)
+        found = _keep(part, capacity, bank, relaxation, members, saved, pack)
         offsets[members] = found
         for buffer in members[found == FREE].tolist():
             left[buffer].pop(0)
             if not left[buffer]:
                 return None
             chosen[buffer] = left[buffer][0]
-            dirty.add(int(chosen[buffer]))
-    for bank in (at for at, bank in enumerate(banks) if bank.capacity is None):
+            dirty |= {left[buffer][0]} & relaxation.room.keys()
+    for bank in sorted({*range(len(banks))} - relaxation.room.keys()):
         members = np.flatnonzero(chosen == bank)
         placed = pack(bank, members)
         if placed is None:
@@ -77,74 +69,69 @@ def _choices(cost: Ints) -> list[list[int]]:
     return [row[:many] for row, many in zip(order.tolist(), count.tolist(), strict=True)]
 
 
-def _gain(problem: Problem, relaxation: Relaxation, left: list[list[int]], members: Ints) -> Floats:
-    """Cost saved by keeping each buffer in its memory, per byte and relevant instant; infinite for
-    buffers with no other memory."""
-    area = _area(relaxation, len(problem))
-    saved = [
-        float(relaxation.cost[buffer, left[buffer][1]] - relaxation.cost[buffer, left[buffer][0]])
-        if len(left[buffer]) > 1
-        else np.inf
-        for buffer in members.tolist()
-    ]
-    pinned = problem.pin[members] >= 0
-    return np.where(pinned, np.inf, np.array(saved) / area[members])
-
-
-def _area(relaxation: Relaxation, count: int) -> Floats:
-    """Bytes x relevant instants of each buffer."""
-    area = np.zeros(count)
-    np.add.at(
-        area,
-        relaxation.owner,
-        (relaxation.bytes.max(axis=1) * (relaxation.last - relaxation.first)).astype(np.float64),
+def _saved(cost: Ints, left: list[list[int]], members: Ints) -> Floats:
+    """Cost saved by keeping each buffer in its memory; infinite for buffers with no other
+    memory."""
+    rows = [(cost[buffer], left[buffer]) for buffer in members.tolist()]
+    return np.array(
+        [row[mine[1]] - row[mine[0]] if len(mine) > 1 else np.inf for row, mine in rows],
+        dtype=np.float64,
     )
-    return np.maximum(area, 1.0)
+
+
+def _area(relaxation: Relaxation) -> Floats:
+    """Bytes x relevant instants of each buffer."""
+    areas = relaxation.bytes.max(axis=1) * (relaxation.last - relaxation.first)
+    found = np.bincount(relaxation.owner, weights=areas, minlength=len(relaxation.cost))
+    return np.maximum(found, 1.0)
 
 
 def _keep(
-    problem: Problem,
-    bank: Bank,
-    at: int,
+    part: Problem,
+    capacity: int,
+    bank: int,
     relaxation: Relaxation,
     members: Ints,
-    gain: Floats,
+    saved: Floats,
     pack: Pack,
 ) -> Ints:
-    """Offsets of the buffers that stay; `FREE` for the others."""
-    part = in_bank(problem, members, bank)
+    """Offsets of the buffers that stay; `FREE` for the others. Those that save most per byte and
+    relevant instant are placed first."""
     pinned = part.pin >= 0
+    must = pinned | np.isinf(saved)
+    gain = np.where(must, np.inf, saved / _area(relaxation)[members])
     order = np.lexsort((members, -gain, ~pinned))
-    saved = np.where(np.isfinite(gain), gain, 0.0) * _area(relaxation, len(problem))[members]
     nothing = np.where(pinned, part.pin, FREE)
-    stay = _by_load(relaxation, at, members, order) | pinned
+    stay = _by_load(relaxation, bank, members, order) | pinned
     family = packing_problem(part).orders()
     candidates = []
     if len(members) <= _CLOSE:
         packed = nothing.copy()
-        _pack_most(at, members, packed, order[stay[order]], int(pinned.sum()), pack)
+        _pack_most(bank, members, packed, order[stay[order]], int(pinned.sum()), pack)
         candidates = [packed]
     else:
         family = family[:3]
-    candidates += [_fill(part, nothing, first[stay[first]], bank.capacity or 0) for first in family]
-    filled = [_fill(part, offsets, order, bank.capacity or 0) for offsets in candidates]
+    candidates += [_fill(part, nothing, first[stay[first]], capacity) for first in family]
+    filled = [_fill(part, offsets, order, capacity) for offsets in candidates]
     return max(
         filled,
         key=lambda offsets: (
-            int((offsets[~np.isfinite(gain)] != FREE).sum()),
-            float(saved[offsets != FREE].sum()),
+            int((offsets[must] != FREE).sum()),
+            float(saved[~must & (offsets != FREE)].sum()),
         ),
     )
 
 
-def _pack_most(at: int, members: Ints, offsets: Ints, order: Ints, pinned: int, pack: Pack) -> None:
+def _pack_most(
+    bank: int, members: Ints, offsets: Ints, order: Ints, pinned: int, pack: Pack
+) -> None:
     """Pack as many buffers of ``order`` as possible, by bisection; the first ``pinned`` always
     stay."""
     some, too_many = pinned, len(order) + 1
     count = len(order)
     while some < count < too_many:
         mine = np.sort(order[:count])
-        packed = pack(at, members[mine])
+        packed = pack(bank, members[mine])
         if packed is None:
             too_many = count
         else:
@@ -163,7 +150,7 @@ def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> M
         if owner >= 0:
             parts[owner].append(part)
     load = np.zeros(relaxation.instants, dtype=np.int64)
-    room = relaxation.room[bank] or 0
+    room = relaxation.room[bank]
     stay = np.zeros(len(members), dtype=bool)
     for member in order.tolist():
         spans = [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from loadmaster.allocation.memories.problem import Bank
 from loadmaster.allocation.problem import FREE, Problem
-from loadmaster.allocation.verify import broken_rules, whole_offsets
+from loadmaster.allocation.verify import BrokenRules, broken_rules, whole_offsets
 from loadmaster.core.arrays import Ints, Mask
 from loadmaster.core.errors import Violation, first_violations
 
@@ -30,7 +30,7 @@ def verify_banks(
 
 def broken_bank_rules(
     problem: Problem, memory: Sequence[str], offsets: Ints, banks: Sequence[Bank]
-) -> Iterator[tuple[str, str]]:
+) -> BrokenRules:
     """Rule and message for everything that is wrong with buffers in ``memory``, a name for each, at
     ``offsets``."""
     if len(memory) != len(problem) or len(offsets) != len(problem):
@@ -65,9 +65,7 @@ def broken_bank_rules(
             yield rule, f"{message} (in {bank.name})"
 
 
-def _allowed_memories(
-    problem: Problem, memory: Sequence[str], names: Sequence[str]
-) -> Iterator[tuple[str, str]]:
+def _allowed_memories(problem: Problem, memory: Sequence[str], names: Sequence[str]) -> BrokenRules:
     """Yield buffers in a memory that does not exist or that they must not be in."""
     for buffer, name in enumerate(memory):
         if name not in names:

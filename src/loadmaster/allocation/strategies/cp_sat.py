@@ -59,12 +59,9 @@ def _model(library: Any, search: PackingSearch) -> tuple[Any, list[Any]]:
     ):
         if pin >= 0:
             offsets.append(model.new_int_var(pin, pin, f"{buffer}"))
-        elif align == 1:
-            offsets.append(model.new_int_var(0, max(0, ceiling - size), f"{buffer}"))
         else:
-            offsets.append(
-                align * model.new_int_var(0, max(0, (ceiling - size) // align), f"{buffer}")
-            )
+            steps = max(0, (ceiling - size) // align)
+            offsets.append(align * model.new_int_var(0, steps, f"{buffer}"))
     (_separate_pairs if len(problem.in_place) else _rectangles)(model, search, offsets)
     peak = model.new_int_var(min(search.bound, ceiling), ceiling, "peak")
     for offset, size in zip(offsets, problem.size.tolist(), strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ class Arenas:
         held = held_by_subgraphs(graph_module)
         arenas = sorted(
             {arena_of(request) for request in requests}
-            | {arena for node in held for arena, size in node.size.items() if size}
+            | {arena for node in held for arena in node.size}
         )
         result = MemoryAlgoResult({}, [0] * (max(arenas, default=1) + 1))
         proven = True
@@ -54,9 +54,7 @@ class Arenas:
             pairs = in_place_pairs(graph_module, members) if self._in_place else []
             answer = self._pack(members, held, arena, alignment, pairs)
             result.bufsizes[arena] = (answer.peak or 0) + (extra_padding if members else 0)
-            offsets = [] if answer.offsets is None else answer.offsets.tolist()
-            place(result, members, offsets, arena)
-            move_held(held, offsets[len(members) :], arena)
+            place(result, members, held, answer, arena)
             LOG.info("arena %d: %s", arena, _result_text(answer, len(members)))
             proven &= answer.status == "optimal"
         if self._in_place:
@@ -104,23 +102,25 @@ def buffers_of(requests: Iterable[Request]) -> list[Buffer]:
 
 def held_in(held: Iterable[Held], arena: int) -> list[Buffer]:
     """Return the memory of subgraphs in one arena, as a buffer for each entry of ``held``."""
-    return [Buffer(f"subgraph at {h.lower}", h.lower, h.upper, h.size.get(arena, 0)) for h in held]
-
-
-def move_held(held: Iterable[Held], offsets: Iterable[int], arena: int) -> None:
-    """Move the tensors of subgraphs in an arena to the addresses of their buffers."""
-    for each, offset in zip(held, offsets, strict=True):
-        each.move(arena, offset)
+    return [Buffer(f"subgraph at {h.lower}", h.lower, h.upper, h.size[arena]) for h in held]
 
 
 def place(
-    result: MemoryAlgoResult, requests: Iterable[Request], offsets: Iterable[int], arena: int
+    result: MemoryAlgoResult,
+    requests: Sequence[Request],
+    held: Sequence[Held],
+    packing: Allocation,
+    arena: int,
 ) -> None:
-    """Write the addresses of storages, and of all tensors in them, into ExecuTorch's result. Its
-    verifier requires one object per storage."""
-    for request, address in zip(requests, offsets, strict=False):
+    """Write the addresses of storages in an arena, and of all tensors in them, into ExecuTorch's
+    result, and move the tensors of subgraphs to theirs. Its verifier requires one object per
+    storage."""
+    addresses = [] if packing.offsets is None else packing.offsets.tolist()
+    for request, address in zip(requests, addresses, strict=False):
         for tensor, offset in request.tensors:
             result.spec_dict[tensor] = SpecAllocResult(arena, 0, address + offset)
+    for each, address in zip(held, addresses[len(requests) :], strict=True):
+        each.move(arena, address)
 
 
 def share_storage(

@@ -24,17 +24,11 @@ from loadmaster.integrations.executorch.arenas import (
     Arenas,
     buffers_of,
     held_in,
-    move_held,
     place,
     share_storage,
 )
 from loadmaster.integrations.executorch.in_place import in_place_pairs
-from loadmaster.integrations.executorch.requests import (
-    Held,
-    Request,
-    held_by_subgraphs,
-    requests_of,
-)
+from loadmaster.integrations.executorch.requests import Request, held_by_subgraphs, requests_of
 
 
 @dataclass(frozen=True)
@@ -109,6 +103,7 @@ class Banks:
             )
             for buffer, request in zip(buffers_of(requests), requests, strict=True)
         ]
+        traffic = [buffer.size * buffer.accesses for buffer in buffers]
         for arena, name in names.items():
             buffers += [
                 replace(buffer, id=f"{buffer.id} in {name}", memory=name)
@@ -122,23 +117,19 @@ class Banks:
         answer = allocate_banks(
             buffers, memories, alignment=alignment, time_limit=self._time_limit, in_place=pairs
         )
-        if answer.memory is None or answer.offsets is None:
+        if answer.memory is None:
             raise CapacityError(self._refusal(answer, requests))
         result = MemoryAlgoResult({}, [0] * (max(names) + 1))
-        addresses = answer.offsets.tolist()
         for arena, name in names.items():
-            here = [at for at, memory in enumerate(answer.memory) if memory == name]
-            tensors = [at for at in here if at < len(requests)]
-            place(
-                result, [requests[at] for at in tensors], [addresses[at] for at in tensors], arena
-            )
-            within = [at for at in here if at >= len(requests)]
-            move_held(held, [addresses[at] for at in within], arena)
-            ends = [addresses[at] + buffers[at].size for at in here]
-            result.bufsizes[arena] = max(ends, default=0) + (extra_padding if tensors else 0)
+            pairs_here = zip(requests, answer.memory, strict=False)
+            pairs_here = zip(requests, answer.memory, strict=False)
+            members = [request for request, memory in pairs_here if memory == name]
+            packing = answer.packings[name]
+            place(result, members, held, packing, arena)
+            result.bufsizes[arena] = (packing.peak or 0) + (extra_padding if members else 0)
         if self._in_place:
             share_storage(result, graph_module, requests)
-        self._log(answer, requests, uses, held)
+        self._log(answer, traffic)
         return result
 
     def _required_bank(self, request: Request, names: dict[int, str]) -> str | None:
@@ -165,15 +156,11 @@ class Banks:
             f" {proof}. {answer.reason or ''}".strip()
         )
 
-    def _log(
-        self, answer: BankAllocation, requests: list[Request], uses: Counter[int], held: list[Held]
-    ) -> None:
-        """Log the traffic outside the fastest bank, the cost and its proof."""
-        moved, slow = 0, 0
-        for request, memory in zip(requests, answer.memory or (), strict=False):
-            traffic = request.size * max(1, sum(uses[id(tensor)] for tensor, _ in request.tensors))
-            moved += traffic
-            slow += traffic if memory != self._banks[0].name else 0
+    def _log(self, answer: BankAllocation, traffic: list[int]) -> None:
+        """Log the ``traffic``, in bytes by tensor, outside the fastest bank, the cost and its
+        proof."""
+        pairs = zip(traffic, answer.memory or (), strict=False)
+        slow = sum(bytes for bytes, memory in pairs if memory != self._banks[0].name)
         proof = (
             "proven to be the least"
             if answer.status == "optimal"
@@ -182,7 +169,7 @@ class Banks:
         LOG.info(
             "%d of %d bytes of traffic are outside %s: cost %s, %s",
             slow,
-            moved,
+            sum(traffic),
             self._banks[0].name,
             answer.cost,
             proof,

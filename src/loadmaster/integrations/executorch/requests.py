@@ -9,6 +9,7 @@ until the last use of the node's results.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -52,7 +53,7 @@ class Held:
 
     lower: int
     upper: int
-    size: dict[int, int]
+    size: Counter[int]
     subgraphs: tuple[torch.fx.GraphModule, ...] = ()
 
     def is_apart(self, other: Held) -> bool:
@@ -62,14 +63,10 @@ class Held:
 
     def joined(self, other: Held) -> Held:
         """Return the union of both entries, from the first node to the last use."""
-        size = {
-            arena: max(self.size.get(arena, 0), other.size.get(arena, 0))
-            for arena in {**self.size, **other.size}
-        }
         graphs = {id(graph): graph for graph in (*self.subgraphs, *other.subgraphs)}
         lower = min(self.lower, other.lower)
         upper = max(self.upper, other.upper)
-        return Held(lower, upper, size, tuple(graphs.values()))
+        return Held(lower, upper, self.size | other.size, tuple(graphs.values()))
 
     def move(self, arena: int, by: int) -> None:
         """Move all tensors of the subgraphs in an arena by ``by`` bytes."""
@@ -132,11 +129,10 @@ def held_by_subgraphs(graph_module: torch.fx.GraphModule) -> list[Held]:
     held: list[Held] = []
     for index, node in enumerate(graph_module.graph.nodes):
         subgraphs = tuple(_subgraphs(graph_module, node))
-        sizes: dict[int, int] = {}
-        for subgraph in subgraphs:
-            for arena, size in enumerate(subgraph.meta.get("non_const_buffer_sizes", ())):
-                sizes[arena] = max(sizes.get(arena, 0), size)
-        if any(sizes.values()):
+        sizes: Counter[int] = Counter()
+        for subgraph in subgraphs:  # the most of each arena
+            sizes |= Counter(dict(enumerate(subgraph.meta.get("non_const_buffer_sizes", ()))))
+        if sizes:
             last = max(
                 (
                     spec.lifetime[1]

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils._pytree import tree_map
 
-from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, views
+from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View
 from loadmaster.integrations.torch_compile.cuts import SUM, WHOLE, Cut, cuts_of
 from loadmaster.integrations.torch_compile.kernel_profile import (
     CallProfile,
@@ -412,7 +412,7 @@ def _parts(
 
 def _with_dims(call: Call, cut: Cut) -> Iterator[tuple[View, int]]:
     """Return the operands that are read, each with its dimension of the cut."""
-    operands = enumerate(zip(views((call.arguments, call.keywords)), cut.operands, strict=True))
+    operands = enumerate(zip(call.operands, cut.operands, strict=True))
     return (one for i, one in operands if i not in cut.unread)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import reduce
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 RUN = "loadmaster_run"
 """Name of the node that `name_runs` adds to both graphs of a training step."""
@@ -122,6 +122,15 @@ class Call:
     def storages(self) -> tuple[int, ...]:
         """Storages that the call uses, without repetition."""
         return tuple(dict.fromkeys((*self.reads, *self.writes)))
+
+    @property
+    def operands(self) -> list[View]:
+        """The views among the arguments and keywords, in order."""
+        return list(views((self.arguments, self.keywords)))
+
+    def mapped(self, function: Callable[[View], Any]) -> Any:
+        """Return the arguments and keywords with ``function`` of each view in its place."""
+        return map_views(function, (self.arguments, self.keywords))
 
     @property
     def kind(self) -> str:
@@ -430,11 +439,7 @@ class _Reader:
         ):
             # It counts from the beginning of the storage, wherever the input begins.
             raise NotPlannable(f"operator {target} on an input")
-        fakes, named = tree_map(
-            lambda leaf: self._fakes[leaf] if is_view(leaf) else leaf,
-            (arguments, keywords),
-            is_leaf=is_view,
-        )
+        fakes, named = map_views(self._fakes.__getitem__, (arguments, keywords))
         before = len(self.storages)
         try:
             with self.mode, torch.no_grad():
@@ -493,6 +498,11 @@ def _as_run(target: Any, operands: Sequence[Any], out: Any) -> Any:
 def is_view(leaf: Any) -> bool:
     """Return whether a leaf of nested arguments is a view."""
     return isinstance(leaf, View)
+
+
+def map_views(function: Callable[[View], Any], values: Any) -> Any:
+    """Return nested arguments with ``function`` of each view in its place."""
+    return tree_map_only(View, function, values, is_leaf=is_view)
 
 
 def views(values: Any) -> Iterator[View]:

@@ -453,10 +453,11 @@ class CompiledModel:
                     f" small: {plan.refused.why}"
                 )
 
-    def record_unplanned_step(self, name: str, reason: str) -> None:
+    def record_unplanned_step(self, optimizer: torch.optim.Optimizer, reason: str) -> None:
         """Add a fallback, once, for an optimizer's step that runs without blocks."""
-        if Fallback(name, reason) not in self.fallbacks:
-            self.fallbacks.append(Fallback(name, reason))
+        fallback = Fallback(f"optimizer.{type(optimizer).__name__}", reason)
+        if fallback not in self.fallbacks:
+            self.fallbacks.append(fallback)
 
     def fall_back(self, graph: str, reason: str, given: Iterable[Any]) -> None:
         """Record that a graph runs without a plan. The parameters among its arguments ``given`` are
@@ -909,21 +910,17 @@ class PlannedGraph:
     def _find_persistent(self, given: Sequence[Any]) -> dict[int, torch.Tensor]:
         """Set ``persistent_tensors`` from the arguments of a run, and return the tensors by
         storage. Tensors that the run writes no longer use a file of weights as their place."""
-        known, fresh, tensors = (
-            self.model.persistent,
-            self.traced.fresh(),
-            self.traced.tensors(given),
-        )
+        known, fresh = self.model.persistent, self.traced.fresh()
+        tensors = self.traced.tensors(given)
         self.persistent_tensors = {
             storage: known.of(tensor, storage in fresh, storage in self.traced.movable)
             for storage, tensor in tensors.items()
         }
         known.find_in_files(self.persistent_tensors.values())
-        for storage in {
-            s for call in self.traced.calls for s in call.writes if s in self.persistent_tensors
-        }:
-            if self.persistent_tensors[storage].in_file is not None:
-                self.persistent_tensors[storage].leave_file()
+        written = {s for call in self.traced.calls for s in call.writes}
+        for storage, one in self.persistent_tensors.items():
+            if storage in written and one.in_file is not None:
+                one.leave_file()
         return tensors
 
     def _files_changed(self) -> bool:
@@ -1162,10 +1159,11 @@ class PlannedGraph:
             there = (one.grad for one in given if isinstance(one, torch.nn.Parameter))
             known = (self.model.gradients.of(one, movable=True) for one in there if _is_plain(one))
             gradients = sum(one.bytes for one in known)
-        if gradients > observed.earlier_gradients[part] or results > observed.held_results[part]:
-            observed.earlier_gradients[part] = max(observed.earlier_gradients[part], gradients)
-            observed.held_results[part] = max(observed.held_results[part], results)
-            self.model.join(self)
+        most = (observed.earlier_gradients, gradients), (observed.held_results, results)
+        for seen, now in most:
+            if now > seen[part]:
+                seen[part] = now
+                self.model.join(self)
 
     def _publish_updates(self, session: Session) -> None:
         """Mark updated parameters as changed for autograd, and store new state in the

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
-from torch.utils._pytree import tree_map
 
-from loadmaster.integrations.torch_compile.captured import Call, View, is_view, views
+from loadmaster.integrations.torch_compile.captured import Call, View, views
 from loadmaster.integrations.torch_compile.slow_tensor import compact, narrowed
 
 WHOLE = -1
@@ -48,7 +47,7 @@ class Cut:
     def length(self, call: Call) -> int:
         """Return the number of elements of the cut dimension."""
         tensors = zip(
-            (*call.results, *views((call.arguments, call.keywords))),
+            (*call.results, *call.operands),
             (*self.results, *self.operands),
             strict=True,
         )
@@ -56,19 +55,19 @@ class Cut:
 
     def block(self, call: Call, length: int) -> Call:
         """Return the call on the first ``length`` elements of the cut dimension."""
-        number = itertools.count()
+        dims = iter(self.operands)
 
-        def operand(leaf: Any) -> Any:
+        def operand(view: View) -> View:
             """Return the piece of an operand."""
-            dim = self.operands[next(number)] if is_view(leaf) else WHOLE
-            return narrowed(leaf, dim, 0, length) if dim >= 0 else leaf
+            dim = next(dims)
+            return narrowed(view, dim, 0, length) if dim >= 0 else view
 
         def result(view: Any, dim: int) -> Any:
             """Return the piece of a result, without gaps."""
             part = narrowed(view, dim, 0, length) if view and dim >= 0 else view
             return part and part._replace(stride=compact(part))
 
-        arguments, keywords = tree_map(operand, (call.arguments, call.keywords), is_leaf=is_view)
+        arguments, keywords = call.mapped(operand)
         results = tuple(map(result, call.results, self.results))
         return replace(call, arguments=arguments, keywords=keywords, results=results)
 
@@ -130,9 +129,8 @@ def _elementwise(call: Call) -> Iterator[Cut]:
     result = call.results[0]
     if len(call.results) != 1 or result is None or result.storage in call.reads:
         return
-    tensors = list(views((call.arguments, call.keywords)))
     for dim in range(len(result.size)):
-        yield Cut(tuple(_broadcast(view, result.size, dim) for view in tensors), (dim,))
+        yield Cut(tuple(_broadcast(view, result.size, dim) for view in call.operands), (dim,))
 
 
 def _product(call: Call) -> Iterator[Cut]:

@@ -195,11 +195,11 @@ class ExecutablePlan:
         """Return call ``k`` ready to launch: its operands at their addresses, the addresses of its
         allocations and its results."""
 
-        def bind(leaf: Any) -> Any:
+        def bind(view: View) -> Any:
             """Return the tensor at an operand's planned address; other operands stay."""
-            return self._tensor(leaf, k) if self._planned(leaf) else leaf
+            return self._tensor(view, k) if self._planned(view) else view
 
-        arguments, keywords = tree_map(bind, (call.arguments, call.keywords), is_leaf=is_view)
+        arguments, keywords = call.mapped(bind)
         profile = self.captured.profiles[k]
         script, first = (
             None if made is None else self.memory.script(self._grants(k, call, made))
@@ -623,18 +623,12 @@ def link_with_measured_bandwidths(
     that do not overlap kernels. Directions and kinds that moved less than `_LEAST_COPIED` bytes
     keep their bandwidth.
     """
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for i in np.flatnonzero(seconds > 0).tolist():
+        direction = "to_fast" if copies[i].to_fast else "to_slow"
+        kinds[direction if i in blocking else f"asynchronous_{direction}"].append(i)
     found: dict[str, Any] = {}
-    for name, to_fast, blocks in (
-        ("to_fast", True, True),
-        ("to_slow", False, True),
-        ("asynchronous_to_fast", True, False),
-        ("asynchronous_to_slow", False, False),
-    ):
-        kind = [
-            i
-            for i, copy in enumerate(copies)
-            if copy.to_fast == to_fast and (i in blocking) == blocks and seconds[i] > 0
-        ]
+    for name, kind in kinds.items():
         moved = sum(copies[i].bytes for i in kind)
         if moved >= _LEAST_COPIED:
             found[name] = moved / float(seconds[kind].sum())

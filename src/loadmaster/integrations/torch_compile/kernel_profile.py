@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from loadmaster import _native
 from loadmaster.allocation.allocate import allocate
@@ -25,7 +24,6 @@ from loadmaster.integrations.torch_compile.captured import (
     Call,
     Captured,
     View,
-    is_view,
     on_storage,
     view_of,
 )
@@ -109,15 +107,13 @@ class CallProfiles:
         """Return the profile of a call; equal calls are profiled once."""
         numbers: dict[int, int] = {}
 
-        def anonymous(leaf: Any) -> Any:
+        def anonymous(view: View) -> Any:
             """Return an operand with its storage numbered by first use."""
-            if not isinstance(leaf, View):
-                return leaf
-            number = numbers.setdefault(leaf.storage, len(numbers))
-            return leaf.storage in captured.streamed, leaf._replace(storage=number)
+            number = numbers.setdefault(view.storage, len(numbers))
+            return view.storage in captured.streamed, view._replace(storage=number)
 
         # Calls are equal if operators and types, sizes, strides and memories of operands are.
-        operands = tree_map(anonymous, (call.arguments, call.keywords), is_leaf=is_view)
+        operands = call.mapped(anonymous)
         modes = torch.get_num_threads(), torch.is_inference_mode_enabled()
         key = getattr(call.target, "signature", call.target), repr(operands), modes
         if key not in self.known:
@@ -144,22 +140,20 @@ def stand_ins(call: Call, captured: Captured, slow: Callable[[View], Any] = id) 
     floating point (no denormals, no overflow), and ``slow(view)`` for streamed storages."""
     storages: dict[int, torch.UntypedStorage] = {}
 
-    def real(leaf: Any) -> Any:
+    def real(view: View) -> Any:
         """Return a stand-in for an operand, of the same form and memory; operands that share a
         storage still do."""
-        if not isinstance(leaf, View):
-            return leaf
-        if leaf.storage in captured.streamed:
-            return slow(leaf)
-        if leaf.storage not in storages:
-            count = -(-captured.storages[leaf.storage].bytes // leaf.dtype.itemsize)
-            items = torch.zeros(count, dtype=leaf.dtype, device=captured.device)
-            if leaf.dtype.is_floating_point or leaf.dtype.is_complex:
+        if view.storage in captured.streamed:
+            return slow(view)
+        if view.storage not in storages:
+            count = -(-captured.storages[view.storage].bytes // view.dtype.itemsize)
+            items = torch.zeros(count, dtype=view.dtype, device=captured.device)
+            if view.dtype.is_floating_point or view.dtype.is_complex:
                 items.fill_(0.5)
-            storages[leaf.storage] = items.untyped_storage()
-        return on_storage(storages[leaf.storage], leaf)
+            storages[view.storage] = items.untyped_storage()
+        return on_storage(storages[view.storage], view)
 
-    return tree_map(real, (call.arguments, call.keywords), is_leaf=is_view)
+    return call.mapped(real)
 
 
 def profiled(

@@ -74,7 +74,7 @@ def _update_large(optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
                 continue
             model.clear_idle()
             if reason := _reason_unplanned(optimizer, arguments, keywords):
-                model.record_unplanned_step(f"optimizer.{type(optimizer).__name__}", reason)
+                model.record_unplanned_step(optimizer, reason)
             else:
                 _update(model, optimizer, parameters)
 
@@ -206,7 +206,7 @@ def _update(model: CompiledModel, optimizer: Optimizer, parameters: Sequence[Ten
             try:
                 update = updates.of(parameter)
             except BudgetError as error:
-                model.record_unplanned_step(f"optimizer.{type(optimizer).__name__}", str(error))
+                model.record_unplanned_step(optimizer, str(error))
                 return
             update.adopt_state()
             tensors = [parameter, gradient, *update.tensors.values()]

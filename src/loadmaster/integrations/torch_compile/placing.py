@@ -478,12 +478,19 @@ class GraphSearch:
     objects: int = 0
     provisional: bool = False
 
+    @cached_property
+    def unmoved(self) -> Placed:
+        """All tensors in the fast memory, without a limit."""
+        problem = self.make(frozenset())
+        placed, _ = _pack(problem, all_fast(problem.sequence), None)
+        assert placed is not None
+        return placed
+
     def attempt(self, budget: int | None) -> Placed | int:
         """Return a placement with addresses, or the index of the kernel at which the search failed.
         A budget of None has no limit."""
-        unmoved = _place_all_fast(self.make(frozenset()))
-        if budget is None or (unmoved.peak <= budget and not self.offload_idle):
-            return unmoved
+        if budget is None or (self.unmoved.peak <= budget and not self.offload_idle):
+            return self.unmoved
         needed = self.make(self.movable).needed()
         if needed.max(initial=0) > budget:
             return int(needed.argmax())
@@ -518,10 +525,8 @@ class GraphSearch:
         ]
         if self.mode is not Mode.ASYNC or self.offload_idle or self.provisional or not moved:
             return best
-        everything, tried = (
-            self.make(self.movable),
-            {self.movable.intersection(best.problem.storage)},
-        )
+        everything = self.make(self.movable)
+        tried = {self.movable.intersection(best.problem.storage)}
         for number in _READS_AHEAD:
             moving = self.movable - _staying(everything, budget - number * max(moved), _TRIAL_GAP)
             if _seconds_of_reads(everything, moving) >= best.seconds:
@@ -539,7 +544,7 @@ class GraphSearch:
         The smallest budget is the largest need of any kernel if that can be packed; else it is
         searched for, to about 1 %.
         """
-        problem, enough = self.make(self.movable), _place_all_fast(self.make(frozenset())).peak
+        problem, enough = self.make(self.movable), self.unmoved.peak
         needed = problem.needed()
         low, high = budget, max(int(needed.max(initial=0)), budget)
         step = max(int(high * _FIRST_STEP), 1)
@@ -588,13 +593,6 @@ def _seconds_of_reads(problem: GraphProblem, moving: frozenset[int]) -> float:
     )
     link = problem.sequence.link
     return read / max(link.to_fast, link.asynchronous_to_fast)
-
-
-def _place_all_fast(problem: GraphProblem) -> Placed:
-    """Pack all tensors in the fast memory, without a limit."""
-    unmoved = _pack(problem, all_fast(problem.sequence), None)[0]
-    assert unmoved is not None
-    return unmoved
 
 
 def _staying(problem: GraphProblem, budget: int, gap: float = _GAP) -> frozenset[int]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
 
 from loadmaster.core.arrays import Ints
-from loadmaster.integrations.torch_compile.captured import Call, View, is_view, views
+from loadmaster.integrations.torch_compile.captured import Call, View, map_views, views
 from loadmaster.integrations.torch_compile.cpu_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
 from loadmaster.integrations.torch_compile.persistent import SMALLEST
@@ -66,15 +65,11 @@ def in_place(captured: Traced) -> Traced:
         last[view.storage] = max(last.get(view.storage, 0), boundary)
     place: dict[int, int] = {}
 
-    def moved(leaf: Any) -> Any:
+    def moved(view: View) -> View:
         """Return an operand with the number of its new storage."""
-        if not isinstance(leaf, View):
-            return leaf
-        return leaf._replace(storage=place.get(leaf.storage, leaf.storage))
+        return view._replace(storage=place.get(view.storage, view.storage))
 
-    def rename(values: Any) -> Any:
-        """Return operands with the numbers of their new storages."""
-        return tree_map(moved, values, is_leaf=is_view)
+    rename = partial(map_views, moved)
 
     def rename_call(call: Call) -> Call:
         """Return a call with the numbers of the new storages."""
@@ -104,7 +99,7 @@ def _reusable_operands(captured: Traced, call: Call) -> Iterator[int]:
     result = call.results[0] if call.target in IN_PLACE else None
     if result is None or not _is_whole_storage(captured, result):
         return
-    operands = list(views((call.arguments, call.keywords)))
+    operands = call.operands
     for operand in operands:
         if (
             operand[1:] == result[1:]

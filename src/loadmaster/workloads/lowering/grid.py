@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -99,7 +99,7 @@ class Grid:
         ends = (self.ends[at[a]] if a in at else (extent,) for a, extent in enumerate(shape))
         return Grid(shape, tuple(ends))
 
-    def meeting(self, box: Box) -> Iterator[int]:
+    def meeting(self, box: Box) -> list[int]:
         """Numbers of the parts that overlap a box. O(parts found)"""
         numbers = [0]
         for ends, (first, last) in zip(self.ends, box, strict=True):
@@ -109,7 +109,7 @@ class Grid:
                 else ()
             )
             numbers = [number * len(ends) + at for number in numbers for at in own]
-        return iter(numbers)
+        return numbers
 
     @cached_property
     def _until(self) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -281,7 +281,7 @@ class _StorageVersions:
 
     def __init__(self, graph: Graph) -> None:
         self.tensors: dict[str, Tensor] = dict(graph.tensors)
-        self.count: dict[str, int] = {}
+        self.count: Counter[str] = Counter()
         self._graph = graph
         self._there = {
             name
@@ -325,10 +325,10 @@ class _StorageVersions:
     def _update(self, op: Op, read: set[str]) -> list[Access]:
         """Begin a new version of every storage that the operator updates; return the additional
         reads of partial updates."""
-        touched: dict[str, int] = {}
+        touched: Counter[str] = Counter()
         for access in op.writes:
             storage = self._graph.tensors[access.tensor].storage
-            touched[storage] = touched.get(storage, 0) + access.bytes
+            touched[storage] += access.bytes
         more = []
         for storage, size in touched.items():
             if storage in self._there and size:
@@ -336,7 +336,7 @@ class _StorageVersions:
                 whole = self._graph.tensors[storage].bytes
                 if size < whole and old not in read:
                     more.append(Access(old, whole))
-                self.count[storage] = self.count.get(storage, 0) + 1
+                self.count[storage] += 1
                 self.current(storage)
         self._there.update(storage for storage, size in touched.items() if size)
         return more

@@ -122,7 +122,7 @@ def _division(node: Node) -> Division:
 
     Query heads that share a key head stay together.
     """
-    rank = len(node.result.shape)
+    rank = node.rank
     if min(len(node.shape(index)) for index in range(3)) < 3:
         return WHOLE
     sizes = _attention_heads(node)

@@ -26,6 +26,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     rule,
     storage_bytes,
     variant,
+    with_first_type,
 )
 from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import ALL, Window, identity
@@ -191,7 +192,7 @@ def _same_shape(node: Node, source: Value) -> bool:
 
 def _everywhere(node: Node, windows: Windows) -> Division:
     """Division along all dimensions of the result, with the given windows of the operand."""
-    return Division(tuple(range(len(node.result.shape))), {0: windows})
+    return Division(tuple(range(node.rank)), {0: windows})
 
 
 def _transpose_division(node: Node) -> Division:
@@ -209,7 +210,7 @@ def _keeps_order(node: Node, source: Value) -> bool:
 def _concat_division(node: Node) -> Division:
     """Return how a Concat divides: each input is read at its offset along the axis. It is a pure
     copy unless an input occurs twice."""
-    rank = len(node.result.shape)
+    rank = node.rank
     axis = node.attrs.get("axis", 1) % rank
     operands: dict[int, Windows] = {}
     start = 0
@@ -236,7 +237,7 @@ def _tile_division(node: Node) -> Division:
 def _pad_division(node: Node) -> Division:
     """Division of Pad: modes other than constant repeat elements, so padded dimensions are needed
     as a whole."""
-    rank = len(node.result.shape)
+    rank = node.rank
     given = node.integers("pads", 1) or node.integers("paddings")
     axes = node.integers("axes", 3) if node.optional(3) else list(range(rank))
     if not given or axes is None or len(given) != 2 * len(axes):
@@ -259,7 +260,7 @@ def _pads_nothing(node: Node, source: Value) -> bool:
 def _slice_division(node: Node) -> Division:
     """Division of Slice: a piece needs the range from its first to its last element; with negative
     steps, the whole dimension."""
-    rank, data = len(node.result.shape), node.shape(0)
+    rank, data = node.rank, node.shape(0)
     starts = node.integers("starts", 1) or []
     axes = node.integers("axes", 3) or list(range(len(starts)))
     steps = node.integers("steps", 4) or [1] * len(axes)
@@ -318,7 +319,7 @@ rule("Transpose", movement, _transpose_division, view=_keeps_order)
 rule("Concat", movement, _concat_division, view=only_operand)
 rule("Reshape Flatten Squeeze Unsqueeze", movement, view=always, planning=(1,))
 rule("Expand Tile", movement, _tile_division, view=_same_shape, planning=(1,))
-rule("Trilu", movement, lambda node: _everywhere(node, identity(len(node.result.shape))))
+rule("Trilu", movement, lambda node: _everywhere(node, identity(node.rank)))
 rule("Pad", movement, _pad_division, view=_pads_nothing, planning=(1, 2, 3))
 rule("DepthToSpace", movement, _depth_to_space)
 rule("SpaceToDepth", movement, _space_to_depth)
@@ -344,7 +345,7 @@ def _into_blocks(node: Node) -> list[Result]:
     batch, *rest = node.shape(0)
     channels = rest.pop(-1 if node.attrs.get("channels_last") else 0)
     padded = -(-channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
-    return [(node.operand(0).dtype, (batch, padded, *rest))]
+    return with_first_type(node, (batch, padded, *rest))
 
 
 def _out_of_blocks(node: Node) -> list[Result]:
@@ -352,13 +353,13 @@ def _out_of_blocks(node: Node) -> list[Result]:
     of channels."""
     batch, _, *shape = node.shape(0)
     shape.insert(len(shape) if node.attrs.get("channels_last") else 0, node.attrs["channels"])
-    return [(node.operand(0).dtype, (batch, *shape))]
+    return with_first_type(node, (batch, *shape))
 
 
 def _scaled_shape(node: Node) -> list[Result]:
     """Return type and shape of the result of an Upsample with ``scales``."""
     sizes = zip(node.shape(0), node.attrs["scales"], strict=True)
-    return [(node.operand(0).dtype, tuple(size * scale for size, scale in sizes))]
+    return with_first_type(node, tuple(size * scale for size, scale in sizes))
 
 
 # Operands come in threes (tensor, scale, zero point) after the result's scale and zero point.

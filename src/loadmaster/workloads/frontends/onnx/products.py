@@ -27,8 +27,10 @@ from loadmaster.workloads.frontends.onnx.rules import (
     divided,
     named,
     product,
+    reduction,
     rule,
     variant,
+    with_first_type,
 )
 from loadmaster.workloads.graph import LoopNest, OpClass
 from loadmaster.workloads.window import ALL, SUMMED, Window, identity
@@ -124,7 +126,7 @@ def _product_division(
 ) -> Division:
     """Return how one product divides: along every dimension of the result. ``inner`` is the window
     of the summed dimensions."""
-    if len(target) != len(node.result.shape):
+    if len(target) != node.rank:
         return WHOLE
     extents = _extents(node, terms)
     operands: dict[int, Windows] = {}
@@ -217,7 +219,7 @@ def _packed_matmul(node: Node) -> Work:
 def _packed_division(node: Node) -> Division:
     """Return how a product with a packed weight divides: weights, scales and zero points are packed
     column by column."""
-    rank, columns = len(node.result.shape), node.attrs["N"]
+    rank, columns = node.rank, node.attrs["N"]
     operands: dict[int, Windows] = {0: (*identity(rank - 1), ALL)}
     for index in (1, 2, 3, 5):
         value = node.optional(index)
@@ -229,8 +231,7 @@ def _packed_division(node: Node) -> Division:
 
 def _packed_shape(node: Node) -> list[Result]:
     """Return type and shape of a product with a packed weight of N columns."""
-    first = node.operand(0)
-    return [(first.dtype, (*first.shape[:-1], node.attrs["N"]))]
+    return with_first_type(node, (*node.shape(0)[:-1], node.attrs["N"]))
 
 
 rule(
@@ -282,7 +283,7 @@ def _einsum(node: Node) -> Work:
     if len(terms) > 1:
         return product(*_nests(node, terms, target))
     if set(terms[0]) - set(target):
-        return Work(OpClass.REDUCTION, elements=node.operand(0).count)
+        return reduction(node.operand(0).count)
     return Work(OpClass.MOVEMENT)
 
 
@@ -349,8 +350,8 @@ def _dynamic_shapes(node: Node) -> list[Result]:
     the standard operator's."""
     steps, batch, _ = node.shape(0)
     directions, hidden, _ = node.shape(2)
-    dtype, state = node.operand(0).dtype, (directions, batch, hidden)
-    return [(dtype, (steps, *state)), (dtype, state), (dtype, state)]
+    state = directions, batch, hidden
+    return with_first_type(node, (steps, *state), state, state)
 
 
 rule("LSTM GRU RNN", _recurrent)
@@ -524,13 +525,13 @@ def _causal(node: Node) -> Work:
 def _pool(node: Node) -> Work:
     """Return the work of a pool: one operation for each element of each window."""
     window = math.prod(node.integers("kernel_shape") or [1])
-    return Work(OpClass.REDUCTION, elements=node.result.count * window)
+    return reduction(node.result.count * window)
 
 
 def _pool_division(node: Node) -> Division:
     """Return how a pool divides: by windows in rows and columns."""
     spatial = _spatial(node, tuple(node.integers("kernel_shape") or ()))
-    others = identity(len(node.result.shape) - len(spatial))
+    others = identity(node.rank - len(spatial))
     return divided({0: (*others, *spatial)}) if spatial else WHOLE
 
 

@@ -20,16 +20,17 @@ from loadmaster.workloads.frontends.onnx.rules import (
     along,
     divided,
     fourier_steps,
+    reduction,
     rule,
     variant,
+    with_first_type,
 )
-from loadmaster.workloads.graph import OpClass
 from loadmaster.workloads.window import ALL, Window, identity
 
 
 def _per_element(steps: int) -> WorkRule:
     """Return a rule that counts ``steps`` operations for each element of the first operand."""
-    return lambda node: Work(OpClass.REDUCTION, elements=steps * node.operand(0).count)
+    return lambda node: reduction(steps * node.operand(0).count)
 
 
 _reduction = _per_element(1)
@@ -67,7 +68,7 @@ def _per_channel(node: Node, together: Iterable[int]) -> Division:
 
 def _over_planes(node: Node) -> Division:
     """Return how an operator over rows and columns divides: by images and channels."""
-    return _per_channel(node, range(2, len(node.result.shape)))
+    return _per_channel(node, range(2, node.rank))
 
 
 def _trains(node: Node) -> bool:
@@ -78,12 +79,12 @@ def _trains(node: Node) -> bool:
 
 def _by_batch(node: Node) -> Division:
     """Return how a batch normalisation divides: by channels alone if it computes statistics."""
-    return _per_channel(node, {*range(len(node.result.shape))} - {1} if _trains(node) else ())
+    return _per_channel(node, {*range(node.rank)} - {1} if _trains(node) else ())
 
 
 def _softmax_axes(node: Node) -> Division:
     """Return how a softmax divides: not along its axis; before opset 13, not from its axis on."""
-    rank = len(node.result.shape)
+    rank = node.rank
     modern = node.opset >= 13
     axis = node.attrs.get("axis", -1 if modern else 1) % rank
     return along(node, [axis] if modern else range(axis, rank))
@@ -97,7 +98,7 @@ def _cumulative(node: Node) -> Division:
 
 def _by_moments(node: Node) -> Division:
     """Return how a normalisation by mean and variance divides: not along the normalised axes."""
-    rank = len(node.result.shape)
+    rank = node.rank
     return along(node, node.integers("axes") or [axis for axis in (0, 2, 3) if axis < rank])
 
 
@@ -117,7 +118,7 @@ def _by_group(node: Node) -> Division:
 
 def _by_layer(node: Node) -> Division:
     """Return how a normalisation over the last dimensions divides."""
-    rank = len(node.result.shape)
+    rank = node.rank
     return along(node, range(node.attrs.get("axis", -1) % rank, rank))
 
 
@@ -133,24 +134,21 @@ def _with_sum(node: Node) -> Division:
 def _skip_shapes(node: Node) -> list[Result]:
     """Return the shapes of the result, of two statistics that inference leaves empty, and of the
     residual sum."""
-    first = node.operand(0)
-    statistics = (first.dtype, (*first.shape[:-1], 1))
-    return [(first.dtype, first.shape), statistics, statistics, (first.dtype, first.shape)]
+    shape = node.shape(0)
+    statistics = (*shape[:-1], 1)
+    return with_first_type(node, shape, statistics, statistics, shape)
 
 
 def _local_response(node: Node) -> Work:
     """Return the work of local response normalisation: a sum of squares over ``size`` channels for
     each element."""
-    return Work(
-        OpClass.REDUCTION,
-        elements=node.operand(0).count * (node.attrs["size"] + NORMALISATION_STEPS),
-    )
+    return reduction(node.operand(0).count * (node.attrs["size"] + NORMALISATION_STEPS))
 
 
 def _near_channels(node: Node) -> Division:
     """Return how local response normalisation divides: a channel reads the ``size`` channels around
     it."""
-    first, _, *rest = identity(len(node.result.shape))
+    first, _, *rest = identity(node.rank)
     size = node.attrs["size"]
     return divided({0: (first, Window(1, 1, 1, -((size - 1) // 2), size // 2), *rest)})
 
@@ -158,7 +156,7 @@ def _near_channels(node: Node) -> Division:
 def _region_pool(node: Node) -> Work:
     """Return the work of RoiAlign: four neighbours for each sample of each output."""
     samples = max(1, node.attrs.get("sampling_ratio", 1)) ** 2
-    return Work(OpClass.REDUCTION, elements=4 * samples * node.result.count)
+    return reduction(4 * samples * node.result.count)
 
 
 def _embedding_work(node: Node) -> Work:
@@ -168,8 +166,7 @@ def _embedding_work(node: Node) -> Work:
         for index in (2, 3, 4)
         if node.optional(index)
     }
-    steps = NORMALISATION_STEPS * node.result.count
-    return Work(OpClass.REDUCTION, elements=steps, touched=rows, data=2)
+    return reduction(NORMALISATION_STEPS * node.result.count, rows, data=2)
 
 
 def _mean_shape(node: Node) -> list[Result]:
@@ -178,7 +175,7 @@ def _mean_shape(node: Node) -> list[Result]:
     axes = {axis % len(shape) for axis in node.attrs.get("axes") or range(len(shape))}
     one = (1,) if node.attrs.get("keepdims", 1) else ()
     sizes = [one if axis in axes else (size,) for axis, size in enumerate(shape)]
-    return [(node.operand(0).dtype, tuple(size for part in sizes for size in part))]
+    return with_first_type(node, tuple(size for part in sizes for size in part))
 
 
 def _embedding_shapes(node: Node) -> list[Result]:
@@ -202,10 +199,7 @@ def _transform(node: Node) -> Work:
     axis = (given or [1 if node.opset < AXIS_IS_OPERAND else -2])[0] % len(source)
     length = (node.integers("", 1) or [max(source[axis], result[axis])])[0]
     transforms = math.prod(size for index, size in enumerate(source[:-1]) if index != axis)
-    return Work(
-        OpClass.REDUCTION,
-        elements=transforms * fourier_steps(length, real=1 in (source[-1], result[-1])),
-    )
+    return reduction(transforms * fourier_steps(length, real=1 in (source[-1], result[-1])))
 
 
 def _short_time_transform(node: Node) -> Work:
@@ -215,21 +209,19 @@ def _short_time_transform(node: Node) -> Work:
     window = node.optional(2)
     length = window.shape[0] if window else (node.integers("", 3) or [bins])[0]
     product = 0 if window is None else length * (1 if real else 2)
-    return Work(
-        OpClass.REDUCTION, elements=batch * frames * (fourier_steps(length, real) + product)
-    )
+    return reduction(batch * frames * (fourier_steps(length, real) + product))
 
 
 def _by_pairs(node: Node) -> Work:
     """Return the work of rotary embedding. It counts as a reduction, because an element needs its
     partner and cannot be fused into the producer."""
-    return Work(OpClass.REDUCTION, elements=elementwise(node).elements)
+    return reduction(elementwise(node).elements)
 
 
 def _rotary_division(node: Node) -> Division:
     """Return how rotary embedding divides: heads stay whole, because pairs of their elements are
     rotated together. Angles are looked up if positions are given."""
-    rank, width = len(node.result.shape), node.shape(0)[-1]
+    rank, width = node.rank, node.shape(0)[-1]
     heads, last = node.attrs.get("num_heads", 0), ALL
     if node.domain == MICROSOFT or node.optional(3) is not None:
         return along(node, [-1])

@@ -185,6 +185,11 @@ class Node:
                 return value
         raise ModelError("nothing needs any of its outputs: remove it from the file")
 
+    @property
+    def rank(self) -> int:
+        """Number of dimensions of the result."""
+        return len(self.result.shape)
+
     def integers(self, name: str, operand: int | None = None) -> list[int] | None:
         """Return the integers that older opsets hold in attribute ``name`` and newer ones in
         ``operand``."""
@@ -249,6 +254,11 @@ def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
                 " again"
             )
     return Work(OpClass.PRODUCT, nests, elements, data=data)
+
+
+def reduction(elements: int, touched: Mapping[int | str, int] | None = None, data: int = 0) -> Work:
+    """Make the work of scalar operations that are no multiply-accumulates."""
+    return Work(OpClass.REDUCTION, elements=elements, touched=touched, data=data)
 
 
 def describe(kind: str, name: str) -> str:
@@ -343,29 +353,19 @@ def rule(
     work: WorkRule,
     division: DivisionRule | None = None,
     *,
-    view: ViewTest | None = None,
-    shapes: ShapeRule | None = None,
-    planning: tuple[int, ...] = (),
-    like: str = "",
-    operands: Container[int] = EVERY,
     domain: str = "",
+    **more: Any,
 ) -> None:
-    """Register the rule of the operators ``kinds``, which spaces separate."""
-    made = Rule(work, division, view, shapes, planning, like, operands)
+    """Register the rule of the operators ``kinds``, which spaces separate; ``more`` are further
+    fields of `Rule`."""
+    made = Rule(work, division, **more)
     RULES.update({(domain, kind): made for kind in kinds.split()})
 
 
-def variant(
-    kinds: str,
-    like: str,
-    division: DivisionRule | None = None,
-    operands: Container[int] = EVERY,
-    domain: str = MICROSOFT,
-) -> None:
+def variant(kinds: str, like: str, domain: str = MICROSOFT, **changes: Any) -> None:
     """Register variants of a standard operator, among whose operands are those of that one, in
-    their order; they may divide in another way."""
-    made = replace(RULES["", like], like=like, operands=operands)
-    made = replace(made, division=division or made.division)
+    their order; ``changes`` are fields of `Rule` that differ."""
+    made = replace(RULES["", like], like=like, **changes)
     RULES.update({(domain, kind): made for kind in kinds.split()})
 
 
@@ -381,6 +381,11 @@ def divided(
     return Division(
         tuple(sorted(axis for axis in axes if axis >= 0)), operands, loops, steps or {}, copies
     )
+
+
+def with_first_type(node: Node, *shapes: Shape) -> list[Result]:
+    """Return results of these shapes in the type of the first operand."""
+    return [(node.operand(0).dtype, shape) for shape in shapes]
 
 
 @lru_cache(maxsize=1024)
@@ -399,6 +404,6 @@ def aligned(operand: Shape, result: Shape) -> Windows:
 def along(node: Node, axes: Iterable[int]) -> Division:
     """Return how an operator divides that works along some axes of a tensor and keeps its shape:
     not along these axes."""
-    rank = len(node.result.shape)
+    rank = node.rank
     together = {axis % rank for axis in axes}
     return divided({0: tuple(ALL if a in together else Window(a) for a in range(rank))})

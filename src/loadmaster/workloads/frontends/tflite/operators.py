@@ -416,7 +416,7 @@ def _pad(call: OperatorCall) -> OperatorCall:
     it."""
     pads = call.numbers(1)
     attributes: dict[str, Any] = {"mode": "reflect" if call.kind == "MIRROR_PAD" else "constant"}
-    if pads is not None and len(pads) == 2 * len(call.result.shape):
+    if pads is not None and len(pads) == 2 * call.rank:
         attributes["pads"] = pads[::2] + pads[1::2]
     return _like("Pad", call, 0, **attributes)
 
@@ -436,7 +436,7 @@ def _strided_slice(call: OperatorCall) -> OperatorCall:
 
 def _slice_from(call: OperatorCall, starts: list[int] | None) -> OperatorCall:
     """Return the ONNX Slice that an operator is like; ``starts`` are unknown if None."""
-    ranks = len(call.operand(0).shape), len(call.result.shape)
+    ranks = len(call.operand(0).shape), call.rank
     known = starts is not None and ranks == (len(starts),) * 2
     return _like("Slice", call, 0, **({"starts": starts} if known else {}))
 

@@ -9,6 +9,7 @@ lie in an argument's storage are views, or updates in place where the operator's
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -316,9 +317,8 @@ def _describe(name: str, tensor: torch.Tensor) -> OpValue:
     bytes."""
     shape = tuple(map(int, tensor.shape))
     strides = tuple(map(int, tensor.stride()))
-    count = 1
-    for size, stride in zip(shape, strides, strict=True):
-        count *= size if stride or not size else 1
+    pairs = zip(shape, strides, strict=True)
+    count = math.prod(size for size, stride in pairs if stride or not size)
     dtype = tensor.dtype
     kind = str(dtype).removeprefix("torch.")
     return OpValue(

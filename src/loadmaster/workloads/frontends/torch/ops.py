@@ -18,6 +18,7 @@ from loadmaster.workloads.frontends.onnx.rules import (
     Work,
     fourier_steps,
     kinds_in,
+    reduction,
 )
 from loadmaster.workloads.frontends.torch.windows import (
     OpCall,
@@ -96,7 +97,7 @@ def elementwise(call: OpCall) -> Work:
 
 def _per_element(steps: int) -> WorkRule:
     """Return a rule that counts ``steps`` operations for each element of the largest operand."""
-    return lambda call: Work(OpClass.REDUCTION, elements=steps * call.largest)
+    return lambda call: reduction(steps * call.largest)
 
 
 rule(
@@ -144,12 +145,9 @@ def _pool(call: OpCall) -> Work:
     """Return the work of a pool: one operation for every tap of the window and element of the
     smaller side."""
     window = call.attrs["kernel_size"]
-    dimensions = len(call.result.shape) - 2
+    dimensions = call.rank - 2
     small = min(call.inputs[0].count, call.result.count)
-    return Work(
-        OpClass.REDUCTION,
-        elements=small * math.prod(window if len(window) > 1 else (*window,) * dimensions),
-    )
+    return reduction(small * math.prod(window if len(window) > 1 else (*window,) * dimensions))
 
 
 @rule(
@@ -200,7 +198,7 @@ def _rows(table: str, steps: int) -> WorkRule:
         value = call.tensor(table)
         chosen = call.tensor("indices").count * value.shape[1]
         size = min(value.touched, chosen * value.itemsize)
-        return Work(OpClass.REDUCTION, elements=steps * chosen, touched={table: size})
+        return reduction(steps * chosen, {table: size})
 
     return work
 
@@ -217,7 +215,7 @@ def _searches(call: OpCall) -> Work:
     names = ("boundaries", "sorted_sequence", "test_elements")
     known = [call.attrs[name] for name in names if name in call.attrs]
     length = known[0].shape[-1] if isinstance(known[0], OpValue) and known[0].shape else 1
-    return Work(OpClass.REDUCTION, elements=call.result.count * length.bit_length())
+    return reduction(call.result.count * length.bit_length())
 
 
 @rule("_cdist_forward _cdist_backward _pdist_forward _pdist_backward")
@@ -226,7 +224,7 @@ def _distances(call: OpCall) -> Work:
     columns."""
     rows = call.tensor("x1" if "x1" in call.attrs else "self")
     pairs = call.tensor("grad") if "grad" in call.attrs else call.result
-    return Work(OpClass.REDUCTION, elements=NORM_STEPS * pairs.count * rows.shape[-1])
+    return reduction(NORM_STEPS * pairs.count * rows.shape[-1])
 
 
 @rule("_fft_c2c _fft_r2c _fft_c2r")
@@ -235,7 +233,7 @@ def _transforms(call: OpCall) -> Work:
     whole = call.result if call.kind == "_fft_c2r" else call.tensor("self")
     length = math.prod(whole.shape[axis] for axis in call.attrs["dim"])
     steps = fourier_steps(length, real=call.kind != "_fft_c2c")
-    return Work(OpClass.REDUCTION, elements=whole.count // max(1, length) * steps)
+    return reduction(whole.count // max(1, length) * steps)
 
 
 @rule(

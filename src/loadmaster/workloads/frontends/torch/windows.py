@@ -172,7 +172,7 @@ def _concatenation(call: OpCall) -> OpCall | None:
 def _padding(call: OpCall) -> OpCall:
     """Return Pad; the argument has pairs of elements before and after, the last dimension first."""
     pads = list(call.attrs["pad"])
-    others = [0] * (len(call.result.shape) - len(pads) // 2)
+    others = [0] * (call.rank - len(pads) // 2)
     both = [number for side in (0, 1) for number in (*others, *pads[side::2][::-1])]
     return call.like("Pad", [call.tensor("self")], pads=both)
 
