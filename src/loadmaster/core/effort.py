@@ -79,8 +79,8 @@ class Effort:
 
 Effort.TEST = Effort("test", 64, 4, 500, 400_000, 5.0)
 Effort.QUICK = Effort("quick", 256, 2, 2_000, 2_000_000, 25.0)
-Effort.NORMAL = Effort("normal", 1024, 8, 5_000, 8_000_000, 100.0)
-Effort.THOROUGH = Effort("thorough", 8192, 16, 50_000, 64_000_000, 800.0)
+Effort.NORMAL = Effort("normal", 1024, 2, 5_000, 8_000_000, 100.0)
+Effort.THOROUGH = Effort("thorough", 8192, 4, 50_000, 64_000_000, 800.0)
 LEVELS = {
     effort.name: effort for effort in (Effort.TEST, Effort.QUICK, Effort.NORMAL, Effort.THOROUGH)
 }
