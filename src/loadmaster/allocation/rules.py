@@ -262,14 +262,17 @@ def _number(value: Any, at: int, name: str) -> int:
 def _columns_of_arrays(buffers: Any) -> dict[str, Any]:
     """Return the columns ``lower``, ``upper`` and ``size`` of three arrays or one array with three
     columns."""
-    if isinstance(buffers, np.ndarray) and buffers.ndim == 2 and buffers.shape[1] == 3:
+    if isinstance(buffers, np.ndarray):
         buffers = tuple(buffers.T)
     if len(buffers) == 0:
         buffers = ([], [], [])
     if len(buffers) != 3 or any(
         isinstance(column, str | int | float | Buffer) for column in buffers
     ):
-        raise AllocationError("buffers: give Buffer records, or three arrays (lower, upper, size)")
+        raise AllocationError(
+            "buffers: give Buffer records, or three arrays (lower, upper, size), also as one array"
+            " of shape (n, 3)"
+        )
     return dict(zip(("lower", "upper", "size"), buffers, strict=True))
 
 
