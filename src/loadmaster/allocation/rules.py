@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.problem import FREE, NO_GAPS, AllowedMemories, Buffer, Gaps, Problem
+from loadmaster.allocation.problem import FREE, NO_GAPS, AllowedMemories, Buffer, Gap, Gaps, Problem
 from loadmaster.allocation.verify import overlaps
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints, Mask
@@ -302,11 +302,11 @@ def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
 
 def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
     """Return the gaps of Buffer records."""
-    rows = [
-        (owner, gap.lower, gap.upper, *((0, 0) if gap.window is None else gap.window))
-        for owner, buffer in enumerate(buffers)
-        for gap in buffer.gaps
-    ]
+    rows = []
+    for owner, buffer in enumerate(buffers):
+        for gap in buffer.gaps:
+            require_type(gap, Gap, f"a gap of buffer {buffer.id!r}", AllocationError)
+            rows.append((owner, gap.lower, gap.upper, *(gap.window or (0, 0))))
     return gaps_from(rows) if rows else NO_GAPS
 
 
