@@ -209,3 +209,13 @@ def test_every_two_of_them_clash_at_one_address_and_no_packing_needs_less(buffer
         named = [buffer for buffer in buffers if buffer.id in bound.buffers]
         assert sum(buffer.size for buffer in named) == bound.bytes > by_load
         assert all(clash(one, 0, other, 0) for one, other in combinations(named, 2))
+
+
+def test_an_array_has_a_row_for_each_buffer_and_no_other_shape():
+    """Three rows would be read as buffers, and other numbers of rows as columns."""
+    rows = np.array([[0, 4, 8], [2, 6, 8], [5, 9, 4], [8, 9, 1]])
+    for count in range(5):
+        assert lm.allocate(rows[:count]).peak == lm.allocate(tuple(rows[:count].T)).peak
+    for count in (1, 2, 4):
+        with pytest.raises(lm.AllocationError, match=r"one array of shape \(n, 3\)"):
+            lm.allocate(rows[:count].T)

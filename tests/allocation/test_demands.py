@@ -44,6 +44,20 @@ def test_buffers_without_a_common_clock_are_apart_unless_ordered(sizes, data):
         assert answer.peak == max(sizes)
 
 
+def test_buffers_without_a_common_clock_need_no_lifetimes():
+    zeros, size = np.zeros(3, dtype=np.int64), np.array([8, 8, 4])
+    problem = problem_of((zeros, zeros, size), conflicts=[(0, 1), (0, 2)])
+    answer = lm.allocate(problem)
+    assert (answer.peak, answer.status) == (16, "optimal")
+    assert [rule for rule, _ in broken_rules(problem, zeros)] == ["overlap", "overlap"]
+    assert lm.allocate(problem, 15).status == "infeasible"
+
+
+def test_a_gap_that_is_none_is_refused_by_the_name_of_its_buffer():
+    with pytest.raises(AllocationError, match=r"a gap of buffer 'x' is \(1, 2\)"):
+        lm.allocate([lm.Buffer("x", 0, 4, 8, gaps=((1, 2),))])
+
+
 def test_alignment_applies_to_all_and_is_named_as_the_reason():
     buffers = buffers_of("a 0 4 5, b 0 4 5")
     answer = lm.allocate(buffers, 12, alignment=8)

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.support.layers import same_fields
 from tests.support.networks import npu, residual_chain
@@ -48,6 +49,20 @@ def test_equal_work_is_analysed_once_and_keeps_its_own_names(tmp_path, monkeypat
     assert other.cores == ("other c0", "other c1")
     assert same_fields(replace(other, jobs=first.jobs, cores=first.cores), first)
     assert entries(place) == 1
+
+
+def test_what_an_older_numpy_keeps_is_found_again(tmp_path, monkeypatch):
+    """Before 2.1, numpy's ``savez`` has no options: all that it is given are columns."""
+    place, known, savez = tmp_path / "cache.sqlite", vars(analyse(WORK, TARGET)).keys(), np.savez
+
+    def columns_only(file, **columns):
+        assert columns.keys() <= known
+        savez(file, **columns)
+
+    monkeypatch.setattr(np, "savez", columns_only)
+    first = analyse(WORK, TARGET, cache=place)
+    forbid(monkeypatch)
+    assert same_fields(first, analyse(WORK, TARGET, cache=place))
 
 
 def test_everything_that_costs_depend_on_is_in_the_key():

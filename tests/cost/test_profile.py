@@ -16,7 +16,7 @@ from loadmaster.core.provenance import Label, Provenance, described, weakest
 from loadmaster.cost.kernels import kernel_times
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
 from loadmaster.cost.kernels.kernel_times import Conditions, KernelTimes, case_of, profile_place
-from loadmaster.cost.kernels.measured_kernels import measured_tables, tabled
+from loadmaster.cost.kernels.measured_kernels import measured_cases, measured_tables, tabled
 from loadmaster.cost.kernels.profile import profile
 from loadmaster.cost.kernels.timed_kernels import timed_kernels
 from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
@@ -114,6 +114,19 @@ def test_an_interrupted_profile_goes_on(graph, times, tmp_path, monkeypatch):
     second = profile(graph, times, slow=tmp_path, threads=1)
     assert (second.reused, second.measured, second.left) == (5, first.left, 0)
     assert profile(graph, times, slow=tmp_path, threads=2).reused == 0
+
+
+@pytest.mark.usefixtures("a_second_each")
+def test_times_of_slow_memories_on_two_devices_are_not_mixed(graph, times, tmp_path, monkeypatch):
+    profile(graph, times, slow=tmp_path, threads=1)
+    known = len(measured_cases(graph, times, 1))
+    monkeypatch.setattr("loadmaster.cost.kernels.profile._device", lambda _: "device of its own")
+    first = next(case for case in one_by_one(graph) if case.moved)
+    times.put(first.key(first.moved, Conditions.here(1)), "device of its own", 2.0)
+    with pytest.raises(lm.PlacementError, match="several devices: run loadmaster profile"):
+        measured_cases(graph, times, 1)
+    profile(graph, times, slow=tmp_path, threads=1)
+    assert len(measured_cases(graph, times, 1)) == known
 
 
 @pytest.mark.usefixtures("a_second_each")

@@ -100,6 +100,9 @@ TEST("in-place pairs share, and conflicts stand for lifetimes") {
     CHECK(apart.optimal() && apart.peak == 150 && apart.offsets[0] == apart.offsets[1]);
     CHECK(loadmaster::verify(problem, {0, 0, 50}) ==
         "buffer 0 shares bytes with one that it conflicts with");
+    for (Buffer &buffer : problem.buffers) buffer.start = buffer.end = 0;
+    CHECK(loadmaster::allocate(problem).peak == 150);
+    CHECK(!loadmaster::verify(problem, {0, 0, 0}).empty());
     problem.conflicts = {{{0, 3, 0}}};
     CHECK(says(problem, "pair: names a buffer that does not exist"));
 }

@@ -197,10 +197,7 @@ def every_offset(buffers, most, *, reserved=(), aliases=(), in_place=(), conflic
     in_place = [(*pair, 0) if len(pair) == 2 else pair for pair in in_place]
     group = {member: number for number, members in enumerate(aliases) for member, _ in members}
     shift = {member: up for members in aliases for member, up in members}
-    solid = [
-        bool(b.size and b.upper > b.lower) if conflicts is not None else bool(rectangles(b))
-        for b in buffers
-    ]
+    solid = [bool(b.size) if conflicts is not None else bool(rectangles(b)) for b in buffers]
     placed = [b for b in range(len(buffers)) if solid[b] or b in group]
     # What takes no space may lie past the end, with an alias that is pinned there.
     farthest = max((b.offset or 0 for b in buffers), default=0) + max(shift.values(), default=0)

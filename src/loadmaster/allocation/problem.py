@@ -139,7 +139,7 @@ class Problem:
         above ``one``.
     conflicts
         Pairs of buffers that must not overlap, one per row, for buffers without a common clock:
-        they replace lifetimes, and gaps are ignored.
+        they replace lifetimes, also empty ones, and gaps are ignored.
     allowed
         Allowed memories of buffers, if there are several memories.
     """
@@ -167,9 +167,12 @@ class Problem:
 
     @cached_property
     def solid(self) -> Mask:
-        """Mask of the buffers that occupy any bytes at any time."""
+        """Mask of the buffers that occupy any bytes at any time; without a clock, all that have
+        bytes."""
+        if self.conflicts is not None:
+            return self.size > 0
         alive = self.upper - self.lower
-        if self.conflicts is None and len(self.gaps.owner):
+        if len(self.gaps.owner):
             owner, lower, upper, low, high = self.gaps
             np.subtract.at(alive, owner, np.where(low < high, 0, upper - lower))
         return (self.size > 0) & (alive > 0)
@@ -197,7 +200,8 @@ class Problem:
         index = np.flatnonzero(self.solid)
         if not len(gaps.owner):
             zeros = np.zeros(len(index), dtype=np.int64)
-            return Parts(index, self.lower[index], self.upper[index], zeros, self.size[index])
+            upper = np.maximum(self.upper, self.lower + 1)[index]
+            return Parts(index, self.lower[index], upper, zeros, self.size[index])
         order = np.lexsort((gaps.lower, gaps.owner))
         gaps = Gaps(*(column[order] for column in gaps))
         # Buffers are whole between gaps.

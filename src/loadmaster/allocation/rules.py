@@ -19,6 +19,7 @@ from loadmaster.allocation.problem import (
     AllowedMemories,
     Buffer,
     BuffersLike,
+    Gap,
     Gaps,
     Problem,
 )
@@ -246,14 +247,17 @@ def _number(value: Any, at: int, name: str) -> int:
 def _columns_of_arrays(buffers: Any) -> dict[str, Any]:
     """Return the columns ``lower``, ``upper`` and ``size`` of three arrays or one array with three
     columns."""
-    if isinstance(buffers, np.ndarray) and buffers.ndim == 2 and buffers.shape[1] == 3:
+    if isinstance(buffers, np.ndarray):
         buffers = tuple(buffers.T)
     if len(buffers) == 0:
         buffers = ([], [], [])
     if len(buffers) != 3 or any(
         isinstance(column, str | int | float | Buffer) for column in buffers
     ):
-        raise AllocationError("buffers: give Buffer records, or three arrays (lower, upper, size)")
+        raise AllocationError(
+            "buffers: give Buffer records, or three arrays (lower, upper, size), also as one array"
+            " of shape (n, 3)"
+        )
     return dict(zip(("lower", "upper", "size"), buffers, strict=True))
 
 
@@ -283,11 +287,11 @@ def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
 
 def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
     """Return the gaps of Buffer records."""
-    rows = [
-        (owner, gap.lower, gap.upper, *((0, 0) if gap.window is None else gap.window))
-        for owner, buffer in enumerate(buffers)
-        for gap in buffer.gaps
-    ]
+    rows = []
+    for owner, buffer in enumerate(buffers):
+        for gap in buffer.gaps:
+            require_type(gap, Gap, f"a gap of buffer {buffer.id!r}", AllocationError)
+            rows.append((owner, gap.lower, gap.upper, *(gap.window or (0, 0))))
     return gaps_from(rows) if rows else NO_GAPS
 
 

@@ -169,7 +169,7 @@ def _pieces(problem: Problem, offsets: Ints) -> OccupiedAreas:
     if problem.conflicts is None:
         for owner, *gap in np.stack(problem.gaps, axis=1).tolist():
             gaps.setdefault(owner, []).append(gap)
-    there = (problem.size > 0) & (problem.upper > problem.lower) & (offsets >= 0)
+    there = problem.solid & (offsets >= 0)
     rows = [
         (owner, *piece)
         for owner in gaps
@@ -246,7 +246,7 @@ def _listed_overlaps(problem: Problem, offsets: Ints) -> Overlaps:
     """Yield conflict pairs that share bytes; O(pairs)."""
     assert problem.conflicts is not None
     one, other = problem.conflicts.T
-    solid = (problem.size > 0) & (problem.upper > problem.lower) & (offsets >= 0)
+    solid = problem.solid & (offsets >= 0)
     top = offsets + problem.size
     clash = (
         solid[one]

@@ -113,13 +113,13 @@ def _bytes_of(analysis: JobAnalysis) -> bytes:
     """Return a job analysis as an .npz file, without its provenance."""
     # Where costs come from, those who look them up know: names of targets and files are no part of
     # the key.
-    columns = {
+    columns: dict[str, Any] = {
         name: np.asarray(value)
         for name, value in vars(analysis).items()
         if value is not None and name != "provenance"
     }
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **columns)
+    np.savez(file, **columns)
     return file.getvalue()
 
 

@@ -109,8 +109,10 @@ Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
         owned.add(buffer.size, own * factor, buffer.pinned ? buffer.offset : -1, -1);
         const auto first = gap;
         while (gap != end && gap->buffer == b) ++gap;
-        const auto seen = problem.without_clock ? first : gap;
-        add_sections(buffer, first, seen, owned);
+        if (problem.without_clock) // also with an empty lifetime it is kept apart
+            owned.add_section(buffer.start, std::max(buffer.end, buffer.start + 1), 0, buffer.size);
+        else
+            add_sections(buffer, first, gap, owned);
     }
     demands.buffers = owned.view(), demands.hint = owned.hint;
     for (std::size_t g = 0; g < demands.aliases.size(); ++g)

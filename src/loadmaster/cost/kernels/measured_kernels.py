@@ -28,7 +28,7 @@ def measured_tables(
     of in-place use of a slow memory that kernels cannot use stay infinite.
 
     Raises :class:`~loadmaster.core.errors.PlacementError` if no kernel was measured with so many
-    threads.
+    threads, or slow memories of several devices were.
     """
     found = measured_cases(graph, times, threads)
     kernels = [
@@ -89,8 +89,12 @@ def measured_cases(
     graph: Graph, times: KernelTimes, threads: int
 ) -> dict[str, tuple[Times, frozenset[str]]]:
     """Return the seconds of every operator that was measured here in all of its combinations, by
-    the set of storages that are slow, and the storages that were measured in both memories."""
-    known, setting = times.all(), Conditions.here(threads)
+    the set of storages that are slow, and the storages that were measured in both memories.
+
+    Raises :class:`~loadmaster.core.errors.PlacementError` if slow memories of several devices were
+    measured, as after another network's profile or an interrupted one.
+    """
+    known, setting, devices = times.all(), Conditions.here(threads), set[str]()
     found: dict[str, tuple[Times, frozenset[str]]] = {}
     for op in graph.ops:
         if (case := case_of(graph, op)) is None:
@@ -100,10 +104,16 @@ def measured_cases(
             for places in case.combinations
         }
         if known.keys() >= {*keys.values()}:
+            devices |= {known[key][1] for places, key in keys.items() if places}
             found[op.name] = (
                 {places: known[key][0] for places, key in keys.items()},
                 frozenset(case.storages[place] for place in case.moved),
             )
+    if len(devices) > 1:
+        raise PlacementError(
+            f"{graph.source}: its kernels were measured with slow memories on several devices: run"
+            f" loadmaster profile {graph.source} again, to the end, with the --slow that you mean"
+        )
     return found
 
 

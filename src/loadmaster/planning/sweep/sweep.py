@@ -127,7 +127,7 @@ def sweep(
     """
     for name in options:
         require_known("argument", name, signature(plan).parameters, PlanError)
-    graphs, target = tuple(graphs), as_target(target)
+    graphs, target, axes = tuple(graphs), as_target(target), tuple(axes)
     limits = limits or Limits()
     if limits.deadlines:
         options["deadlines"] = {**(options.get("deadlines") or {}), **limits.deadlines}
@@ -185,7 +185,7 @@ def sweep(
             for g in graphs
         ),
         target,
-        tuple(axes),
+        axes,
         finished,
         tuple(axis.name for axis in axes if not _changes_area(axis, target)),
         limits,

@@ -79,8 +79,8 @@ typedef struct loadmaster_problem {
     int64_t capacity; /* bytes; 0: make the peak as low as possible */
     const loadmaster_pair *in_place;
     size_t in_place_count;
-    int64_t without_clock; /* not 0: only `conflicts` must be apart, whatever lifetimes and gaps
-                              say */
+    int64_t without_clock; /* not 0: only `conflicts` must be apart, whatever lifetimes (also empty
+                              ones) and gaps say */
     const loadmaster_pair *conflicts;
     size_t conflict_count;
 } loadmaster_problem;
