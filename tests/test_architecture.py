@@ -396,7 +396,7 @@ LIMITS = {
     "planning": (83_022, 53, 52),
     "report": (32_452, 29, 21),
     "targets": (5_355, 6, 1),
-    "workloads": (65_232, 36, 30),
+    "workloads": (65_337, 36, 30),
 }
 """Of each package at most: tokens, comments and docstrings left out; modules; and named numbers.
 These only fall; a new capability that raises one says in its commit what it is for."""

@@ -1,11 +1,14 @@
 import gzip
 import math
 
+import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from tests.support.needs import FIXTURES
 from tests.support.onnx_builder import shapes
 
+from loadmaster.core.errors import LoadmasterError
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx.file import light_names, light_path
 from loadmaster.workloads.graph import TensorKind
@@ -163,3 +166,37 @@ def test_a_path_may_be_text_or_a_path_and_a_name_may_be_given():
     path = FIXTURES / "mobilenetv2.onnx.gz"
     assert load(str(path), name="mobile").name == "mobile"
     assert load(path).source == str(path)
+
+
+def reshape_with_its_shape_beside_it(folder):
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    shape = numpy_helper.from_array(np.array([2, 16], dtype=np.int64), "shape")
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])]
+    result = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    model = helper.make_model(helper.make_graph(nodes, "reshape", given, result, [shape]))
+    path = folder / "reshape.onnx"
+    onnx.save(model, path, save_as_external_data=True, size_threshold=0, location="data.bin")
+    return path
+
+
+def test_shapes_are_read_from_files_beside_the_model(tmp_path):
+    path = reshape_with_its_shape_beside_it(tmp_path)
+    assert load(str(path)).tensors["y"].shape == (2, 16)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("length", "many"), ("length", "-1"), ("location", "../data.bin"), ("location", "none.bin")],
+)
+def test_shapes_that_cannot_be_read_beside_the_model_are_unknown(tmp_path, key, value):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = reshape_with_its_shape_beside_it(folder)
+    (tmp_path / "data.bin").write_bytes((folder / "data.bin").read_bytes())
+    model = onnx.load(path, load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        if entry.key == key:
+            entry.value = value
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(LoadmasterError, match="the shape of 'y'"):
+        load(str(path))

@@ -7,11 +7,13 @@ import graphlib
 import gzip
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import onnx
 from onnx import inliner
+from onnx.external_data_helper import load_external_data_for_tensor
 
 from loadmaster.core.arguments import instead
 from loadmaster.core.errors import ModelError
@@ -20,7 +22,7 @@ from loadmaster.workloads.frontends.frontend import LoadOptions, labelled
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of, walk_network
 from loadmaster.workloads.frontends.onnx.order import nested_nodes
 from loadmaster.workloads.frontends.onnx.rules import require_precision
-from loadmaster.workloads.frontends.onnx.walk import WalkedNetwork
+from loadmaster.workloads.frontends.onnx.walk import LARGEST_FOLD, WalkedNetwork
 from loadmaster.workloads.graph import Graph
 
 LARGEST_EXPANSION = 1_000_000
@@ -106,7 +108,20 @@ def walk_onnx(source: str, options: LoadOptions) -> tuple[WalkedNetwork, onnx.Mo
     Returns the network and the model, in which functions are inlined.
     """
     with labelled(source):
-        return _walk_model(parse_model(read_bytes(source)), options)
+        model = parse_model(read_bytes(source))
+        _load_small_tensors(model, Path(source).parent)
+        return _walk_model(model, options)
+
+
+def _load_small_tensors(model: onnx.ModelProto, folder: Path) -> None:
+    """Load the small initialisers, such as shapes, that are kept in files beside the model; those
+    that cannot be read stay unknown."""
+    for tensor in model.graph.initializer:
+        with suppress(Exception):
+            length = next(int(each.value) for each in tensor.external_data if each.key == "length")
+            if 0 < length <= 8 * LARGEST_FOLD:
+                load_external_data_for_tensor(tensor, str(folder))
+                tensor.data_location = tensor.DEFAULT
 
 
 def _walk_model(
