@@ -122,7 +122,6 @@ class Banks:
         result = MemoryAlgoResult({}, [0] * (max(names) + 1))
         for arena, name in names.items():
             pairs_here = zip(requests, answer.memory, strict=False)
-            pairs_here = zip(requests, answer.memory, strict=False)
             members = [request for request, memory in pairs_here if memory == name]
             packing = answer.packings[name]
             place(result, members, held, packing, arena)
