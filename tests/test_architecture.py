@@ -393,7 +393,7 @@ LIMITS = {
     "integrations": (98_454, 63, 87),
     "mapping": (20_045, 34, 37),
     "placement": (32_364, 25, 30),
-    "planning": (83_022, 53, 52),
+    "planning": (83_031, 53, 52),
     "report": (32_452, 29, 21),
     "targets": (5_355, 6, 1),
     "workloads": (65_337, 36, 30),

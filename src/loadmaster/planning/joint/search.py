@@ -9,7 +9,7 @@
 
 The evaluation (`src/native/joint`) chooses stays, fetches and cores along the order by the policy,
 and simulates. The search climbs: a change of the state is kept if it is no worse. All listed
-changes are tried once, one after another; then changes are drawn at random.
+changes are tried once, in random order; then changes are drawn at random.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SearchMove:
     useful = True
     """Whether the move can change a state of this problem."""
     changes: tuple[Change, ...] = ()
-    """Changes that are tried one after another."""
+    """Changes that are tried once before any are drawn."""
 
     def propose(self, state: State, kept: Ints, generator: np.random.Generator) -> State:
         """Return a randomly changed state; ``kept`` are the tensors with stays in the fast memory
@@ -318,7 +318,9 @@ class JointSearch:
             self._offer(replace(state, policy=given[2].policy) if given else state)
             yield
         options = moves(self._problem, self._chains)
-        for change in listed(options):
+        changes = listed(options)
+        generator.shuffle(changes)
+        for change in changes:
             if self._base is not None:
                 self._offer(change(self._base[1]))
                 yield
