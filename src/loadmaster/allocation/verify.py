@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from loadmaster.allocation.problem import Problem
-from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints, Mask
 from loadmaster.core.errors import AllocationError, Violation, first_violations
 
 
@@ -163,13 +163,19 @@ def _reserved_violations(problem: Problem, pieces: OccupiedAreas) -> BrokenRules
             )
 
 
+def _placed(problem: Problem, offsets: Ints) -> Mask:
+    """Mask of the placed buffers that take bytes; without a clock, lifetimes may be empty."""
+    lasts = problem.upper > problem.lower
+    return (problem.size > 0) & (offsets >= 0) & (lasts | (problem.conflicts is not None))
+
+
 def _pieces(problem: Problem, offsets: Ints) -> OccupiedAreas:
     """Split every lifetime at its gaps; conflicts without a clock have none."""
     gaps: dict[int, list[list[int]]] = {}
     if problem.conflicts is None:
         for owner, *gap in np.stack(problem.gaps, axis=1).tolist():
             gaps.setdefault(owner, []).append(gap)
-    there = problem.solid & (offsets >= 0)
+    there = _placed(problem, offsets)
     rows = [
         (owner, *piece)
         for owner in gaps
@@ -246,11 +252,11 @@ def _listed_overlaps(problem: Problem, offsets: Ints) -> Overlaps:
     """Yield conflict pairs that share bytes; O(pairs)."""
     assert problem.conflicts is not None
     one, other = problem.conflicts.T
-    solid = problem.solid & (offsets >= 0)
+    placed = _placed(problem, offsets)
     top = offsets + problem.size
     clash = (
-        solid[one]
-        & solid[other]
+        placed[one]
+        & placed[other]
         & (one != other)
         & (offsets[one] < top[other])
         & (offsets[other] < top[one])

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows
+from loadmaster.core.arrays import Floats, Ints, Mask, distinct_rows, grouped_sums
 from loadmaster.core.linear_program import LinearProgram
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS
 from loadmaster.cost.analytical.energy import EnergyRates
@@ -278,8 +278,7 @@ def _needs(
 def _moving_time(table: JobTable, target: Target) -> Floats:
     """Least seconds of every job on every core to move its operands, as if each could be divided
     between the memories. O(operands x cores)."""
-    moved = np.zeros_like(table.compute)
-    np.add.at(moved, table.operand_job, table.moved.astype(np.float64))
+    moved = grouped_sums(table.operand_job, table.moved, len(table.compute))
     return moved / sum(max(m.read_bandwidth, m.write_bandwidth) for m in target.memories)
 
 
