@@ -47,6 +47,12 @@ def test_programs_grow_between_solutions():
     assert len(program.infeasible_ray()) == 2
 
 
+def test_rows_may_have_entries_of_any_size():
+    program = LinearProgram("a test")
+    program.rows(1e18, np.inf, (program.columns(1.0), 1e18))
+    assert program.solve().values.tolist() == [1.0]
+
+
 @pytest.mark.parametrize("call", ["startSolve", "wait"])
 def test_an_interrupt_inside_the_solver_package_leaves_no_lock_behind(monkeypatch, call):
     """It escaped from there, and later programs failed: the solver was said to be running."""

@@ -85,7 +85,7 @@ def test_ranges_double_from_low_to_high_and_lists_are_sorted(text, sizes):
 )
 def test_any_field_is_an_axis(text, values):
     """Counts go by ones, all else doubles unless a step is given; text stays in its order."""
-    found = [plain(value) for value in parse_axes([text])[0].values]
+    found = [plain(value) for value in parse_axes(text)[0].values]
     expected = values.split()
     assert found == (
         expected if isinstance(found[0], str) else pytest.approx(list(map(float, expected)))

@@ -133,7 +133,9 @@ def test_torch_networks_are_cut_and_their_plans_hold():
 )
 def test_a_transposed_convolution_needs_the_rows_whose_taps_reach_a_range(options):
     layer, x = nn.ConvTranspose2d(4, 6, 3, bias=False, **options), torch.zeros(1, 4, 7, 5)
-    (op,) = lm.load((layer, x)).ops
+    graph = lm.load((layer, x))
+    verified([graph], npu(2, 1_000))
+    (op,) = graph.ops
     reach = []
     for row in range(7):
         one = torch.zeros_like(x)

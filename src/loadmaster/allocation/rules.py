@@ -117,6 +117,8 @@ def _problem_from(buffers: BuffersLike, demands: dict[str, Any]) -> Problem:
     if isinstance(buffers, Problem):
         return replace(buffers, **_checked_demands(demands))
     require_type(buffers, (Sequence, Mapping, np.ndarray), "buffers", AllocationError)
+    if isinstance(buffers, np.ndarray):
+        buffers = np.atleast_1d(buffers)
     if isinstance(buffers, Mapping):
         return from_columns(buffers, NO_GAPS, demands)
     if len(buffers) and all(isinstance(buffer, Buffer) for buffer in buffers):

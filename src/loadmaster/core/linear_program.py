@@ -51,7 +51,8 @@ class LinearProgram:
         self._solver: Any = self._highspy.Highs()
         self._solver.silent()
         self._solver.HandleUserInterrupt = self._interruptible = interruptible
-        self._set(threads=1, random_seed=0)
+        # By default rows with entries of 1e15 and more are dropped.
+        self._set(threads=1, random_seed=0, large_matrix_value=np.inf)
         self.width = self.height = 0
         """Columns and rows."""
         self._columns: list[tuple[Floats, ...]] = []

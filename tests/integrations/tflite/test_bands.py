@@ -344,6 +344,15 @@ def test_padding_is_left_out_where_a_convolution_pads_as_much():
                 check_rewritten(old, in_order(parse_model(old), range(2), {1: weights}))
 
 
+def test_images_of_a_type_that_tflm_cannot_slice_are_in_no_region():
+    model, net = started()
+    value = net.out("QUANTIZE", [net.input("1x16x4x4", "uint8")], dtype="int8")
+    value = net.out("RELU", [value], dtype="int8")
+    net.outputs.append(net.out("QUANTIZE", [value], dtype="uint8"))
+    chain = RowChain(parse_model(model.bytes()))
+    assert [(each.first, each.last) for each in chain.regions()] == [(1, 2)]
+
+
 def test_a_network_without_operators_has_no_bands():
     model, net = started()
     net.outputs.append(net.input("1x8x8x4"))

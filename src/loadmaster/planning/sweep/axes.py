@@ -77,7 +77,7 @@ def plain(value: Quantity | str) -> float | str:
 
 def parse_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
     """Read ``scratchpad=1MiB:32MiB``, ``cores.ws.count=1:4``, ``bandwidth=4GB/s,10GB/s``,
-    ``dram.energy=10pJ/B:40pJ/B:10pJ/B``.
+    ``dram.energy=10pJ/B:40pJ/B:10pJ/B``; one text or several.
 
     A range ``LOW:HIGH`` doubles from the low end to the high one; of a ``count`` it goes by ones,
     and ``LOW:HIGH:STEP`` by its step. ``scratchpad`` is the capacity of the fast memory,
@@ -88,6 +88,7 @@ def parse_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
     TargetError
         If an axis is malformed or given twice, or there are more than 10,000 points.
     """
+    texts = [texts] if isinstance(texts, str) else texts
     axes = [parse_axis(text, "--sweep", doubling=True) for text in texts]
     names = [axis.name for axis in axes]
     for name in names:

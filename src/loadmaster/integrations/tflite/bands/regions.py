@@ -15,6 +15,8 @@ LONGEST = 16
 """Most operators of a region; the halos of more repeat too much work."""
 MOST_BANDS = 32
 """Most bands of a region; each takes memory in the arena's tail."""
+_TYPES = ("float32", "int8", "int16", "int32", "bool")
+"""Types of elements that TFLM's SLICE and CONCATENATION move."""
 _SLACK = 4
 """Most rows by which a slice is higher than needed, to align it with strides and padding."""
 
@@ -173,7 +175,10 @@ class RowChain:
             return None
         (source,) = sources
         every = [tensors[t] for t in (source, *made)]
-        if not all(needs_room(t) and len(t.shape) == 4 and t.shape[0] == 1 for t in every):
+        if not all(
+            needs_room(t) and len(t.shape) == 4 and t.shape[0] == 1 and t.dtype in _TYPES
+            for t in every
+        ):
             return None
         rest = max(
             (n + 1 for n in range(first, last) if not self.rules[n].row_by_row), default=first

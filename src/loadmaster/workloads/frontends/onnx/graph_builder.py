@@ -171,7 +171,6 @@ def _op_of(step: VisitedNode, found: Division, reads: tuple[Access, ...], used: 
         if value and value.count and (work.op_class is not OpClass.SHAPE or value.name in used)
     )
     nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
-    shape = step.node.result.shape if found.steps else ()
     return Op(
         step.node.name,
         step.kind or step.node.kind,
@@ -182,7 +181,7 @@ def _op_of(step: VisitedNode, found: Division, reads: tuple[Access, ...], used: 
         work.elements,
         _bits(step),
         axes=found.axes,
-        steps=tuple(found.steps.get(axis, 1) for axis in range(len(shape))),
+        steps=found.steps_of(step.node),
         copies=found.copies,
     )
 

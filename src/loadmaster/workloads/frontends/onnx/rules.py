@@ -315,6 +315,10 @@ class Division:
     steps: Mapping[int, int] = field(default_factory=dict)
     copies: bool = False
 
+    def steps_of(self, node: Node) -> tuple[int, ...]:
+        """The steps of all dimensions of a node's result; none if all are 1."""
+        return tuple(self.steps.get(axis, 1) for axis in range(node.rank)) if self.steps else ()
+
 
 WHOLE = Division()
 

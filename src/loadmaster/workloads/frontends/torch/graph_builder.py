@@ -275,6 +275,7 @@ class Recording:
             bits,
             run,
             found.axes,
+            found.steps_of(call),
         )
 
     def _needed_operators(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
