@@ -145,6 +145,29 @@ def test_a_lazy_module_of_the_caller_is_left_as_it_is():
     assert lm.load((module, torch.zeros(4, 6))).macs == 4 * 6 * 8
 
 
+def keeping(own, x):
+    own.kept = own.layer(x)
+    return own.kept * 2
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Parts(keeping, layer=nn.Linear(4, 4)),
+        lambda: torch.jit.script(nn.Linear(4, 4)),
+        lambda: torch.export.export(nn.Linear(4, 4), (torch.zeros(2, 4),)).module(),
+    ],
+)
+def test_a_module_of_the_caller_is_as_before_afterwards(made):
+    module, x = made(), torch.zeros(2, 4)
+    attributes, weights = dict(vars(module)), dict(module.named_parameters())
+    assert lm.load((module, x)).macs == 32
+    assert vars(module) == attributes
+    assert all(own is weights[name] for name, own in module.named_parameters())
+    assert type(module(x)) is torch.Tensor
+
+
 def branching(own, x):
     return torch.cond(x.sum() > 0, lambda x: own.layer(x), lambda x: x * 2, (x,))
 

@@ -101,21 +101,24 @@ def _explained(by_values: str, otherwise: str) -> Iterator[None]:
 
 @contextmanager
 def unchanged(module: nn.Module) -> Iterator[None]:
-    """Give a module back its parameters, buffers and modes, which capturing replaces. Raises
+    """Give a module back its attributes, parameters and buffers, which capturing replaces. Raises
     `ModelError`."""
     if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
         raise ModelError("it has lazy parameters without a shape: call the module once before")
     kept = [
-        (part, dict(part._parameters), dict(part._buffers), part.training)
+        (part, dict(vars(part)), dict(part._parameters), dict(part._buffers))
         for part in module.modules()
     ]
     try:
         yield
     finally:
-        for part, parameters, buffers, training in kept:
-            part._parameters.update(parameters)
-            part._buffers.update(buffers)
-            part.training = training
+        for part, attributes, parameters, buffers in kept:
+            vars(part).clear()
+            vars(part).update(attributes)
+            for table, before in ((part._parameters, parameters), (part._buffers, buffers)):
+                # The tables of TorchScript's modules have no update.
+                for name, tensor in before.items():
+                    table[name] = tensor
 
 
 def _parts(made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], MakeOptimiser | None]:
@@ -270,7 +273,13 @@ class _TracedModule:
                 for name, tensor in table.items():
                     if tensor is not None:
                         table[name] = self._without_bytes(tensor)
-        self._module = module.train(training)
+        self._module = module
+        try:
+            module.train(training)
+        except NotImplementedError:
+            # What torch.export makes has one mode.
+            if training:
+                raise
         self._args, self._kwargs = pytree.tree_map_only(Tensor, self._without_bytes, (args, kwargs))
         self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._optimiser = (
