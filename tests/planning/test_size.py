@@ -297,12 +297,13 @@ def test_a_fast_memory_that_is_slower_than_the_main_one_delays_nothing():
     assert beside.metrics.makespan.value <= alone.metrics.makespan.value
 
 
-def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monkeypatch):
+@pytest.mark.parametrize("scratchpad", [32_000, 0])
+def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monkeypatch, scratchpad):
     """The larger machine is offered whole operators only, so that it is slower by itself."""
     graph, large, small = (
         convolutions(rows=16, channels=32),
         machine_of(2, 40_000, 1e10, 1e9),
-        machine_of(2, 32_000, 1e10, 1e9),
+        machine_of(2, scratchpad, 1e10, 1e9),
     )
 
     def offered(graphs, target, *others):

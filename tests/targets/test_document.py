@@ -38,7 +38,7 @@ count = 2
 style = "weight-stationary"
 rows = 8
 columns = 16
-clock = "800 MHz"
+clock = "800 kHz"
 lanes = 4
 buffer = "128 KiB"
 flexible = true
@@ -55,7 +55,7 @@ energy = { mac_int8 = "0.3 pJ", buffer = "2 pJ/B" }
 [[cores]]
 name = "r0"
 style = "roofline"
-peak = "1 TFLOP/s"
+peak = "100 kFLOP/s"
 """
 
 

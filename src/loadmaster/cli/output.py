@@ -13,6 +13,7 @@ from loadmaster.cli.options import OUTPUT, NoReport, option
 from loadmaster.cli.printing import print_tables, say
 from loadmaster.cli.progress_line import LateProgress
 from loadmaster.core.files import OutputDirectory, directory_if_asked
+from loadmaster.core.progress import deferred_interrupts
 
 if TYPE_CHECKING:
     from loadmaster.report.view import Page, PagePart
@@ -47,14 +48,15 @@ class Output:
         files: Sequence[Path] = (),
     ) -> None:
         """Print the result of a command and the paths of its files: as a JSON object, as tables, or
-        not at all, by the options."""
-        if self.as_json:
-            named = shown | {"files": [str(file) for file in files]}
-            say(json.dumps(named, indent=2, allow_nan=False))
-        elif not self.quiet:
-            print_tables(page())
-            for file in files:
-                say(f"wrote {file}")
+        not at all, by the options. Ctrl-C is deferred."""
+        with deferred_interrupts():
+            if self.as_json:
+                named = shown | {"files": [str(file) for file in files]}
+                say(json.dumps(named, indent=2, allow_nan=False))
+            elif not self.quiet:
+                print_tables(page())
+                for file in files:
+                    say(f"wrote {file}")
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,15 @@ class PageOutput(Output):
         name: str = "report.html",
     ) -> list[Path]:
         """Write JSON objects by names of files, and a page unless the options exclude it, and
-        return the paths of all files in the folder. Without a folder, no file is written."""
+        return the paths of all files in the folder. Without a folder, no file is written. Ctrl-C is
+        deferred."""
         if place is None:
             return []
-        for file, value in data.items():
-            place.write(file, json.dumps(value, indent=1, allow_nan=False) + "\n")
-        if page is not None and not self.no_report:
-            from loadmaster.report.page import render
+        with deferred_interrupts():
+            for file, value in data.items():
+                place.write(file, json.dumps(value, indent=1, allow_nan=False) + "\n")
+            if page is not None and not self.no_report:
+                from loadmaster.report.page import render
 
-            place.write(name, render(page()))
-        return place.publish()
+                place.write(name, render(page()))
+            return place.publish()

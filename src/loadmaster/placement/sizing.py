@@ -111,7 +111,7 @@ def smallest_fast(
                 too_small = middle
         else:
             best, high = plan, middle
-        if best.interrupted:
+        if best.interrupted and options.get("time_limit") is None:
             break
     return SmallestFast(best, max_slowdown, too_small)
 

@@ -126,7 +126,11 @@ class WorkloadPlanner:
         larger = replace(self, table=table, target=target, energy=energy, joint=None)
         places = np.array(core_places(self.target, target), dtype=np.int32)
         schedule = replace(solution.schedule, core=places[solution.schedule.core])
-        return larger, larger.timed(replace(solution, schedule=schedule))
+        # A memory that the smaller machine lacks is not used.
+        more = len(target.memories) - len(self.target.memories)
+        used = np.pad(solution.placement.used, ((0, more), (0, 0)))
+        placement = replace(solution.placement, used=used)
+        return larger, larger.timed(replace(solution, schedule=schedule, placement=placement))
 
     def bounds(self) -> Bounds:
         """Lower bounds for every plan of these jobs."""

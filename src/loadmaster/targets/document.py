@@ -35,7 +35,7 @@ def with_fields(target: Target, overrides: Sequence[str]) -> Target:
 
 def document_of(target: Target) -> dict[str, Any]:
     """Return a document that gives the target when it is read; all figures are in units without
-    prefixes."""
+    prefixes, and rates name theirs, without which small ones are refused."""
     document: dict[str, Any] = {
         "name": target.name,
         "description": target.description,
@@ -44,15 +44,26 @@ def document_of(target: Target) -> dict[str, Any]:
     for memory, role in zip(target.memories, ("main", "fast"), strict=False):
         document[memory.name] = {"role": role, **_memory(memory)}
     if target.copy is not None:
-        document["copy"] = {**target.copy.fields, "shared": target.copy.shared}
+        rates = {name: f"{rate!r} B/s" for name, rate in target.copy.fields.items()}
+        document["copy"] = {**rates, "shared": target.copy.shared}
     document["cores"] = list(_cores(target.cores))
     return document
+
+
+_RATES = {"clock": "Hz"} | dict.fromkeys(
+    ("read_bandwidth", "write_bandwidth", "noc_bandwidth", "weight_loading"), "B/s"
+)
+"""Units of fields that are rates."""
 
 
 def _known(record: object) -> dict[str, Any]:
     """The fields of a record that are not None."""
     shown = json_of(record, type(record))
-    return {name: value for name, value in shown.items() if value is not None}
+    return {
+        name: f"{value!r} {_RATES[name]}" if name in _RATES else value
+        for name, value in shown.items()
+        if value is not None
+    }
 
 
 def _memory(memory: Memory) -> dict[str, Any]:
@@ -85,8 +96,8 @@ def _core(core: Core, count: int) -> dict[str, Any]:
     """Return a core's table, with fields as target files have them."""
     shown = {"name": core.name, "count": count, **_known(core)}
     if core.style is Style.ROOFLINE:
-        shown["peak"] = 2 * shown.pop("clock")
-        del shown["flexible"], shown["noc_latency"]
+        shown["peak"] = f"{2 * core.clock!r} FLOP/s"
+        del shown["clock"], shown["flexible"], shown["noc_latency"]
     names = {bits: name for name, bits in BITS.items()}
     rates = {names[bits]: rate for bits, rate in core.macs_per_cycle.items()}
     return shown | {"macs_per_cycle": rates}

@@ -351,8 +351,11 @@ class Search {
         gather();
         for (std::int64_t t : victims_) assume(t, base_);
         const double rent = share() < 0.3 ? 0.0 : (schedule_ ? 2.0 : 1.0) * share();
+        // Where copies overlap kernels, what a use takes now says no more than what the linear
+        // program thought.
+        const bool exactly = !schedule_ || below(2);
         for (std::int64_t t : victims_)
-            replace(t, rent, schedule_ ? 2.0 * share() : 1.0, !schedule_);
+            replace(t, rent, schedule_ ? 2.0 * share() : 1.0, exactly);
         const auto differs = [&](std::int64_t t) { return changed(t); };
         if (std::ranges::any_of(victims_, differs)) {
             const double now = schedule_ ? total() : total_;
