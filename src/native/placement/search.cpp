@@ -354,8 +354,7 @@ class Search {
         // Where copies overlap kernels, what a use takes now says no more than what the linear
         // program thought.
         const bool exactly = !schedule_ || below(2);
-        for (std::int64_t t : victims_)
-            replace(t, rent, schedule_ ? 2.0 * share() : 1.0, exactly);
+        for (std::int64_t t : victims_) replace(t, rent, schedule_ ? 2.0 * share() : 1.0, exactly);
         const auto differs = [&](std::int64_t t) { return changed(t); };
         if (std::ranges::any_of(victims_, differs)) {
             const double now = schedule_ ? total() : total_;
