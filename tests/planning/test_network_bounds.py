@@ -237,6 +237,13 @@ def test_pieces_do_not_take_less_energy_by_rounding():
     assert plan.metrics.energy.lower_bound <= plan.metrics.energy.value
 
 
+def test_pieces_of_a_result_that_exceeds_the_fast_memory_may_be_read_there():
+    nodes = "y = LogSoftmax(x); z = Softmax(y)"
+    graph = lm.load(model(nodes, "float[14,15] x", "y, z"))
+    plan = verified([graph], npu(3, 300), objective="energy")
+    assert plan.transfers and plan.metrics.energy.lower_bound <= plan.metrics.energy.value
+
+
 def test_padding_that_strides_step_over_takes_nothing_from_the_bound():
     """Costs take it to be as often read as the operand: of the 7 rows that 4 of the result reach 4
     are, so that a column costs 4/7 of it, though 3 of its 5 rows are there to be read."""

@@ -545,7 +545,7 @@ def energy_bound(
     extra = rates.memories[0] - least
     t, write = table.operand_tensor, table.operand_write
     once = operand_bytes(jobs)
-    to_main = (write & output[t]) | (~given & (size > room))[t]
+    to_main = (write & output[t]) | (~given & (size > room) & (not in_parts))[t]
     if not target.main.in_place:
         # Operands are copied in and results out: nothing is streamed.
         to_main, least, extra = np.zeros_like(to_main), rates.memories[1], 0

@@ -168,16 +168,7 @@ def network_bounds(
             else MakespanBound(chain, limit, bound.main_bytes, terms)
         )
 
-    # A piece of an activation that exceeds the fast memory may fit there.
-    tensors = tuple(
-        replace(tensor, bytes=min(tensor.bytes, target.room))
-        if tensor.kind == "activation" and not tensor.is_output
-        else tensor
-        for tensor in workload.tensors
-    )
-    return goal_bounds(
-        replace(workload, tensors=tensors), table, target, rates, goal_for(workload), bound_of
-    )
+    return goal_bounds(workload, table, target, rates, goal_for(workload), bound_of)
 
 
 @dataclass(frozen=True)
