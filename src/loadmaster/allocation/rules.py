@@ -118,7 +118,7 @@ def _problem_from(buffers: BuffersLike, demands: dict[str, Any]) -> Problem:
         return replace(buffers, **_checked_demands(demands))
     require_type(buffers, (Sequence, Mapping, np.ndarray), "buffers", AllocationError)
     if isinstance(buffers, np.ndarray):
-        buffers = np.atleast_1d(buffers)
+        buffers = tuple(np.atleast_1d(buffers).T)
     if isinstance(buffers, Mapping):
         return from_columns(buffers, NO_GAPS, demands)
     if len(buffers) and all(isinstance(buffer, Buffer) for buffer in buffers):
@@ -154,15 +154,15 @@ def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
     unknown = [name for name in demands if name not in known]
     if unknown:
         raise AllocationError(f"demand {unknown[0]!r} is not known: use {', '.join(known[:4])}")
-    checked = dict(demands)
-    if checked.get("in_place") is not None:
+    checked = {name: value for name, value in demands.items() if value is not None}
+    if "in_place" in checked:
         checked["in_place"] = _rows(
             checked["in_place"],
             "in_place",
             (2, 3),
             "pairs of buffers, such as [(0, 1)], or with a shift, (4, 5, 64)",
         )
-    if checked.get("conflicts") is not None:
+    if "conflicts" in checked:
         checked["conflicts"] = _rows(checked["conflicts"], "conflicts", (2,), _TWO)
     if "reserved" in checked:
         ranges = _rows(checked["reserved"], "reserved", (2,), _TWO)
@@ -247,10 +247,7 @@ def _number(value: Any, at: int, name: str) -> int:
 
 
 def _columns_of_arrays(buffers: Any) -> dict[str, Any]:
-    """Return the columns ``lower``, ``upper`` and ``size`` of three arrays or one array with three
-    columns."""
-    if isinstance(buffers, np.ndarray):
-        buffers = tuple(buffers.T)
+    """Return the columns ``lower``, ``upper`` and ``size`` of three arrays."""
     if len(buffers) == 0:
         buffers = ([], [], [])
     if len(buffers) != 3 or any(
@@ -417,16 +414,14 @@ def _check_sums(problem: Problem) -> None:
 
 def _check_ids(problem: Problem, place: Where) -> None:
     """Raise AllocationError if two buffers have the same id."""
-    if problem.ids is None or len(set(problem.ids)) == len(problem.ids):
-        return
     seen: dict[str, int] = {}
-    for buffer, name in enumerate(problem.ids):
-        if name in seen:
+    for buffer, name in enumerate(problem.ids or ()):
+        first = seen.setdefault(name, buffer)
+        if first < buffer:
             raise AllocationError(
-                f"{place(buffer, 'id')} is taken already, by buffer number {seen[name] + 1}: give"
-                " each buffer its own"
+                f"{place(buffer, 'id')} is taken already, by buffer number {first + 1}: give each"
+                " buffer its own"
             )
-        seen[name] = buffer
 
 
 def _check_gaps(problem: Problem, place: Where) -> None:

@@ -41,6 +41,7 @@ class Output:
             progress("reading", 0.0)
             yield place, progress
 
+    @deferred_interrupts()
     def show(
         self,
         shown: dict[str, Any],
@@ -49,14 +50,12 @@ class Output:
     ) -> None:
         """Print the result of a command and the paths of its files: as a JSON object, as tables, or
         not at all, by the options. Ctrl-C is deferred."""
-        with deferred_interrupts():
-            if self.as_json:
-                named = shown | {"files": [str(file) for file in files]}
-                say(json.dumps(named, indent=2, allow_nan=False))
-            elif not self.quiet:
-                print_tables(page())
-                for file in files:
-                    say(f"wrote {file}")
+        if self.as_json:
+            say(json.dumps(shown | {"files": list(map(str, files))}, indent=2, allow_nan=False))
+        elif not self.quiet:
+            print_tables(page())
+            for file in files:
+                say(f"wrote {file}")
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ class PageOutput(Output):
 
     no_report: NoReport = False
 
+    @deferred_interrupts()
     def publish(
         self,
         place: OutputDirectory | None,
@@ -77,11 +77,10 @@ class PageOutput(Output):
         deferred."""
         if place is None:
             return []
-        with deferred_interrupts():
-            for file, value in data.items():
-                place.write(file, json.dumps(value, indent=1, allow_nan=False) + "\n")
-            if page is not None and not self.no_report:
-                from loadmaster.report.page import render
+        for file, value in data.items():
+            place.write(file, json.dumps(value, indent=1, allow_nan=False) + "\n")
+        if page is not None and not self.no_report:
+            from loadmaster.report.page import render
 
-                place.write(name, render(page()))
-            return place.publish()
+            place.write(name, render(page()))
+        return place.publish()

@@ -148,11 +148,10 @@ def _rate(
     example: str,
 ) -> float:
     """A quantity per second; more than zero, and not a small number without a unit."""
-    value = _quantity(text, unit, prefixes, what, example)
+    value, meant = _quantity(text, unit, prefixes, what, example), str(text).strip()
     if float(value) < 1e-18:
         raise UnitError(f"{text!r}: {what} must be more than zero, at least 1e-18")
-    if value < _LEAST_BARE_RATE and str(text).strip()[-1] in "0123456789.":
-        meant = str(text).strip()
+    if value < _LEAST_BARE_RATE and meant[-1] in "0123456789.":
         raise UnitError(f"{text!r} has no unit: did you mean '{meant} G{unit}'?")
     return float(value)
 

@@ -8,6 +8,7 @@ copies and slower kernels.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,7 +51,7 @@ def explain_tensor(
 ) -> tuple[Stretch, ...]:
     """Return the stretches of one tensor's lifetime, in order. O(kernels + stays)."""
     paid = np.concatenate(([0.0], np.cumsum(prices))) * float(sequence.sizes[tensor])
-    parts = _parts(sequence, placement, tensor)
+    parts = list(_parts(sequence, placement, tensor))
     in_slow = operands_in_slow(sequence, placement)
 
     def slower(k: int) -> float:
@@ -90,15 +91,13 @@ def explain_tensor(
 
 def _parts(
     sequence: KernelSequence, placement: TensorPlacement, tensor: int
-) -> list[tuple[Literal["fast", "slow"], int, int]]:
+) -> Iterator[tuple[Literal["fast", "slow"], int, int]]:
     """Yield the memories that a tensor is in, each with first kernel and end."""
-    parts: list[tuple[Literal["fast", "slow"], int, int]] = []
     at, end = sequence.lifetimes[tensor].tolist()
     stays = sorted((s.start, s.end) for s in placement.stays if s.tensor == tensor)
     for start, stop in (*stays, (end, end)):
         if at < start:
-            parts.append(("slow", at, start))
+            yield "slow", at, start
         if start < stop:
-            parts.append(("fast", start, stop))
+            yield "fast", start, stop
         at = stop
-    return parts

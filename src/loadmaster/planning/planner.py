@@ -185,7 +185,6 @@ def plan(
                 f" {format_seconds(seconds_of(of_jobs.makespan.picoseconds))}:"
                 f" {of_jobs.makespan.limit}"
             )
-        least = bounds or chosen.bounds()
         return assemble(
             chosen.workload,
             chosen.table,
@@ -194,7 +193,7 @@ def plan(
             chosen.energy.rates,
             chosen.goal,
             best,
-            least,
+            bounds or chosen.bounds(),
             seed,
             notes,
         )
@@ -224,14 +223,15 @@ class _Planners:
         )
         energy = EnergyModel(table, energy_rates(machine))
         search = self.deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
-        budget = (self.seed, self.effort, search)
         return WorkloadPlanner(
             workload,
             table,
             machine,
             goal,
             energy,
-            *budget,
+            self.seed,
+            self.effort,
+            search,
             report,
             self.interrupts,
             tilings=tilings,

@@ -84,8 +84,7 @@ class WorkloadPlanner:
         if found is None or least < self.score_of(found):
             draft, _ = self._packed(begun)
             first = None if draft is None or least.overflow else self._addresses.complete(draft)
-            complete = [each for each in (found, first) if each is not None]
-            found = min(complete, key=self.score_of, default=None)
+            found = min(filter(None, (found, first)), key=self.score_of, default=None)
         if found is None:
             excess = min(nearest, least).overflow
             raise refusal(self.workload, self.target, excess, stopped=self.interrupted)

@@ -58,10 +58,9 @@ _RATES = {"clock": "Hz"} | dict.fromkeys(
 
 def _known(record: object) -> dict[str, Any]:
     """The fields of a record that are not None."""
-    shown = json_of(record, type(record))
     return {
         name: f"{value!r} {_RATES[name]}" if name in _RATES else value
-        for name, value in shown.items()
+        for name, value in json_of(record, type(record)).items()
         if value is not None
     }
 

@@ -257,7 +257,16 @@ def excess_of(smaller: Target, target: Target) -> Iterator[str]:
 def _core_excess(one: Core, other: Core) -> Iterator[str]:
     """Yield the fields in which a core is better than another, or differs where neither value is
     better."""
-    for name in ("style", "rows", "columns", "flexible", "local_buffer", "winograd", "accumulator"):
+    for name in (
+        "style",
+        "rows",
+        "columns",
+        "flexible",
+        "local_buffer",
+        "winograd",
+        "accumulator",
+        "efficiency",
+    ):
         if getattr(one, name) != getattr(other, name):
             yield name
     for name in ("clock", "lanes", "buffer"):
@@ -265,8 +274,6 @@ def _core_excess(one: Core, other: Core) -> Iterator[str]:
             yield name
     if any(rate > other.macs_per_cycle[bits] for bits, rate in one.macs_per_cycle.items()):
         yield "macs_per_cycle"
-    if one.efficiency != other.efficiency:
-        yield "efficiency"
     for name in ("noc_bandwidth", "weight_loading"):
         if (getattr(one, name) or float("inf")) > (getattr(other, name) or float("inf")):
             yield name

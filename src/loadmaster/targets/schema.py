@@ -81,9 +81,8 @@ class _MemoryTable(_TargetTable):
     @model_validator(mode="after")
     def _check_bandwidths(self) -> _MemoryTable:
         """Check that either one bandwidth is given or one for each direction."""
-        both = self.read_bandwidth is not None and self.write_bandwidth is not None
-        neither = self.read_bandwidth is None and self.write_bandwidth is None
-        if not (both if self.bandwidth is None else neither):
+        missing = [self.read_bandwidth, self.write_bandwidth].count(None)
+        if missing != (0 if self.bandwidth is None else 2):
             raise ValueError("give either bandwidth, or read_bandwidth and write_bandwidth")
         return self
 
@@ -142,23 +141,18 @@ class _CoreTable(_TargetTable):
     def _style_has_its_fields(self) -> _CoreTable:
         """Check that the fields of the core's style are given and no others."""
         if self.style is Style.ROOFLINE:
-            if self.peak is None or self.clock is not None:
+            if not self.peak or self.clock:
                 raise ValueError("a roofline core takes peak (FLOP/s) and no clock")
-            if (
-                self.flexible
-                or self.noc_bandwidth is not None
-                or self.noc_latency
-                or self.weight_loading is not None
-            ):
+            if self.flexible or self.noc_bandwidth or self.noc_latency or self.weight_loading:
                 raise ValueError(
                     "a roofline core has no array: leave out flexible, noc_bandwidth, noc_latency"
                     " and weight_loading"
                 )
-        elif self.clock is None or self.peak is not None:
+        elif not self.clock or self.peak:
             raise ValueError(f"a {self.style} core takes clock, rows and columns, and no peak")
         elif self.buffer == 0:
             raise ValueError(f"a {self.style} core needs a private buffer: give buffer")
-        if missing := set(BITS) - set(self.macs_per_cycle):
+        if missing := BITS.keys() - self.macs_per_cycle:
             raise ValueError(f"macs_per_cycle lacks {', '.join(sorted(missing))}")
         return self
 
@@ -166,7 +160,7 @@ class _CoreTable(_TargetTable):
         """Return the cores of the table, numbered if there are several."""
         # A roofline core does peak / 2 multiply-accumulates a second: one a "cycle" of a clock that
         # fast.
-        clock = self.clock if self.clock is not None else (self.peak or 0.0) / 2
+        clock = self.clock or (self.peak or 0.0) / 2
         names = [self.name] if self.count == 1 else [f"{self.name}{i}" for i in range(self.count)]
         core = Core(
             **self.given(

@@ -143,13 +143,9 @@ def place_command(
             **search.arguments(),
             "progress": progress,
         }
-        limit = (
-            machine.fast.capacity
-            if machine is not None and machine.fast is not None
-            else sequence.peak_bytes
-        )
+        limit = (machine and machine.room) or sequence.peak_bytes
         limit = limit if fast is None else parse_bytes_of(fast, sequence.peak_bytes)
-        extra: dict[str, Any] = {}
+        extra = dict[str, Any]()
         if max_slowdown is None:
             plan = place(sequence, limit, **options)
         else:

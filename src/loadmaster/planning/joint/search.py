@@ -301,8 +301,8 @@ class JointSearch:
         """Continue with a share of a memory's current room, because the best state found no
         addresses there."""
         self._filled = _with(self._filled, memory, self._filled[memory] * share)
-        found, self._best = self._best, None
-        base, self._base = self._base, None
+        found, base = self._best, self._base
+        self._best = self._base = None
         if found is not None:
             self._offer(found[2], is_given=True)
         if base is not None:

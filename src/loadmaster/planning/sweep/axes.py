@@ -147,9 +147,9 @@ def _values(name: str, part: str, where: str, doubling: bool) -> Iterator[Quanti
     """Yield the values of one part of an axis: a word, a number, or a range ``low:high:step``,
     which always ends with ``high``. Raise TargetError for a malformed range."""
     low, colon, rest = part.partition(":")
-    if name == NETWORKS or not (part[:1].isdigit() or part[:1] in "+-.") or not part:
-        if not part:
-            raise TargetError(f"{where}: {_HOW}")
+    if not part:
+        raise TargetError(f"{where}: {_HOW}")
+    if name == NETWORKS or not (part[0].isdigit() or part[0] in "+-."):
         yield part
         return
     first = parse_quantity(low)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -131,7 +131,7 @@ def sweep(
     limits = limits or Limits()
     if limits.deadlines:
         options["deadlines"] = {**(options.get("deadlines") or {}), **limits.deadlines}
-    points = _points(graphs, target, axes, load, options)
+    points = list(_points(graphs, target, axes, load, options))
     shared = {id(point.graphs): networks_key(point.graphs) for point in points}
 
     def key_of(point: PointInput) -> str:
@@ -201,10 +201,9 @@ def _points(
     axes: Sequence[Axis],
     load: Loader | None,
     options: Mapping[str, Any],
-) -> list[PointInput]:
+) -> Iterator[PointInput]:
     """Yield all combinations of values, the last axis changing fastest."""
     chosen: dict[tuple[float | str, float | str], tuple[Graph, ...]] = {}
-    points = []
     for values in itertools.product(*(axis.values for axis in axes)):
         at = {axis.name: plain(value) for axis, value in zip(axes, values, strict=True)}
         workload = at.get(BATCH, 0), at.get(NETWORKS, "")
@@ -218,8 +217,7 @@ def _points(
         own = dict(options)
         if MINI_BATCHES in at:
             own[MINI_BATCHES] = int(at[MINI_BATCHES])
-        points.append(PointInput(chosen[workload], machine(target, fields), at, own))
-    return points
+        yield PointInput(chosen[workload], machine(target, fields), at, own)
 
 
 def _load_batch(graphs: Sequence[Graph], load: Loader | None, batch: int) -> Sequence[Graph]:

@@ -406,13 +406,7 @@ def _elements_read(window: Window, shape: Sequence[int], extent: int) -> int:
 
 def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
     """The loop nest of a piece of the result."""
-    bounds: dict[str, Any] = {
-        "batch": nest.batch,
-        "groups": nest.groups,
-        "y": nest.y,
-        "x": nest.x,
-        "k": nest.k,
-    }
+    bounds = dict[str, Any]()
     for axis, (first, last) in enumerate(box):
         if last - first == shape[axis]:
             continue
@@ -421,5 +415,6 @@ def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
             loop = "groups" if nest.groups > 1 and "groups" not in nest.loops else "k"
         # The rounds of all pieces add up, also where a loop has fewer than the dimension: a
         # transposed convolution's, over what it reads.
-        bounds[loop] = bounds[loop] * last // shape[axis] - bounds[loop] * first // shape[axis]
+        rounds = bounds.get(loop, getattr(nest, loop))
+        bounds[loop] = rounds * last // shape[axis] - rounds * first // shape[axis]
     return replace(nest, **bounds)

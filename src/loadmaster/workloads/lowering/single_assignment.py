@@ -11,6 +11,8 @@ from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, Tenso
 from loadmaster.workloads.lowering.fuse import once_per_graph
 from loadmaster.workloads.window import ALL, Box, Window, shared, through_reshape, volume
 
+_FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
+
 
 def with_leading_dimensions(graph: Graph) -> Graph:
     """Undo the flattening around matrix products: ``x (b, s, k) -> (b s, k) @ w -> (b s, n) -> (b,
@@ -24,7 +26,7 @@ def with_leading_dimensions(graph: Graph) -> Graph:
     for output in graph.outputs:
         shapes[graph.tensors[output].storage].add(None)
     for op in graph.ops:
-        for read in op.reads if op.op_class not in (OpClass.VIEW, OpClass.SHAPE) else ():
+        for read in op.reads if op.op_class not in _FREE else ():
             tensor = graph.tensors[read.tensor]
             shapes[tensor.storage].add(None if read.of_storage else tensor.shape)
     views = {(each.storage, each.shape): each.name for each in graph.tensors.values()}
@@ -210,15 +212,16 @@ class _Rewriting:
         """Whether a reader has windows, reads the whole result, and accepts its parts or order."""
         if turned and reader.op_class not in _READ_ANY_ORDER and not reader.copies:
             return False
+        whole = self.tensors[result]
         return all(
-            read.bytes == self.tensors[result].bytes
-            and len(read.windows) == len(self.tensors[read.tensor].shape)
-            and self.tensors[read.tensor].count == self.tensors[result].count
+            read.bytes == whole.bytes
+            and len(read.windows) == len(tensor.shape)
+            and tensor.count == whole.count
             and not read.of_storage
-            and _axes(read.windows, self.tensors[read.tensor].shape)
-            == _axes(self._seen(read, result), self.tensors[result].shape)
+            and _axes(read.windows, tensor.shape) == _axes(self._seen(read, result), whole.shape)
             for read in self.reads[reader.name]
-            if self.tensors[read.tensor].storage == result
+            for tensor in (self.tensors[read.tensor],)
+            if tensor.storage == result
         )
 
     def _seen(self, read: Access, result: str) -> tuple[Window, ...]:
@@ -253,9 +256,6 @@ def _shifted(window: Window, start: int) -> Window:
     return replace(window, low=window.low - shift, high=window.high - shift)
 
 
-_FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
-
-
 @once_per_graph
 def without_updates(graph: Graph) -> Graph:
     """Make every update of a storage write a new storage, named ``NAME@1``, ``NAME@2``, ...
@@ -280,7 +280,7 @@ class _StorageVersions:
     """The number of updates of each storage so far, and the tensors of its versions."""
 
     def __init__(self, graph: Graph) -> None:
-        self.tensors: dict[str, Tensor] = dict(graph.tensors)
+        self.tensors = dict(graph.tensors)
         self.count: Counter[str] = Counter()
         self._graph = graph
         self._there = {

@@ -170,11 +170,10 @@ class RowChain:
             made[operator.outputs[0]] = number
         (result,) = operators[-1].outputs
         kept = [t for t in made if t != result and self.last_use.get(t, last) >= last]
-        tensors = self.subgraph.tensors
         if len(sources) != 1 or kept:
             return None
         (source,) = sources
-        every = [tensors[t] for t in (source, *made)]
+        every = [self.subgraph.tensors[t] for t in (source, *made)]
         if not all(
             needs_room(t) and len(t.shape) == 4 and t.shape[0] == 1 and t.dtype in _TYPES
             for t in every
@@ -183,7 +182,7 @@ class RowChain:
         rest = max(
             (n + 1 for n in range(first, last) if not self.rules[n].row_by_row), default=first
         )
-        read = {result} | {t for op in self.subgraph.operators[rest:last] for t in op.inputs}
+        read = {result} | {t for op in operators[rest - first :] for t in op.inputs}
         before = (source, *(t for t, number in made.items() if number < rest))
         rows = tuple(t for t in before if t in read)
         return Region(first, last, source, result, rest, rows)
@@ -266,8 +265,9 @@ class RowChain:
                     made = self._result_slices(first, last, source, start, height)
                     if all(
                         each.tensor in made
-                        and made[each.tensor].first <= each.begins[band]
-                        and each.begins[band] + each.rows <= made[each.tensor].last
+                        and made[each.tensor].first
+                        <= each.begins[band]
+                        <= made[each.tensor].last - each.rows
                         for each in asked
                     ):
                         placed.append(made)
@@ -302,8 +302,10 @@ class RowChain:
         found = {source: RowSlice(start, height, start, start + height)}
         for number in range(first, last):
             operator = self.subgraph.operators[number]
-            rule = self.rules[number]
-            parts = [rule.applied(found[t], self.rows(t)) for t in self._feature_maps(operator)]
+            parts = [
+                self.rules[number].applied(found[t], self.rows(t))
+                for t in self._feature_maps(operator)
+            ]
             made = parts[0]
             for part in parts[1:]:
                 made = made and part and made.common(part)

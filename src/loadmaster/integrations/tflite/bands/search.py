@@ -105,7 +105,7 @@ class BandSearch:
         """Yield choices of decreasing load and increasing work, beginning with no bands."""
         target = max(self.load, default=0)
         found: BandChoice | None = BandChoice((), target, 1.0)
-        while found is not None and found.load <= target:
+        while found and found.load <= target:
             yield found
             target = found.load - 1
             found = self._path(target)

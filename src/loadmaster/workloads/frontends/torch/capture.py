@@ -106,19 +106,19 @@ def unchanged(module: nn.Module) -> Iterator[None]:
     if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
         raise ModelError("it has lazy parameters without a shape: call the module once before")
     kept = [
-        (part, dict(vars(part)), dict(part._parameters), dict(part._buffers))
+        (table, dict(table))
         for part in module.modules()
+        for table in (vars(part), part._parameters, part._buffers)
     ]
     try:
         yield
     finally:
-        for part, attributes, parameters, buffers in kept:
-            vars(part).clear()
-            vars(part).update(attributes)
-            for table, before in ((part._parameters, parameters), (part._buffers, buffers)):
-                # The tables of TorchScript's modules have no update.
-                for name, tensor in before.items():
-                    table[name] = tensor
+        # The tables of TorchScript's modules have no update.
+        for table, before in kept:
+            for name in set(table.keys()) - before.keys():
+                del table[name]
+            for name, value in before.items():
+                table[name] = value
 
 
 def _parts(made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], MakeOptimiser | None]:
