@@ -290,6 +290,7 @@ def test_the_verifier_keeps_aliases_together():
         (three(), [lm.Bank("m", 1.5)], "capacity is 1.5"),
         (three(), [lm.Bank("m", alignment=0)], "memory 'm': alignment is 0"),
         (three(), [lm.Bank("m", reserved=((5, 2),))], "reserved range 5-2"),
+        (three(), [lm.Bank("m", reserved=(1, 2))], "'m': reserved: give pairs"),
         (buffers_of("a 0 1 1 memory=l2"), [SRAM], "'a': memory 'l2' does not exist"),
         (buffers_of("a 0 1 1 prefers=l2"), [SRAM], "'a': memory 'l2' does not exist"),
         (
@@ -316,8 +317,9 @@ def test_malformed_memories_are_refused_by_name(buffers, banks, words):
 def test_one_memory_does_not_do_for_buffers_that_name_several():
     with pytest.raises(AllocationError, match="say what memories there are"):
         lm.allocate(buffers_of("a 0 1 1 memory=sram"))
-    with pytest.raises(AllocationError, match="cost: give whole numbers"):
-        lm.allocate_banks(three(), [SRAM, DRAM], cost=[[0, 1]])
+    for cost in ([[0, 1]], [[0, 1], [0], [0]]):
+        with pytest.raises(AllocationError, match="cost: give whole numbers"):
+            lm.allocate_banks(three(), [SRAM, DRAM], cost=cost)
     with pytest.raises(AllocationError, match="must share a memory"):
         lm.allocate_banks(three(), [SRAM, DRAM], cost=[[0, -1], [-1, 0], [0, 0]], aliases=((0, 1),))
 

@@ -165,8 +165,7 @@ def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
     if "conflicts" in checked:
         checked["conflicts"] = _rows(checked["conflicts"], "conflicts", (2,), _TWO)
     if "reserved" in checked:
-        ranges = _rows(checked["reserved"], "reserved", (2,), _TWO)
-        checked["reserved"] = tuple(map(tuple, ranges.tolist()))
+        checked["reserved"] = ranges_of(checked["reserved"], "reserved")
     if "aliases" in checked:
         if not isinstance(checked["aliases"], Sequence) or not all(
             isinstance(group, Sequence) for group in checked["aliases"]
@@ -174,6 +173,11 @@ def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
             raise AllocationError(f"aliases: give {_GROUPS}")
         checked["aliases"] = tuple(_group(group) for group in checked["aliases"])
     return checked
+
+
+def ranges_of(values: Any, name: str) -> tuple[tuple[int, int], ...]:
+    """Convert values to pairs of whole numbers."""
+    return tuple((low, high) for low, high in _rows(values, name, (2,), _TWO).tolist())
 
 
 _TWO = "pairs of whole numbers, such as [(0, 1), (4, 5)]"
@@ -431,11 +435,8 @@ def _check_gaps(problem: Problem, place: Where) -> None:
     for owner, lower, upper, low, high in zip(
         *(column[order].tolist() for column in problem.gaps), strict=True
     ):
-        begin, end, size = (
-            int(problem.lower[owner]),
-            int(problem.upper[owner]),
-            int(problem.size[owner]),
-        )
+        columns = problem.lower, problem.upper, problem.size
+        begin, end, size = (int(column[owner]) for column in columns)
         spot = f"{place(owner, 'gaps')} has {lower}-{upper}"
         if not begin <= lower <= upper <= end:
             raise AllocationError(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.allocation.problem import Allocation, Infeasibility, Problem, Status
-from loadmaster.allocation.rules import is_whole
+from loadmaster.allocation.rules import is_whole, ranges_of
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
@@ -131,6 +131,7 @@ def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
     """Raise `AllocationError` for malformed memories."""
     if not banks:
         raise AllocationError("memories: give at least one")
+    checked = []
     for bank in banks:
         require_type(bank, Bank, "a memory", AllocationError)
         spot = f"memory {bank.name!r}"
@@ -149,24 +150,18 @@ def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
                 f"{spot}: alignment is {bank.alignment!r}: give a whole number of at least 1 and"
                 " less than 2^40"
             )
-        for low, high in bank.reserved:
-            if not is_whole(low) or not is_whole(high, low):
+        ranges = ranges_of(bank.reserved, f"{spot}: reserved")
+        for low, high in ranges:
+            if not 0 <= low <= high:
                 raise AllocationError(
                     f"{spot}: reserved range {low}-{high}: it must not be reversed and must lie"
                     " between 0 and 2^62"
                 )
+        checked.append(Bank(bank.name, as_whole(bank.capacity), index(bank.alignment), ranges))
     names = [bank.name for bank in banks]
     if twice := [name for name in names if names.count(name) > 1]:
         raise AllocationError(f"memory {twice[0]!r} is there twice: give each its own name")
-    return tuple(
-        Bank(
-            bank.name,
-            as_whole(bank.capacity),
-            index(bank.alignment),
-            tuple((index(low), index(high)) for low, high in bank.reserved),
-        )
-        for bank in banks
-    )
+    return tuple(checked)
 
 
 def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints:
@@ -182,17 +177,15 @@ def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints
     if given is None:
         cost = _preference_costs(problem, {bank.name: at for at, bank in enumerate(banks)})
     else:
-        cost = np.asarray(given)
-        if (
-            cost.shape != (len(problem), len(banks))
-            or (cost.size and cost.dtype.kind not in "iu")
-            or bool((cost < FORBIDDEN).any())
+        table = np.array(given, dtype=object)
+        if table.shape != (len(problem), len(banks)) or not all(
+            is_whole(value, FORBIDDEN) for value in table.ravel()
         ):
             raise AllocationError(
                 "cost: give whole numbers of at least 0, or -1, of shape"
                 f" {(len(problem), len(banks))}"
             )
-        cost = cost.astype(np.int64)
+        cost = table.astype(np.int64)
     unplaced = np.flatnonzero((cost == FORBIDDEN).all(axis=1))
     if len(unplaced):
         raise AllocationError(
