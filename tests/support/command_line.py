@@ -43,7 +43,7 @@ def run(*arguments, cwd=None, columns=100):
         patch.setenv("COLUMNS", str(columns))
         patch.chdir(cwd or os.getcwd())
         patch.setattr(files, "_inputs", set())
-        patch.setattr(main, "atexit", Mock())
+        patch.setattr(main, "gc", Mock())
         patch.setattr(sys, "argv", command)
         if {"--help", "-h"}.isdisjoint(command) and len(command) > 1:
             patch.setattr(typer.main, "get_command", lambda app: COMMAND)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import signal
 import sys
@@ -104,8 +103,6 @@ def main() -> NoReturn:
     """
     code, words = 0, sys.argv[1:] or ["--help"]
     asks_help = not {"--help", "-h"}.isdisjoint(words)
-    # No garbage collection at exit, where no object needs it.
-    atexit.register(gc.freeze)
     try:
         _end_properly_at(signal.SIGTERM, signal.SIGHUP)
         if not asks_help:
@@ -117,6 +114,8 @@ def main() -> NoReturn:
             if asks_help:
                 _hide_types(command)
             answer = command(words, standalone_mode=False)
+            # No garbage collection at exit, where no object needs it.
+            gc.freeze()
         code = answer if isinstance(answer, int) else 0
         sys.stdout.flush()
     except ClosedPipe:
