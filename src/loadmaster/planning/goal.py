@@ -42,8 +42,8 @@ def require_room(workload: Workload, target: Target) -> None:
         raise CapacityError(
             f"job {job.name} needs all its operands in {fast.name}: {format_bytes(required)}"
             f" required, {format_bytes(fast.capacity)} available,"
-            f" {format_bytes(required - fast.capacity)} in excess: use a smaller batch, a lower"
-            f" precision, or a larger {fast.name}.capacity"
+            f" {format_bytes(required - fast.capacity)} in excess, and no smaller pieces of it were"
+            f" found: use a smaller batch, a lower precision, or a larger {fast.name}.capacity"
         )
 
 
