@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from loadmaster.core.json_object import json_of
-from loadmaster.targets.hardware import ESTIMATED, Core, Memory, Style, Target
+from loadmaster.targets.hardware import COPY_FIELDS, ESTIMATED, Core, Memory, Style, Target
 from loadmaster.targets.load import paths_of_times
 from loadmaster.targets.overrides import apply_override
 from loadmaster.targets.schema import BITS, build_target
@@ -44,30 +44,29 @@ def document_of(target: Target) -> dict[str, Any]:
     for memory, role in zip(target.memories, ("main", "fast"), strict=False):
         document[memory.name] = {"role": role, **_memory(memory)}
     if target.copy is not None:
-        rates = {name: f"{rate!r} B/s" for name, rate in target.copy.fields.items()}
-        document["copy"] = {**rates, "shared": target.copy.shared}
+        document["copy"] = _known({**target.copy.fields, "shared": target.copy.shared})
     document["cores"] = list(_cores(target.cores))
     return document
 
 
 _RATES = {"clock": "Hz"} | dict.fromkeys(
-    ("read_bandwidth", "write_bandwidth", "noc_bandwidth", "weight_loading"), "B/s"
+    ("read_bandwidth", "write_bandwidth", "noc_bandwidth", "weight_loading", *COPY_FIELDS), "B/s"
 )
 """Units of fields that are rates."""
 
 
-def _known(record: object) -> dict[str, Any]:
-    """The fields of a record that are not None."""
+def _known(shown: dict[str, Any]) -> dict[str, Any]:
+    """The fields that are not None; rates with their units."""
     return {
         name: f"{value!r} {_RATES[name]}" if name in _RATES else value
-        for name, value in json_of(record, type(record)).items()
+        for name, value in shown.items()
         if value is not None
     }
 
 
 def _memory(memory: Memory) -> dict[str, Any]:
     """Return a memory's table, with one bandwidth if both are equal."""
-    shown = _known(memory)
+    shown = _known(json_of(memory, Memory))
     del shown["name"]
     if memory.read_bandwidth == memory.write_bandwidth:
         shown["bandwidth"] = shown.pop("read_bandwidth")
@@ -93,7 +92,7 @@ def _cores(cores: Sequence[Core]) -> Iterator[dict[str, Any]]:
 
 def _core(core: Core, count: int) -> dict[str, Any]:
     """Return a core's table, with fields as target files have them."""
-    shown = {"name": core.name, "count": count, **_known(core)}
+    shown = {"name": core.name, "count": count, **_known(json_of(core, Core))}
     if core.style is Style.ROOFLINE:
         shown["peak"] = f"{2 * core.clock!r} FLOP/s"
         del shown["clock"], shown["flexible"], shown["noc_latency"]

@@ -192,7 +192,7 @@ def _seconds(
     near = grouped_sums(job, np.where(streamed, 0, moved), count) / target.near.read_bandwidth
     work_ends = [
         until_all_end(each, tiles)
-        for each, tiles in zip(np.maximum(table.compute, 1e-12), pieces.tolist(), strict=True)
+        for each, tiles in zip(table.compute, pieces.tolist(), strict=True)
     ]
     return np.maximum(np.maximum(main, near), work_ends)
 

@@ -88,6 +88,6 @@ def until_all_end(each: Floats, count: int) -> float:
     """Earliest end of ``count`` equal pieces, each of which takes ``each[c]`` seconds on core
     ``c``; an estimate for more than 64."""
     if count > 64:
-        return float(count / (1.0 / each).sum() + each.min() / 2)
+        return float(count / (1.0 / np.maximum(each, 1e-12)).sum() + each.min() / 2)
     ends = np.sort((np.arange(1, count + 1)[:, None] * each).ravel())
     return float(ends[count - 1])
