@@ -4,7 +4,7 @@ whatever is changed is found."""
 from collections import Counter
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -559,7 +559,7 @@ def in_pieces(kind):
 def test_pieces_that_read_other_boxes_than_they_need_are_found(change, kind):
     own, plan = in_pieces(kind)
     needs_the_model = 0
-    for what, changed in change(plan):
+    for what, changed in islice(change(plan), 0, None, 3):
         if not verify(changed):
             needs_the_model += 1
             rules = {violation.rule for violation in verify_against(changed, own, plan.target)}

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.integrations.tflite.test_bands import aligned_bands, planned
+from tests.support.fuzzing import FUZZ
 from tests.support.tflite_bands import convolutional
 
 from loadmaster.core.errors import AllocationError, LoadmasterError
@@ -198,8 +199,8 @@ def test_weights_and_options_are_those_of_the_old_file():
 @pytest.mark.slow
 def test_words_changed_at_random_are_found_or_give_the_same_bits():
     """Any word of what was written; what the interpreter refuses is found when it is run."""
-    found = 0
-    for seed in range(20):
+    found, count = 0, round(40 * FUZZ)
+    for seed in range(count):
         old, rng = convolutional(seed), random.Random(seed)
         every = aligned_bands(old)
         if not every:
@@ -218,4 +219,4 @@ def test_words_changed_at_random_are_found_or_give_the_same_bits():
                 continue
             difference = differing(old, bytes(wrong), 2**16)
             assert difference is None or "interpreter" in difference, (seed, at, difference)
-    assert found > 80
+    assert found > 4 * count

@@ -1,8 +1,11 @@
 """Results in the place of an operand that nobody needs any more: the same bits, in less memory."""
 
+from itertools import cycle
+
 import pytest
 import torch
 from tests.support.compiled import with_plan, without_plan
+from tests.support.nightly import by_night
 from torch import nn
 
 from loadmaster.integrations.torch_compile.backend import model_of
@@ -59,15 +62,17 @@ def calls_in_place(function):
     return [call.target for call in plan.program.captured.calls if call.in_place]
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_a_result_in_an_operands_place_has_the_same_bits(size):
+@pytest.mark.parametrize("sizes", [SIZES, *by_night(*([size] for size in SIZES))], ids=str)
+def test_a_result_in_an_operands_place_has_the_same_bits(sizes):
     def each(given):
         return [
             used(operator, position, one)
             for (operator, position), one in zip(CASES, given, strict=True)
         ]
 
-    given = [operands(operator, size) for operator, _ in CASES]
+    given = [
+        operands(operator, size) for (operator, _), size in zip(CASES, cycle(sizes), strict=False)
+    ]
     right = each(given)
     compiled = with_plan(each, dynamic=False)
     for _ in range(2):
