@@ -150,3 +150,21 @@ def test_a_transposed_convolution_needs_the_rows_whose_taps_reach_a_range(option
             low, high = operand_box(op.reads[0].windows, box, tuple(x.shape))[2]
             assert all(low <= at < high for at in needed)
             assert high - low <= max(needed, default=low) - min(needed, default=low) + 2
+
+
+class Joined(nn.Module):
+    """Concatenations that convolutions read."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Conv2d(8, 4, 1), nn.Conv2d(8, 6, 3, padding=1)
+        self.three, self.four = nn.Conv2d(10, 8, 3, padding=1), nn.Conv2d(18, 4, 3)
+
+    def forward(self, x):
+        y = torch.cat((self.one(x), torch.relu(self.two(x))), 1)
+        return self.four(torch.cat((y, torch.relu(self.three(y))), 1))
+
+
+def test_concatenations_are_read_through_as_those_of_onnx_are():
+    plan = verified([lm.load((Joined(), torch.zeros(1, 8, 12, 12)))], npu(2, 9_000))
+    assert {job.kind for job in plan.jobs} == {"convolution"}

@@ -236,16 +236,16 @@ def _operands(
     """Yield (position, value, windows) of all operands; block scales come last, with the windows of
     the elements that they scale."""
     operands = (*step.node.inputs, *step.outer)
-    for index, value in enumerate(operands):
-        if value is not None:
-            yield index, value, found.operands.get(index, ())
-    for index, value in enumerate(operands):
-        if value is None:
-            continue
+    present = [
+        (index, value, found.operands.get(index, ()))
+        for index, value in enumerate(operands)
+        if value is not None
+    ]
+    yield from present
+    for _, value, own in present:
         for scales in value.scales:
-            beside = len(scales.shape) == len(value.shape)
-            own = found.operands.get(index, ()) if beside else ()
-            sizes = zip(own, scales.shape, value.shape, strict=False)
+            beside = own if len(scales.shape) == len(value.shape) else ()
+            sizes = zip(beside, scales.shape, value.shape, strict=False)
             windows = tuple(window if size == extent else ALL for window, size, extent in sizes)
             yield len(operands), scales, windows
 

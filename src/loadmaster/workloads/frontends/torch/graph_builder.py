@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name
-from loadmaster.workloads.frontends.onnx.rules import Windows, Work
+from loadmaster.workloads.frontends.onnx.rules import Work
 from loadmaster.workloads.frontends.torch.ops import (
     ALLOCATIONS,
     OVERWRITING,
@@ -252,12 +252,12 @@ class Recording:
             if key in signature.overwritten or (call.kind in SHAPE_ONLY and key == "self"):
                 continue
             for value in _leaves(argument):
-                own: Windows = ()
-                if id(value) in windows:
-                    layout = self._layouts[self._storage(value)]
-                    own = in_storage(windows[id(value)], value, layout)
+                layout = self._layouts[self._storage(value)]
+                own = windows.get(id(value), ())
+                if view := value != layout:
+                    own = own and in_storage(own, value, layout)
                 if size := (work.touched or {}).get(key, value.touched):
-                    reads.append(Access(value.name, size, own, of_storage=bool(own)))
+                    reads.append(Access(value.name, size, own, of_storage=view and bool(own)))
         writes = {value.name: value.touched for value in (*fresh, *written) if value.touched}
         operands = [*fresh, *call.inputs]
         bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
@@ -276,6 +276,7 @@ class Recording:
             run,
             found.axes,
             found.steps_of(call),
+            found.copies and all(access.windows for access in read),
         )
 
     def _needed_operators(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
@@ -295,9 +296,8 @@ class Recording:
 
 def _work(call: OpCall, signature: _Signature) -> Work:
     """Return the work of a call by its rule, or as element-wise work; unknown otherwise."""
-    found = RULES.get(call.kind)
-    if found is not None:
-        return found(call)
+    if rule := RULES.get(call.kind):
+        return rule(call)
     if call.kind.startswith("_foreach_"):
         lists = list(call.attrs.values())
         return Work(OpClass.ELEMENTWISE, elements=sum(one.count for one in _leaves(lists[0])))
