@@ -176,33 +176,32 @@ def place_by_program(
     stopped = solved.interrupted
     ended = stopped or not found
     report("placing tensors", 0.4)
-    division = None
+    whole = divided = replace(search, prices=prices, bound=bound)
     if found:
         shares = program.shares(solved)
         if sequence.page:
             most = int(limits.max()) // _GRAINS if link else WHOLE_LIMIT
             division, arrays, prices, shares = _divided(sequence, arrays, prices, shares, most)
+            divided = replace(
+                whole,
+                sequence=division.sequence,
+                arrays=arrays,
+                prices=prices,
+                division=division,
+            )
         guess = shares.rounded()
-    search = replace(
-        search,
-        sequence=division.sequence if division else sequence,
-        arrays=arrays,
-        prices=prices,
-        division=division,
-        bound=bound,
-    )
     goal, left = bound * (1 + gap), Deadline.within(0.0) if ended else deadline
-    best = search.run(guess, goal, left)
+    best = divided.run(guess, goal, left)
     ended |= best.interrupted
     # Larger programs take too long.
     few = uses * (4 if link else 1) <= effort.nodes
-    if best.seconds > goal and few and not (sequence.page or ended):
+    if best.seconds > goal and few and not ended:
         near, half = gap if link else gap / 10, deadline.part(0.5)
-        whole = program.model.solve(half, program.integers, near, _NODES // 10)
-        stopped |= whole.interrupted or half.passed()
-        if len(whole.values):
-            left = Deadline.within(0.0) if whole.interrupted else deadline
-            other = search.run(program.shares(whole).rounded(), goal, left)
+        solved = program.model.solve(half, program.integers, near, _NODES // 10)
+        stopped |= solved.interrupted or half.passed()
+        if len(solved.values):
+            left = Deadline.within(0.0) if solved.interrupted else deadline
+            other = whole.run(program.shares(solved).rounded(), goal, left)
             best = min(best, other, key=lambda placed: placed.seconds)
     stopped |= best.interrupted
     return replace(best, interrupted=stopped, larger_bound=lower_bound(larger, *relaxed))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from loadmaster.core.errors import CapacityError, Violation
+from loadmaster.core.errors import CapacityError, TargetError, Violation
 from loadmaster.core.json_object import json_of
 from loadmaster.cost.analytical.energy import area
 from loadmaster.planning.plan import Plan
@@ -128,7 +128,7 @@ def point_and_plan(setting: PointInput) -> tuple[DesignPoint, Plan | None]:
     machine = (setting.at, target.room, bandwidth, area(target))
     try:
         result = plan(setting.graphs, target, **options)
-    except CapacityError as error:
+    except (CapacityError, TargetError) as error:
         return DesignPoint(*machine, "no plan", reason=str(error)), None
     metrics = result.metrics
     point = DesignPoint(

@@ -203,21 +203,25 @@ def _points(
     options: Mapping[str, Any],
 ) -> Iterator[PointInput]:
     """Yield all combinations of values, the last axis changing fastest."""
-    chosen: dict[tuple[float | str, float | str], tuple[Graph, ...]] = {}
+
+    @cache
+    def networks(batch: int, names: str) -> tuple[Graph, ...]:
+        """Return the networks with these names, with this batch."""
+        return _subset(_load_batch(graphs, load, batch), names)
+
     for values in itertools.product(*(axis.values for axis in axes)):
-        at = {axis.name: plain(value) for axis, value in zip(axes, values, strict=True)}
-        workload = at.get(BATCH, 0), at.get(NETWORKS, "")
-        if workload not in chosen:
-            chosen[workload] = _subset(
-                _load_batch(graphs, load, int(workload[0])), str(workload[1])
-            )
-        fields = [
-            (axis.name, value) for axis, value in zip(axes, values, strict=True) if axis.is_machine
-        ]
+        fields = list(zip(axes, values, strict=True))
+        at = {axis.name: plain(value) for axis, value in fields}
+        chosen = networks(int(at.get(BATCH, 0)), str(at.get(NETWORKS, "")))
+        left_out = {graph.name for graph in graphs} - {graph.name for graph in chosen}
         own = dict(options)
+        for option in {"deadlines", "periods"} & own.keys():
+            given = own[option] or {}
+            own[option] = {name: given[name] for name in given.keys() - left_out}
         if MINI_BATCHES in at:
             own[MINI_BATCHES] = int(at[MINI_BATCHES])
-        yield PointInput(chosen[workload], machine(target, fields), at, own)
+        changes = [(axis.name, value) for axis, value in fields if axis.is_machine]
+        yield PointInput(chosen, machine(target, changes), at, own)
 
 
 def _load_batch(graphs: Sequence[Graph], load: Loader | None, batch: int) -> Sequence[Graph]:
