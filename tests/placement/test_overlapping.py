@@ -298,3 +298,11 @@ def test_copies_give_way_to_addresses_instead_of_limits():
     assert plan.rounds == 1
     assert plan.seconds < 40
     assert verify_placement(plan) == ()
+
+
+@pytest.mark.parametrize(("kernels", "seed"), [(4, 0), (4, 342), (4, 382), (8, 47), (8, 56)])
+def test_copies_that_may_overlap_make_no_such_placement_slower(kernels, seed):
+    sequence = random_sequence(seed, kernels=kernels, tensors=kernels, in_place=seed % 2 == 0)
+    limit = sequence.peak_bytes // 2
+    modes = [lm.place(sequence, limit, mode=mode, gap=0.0) for mode in ("async", "sync")]
+    assert modes[0].lower_bound <= modes[0].seconds <= modes[1].seconds * (1 + 1e-9)

@@ -221,7 +221,7 @@ class _Placer:
             other = baseline(name, self.sequence, limits).placement
             if self.interrupted or other is None or not self._allows(other, limits):
                 raise PlacementError(f"{name} cannot be packed")
-            return PlacementSolution(other, math.inf, 0.0, np.zeros(0))
+            return replace(first, placement=other)
 
         if not self._allows(placement, self._limits()):
             return None

@@ -159,7 +159,6 @@ def place_by_program(
     report = progress or no_progress
     limits = np.minimum(checked_limits(sequence, limits), WHOLE_LIMIT)
     arrays, moves = sequence_arrays(sequence, limits), mode is not Mode.STATIC
-    uses = len(arrays.kernel)
     link = sequence.link if mode is Mode.ASYNC else None
     search = PathSearch(sequence, arrays, moves, link, free_prices(arrays), None, 0.0, seed, effort)
     guess = search.least(deadline)
@@ -168,7 +167,7 @@ def place_by_program(
     report("solving the linear program", 0.1)
     program = PlacementProgram(arrays, moves, link, 0 if sequence.page else TOLD_APART)
     solved = program.solve(deadline)
-    found = len(solved.values) > 0
+    found = len(solved.values)
     prices = program.prices(solved) if found else search.prices
     relaxed = (prices, moves, link, sequence.page > 0)
     bound = lower_bound(arrays, *relaxed)
@@ -194,15 +193,20 @@ def place_by_program(
     best = divided.run(guess, goal, left)
     ended |= best.interrupted
     # Larger programs take too long.
-    few = uses * (4 if link else 1) <= effort.nodes
+    few = len(arrays.kernel) * (4 if link else 1) <= effort.nodes
     if best.seconds > goal and few and not ended:
-        near, half = gap if link else gap / 10, deadline.part(0.5)
-        solved = program.model.solve(half, program.integers, near, _NODES // 10)
+        half = deadline.part(0.5)
+        solved = program.model.solve(
+            half, program.integers, gap if link else gap / 10, _NODES // 10
+        )
         stopped |= solved.interrupted or half.passed()
         if len(solved.values):
             left = Deadline.within(0.0) if solved.interrupted else deadline
-            other = whole.run(program.shares(solved).rounded(), goal, left)
-            best = min(best, other, key=lambda placed: placed.seconds)
+            guess = program.shares(solved).rounded()
+            # Copies that wait between kernels may be faster than those that overlap.
+            for own in dict.fromkeys((link, None)):
+                other = replace(whole, link=own).run(guess, goal, left)
+                best = min(best, other, key=lambda placed: placed.seconds)
     stopped |= best.interrupted
     return replace(best, interrupted=stopped, larger_bound=lower_bound(larger, *relaxed))
 
@@ -334,7 +338,7 @@ def _divided(
     from loadmaster.placement.pieces import divide, divisible
 
     may, size, tensor = np.array(divisible(sequence)), arrays.bytes, arrays.tensor
-    page = max(1, sequence.page)
+    page = sequence.page
     grain = np.where(may, page, np.maximum(size, 1))
 
     def there(part: Floats, size: Ints, step: Ints) -> Ints:
