@@ -17,21 +17,34 @@ from loadmaster.core.errors import PlanError, TargetError
 from loadmaster.planning import planner
 from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.decisions import Bounds, MakespanBound
+from loadmaster.planning.goal import goal_of
+from loadmaster.planning.proven import proven_bounds
 from loadmaster.planning.sweep import size as size_module
 from loadmaster.planning.sweep.axes import machine, parse_axes, parse_axis, plain
 from loadmaster.planning.sweep.limits import Limits
 from loadmaster.planning.sweep.orders import order_of
 from loadmaster.planning.sweep.points import DesignPoint
-from loadmaster.planning.sweep.size import Verdict, lower_bounds, size
+from loadmaster.planning.sweep.size import Verdict, size
 from loadmaster.planning.sweep.sweep import WarmStarts, sweep
 from loadmaster.report.sweep import size_answer, size_summary
 from loadmaster.targets.hardware import Memory
 from loadmaster.workloads.graph import TensorKind
+from loadmaster.workloads.lowering.instantiate import lower
 
 pytestmark = pytest.mark.slow
 
 TARGET = lm.target("edge-npu")
 FEW = {"effort": "test"}
+
+
+def lower_bounds(graphs, target, mini_batches):
+    return proven_bounds(
+        graphs,
+        target,
+        mini_batches,
+        lambda jobs: goal_of(jobs, "throughput", None, {}, {}),
+        lambda: lower(graphs, target, mini_batches=mini_batches),
+    )
 
 
 def elementwise_chain():
@@ -76,7 +89,7 @@ def test_the_least_and_the_impossible_are_those_of_trying_all(text, share):
     limits = Limits(makespan=min(spans) + share * (max(spans) - min(spans)))
     found = sized(text, limits)
     bounds = [
-        lower_bounds(graphs, machine(TARGET, [(axis.name, value)]), 1, {}, {}).makespan.picoseconds
+        lower_bounds(graphs, machine(TARGET, [(axis.name, value)]), 1).makespan.picoseconds
         for value in axis.values
     ]
     impossible = [
@@ -131,7 +144,7 @@ def test_what_nothing_can_reach_is_proven_and_nothing_is_planned():
 def test_what_no_plan_reaches_though_no_bound_excludes_it_is_said_to_be_unknown():
     graphs = [convolutions(rows=16, channels=32, strides=(1, 1))]
     top = machine(TARGET, [("bandwidth", parse_axis("bandwidth=8GB/s").numbers[0])])
-    least = lower_bounds(graphs, top, 1, {}, {}).makespan.picoseconds * 1e-12
+    least = lower_bounds(graphs, top, 1).makespan.picoseconds * 1e-12
     reached = verified(graphs, top).metrics.makespan.value
     assert least < reached
     limits = Limits(makespan=(least + reached) / 2)
@@ -237,7 +250,7 @@ def test_what_has_no_size_is_refused(text, limits, error, word):
 def test_bounds_without_a_plan_are_those_of_the_plan(graph, name):
     target = lm.target(name)
     plan = verified([graph], target, mini_batches=2)
-    bounds = lower_bounds([graph], target, 2, {}, {})
+    bounds = lower_bounds([graph], target, 2)
     assert bounds.makespan.picoseconds / 1e12 == plan.metrics.makespan.lower_bound
     assert bounds.energy / 1e15 == plan.metrics.energy.lower_bound
 
@@ -362,3 +375,22 @@ def test_a_slower_point_is_offered_the_plan_of_the_fastest_smaller_machine_once(
 def test_a_machine_that_is_not_smaller_is_refused(smaller, word):
     with pytest.raises(PlanError, match=word):
         lm.plan([residual_chain(1)], machine_of(2, 30_000, 1e9, 1e9), smaller=smaller)
+
+
+def test_machines_that_cannot_run_the_networks_have_no_plan_and_end_nothing():
+    """Of 16 bytes a core's buffer has too few for the smallest tile."""
+    graphs, axes = [residual_chain(2)], parse_axes(["cores.ws.buffer=16B,64KiB"])
+    small, large = sweep(graphs, TARGET, axes, executor=Here(), **FEW).points
+    assert (small.status, large.planned) == ("no plan", True)
+    assert "enlarge the buffer" in small.reason
+    (trial, least) = size(graphs, TARGET, axes[0], Limits(makespan=1.0), **FEW).trials
+    assert (trial.verdict, least.verdict) == (Verdict.NOT_FOUND, Verdict.SUFFICES)
+
+
+def test_deadlines_are_those_of_the_networks_of_a_point():
+    graphs = [residual_chain(2), elementwise_chain()]
+    axes = parse_axes(["networks=chain,elementwise,chain+elementwise"])
+    points = sweep(graphs, TARGET, axes, executor=Here(), deadlines={"chain": 1e-9}, **FEW).points
+    assert [point.missed for point in points] == [1, 0, 1]
+    with pytest.raises(lm.PlanError, match="nobody"):
+        sweep(graphs, TARGET, axes, executor=Here(), deadlines={"nobody": 1.0}, **FEW)

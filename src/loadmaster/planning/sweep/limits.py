@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from numbers import Real
 from typing import Any
 
@@ -59,7 +60,7 @@ class Limits:
             if value is None:
                 continue
             require_type(value, Real, name, PlanError)
-            if not 0 < value < float("inf"):
+            if not 0 < value < inf:
                 raise PlanError(f"{name}: a limit is above zero, and this is {value}")
 
     def __bool__(self) -> bool:
@@ -76,10 +77,8 @@ class Limits:
         """Whether a plan was found that is valid and keeps all limits."""
         if point.makespan is None or point.energy is None or point.violations or point.missed:
             return False
-        longest = self.seconds(point.frames)
-        return (longest is None or point.makespan <= longest) and (
-            self.energy is None or point.energy <= self.energy
-        )
+        longest = self.seconds(point.frames) or inf
+        return point.makespan <= longest and point.energy <= (self.energy or inf)
 
     def excluded_by(self, bounds: Bounds, graphs: Sequence[Graph], mini_batches: int) -> str:
         """Say why lower bounds (picoseconds, femtojoules) exclude every plan; empty if they do

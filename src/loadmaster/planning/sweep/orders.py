@@ -10,20 +10,25 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.planning.sweep.axes import Axis, machine
 from loadmaster.targets.hardware import COPY_FIELDS, Target, core_places, is_within
 
-_MEMORY = ("scratchpad", "bandwidth", "capacity", "read_bandwidth", "write_bandwidth")
-_CORE = (
-    "count",
-    "clock",
-    "lanes",
-    "buffer",
-    "job_overhead",
-    "noc_bandwidth",
-    "noc_latency",
-    "int8",
-    "fp16",
-    "fp32",
-)
-_ORDERED = frozenset((*_MEMORY, *_CORE, *COPY_FIELDS))
+_ORDERED = frozenset(
+    [
+        "scratchpad",
+        "bandwidth",
+        "capacity",
+        "read_bandwidth",
+        "write_bandwidth",
+        "count",
+        "clock",
+        "lanes",
+        "buffer",
+        "job_overhead",
+        "noc_bandwidth",
+        "noc_latency",
+        "int8",
+        "fp16",
+        "fp32",
+    ]
+).union(COPY_FIELDS)
 """Fields that machines may be compared by; whether they may here,
 :func:`~loadmaster.targets.hardware.is_within` says."""
 

@@ -9,13 +9,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from loadmaster.core.errors import PlanError
+from loadmaster.core.errors import PlanError, TargetError
 from loadmaster.core.json_object import json_of
 from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Interrupts, Progress, deferred_interrupts, no_progress
 from loadmaster.core.provenance import CostBasis, Provenance, costs_of
 from loadmaster.core.quantity import Quantity
-from loadmaster.planning.decisions import Bounds
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.proven import proven_bounds
@@ -33,24 +32,6 @@ from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import as_target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.instantiate import lower
-
-
-def lower_bounds(
-    graphs: Sequence[Graph],
-    target: Target,
-    mini_batches: int,
-    deadlines: Mapping[str, float],
-    periods: Mapping[str, float],
-) -> Bounds:
-    """The bounds that :func:`loadmaster.plan` states with its plans."""
-
-    return proven_bounds(
-        graphs,
-        target,
-        mini_batches,
-        lambda jobs: goal_of(jobs, "throughput", None, deadlines, periods),
-        lambda: lower(graphs, target, mini_batches=mini_batches),
-    )
 
 
 class Verdict(StrEnum):
@@ -347,14 +328,18 @@ class _SizeSearch:
     def _excluded(self, n: int) -> bool:
         """Whether a bound shows that no plan of a value keeps the limits."""
         self.progress(f"{self.axis} {self.values[n]}: bounding", 0.0)
-        mini_batches = self._mini_batches
-        bounds = lower_bounds(
-            self.graphs,
-            self._machine(n),
-            mini_batches,
-            self.limits.deadlines or {},
-            self.options.get("periods") or {},
-        )
+        mini_batches, target = self._mini_batches, self._machine(n)
+        timings = self.limits.deadlines or {}, self.options.get("periods") or {}
+        try:
+            bounds = proven_bounds(
+                self.graphs,
+                target,
+                mini_batches,
+                lambda jobs: goal_of(jobs, "throughput", None, *timings),
+                lambda: lower(self.graphs, target, mini_batches=mini_batches),
+            )
+        except TargetError:  # The plan's own refusal will say why.
+            return False
         reason = self.limits.excluded_by(bounds, self.graphs, mini_batches)
         if reason:
             self.trials[n] = Trial(self.values[n], Verdict.IMPOSSIBLE, reason)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -215,9 +216,9 @@ def _points(
         chosen = networks(int(at.get(BATCH, 0)), str(at.get(NETWORKS, "")))
         left_out = {graph.name for graph in graphs} - {graph.name for graph in chosen}
         own = dict(options)
-        for option in {"deadlines", "periods"} & own.keys():
-            given = own[option] or {}
-            own[option] = {name: given[name] for name in given.keys() - left_out}
+        for option in own.keys() & {"deadlines", "periods"}:
+            given = (own[option] or {}).items()
+            own[option] = {name: value for name, value in given if name not in left_out}
         if MINI_BATCHES in at:
             own[MINI_BATCHES] = int(at[MINI_BATCHES])
         changes = [(axis.name, value) for axis, value in fields if axis.is_machine]
