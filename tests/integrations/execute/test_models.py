@@ -187,6 +187,12 @@ RUN = {
         )
         for kind in ("int4", "uint4", "float8_e4m3fn", "float8_e5m2")
     },
+    "a weight whose numbers are a result too": (
+        "f = DequantizeLinear(w, s); y = MatMul(x, f)",
+        "float[4,8] x",
+        "y, f",
+        [constant("w", np.arange(48).reshape(8, 6), np.int8), *constants(s=0.5)],
+    ),
     # ONNX Runtime returns elements of one kind as their bytes, and none of the others.
     **{
         f"elements of type {to}, then {then}": (

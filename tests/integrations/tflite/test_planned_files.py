@@ -12,7 +12,7 @@ from tests.support.tflm import same_outputs
 import loadmaster as lm
 from loadmaster.integrations.tflite import scratch as probing
 from loadmaster.integrations.tflite.arena import TensorArena
-from loadmaster.integrations.tflite.export import export_model, tflite_problem
+from loadmaster.integrations.tflite.export import export_model, tflite_problem, write_model
 from loadmaster.integrations.tflite.interpreter import measure
 from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.integrations.tflite.planned_file import plan_bytes, planned_offsets, with_plan
@@ -176,3 +176,20 @@ def test_bounds_of_scratch_may_be_more_than_is_measured_and_sizes_may_not(tmp_pa
     assert bounded.measured().plan.head == exported.plan.head
     with pytest.raises(lm.AllocationError, match="as planned: please report it"):
         larger.measured()
+
+
+def test_a_file_without_a_byte_to_place_is_written_as_it_is(tmp_path):
+    model, main = started()
+    main.outputs = [main.out("RELU", [main.input((1, 0, 4, 2))])]
+    exported = export_model(saved(tmp_path, model.bytes()))
+    assert (exported.plan.head_before, exported.plan.head) == (0, 0)
+
+
+def test_the_model_and_its_plan_in_c_are_not_one_file(tmp_path):
+    model, main = started()
+    main.outputs = [main.out("RELU", [main.input((1, 2, 4, 2))])]
+    exported = export_model(saved(tmp_path, model.bytes()))
+    out = tmp_path / "out.tflite"
+    with pytest.raises(lm.AllocationError, match=r"out\.tflite: one file for the model and for C"):
+        write_model(exported, out, out)
+    assert not out.exists()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.blocks import in_blocks, whole
+from tests.support.blocks import LINK, in_blocks, whole
 from tests.support.compiled import Tied, clones, grads, same, with_plan, without_plan
 from tests.support.fuzzing import fuzz
 from tests.support.modules import Parts
@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from loadmaster.integrations.torch_compile import blocks
 from loadmaster.integrations.torch_compile.backend import model_of
-from loadmaster.integrations.torch_compile.blocks import BlockCall
+from loadmaster.integrations.torch_compile.blocks import BlockCall, stream_storages
 from loadmaster.integrations.torch_compile.captured import View, capture
 from loadmaster.integrations.torch_compile.cpu_memory import PAGE, SlowFile, pages
 from loadmaster.integrations.torch_compile.cuts import SUM
@@ -472,3 +472,12 @@ def test_a_network_of_images_trains_under_a_budget_below_what_its_convolutions_n
         (a - b).norm() <= 10 * CLOSE * b.norm() + 1e-7 for a, b in zip(made, right, strict=True)
     )
     assert plan.times.unforeseen == plan.times.copied_results == 0
+
+
+def test_an_operand_without_rows_is_never_cut_into_no_blocks():
+    """The weight is larger than the room, and the only block is empty."""
+    inputs = torch.randn(0, 64), torch.randn(64, 64)
+    captured = capture([make_fx(torch.mm)(*inputs)], inputs)
+    large = captured.parts[0].given[1].storage
+    cut = stream_storages(captured, frozenset({large}), frozenset({large}), 64 * 64, LINK)
+    assert cut.calls

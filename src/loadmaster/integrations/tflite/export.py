@@ -197,6 +197,8 @@ def export_model(
 
 def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) -> list[Path]:
     """Write the file with the plan, and its C source if a path is given; return the paths."""
+    if c_struct == path:
+        raise AllocationError(f"{path}: one file for the model and for C: give two")
     source = buffer_plan(model) if c_struct else ""
     written = [replace_file(path, model.data, "the model with its plan")]
     if c_struct:

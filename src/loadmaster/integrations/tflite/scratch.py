@@ -122,7 +122,7 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
     if None in heads:
         # All tensors are at address 0, and scratch is above the largest one alive with it.
         whole = with_plan(model, plan_entries(found, [0] * len(found.tensors)))
-        bound = measure(whole, max(tensor.bytes for tensor in found.tensors)).head
+        bound = measure(whole, max((tensor.bytes for tensor in found.tensors), default=0)).head
     sizes = []
     for trial, head in zip(tried, heads, strict=True):
         first, last = trial.span

@@ -375,7 +375,7 @@ def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int
     cutting = sum(view.bytes for view, dim in tensors if dim >= 0)
     if held >= room or any(view.dtype.itemsize < _LEAST_SUM_ITEMSIZE for view in sums):
         return None
-    pieces = min(max(math.ceil(cutting / (room - held)), 1), cut.length(call))
+    pieces = max(min(math.ceil(cutting / (room - held)), cut.length(call)), 1)
     return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
 
 

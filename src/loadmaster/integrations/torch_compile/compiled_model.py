@@ -90,11 +90,6 @@ def object_bytes(kernels: int, symbolic: bool) -> int:
     return kernels * (_SYMBOLIC_KERNEL_OBJECT_BYTES if symbolic else _KERNEL_OBJECT_BYTES)
 
 
-def excess_object_bytes(graphs: Iterable[int]) -> int:
-    """Return the bytes by which the objects of all graphs exceed `PROCESS_OVERHEAD`."""
-    return max(sum(graphs) - PROCESS_OVERHEAD, 0)
-
-
 @dataclass(frozen=True)
 class CompileOptions:
     """The options of a compiled model.
@@ -352,8 +347,9 @@ class CompiledModel:
 
     @property
     def objects(self) -> int:
-        """Bytes of the budget that the graphs' Python objects take; plans cannot use them."""
-        return excess_object_bytes(self.objects_of.values())
+        """Bytes of the budget that the graphs' Python objects take beyond `PROCESS_OVERHEAD`; plans
+        cannot use them."""
+        return max(sum(self.objects_of.values()) - PROCESS_OVERHEAD, 0)
 
     @property
     def budget(self) -> int | None:
@@ -368,7 +364,7 @@ class CompiledModel:
 
     def summary(self) -> StepSummary:
         """Return the figures of the last step under its plans."""
-        plans = [plan for plan in self.last_step_graphs if plan.program is not None]
+        plans = [plan for plan in self.last_step_graphs if plan.program]
         return StepSummary(
             self.budget,
             max((plan.placed_peak for plan in plans), default=0),
@@ -857,7 +853,7 @@ class PlannedGraph:
         works; the last result is then the refusal. Raises `TooSmall`.
         """
         around, settings = self.model.surroundings(self), self.model.settings
-        search, failed = None, 0
+        tried = []
         for version in self.versions.finer(
             around.budget, lambda: self._problem(self.versions.whole, around, movable).needed()
         ):
@@ -872,11 +868,12 @@ class PlannedGraph:
             found = search.attempt(around.budget)
             if not isinstance(found, int):
                 return version, found, around, None
-            failed = found
-        assert search is not None
+            tried.append((version, search, found))
         assert around.budget is not None
         if self.model.start_offloading_idle(self):
             return self._choose_version(movable)
+        # What operators allocate themselves may make blocks larger than the whole kernel.
+        version, search, failed = min(tried, key=lambda each: each[1].make(movable).needed().max())
         refusal = search.refusal(around.budget, failed)
         if not isinstance(settings.fast_memory, float) or self.history.steps:
             raise refusal

@@ -501,14 +501,10 @@ class GraphSearch:
         """Return a placement found in at most ``rounds`` rounds, or the index of the kernel at
         which the search failed."""
         staying = frozenset() if self.offload_idle else _staying(self.make(self.movable), budget)
-        found = self._place_moving(self.movable - staying, budget, rounds)
+        found = _place_and_pack(self.make(self.movable - staying), budget, self.mode, rounds)
         if isinstance(found, int) and staying:
-            found = self._place_moving(self.movable, budget, rounds)
+            found = _place_and_pack(self.make(self.movable), budget, self.mode, rounds)
         return found
-
-    def _place_moving(self, moving: frozenset[int], budget: int, rounds: int) -> Placed | int:
-        """Place and pack with the storages that may move."""
-        return _place_and_pack(self.make(moving), budget, self.mode, rounds)
 
     def _with_room_to_prefetch(self, best: Placed, budget: int) -> Placed:
         """Return the fastest of placement ``best`` and placements that leave more memory for
@@ -531,8 +527,10 @@ class GraphSearch:
             moving = self.movable - _staying(everything, budget - number * max(moved), _TRIAL_GAP)
             if _seconds_of_reads(everything, moving) >= best.seconds:
                 break  # more free memory means more reads
-            found = 0 if moving in tried else self._place_moving(moving, budget, _TRIAL_ROUNDS)
+            if moving in tried:
+                continue
             tried.add(moving)
+            found = _place_and_pack(self.make(moving), budget, self.mode, _TRIAL_ROUNDS)
             if not isinstance(found, int) and found.seconds < best.seconds:
                 best = found
         return best

@@ -216,7 +216,7 @@ class MeasuredModule:
 
     def step(self, variant: Variant) -> Any:
         """Run one step and return its outputs; gradients stay in the parameters."""
-        self.forget()
+        self.module.zero_grad()
         torch.manual_seed(self.seed)
         given = self.inputs if isinstance(self.inputs, tuple | list | dict) else (self.inputs,)
         with torch.set_grad_enabled(self.training), variant.around():
@@ -230,10 +230,6 @@ class MeasuredModule:
                 if variant.optimizer is not None:
                     variant.optimizer.step()
         return out
-
-    def forget(self) -> None:
-        """Drop gradients."""
-        self.module.zero_grad()
 
     def results(self, variant: Variant, start: Snapshot) -> list[Tensor]:
         """Return copies of the outputs and gradients of a step from the state ``start``; with an
@@ -542,7 +538,7 @@ class AlternatingRuns:
 
     def _release_all(self) -> None:
         """Free the memory that idle variants keep."""
-        self.work.forget()
+        self.work.module.zero_grad()
         for variant in self.variants:
             if variant.model is not None:
                 variant.model.release_idle()
@@ -586,7 +582,7 @@ class AlternatingRuns:
     def time_step(self, variant: Variant) -> None:
         """Predict a step's seconds, then time the step."""
         self.restore_parameters(variant)
-        self.work.forget()
+        self.work.module.zero_grad()
         variant.predict()
         start, busy = time.perf_counter(), time.process_time()
         self.work.step(variant)

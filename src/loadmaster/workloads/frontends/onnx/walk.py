@@ -211,8 +211,7 @@ class Walk(WalkedNetwork):
             for nest in each.nests
         )
         elements = expansion.runs * sum(each.elements for each in work)
-        operations = elements + sum(nest.macs for nest in nests)
-        if operations >= WHOLE_LIMIT:
+        if elements + sum(nest.macs for nest in nests) >= WHOLE_LIMIT:
             return None
         kind = OpClass.PRODUCT if nests else OpClass.REDUCTION
         return Work(kind, nests, elements, data=expansion.data)
@@ -248,13 +247,10 @@ class Walk(WalkedNetwork):
     def _converts(self, node: Node) -> bool:
         """Whether a network result has to be converted to its declared type, because it is stored
         in another (quantised) one."""
-        first = node.outputs[0] if node.outputs else None
+        first = next(iter(node.outputs), None)
         source = node.optional(0)
-        return (
-            first is not None
-            and source is not None
-            and first.name in self.delivered
-            and first.stored != source.stored
+        return bool(
+            first and source and first.name in self.delivered and first.stored != source.stored
         )
 
     def _constant(self, proto: onnx.NodeProto, name: str) -> Value:
@@ -323,15 +319,16 @@ class Walk(WalkedNetwork):
 
     def _work(self, node: Node, has_bodies: bool) -> Work:
         """Return the work of a node."""
-        first = node.outputs[0] if node.outputs else None
+        first = next(iter(node.outputs), None)
         made = [value for value in node.outputs if value]
         constant = bool(made) and all(value.constant for value in made)
         if constant and (first is None or first.integers() is not None):
             return Work(OpClass.SHAPE)
-        if is_view(node):
+        converts = self._converts(node)
+        if is_view(node) and not (constant and converts):
             return (
                 Work(OpClass.ELEMENTWISE, elements=node.result.count)
-                if self._converts(node)
+                if converts
                 else Work(OpClass.VIEW, touched=work_of(node).touched)
             )
         if constant:
