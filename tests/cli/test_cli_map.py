@@ -88,7 +88,7 @@ def test_networks_that_come_again_report_latencies_and_misses(folder):
         " --dependencies"
     )
     timing = "--period squeezenet=2ms --deadline squeezenet=10us --priority squeezenet=2"
-    networks = printed("map", options, timing, cwd=folder)["mini_batches"]
+    networks = printed("map", options, timing, cwd=folder, code=3)["mini_batches"]
     assert [(each["number"], each["release"], each["missed"]) for each in networks] == [
         (0, 0.0, True),
         (1, 0.002, True),
@@ -99,7 +99,9 @@ def test_networks_that_come_again_report_latencies_and_misses(folder):
     ]
     assert {each["deadline"] for each in networks} == {1e-5}
     assert all(each["latency"] == pytest.approx(each["end"] - each["release"]) for each in networks)
-    assert "3 of 3 deadlines missed" in run("map", options, timing, cwd=folder).stdout
+    missed = run("map", options, timing, cwd=folder)
+    assert "3 of 3 deadlines missed" in missed.stdout
+    assert missed.returncode == 3
 
 
 def test_all_jobs_of_a_network_are_due_where_none_waits(folder):
@@ -107,6 +109,7 @@ def test_all_jobs_of_a_network_are_due_where_none_waits(folder):
     timing = "--deadline squeezenet=600us"
     served = printed("map", options, timing, cwd=folder)["mini_batches"]
     assert [each["missed"] for each in served] == [False, False]
+    assert run("map", options, timing, cwd=folder).returncode == 0
 
 
 @pytest.mark.parametrize(

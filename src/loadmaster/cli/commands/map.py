@@ -140,6 +140,8 @@ def map_command(
     The answer is the core of each job and the order of jobs on each core. Jobs are independent,
     and load and store all their operands, as in M3E, unless --dependencies is given.
 
+    Exit code 3 means that some mini-batch misses its deadline.
+
     With --cut, operators that are much longer than all others are divided into pieces, and the
     bound holds for every division.
 
@@ -159,7 +161,7 @@ def map_command(
     fields, settings = _strategy_settings(overrides or [], strategy)
     machine = machine_of(target, fields)
     rate = _bandwidth(machine, bandwidth)
-    objectives = objective.split(",")
+    objectives, many = objective.split(","), "," in objective
     options: dict[str, Any] = {
         "strategy": strategy,
         "allocator": allocator,
@@ -183,8 +185,7 @@ def map_command(
             )
         read["mini_batches"] = mini_batches
         if cut:
-            beside = dependencies or timed or group_size or warm_start or len(objectives) > 1
-            if beside or cost != DEFAULT:
+            if dependencies or timed or group_size or warm_start or many or cost != DEFAULT:
                 raise MappingError(
                     f"map: --cut goes with one objective and the cost model {DEFAULT}, and without"
                     f" {_FREE_ONLY}, {_WAITING}"
@@ -217,9 +218,10 @@ def map_command(
                 mapping.save(place.draft / name)
         page = partial(mapping_page, found, pool, rate, allocator, served, timings)
         files = output.publish(place, {}, page)
-    if len(objectives) > 1:
-        mapped = [each.as_json() for each in found]
-        shown = versioned(FrontJson, {"objectives": objectives, "front": mapped})
+    if many:
+        shown = versioned(
+            FrontJson, {"objectives": objectives, "front": [each.as_json() for each in found]}
+        )
     else:
         shown = versioned(MapJson, found[0].as_json())
     if served:
@@ -227,6 +229,8 @@ def map_command(
             json_of(each, MappedBatch, deadline=timings[each.network].deadline) for each in served
         ]
     output.show(shown, page, files)
+    if any(each.missed for each in served):
+        raise typer.Exit(3)
 
 
 def _priorities(texts: list[str] | None) -> dict[str, float]:
@@ -251,7 +255,7 @@ def _bandwidth(machine: Target | None, given: str | None) -> float:
 
     if given is not None:
         return parse_bandwidth(given)
-    if machine is None:
+    if not machine:
         raise MappingError(
             "map: give a --target, or --bandwidth for jobs whose costs are in a table"
         )

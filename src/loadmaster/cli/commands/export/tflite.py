@@ -126,7 +126,7 @@ def tflite_command(
         from loadmaster.integrations.tflite.why import arena_reasons
 
         reasons = arena_reasons(model, UNKNOWN if exported.bands else exported.arena.scratch, step)
-    front = reasons.front if reasons is not None and curve else None
+    front = reasons and curve and reasons.front
     plan, known = exported.plan, exported.arena.scratch
     why = vars(reasons) if reasons else {"peaks": (), "remedies": (), "no_bands": None}
     shown = versioned(
@@ -151,7 +151,7 @@ def tflite_command(
         },
     )
     written = [] if reason else write_model(exported, out, c_struct)
-    if reasons is not None and (curve or reason):
+    if reasons and (curve or reason):
         from loadmaster.report.page import render
 
         before = (reasons.problem, reasons.addresses)
