@@ -388,7 +388,7 @@ def test_types_of_arrays_and_the_clock_have_one_home():
 LIMITS = {
     "allocation": (28_027, 25, 20),
     "cli": (15_674, 24, 6),
-    "core": (11_065, 17, 10),
+    "core": (11_056, 17, 10),
     "cost": (30_399, 30, 37),
     "integrations": (98_438, 63, 87),
     "mapping": (20_045, 34, 37),

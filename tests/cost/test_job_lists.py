@@ -162,7 +162,7 @@ def test_energy_and_flops_may_be_left_out(tmp_path):
             for rows, message in cases(r"""
             \n,x,1,1 | costs.csv:2:1: job is empty
             \na,,1,1 | costs.csv:2:2: core is empty
-            \na,x,0,1 | costs.csv:2:3: latency_s is '0': write a finite number more than zero
+            \na,x,0,1 | costs.csv:2:3: latency_s is '0': write a number from 1e-30 to 1e30
             \na,x,1e999,1 | costs.csv:2:3: latency_s is '1e999'
             \na,x,1,-0.5 | costs.csv:2:4: bandwidth_bytes_per_s is '-0.5'
             \na,x,1,1\nb,x,1,1\na,x,2,2 | \

@@ -54,14 +54,14 @@ class CsvRow:
         return value
 
     def number(self, column: str, *, positive: bool = False) -> float:
-        """Return a finite number that is not negative or, if ``positive``, greater than zero."""
-        cell = self.cells[column]
+        """Return a number of at least 0 or, if ``positive``, of at least 1e-30; at most 1e30."""
+        # Sums and ratios of such numbers are finite.
+        cell, least = self.cells[column], 1e-30 if positive else 0.0
         value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
-        if not math.isfinite(value) or value < 0 or (positive and value == 0):
-            demand = "more than zero" if positive else "of at least zero"
+        if not least <= value <= 1e30:
             raise JobError(
-                f"{self.where(column)} is {cell[:_MOST_CHARACTERS]!r}: write a finite number"
-                f" {demand}"
+                f"{self.where(column)} is {cell[:_MOST_CHARACTERS]!r}: write a number from"
+                f" {least:g} to 1e30"
             )
         return value
 
