@@ -393,7 +393,7 @@ LIMITS = {
     "integrations": (98_438, 63, 87),
     "mapping": (20_045, 34, 37),
     "placement": (32_347, 25, 30),
-    "planning": (83_011, 53, 52),
+    "planning": (83_006, 53, 52),
     "report": (32_452, 29, 21),
     "targets": (5_351, 6, 1),
     "workloads": (65_331, 36, 30),

@@ -284,7 +284,7 @@ def test_times_that_no_machine_takes_are_refused(tmp_path):
     """The target that was fitted could not be read, or was fitted to infinite ratios."""
     for seconds in (1e-320, 1e-300, 1e300):
         (tmp_path / "times.csv").write_text(f"{HEADER},seconds\n64,64,8,8,1,1,1,{seconds}\n")
-        with pytest.raises(lm.LoadmasterError, match="times.csv:2:8: seconds is .* to 1e30"):
+        with pytest.raises(lm.LoadmasterError, match=r"times\.csv:2:8: seconds is .* to 1e30"):
             lm.calibrate("gpu-pcie", tmp_path / "times.csv")
     rows = [",".join(map(str, (*shape, 1e-29))) for shape in SHAPES]
     (tmp_path / "times.csv").write_text("\n".join([f"{HEADER},seconds", *rows]))

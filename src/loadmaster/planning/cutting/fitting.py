@@ -4,7 +4,7 @@ memory together."""
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -57,7 +57,7 @@ def fitted(
     Reductions are split only if that does not suffice and ``sums`` allows it. O(rounds x pieces).
     """
     divides_sums = sums and any(form is not None and form.summed for form in forms)
-    for in_parts in (False, True) if divides_sums else (False,):
+    for in_parts in (False, True)[: 1 + divides_sums]:
         fitting = _Fitting(graph, fused, forms, target, room, sums=in_parts)
         try:
             if fitting.can_fit() and any(fitting.cut_once() for _ in range(_MOST_ROUNDS)):
@@ -85,12 +85,15 @@ class _Fitting:
         sums: bool,
     ) -> None:
         self._sums = sums
-        self._accumulator = max((core.accumulator for core in target.cores), default=0)
+        self._accumulator = max(core.accumulator for core in target.cores)
         self._graph = graph
         self._fused = fused
         self._forms = forms
         self._target = target
         self._room = room
+        # Of pieces smaller than they must be, a core needs few.
+        few = 16 * len(target.cores) * len(fused)
+        self._most = _MOST_PIECES if room == target.room else min(few, _MOST_PIECES)
         self._padded = target.near.padded
         self._parts: list[dict[int, int]] = [{} for _ in fused]
         self._home = {
@@ -114,15 +117,11 @@ class _Fitting:
                 continue
             fits = False
             # A piece needs room for whole parts, also for bytes of them that it does not read.
-            small = sum(self._needed(number, self._parts[number]).values()) <= self._room * _SMALL
-            ways = (
-                (self._halve_makers, self._halve_own)
-                if small
-                else (self._halve_own, self._halve_makers)
-            )
+            small = sum(self._needed(number).values()) <= self._room * _SMALL
+            ways = (self._halve_makers, self._halve_own)[:: 1 if small else -1]
             if number not in changed and not any(halve(number, demand, changed) for halve in ways):
                 raise _DoesNotFit
-        if sum(cut.tiles for cut in self.cuts) > _MOST_PIECES:
+        if sum(cut.tiles for cut in self.cuts) > self._most:
             raise _DoesNotFit
         return fits
 
@@ -155,28 +154,24 @@ class _Fitting:
                 sizes = {name: self._padded(work.tensors[index[name]].bytes) for name in names}
                 total = sum(sizes.values())
                 if total > most.bytes:
-                    reads: dict[str, int] = defaultdict(int)
-                    for tensor in (
-                        work.tensors[index[name]]
-                        for name in dict.fromkeys(operand.tensor for operand in job.reads)
-                    ):
+                    reads = Counter[str]()
+                    for name in dict.fromkeys(operand.tensor for operand in job.reads):
+                        tensor = work.tensors[index[name]]
                         if not tensor.summed:
-                            reads[tensor.storage] += sizes[tensor.name]
+                            reads[tensor.storage] += sizes[name]
                     most = _Demand(total, reads)
             yield most
 
-    def _needed(self, number: int, parts: dict[int, int]) -> dict[str, int]:
+    def _needed(self, number: int, parts: dict[int, int] | None = None) -> dict[str, int]:
         """Bytes of every storage, the result included, that an operator's largest piece needs, if
-        the operator is cut into ``parts``."""
+        the operator is cut into ``parts``, by default its own."""
+        parts = parts or self._parts[number]
         form = self._forms[number]
         group = self._fused[number]
         tensors = self._graph.tensors
         made = {access.tensor: tensors[access.tensor].bytes for access in group.writes}
         if form is None:
-            return {
-                **made,
-                **{access.tensor: tensors[access.tensor].bytes for access in group.reads},
-            }
+            return made | {access.tensor: tensors[access.tensor].bytes for access in group.reads}
         cut = form.grid(parts).boxes
         boxes = np.array(cut, dtype=np.int64).reshape(len(cut), -1, 2)
         largest = int(volumes(boxes).max())
@@ -211,7 +206,7 @@ class _Fitting:
         form = self._forms[number]
         if form is None:
             return False
-        needed = self._needed(number, self._parts[number])
+        needed = self._needed(number)
         boxes = form.grid(self._parts[number]).boxes
         middle = boxes[len(boxes) // 2]
         for storage, size in demand.reads.items():
@@ -233,7 +228,7 @@ class _Fitting:
         form = self._forms[maker]
         if form is None or len(box) != len(form.shape):
             return None
-        now = sum(self._needed(maker, self._parts[maker]).values())
+        now = sum(self._needed(maker).values())
         able = [
             axis for axis in self._open(maker) if axis != _SUM and self._halved(maker, axis) <= now
         ]
@@ -270,7 +265,7 @@ class _Fitting:
     def _halve_own(self, number: int, _: _Demand, changed: set[int]) -> bool:
         """Cut an operator along the dimension that leaves its pieces the fewest bytes; return
         whether that reduces them."""
-        least = sum(self._needed(number, self._parts[number]).values())
+        least = sum(self._needed(number).values())
         best = None
         for axis in self._open(number):
             if (size := self._halved(number, axis)) < least:
