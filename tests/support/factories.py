@@ -15,3 +15,7 @@ def shapeless(batch):
     import torch
 
     return torch.nn.LazyLinear(4), (torch.randn(batch, 64),)
+
+
+def failing():
+    raise ValueError("why")

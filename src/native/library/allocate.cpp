@@ -225,11 +225,12 @@ loadmaster_status loadmaster_allocate(const loadmaster_problem *problem,
     result->status = guarded(result->message, [&] {
         require(problem, "problem: is null");
         require(offsets || problem->buffer_count == 0, "offsets: is null");
+        require_arrays(*problem);
+        std::fill_n(offsets, problem->buffer_count, -1);
+        if (witnesses) std::fill_n(witnesses, problem->buffer_count, static_cast<unsigned char>(0));
         OwnedBuffers owned;
         const Demands demands = demands_of(*problem, owned);
         check(demands);
-        std::fill_n(offsets, problem->buffer_count, -1);
-        if (witnesses) std::fill_n(witnesses, problem->buffer_count, static_cast<unsigned char>(0));
         const Effort effort = effort_of(limits);
         const auto solve = [&] {
             result->status = guarded(result->message, [&] {

@@ -211,6 +211,8 @@ def test_mistakes_are_named():
     refused(run("run torch:tests.support.factories:none --fast 50%"), "no function")
     shapeless = run("run torch:tests.support.factories:shapeless --batch 2 --fast 50%")
     refused(shapeless, "no shape yet: call the module once")
+    failing = run("run torch:tests.support.factories:failing --fast 50%")
+    refused(failing, "torch:tests.support.factories:failing: the factory failed: ValueError: why")
 
 
 def test_regions_of_the_slow_file_are_used_again(tmp_path):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadmaster.core.errors import BudgetError, ModelError, RuntimeUnavailable
+from loadmaster.core.errors import BudgetError, ModelError, RuntimeUnavailable, error_text
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.workloads.frontends.torch.factory import factory_of, require_torch
 
@@ -56,23 +56,24 @@ def run(
         raise RuntimeUnavailable("device cuda: no GPU can be used here")
     made = factory_of(spot, batch, dims)
     torch.manual_seed(0)
-    with torch.device(device):
-        example = made()
-    if (
-        not isinstance(example, tuple)
-        or len(example) < 2
-        or not isinstance(example[0], torch.nn.Module)
-    ):
-        raise ModelError(f"torch:{spot}: the factory must return a module and its inputs")
-    module = example[0].train(training)
+    try:
+        with torch.device(device):
+            example = made()
+    except Exception as error:
+        raise ModelError(f"torch:{spot}: the factory failed: {error_text(error)}") from error
+    match example:
+        case (torch.nn.Module() as module, inputs, *_):
+            module.train(training)
+        case _:
+            raise ModelError(f"torch:{spot}: the factory must return a module and its inputs")
     if any(map(torch.nn.parameter.is_lazy, (*module.parameters(), *module.buffers()))):
         raise ModelError(
             f"torch:{spot}: some parameters have no shape yet: call the module once in the factory"
         )
     if optimizer is not None and not training:
         raise BudgetError("--optimizer is for steps of training: add --training")
-    work = MeasuredModule(module, example[1], training, torch.device(device), optimizer=optimizer)
-    options = options | {"fast_memory": CompileOptions.of(options).fast_memory}
+    work = MeasuredModule(module, inputs, training, torch.device(device), optimizer=optimizer)
+    options |= {"fast_memory": CompileOptions.of(options).fast_memory}
     result = compare(work, options, steps, with_rivals, budgets, progress, tell)
     return result, result.pop("kernels")
 
