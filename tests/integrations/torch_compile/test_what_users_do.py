@@ -10,9 +10,11 @@ import sys
 import pytest
 import torch
 from tests.support.compiled import clones, fit, same, stack, with_plan
+from tests.support.modules import linears
 from torch import nn
 
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.integrations.torch_compile import compiled_model
 from loadmaster.integrations.torch_compile.backend import model_of
 
 WIDTH = 192
@@ -189,3 +191,31 @@ def test_training_in_bfloat16_where_autocast_says_so(loop):
 
     assert all(step() for _ in range(3))
     assert loop.offloaded > 0
+
+
+class Averaged(nn.Module):
+    """A module that replaces one of its buffers in each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = linears(256, 6)
+        self.register_buffer("mean", torch.zeros(256, 256))
+
+    def forward(self, x):
+        self.mean = self.mean + x.T @ x
+        return self.layers(x) @ self.mean.detach()
+
+
+def test_a_buffer_that_is_replaced_is_planned_for_as_if_it_stayed(monkeypatch):
+    made, make = [], compiled_model.PlannedGraph._make_plan
+    monkeypatch.setattr(
+        compiled_model.PlannedGraph,
+        "_make_plan",
+        lambda self, given: [made.append(self), make(self, given)],
+    )
+    module = Averaged()
+    call = with_plan(module, 0.8)
+    for _ in range(12):
+        module.zero_grad()
+        call(torch.randn(256, 256)).square().mean().backward()
+    assert len(made) < 6  # the last with measured times

@@ -703,6 +703,7 @@ class PlannedGraph:
             self._capture(given)
             self._make_plan(given)
         elif idle:
+            self._find_persistent(given)  # a replaced buffer counts as the one before it did
             # On a GPU kernels run asynchronously, so times measured on the host are not theirs.
             due = self.traced.device.type == "cpu" and self.history.due()
             if due:
@@ -916,7 +917,7 @@ class PlannedGraph:
         known.find_in_files(self.persistent_tensors.values())
         written = {s for call in self.traced.calls for s in call.writes}
         for storage, one in self.persistent_tensors.items():
-            if storage in written and one.in_file is not None:
+            if storage in written and one.in_file:
                 one.leave_file()
         return tensors
 
