@@ -567,8 +567,8 @@ class GraphSearch:
             high,
             f"operator {stuck.kind} ({stuck.name}) needs {least} bytes ({format_bytes(least)}) at"
             f" once{beside}, {format_bytes(int(problem.elsewhere[failed]))} of them inputs, results"
-            " and others that do not move; without cutting kernels further the smallest budget"
-            f" that works is {whole} bytes ({format_bytes(whole)}{objects});"
+            " and others that do not move; with kernels in these blocks the smallest budget that"
+            f" works is {whole} bytes ({format_bytes(whole)}{objects});"
             f" {_advice(problem, failed, least)}",
         )
 
