@@ -190,6 +190,7 @@ def test_thousands_of_conflicting_buffers_are_packed():
     assert answer.lower_bound <= answer.peak <= 1.2 * answer.lower_bound
 
 
+@pytest.mark.slow
 def test_search_over_thousands_of_scattered_conflicts_stays_short():
     """Conflicts become many lifetimes of one instant, over which each node takes long."""
     random = np.random.default_rng(0)

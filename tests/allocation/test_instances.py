@@ -58,6 +58,7 @@ def test_optima_are_proven(name, peak):
     assert (answer.status, answer.peak) == ("optimal", peak)
 
 
+@pytest.mark.slow
 @public
 def test_a_large_public_instance_comes_close_to_its_bound():
     answer = lm.allocate(read("iopddl_S_1"))

@@ -133,6 +133,7 @@ def test_every_command_has_an_example_in_its_help(command):
     assert "Example:" in run(command, "--help").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row",
     cases(f"""

@@ -91,6 +91,7 @@ def printed(*arguments, cwd=None):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "command"), [(name, each) for name, all_ in COMMANDS.items() for each in all_]
 )

@@ -193,6 +193,7 @@ def test_two_plans_are_compared(folder):
     )
 
 
+@pytest.mark.slow
 def test_no_command_writes_over_its_input(tmp_path):
     """By its name, by another path, or by a link; an old output is replaced as ever."""
     model = tmp_path / "net.tflite"

@@ -36,6 +36,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Relu", EVIL], ids=["known", "not understood"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_tables_show_hostile_names_as_text(command, kind, tmp_path):

@@ -25,6 +25,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHES)
 def test_every_search_takes_an_effort_by_name_or_as_a_record(name):
     search = SEARCHES[name]
@@ -35,6 +36,7 @@ def test_every_search_takes_an_effort_by_name_or_as_a_record(name):
         search("fast")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("effort", "most"), [("test", 500), ("quick", 2_500), ("normal", 10_000)])
 def test_an_effort_is_a_share_of_what_strategies_do_by_themselves(effort, most):
     taken = lm.map_jobs(jobs(), 1e9, strategy="magma", effort=effort).samples

@@ -52,6 +52,7 @@ def test_the_allocator_and_its_command_need_no_extra(tmp_path):
     assert json.loads(ran.stdout)["peak"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [("plan", "onnx:squeezenet", "--target", "edge-npu"), ("inspect", "onnx:squeezenet")],

@@ -117,6 +117,7 @@ def test_a_new_cost_model_is_one_file(monkeypatch, tmp_path):
         lm.analyse(jobs, target, "doubled:table.csv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "package", "source"),
     [
@@ -201,6 +202,7 @@ def strings(path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("home", REGISTRIES)
 def test_no_other_place_lists_the_names(home):
     """Docstrings and help texts included: a name may be spoken of, but three in a row (two, if

@@ -149,6 +149,7 @@ def test_winograd_takes_workspace_where_it_pays():
     assert [name for name, *_ in ways(512, 16, kernel=1)] == ["direct"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "network",
     ["onnx:resnet50", "onnx:densenet121", "onnx:shufflenet", str(FIXTURES / "gpt2.onnx.gz")],

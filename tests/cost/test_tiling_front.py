@@ -117,6 +117,7 @@ def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen():
     assert np.array_equal(usual.moved, tables[0].moved)
 
 
+@pytest.mark.slow
 def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one():
     """Of jobs that share their loop nests one is costed; here each has its own."""
     target = lm.target("edge-npu", ["scratchpad.capacity=64KiB"])

@@ -110,6 +110,7 @@ def test_what_the_planner_makes_is_a_plan_of_its_networks(kind):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "options", "changes", "more"),
     [
@@ -135,6 +136,7 @@ def test_plans_of_files_pass(source, options, changes, more):
     verified([network_], machine, effort=SEPARATE, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("training", "cut"), [(False, "auto"), (True, "none")])
 def test_plans_of_torch_modules_pass(training, cut):
     pytest.importorskip("torch")
@@ -201,6 +203,7 @@ def stated(plan):
                 yield path, replace(plan, **{part: exchanged(records, place, other)})
 
 
+@pytest.mark.slow
 def test_every_field_that_is_changed_is_found_or_listed_as_trusted():
     plan = planned("pieces")
     tried = set()
@@ -546,6 +549,7 @@ def in_pieces(kind):
     return forged(kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
@@ -586,6 +590,7 @@ def models(graph):
             yield path, replace(graph, tensors={**graph.tensors, tensor.name: other})
 
 
+@pytest.mark.slow
 def test_whatever_differs_in_the_network_is_found():
     """Of whole operators or of those in pieces; left out is what no plan depends on."""
     tried = Counter()

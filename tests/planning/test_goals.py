@@ -112,6 +112,7 @@ def test_machines_that_copy_wait_for_releases_too(objective, hbm, period):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scratchpad", [0, 2000, 2**15, 2**20])
 @pytest.mark.parametrize("mini_batches", [1, 3])
 def test_plans_made_for_energy_take_no_more_than_others(scratchpad, mini_batches):

@@ -48,6 +48,7 @@ def planned(graphs):
     return verified(graphs, target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", ["operator", "pairs", "tflite"])
 def test_a_quantised_network_stays_quantised(kind, precision, tmp_path):

@@ -97,6 +97,7 @@ def every_choice(network):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed):
     generator = np.random.default_rng(100 + seed)

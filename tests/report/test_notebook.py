@@ -166,6 +166,7 @@ def test_names_cannot_break_a_page(plan, rename_plan):
     assert "<script" not in wild._repr_html_()
 
 
+@pytest.mark.slow
 def test_pictures_of_large_plans_stay_small(large_plan):
     assert len(large_plan.jobs) > 5_000
     assert len(large_plan._repr_html_()) < 20_000

@@ -142,6 +142,7 @@ def test_what_a_mapping_moves_is_what_its_jobs_ask_for_and_never_more_than_there
     assert moved == pytest.approx(asked, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_front_has_a_chart_and_a_row_for_every_mapping():
     front = lm.pareto_front(pool().analysis, 2e9, ("makespan", "energy"), samples=200)
     page = render(mapping_page(front, pool(), 2e9))

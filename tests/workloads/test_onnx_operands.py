@@ -129,6 +129,7 @@ def test_no_operand_of_any_operator_meets_a_defect():
             assert_loads_or_is_refused(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted({case[0] for case in CASES}))
 def test_no_operand_of_onnx_runtimes_operators_meets_a_defect(kind):
     for name, operands, attributes, results, _ in CASES:

@@ -55,6 +55,7 @@ def test_what_is_whole_reads_all_that_it_touches_of_parts():
     assert [operand.bytes for operand in job.reads] == [touched // 2, touched // 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "nodes", "inputs"),
     [

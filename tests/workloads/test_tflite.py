@@ -383,6 +383,7 @@ def test_a_newer_root_is_not_exported(tmp_path):
     assert "has version 7 of the format" in refused(tmp_path, plain().bytes({0: Number("I", 7)}))
 
 
+@pytest.mark.slow
 def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path):
     """Ten thousand names of one vector of ten thousand tables are 10^8 reads, from a file of 80
     KB."""

@@ -281,6 +281,7 @@ def test_inputs_by_name_and_losses_of_several_results(load):
     assert "sum" in kernels(graph)
 
 
+@pytest.mark.slow
 def test_plans_of_training_steps_hold(load):
     graph = load(CONVOLUTIONS, "adam", training=True)
     for machine in ("edge-npu", "optane-server"):

@@ -116,6 +116,7 @@ def figures(graph):
     return graph.precision, graph.macs, [op.kind for op in graph.ops], weights, graph.unknown_ops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("factory", CASTING, ids=lambda factory: factory.__name__)
 def test_a_factory_makes_what_real_tensors_make(factory, training, monkeypatch):

@@ -53,6 +53,7 @@ FUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUSED)
 def test_fused_layers_count_what_their_parts_do(name):
     make, inputs, macs = FUSED[name]
@@ -203,6 +204,7 @@ def layers():
 LAYERS = layers()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 def test_every_operator_of_a_layer_is_understood(training):
     unknown = {}

@@ -87,6 +87,7 @@ def blocks(own, x):
     return own.last(mixed.transpose(1, 2).flatten(2)).mean(1)
 
 
+@pytest.mark.slow
 def test_torch_networks_are_cut_and_their_plans_hold():
     module = Parts(
         blocks,

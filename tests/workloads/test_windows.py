@@ -138,6 +138,7 @@ LINES = [(line.strip(), 17) for line in CASES.strip().splitlines()]
 LINES += [(line.strip(), 23) for line in LATER_CASES.strip().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "opset"), LINES)
 def test_a_range_holds_what_its_results_read_and_nothing_more_than_is_stated(line, opset):
     kind, *given, exact = case(line)
@@ -276,6 +277,7 @@ def resized(before, scale, after, attributes):
     return "Resize", [(1, 2, before, 3)], given, attributes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "coordinates",
     ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"],

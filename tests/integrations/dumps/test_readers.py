@@ -423,6 +423,7 @@ def damaged(data, rng):
     return b"\n".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planner", ALL)
 def test_damaged_dumps_are_read_or_refused_in_one_line(planner, tmp_path):
     """What is read can be compared, and what is claimed of it has passed the checker."""

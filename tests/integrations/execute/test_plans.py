@@ -49,6 +49,7 @@ def in_random_pieces(graphs, target, seed):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", LAYERS, ids=[layer.__name__ for layer in LAYERS])
 def test_every_kind_of_operator_whole_and_in_pieces(case, layer):
     one = case(builds=[random_network(seed, (layer,), 2) for seed in range(4)])
@@ -148,6 +149,7 @@ def test_a_machine_that_copies_every_operand_first(case):
     assert one.faults(plan) == []
 
 
+@pytest.mark.slow
 def test_sums_that_chains_of_pieces_add_up(case):
     """Each piece sees its terms alone, adds them to what the one before has left, and the last does
     what follows the sum."""

@@ -208,6 +208,7 @@ def test_a_slice_is_right_where_windows_see_what_they_would_see_in_the_whole():
     assert halving.applied(RowSlice(2, 4, 2, 6), 8) == RowSlice(1, 2, 1, 2)
 
 
+@pytest.mark.slow
 def test_bands_are_as_high_as_one_another_and_cover_the_result():
     for seed in range(40):
         chain = RowChain(parse_model(convolutional(seed)))
@@ -282,6 +283,7 @@ def test_the_network_in_bands_is_read_by_every_command(tmp_path):
     assert lm.load(path).ops
 
 
+@pytest.mark.slow
 def test_the_order_of_the_least_load_is_found_and_computes_the_same(tmp_path):
     """Three branches that each make much of little and little of much, written breadth first: any
     other order is tried."""

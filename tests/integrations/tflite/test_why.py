@@ -1,6 +1,7 @@
 """Why an arena is as large as it is: peaks by operator, and remedies that were tried."""
 
 import numpy as np
+import pytest
 from tests.support.needs import FIXTURES
 from tests.support.tflite_models import branches, one_operator, started
 
@@ -12,6 +13,7 @@ from loadmaster.integrations.tflite.why import arena_reasons
 FIXTURE = FIXTURES / "wake-words.tflite"
 
 
+@pytest.mark.slow
 def test_the_peak_is_named_by_its_operator_and_its_tensors():
     reasons = arena_reasons(FIXTURE)
     tensors = (AliveTensor("t9", 36864), AliveTensor("t6", 18432))
@@ -21,6 +23,7 @@ def test_the_peak_is_named_by_its_operator_and_its_tensors():
     assert reasons.no_bands is None
 
 
+@pytest.mark.slow
 def test_remedies_are_what_planning_with_them_gives():
     reasons = arena_reasons(FIXTURE)
     found = {each.option: each for each in reasons.remedies}
