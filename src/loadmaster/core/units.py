@@ -43,9 +43,7 @@ def _quantity(
     except ArithmeticError:
         raise UnitError(f"{text!r} is not {what}: the number cannot be read") from None
     if value < 0:
-        raise UnitError(
-            f"{text!r} is less than nothing: write {what} of at least 0, such as {example!r}"
-        )
+        raise UnitError(f"{text!r} is less than nothing: write {what} such as {example!r}")
     if value > WHOLE_LIMIT:
         raise UnitError(f"{text!r} is too large for {what}: the largest is 2^62")
     return value
