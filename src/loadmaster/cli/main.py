@@ -129,9 +129,7 @@ def main() -> NoReturn:
         code = _refuse(str(needed))
     except _UsageError as error:
         code = _refuse(f"{error.format_message()} (see --help)")
-    except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         code = _code_of_signal(error)
         if not code:
             raise
@@ -170,7 +168,7 @@ def _end_properly_at(*signals: signal.Signals) -> None:
 def _code_of_signal(error: BaseException | None) -> int:
     """Return the exit code of a signal that caused an error, else 0. Modules that are being loaded
     may raise another error from the signal's exception."""
-    while error is not None:
+    while error:
         if isinstance(error, KeyboardInterrupt):
             return 128 + signal.SIGINT
         if isinstance(error, SystemExit):

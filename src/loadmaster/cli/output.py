@@ -79,7 +79,7 @@ class PageOutput(Output):
             return []
         for file, value in data.items():
             place.write(file, json.dumps(value, indent=1, allow_nan=False) + "\n")
-        if page is not None and not self.no_report:
+        if page and not self.no_report:
             from loadmaster.report.page import render
 
             place.write(name, render(page()))

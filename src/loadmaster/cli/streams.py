@@ -25,8 +25,14 @@ class CheckedStream(io.TextIOWrapper):
     """
 
     def __init__(self, stream: TextIO, title: str, errors: str) -> None:
+        # A raw stream, as with PYTHONUNBUFFERED, may write a part and tell only its own caller.
         super().__init__(
-            stream.buffer, encoding=stream.encoding, errors=errors, line_buffering=stream.isatty()
+            io.BufferedWriter(stream.buffer)
+            if isinstance(stream.buffer, io.RawIOBase)
+            else stream.buffer,
+            encoding=stream.encoding,
+            errors=errors,
+            line_buffering=stream.isatty(),
         )
         self._title = title
 

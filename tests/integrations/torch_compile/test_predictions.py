@@ -182,18 +182,18 @@ def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_aft
     """Trials take most of planning: a plan that measured times replace after a few steps has none,
     and one that stays has them."""
     attempt, of_search, trials = GraphSearch.attempt, [], []
-    moved = GraphSearch._place_moving
+    placed = placing._place_and_pack
 
     def seen(search, budget):
         of_search.append(search.provisional)
         return attempt(search, budget)
 
-    def counted(search, moving, budget, rounds):
-        trials.append((search.provisional, rounds))
-        return moved(search, moving, budget, rounds)
+    def counted(problem, budget, mode, rounds):
+        trials.append((of_search[-1], rounds))
+        return placed(problem, budget, mode, rounds)
 
     monkeypatch.setattr(GraphSearch, "attempt", seen)
-    monkeypatch.setattr(GraphSearch, "_place_moving", counted)
+    monkeypatch.setattr(placing, "_place_and_pack", counted)
     call = with_plan(linears(WIDTH, 8), 0.6, refine_after=refine_after)
     with torch.no_grad():
         for _ in range(4):

@@ -212,7 +212,7 @@ def map_command(
                 options |= {"release": release, "due": ends, "weight": weight}
                 found = _map_waiting(pool, rate, objectives, options)
         served = mini_batches_of(pool, timings, found[0]) if timings else ()
-        if place is not None:
+        if place:
             for number, mapping in enumerate(found):
                 name = "mapping.json" if len(found) == 1 else f"mapping-{number}.json"
                 mapping.save(place.draft / name)

@@ -194,7 +194,7 @@ def _plan(
         changes = what_if(graphs, machine, progress=progress, **options) if asks else ()
         progress("verifying", 0.0)
         checked = others.enter_context(run_in_fork(partial(verify, done), done))
-        if place is not None:
+        if place:
             progress("writing", 0.0)
             drawn = others.enter_context(
                 run_in_fork(list if output.no_report else partial(done.report, place.draft), done)
@@ -202,7 +202,7 @@ def _plan(
             done.save(place.draft / "plan.json")
             drawn()
         violations = checked()
-        if place is not None:
+        if place:
             files = place.publish()
     found = plan_json(
         done, changes, violations=violations, seconds=seconds, cpu_seconds=cpu_seconds

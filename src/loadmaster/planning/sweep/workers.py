@@ -48,8 +48,8 @@ def local_processes(count: int | None = None) -> Iterator[Executor]:
             if _interrupted():
                 return
             raise PlanError(
-                "a process that planned was ended from outside, perhaps for want of memory:"
-                f" {_GO_ON}, with fewer --workers"
+                "a process that planned was ended from outside, perhaps for want of memory, or"
+                f" the script has no `if __name__ == '__main__'`: {_GO_ON}, with fewer --workers"
             ) from None
 
 
