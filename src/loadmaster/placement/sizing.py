@@ -90,11 +90,11 @@ def smallest_fast(
     report = progress or no_progress
     high = sequence.peak_bytes
     best = _enough(sequence, high, max_slowdown, options)[0]
-    while best is None and high < 2 * sequence.peak_bytes:
+    while not best and high < 2 * sequence.peak_bytes:
         # Gaps between buffers come on top of the live bytes.
         high += max(sequence.peak_bytes // 16, sequence.alignment)
         best = _enough(sequence, high, max_slowdown, options)[0]
-    if best is None:
+    if not best:
         raise PlacementError(
             f"{sequence.name}: no placement within {high} bytes takes at most {max_slowdown} times"
             " as long as everything fast"
@@ -105,7 +105,7 @@ def smallest_fast(
         report(f"trying {(low + high) // 2} bytes", 1 - (high - low) / max(1, sequence.peak_bytes))
         middle = (low + high) // 2
         plan, impossible = _enough(sequence, middle, max_slowdown, options)
-        if plan is None:
+        if not plan:
             low = middle
             if impossible:
                 too_small = middle

@@ -420,7 +420,7 @@ def _addresses(
 def broken_division_rules(division: DividedSequence | None) -> Iterator[Finding]:
     """Iterate over all violations of a division, as pairs of rule and message; none where nothing
     is divided. O(pieces of operands)."""
-    if division is not None:
+    if division:
         for message in _division_faults(division):
             yield "piece", message
 

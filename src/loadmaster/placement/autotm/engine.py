@@ -200,15 +200,24 @@ def place_by_program(
             half, program.integers, gap if link else gap / 10, _NODES // 10
         )
         stopped |= solved.interrupted or half.passed()
+        others = [best]
         if len(solved.values):
             left = Deadline.within(0.0) if solved.interrupted else deadline
-            guess = program.shares(solved).rounded()
+            others.append(whole.run(program.shares(solved).rounded(), goal, left))
+        if link:
             # Copies that wait between kernels may be faster than those that overlap.
-            for own in dict.fromkeys((link, None)):
-                other = replace(whole, link=own).run(guess, goal, left)
-                best = min(best, other, key=lambda placed: placed.seconds)
+            between = place_by_program(
+                sequence, limits, Mode.SYNC, gap=gap, deadline=half, seed=seed, effort=effort
+            )
+            others.append(between)
+        best = min(others, key=lambda placed: placed.seconds)
     stopped |= best.interrupted
-    return replace(best, interrupted=stopped, larger_bound=lower_bound(larger, *relaxed))
+    return replace(
+        best,
+        lower_bound=min(bound, best.seconds),
+        interrupted=stopped,
+        larger_bound=lower_bound(larger, *relaxed),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -131,7 +131,7 @@ class PlacementProgram:
         self._sum(self._fast, low=np.where(must, 1.0, -np.inf), high=1.0)
         self._memory()
         self._add_kernels()
-        if link is not None:
+        if link:
             self._queue(link)
             self._pool(link)
             self._engines(link)

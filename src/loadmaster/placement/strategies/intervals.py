@@ -110,7 +110,7 @@ class _Assigner:
         i = 0
         while i < len(uses):
             segment = self._segment(t, i, valid, needed)
-            if segment is None:
+            if not segment:
                 valid = uses[i][0] + 1 if uses[i][1].write else valid
                 i += 1
                 continue
@@ -131,7 +131,7 @@ class _Assigner:
             segment, valid = _Segment(i, i, 0, k + 1), None
         else:
             segment = self._fetched(t, i, valid or 0, k in needed)
-        if segment is None:
+        if not segment:
             return None
         while segment.last + 1 < len(uses) and self._fits(
             segment.end, uses[segment.last + 1][0] + 1
@@ -198,7 +198,7 @@ class _Assigner:
         start."""
         self._take(Stay(t, segment.start, segment.end))
         for move in (segment.fetch, segment.evict):
-            if move is None:
+            if not move:
                 continue
             self.moves.append(move)
             seconds = move_seconds(self.sequence, move)
