@@ -211,7 +211,7 @@ def test_a_buffer_that_is_replaced_is_planned_for_as_if_it_stayed(monkeypatch):
     monkeypatch.setattr(
         compiled_model.PlannedGraph,
         "_make_plan",
-        lambda self, given: [made.append(self), make(self, given)],
+        lambda self: [made.append(self), make(self)],
     )
     module = Averaged()
     call = with_plan(module, 0.8)

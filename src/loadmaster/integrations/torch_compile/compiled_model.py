@@ -701,16 +701,20 @@ class PlannedGraph:
         idle = all(session.finished for session in self.open)
         if self.program is None or (idle and self._held_updates()):
             self._capture(given)
-            self._make_plan(given)
-        elif idle:
-            self._find_persistent(given)  # a replaced buffer counts as the one before it did
+            self._make_plan()
+            return
+        for update in self.updates.values():
+            update.sync_from_optimizer()
+        # Before the plan is compared with what is there: a replaced buffer counts as its successor.
+        self._find_persistent(given)
+        if idle:
             # On a GPU kernels run asynchronously, so times measured on the host are not theirs.
             due = self.traced.device.type == "cpu" and self.history.due()
             if due:
                 self.history.adopt_recent_times(self.traced, self.program)
             if due or self._outdated() or self._files_changed():
                 self.model.make_room(self.program)
-                self._make_plan(given)
+                self._make_plan()
 
     def _capture(self, given: Sequence[Any]) -> None:
         """Capture the graph, find its persistent tensors, and profile its kernels for planning."""
@@ -813,9 +817,8 @@ class PlannedGraph:
         """Return the caller's storages and the gradients that may be in slow memory."""
         return self.traced.movable.intersection(self.persistent_tensors) | self.traced.gradients
 
-    def _make_plan(self, given: Sequence[Any]) -> None:
+    def _make_plan(self) -> None:
         """Plan the graph within its budget and build its program; replaces the plan before."""
-        self._find_persistent(given)
         before, budgeted = self.program, self.budget is not None
         if budgeted:
             self.model.release_idle()  # planning needs memory
@@ -905,21 +908,19 @@ class PlannedGraph:
         grown = any(map(operator.gt, taken, left))
         return grown or (now.budget != before.budget and bool(self._program.copies))
 
-    def _find_persistent(self, given: Sequence[Any]) -> dict[int, torch.Tensor]:
-        """Set ``persistent_tensors`` from the arguments of a run, and return the tensors by
-        storage. Tensors that the run writes no longer use a file of weights as their place."""
+    def _find_persistent(self, given: Sequence[Any]) -> None:
+        """Set ``persistent_tensors`` from the arguments of a run. Tensors that the run writes no
+        longer use a file of weights as their place."""
         known, fresh = self.model.persistent, self.traced.fresh()
-        tensors = self.traced.tensors(given)
         self.persistent_tensors = {
             storage: known.of(tensor, storage in fresh, storage in self.traced.movable)
-            for storage, tensor in tensors.items()
+            for storage, tensor in self.traced.tensors(given).items()
         }
         known.find_in_files(self.persistent_tensors.values())
         written = {s for call in self.traced.calls for s in call.writes}
         for storage, one in self.persistent_tensors.items():
             if storage in written and one.in_file:
                 one.leave_file()
-        return tensors
 
     def _files_changed(self) -> bool:
         """Return whether tensors that the plan reads from files of weights have changed since, so
@@ -1025,16 +1026,13 @@ class PlannedGraph:
     def _begin(self, given: Sequence[Any]) -> Session:
         """Move parameters to where the plan expects them, and start a run with arguments
         ``given``."""
-        for update in self.updates.values():
-            update.sync_from_optimizer()
-        tensors = self._find_persistent(given)
         self.place_parameters()
         held = self._held_updates()
         self.model.offload_gradients(self)
         session = Session(
             self.backward,
             self._program,
-            tensors,
+            self.traced.tensors(given),
             {
                 s: self.persistent_tensors[s].reserve(None)
                 for s in self.moving.intersection(self.persistent_tensors)

@@ -73,7 +73,7 @@ def run(
     if optimizer is not None and not training:
         raise BudgetError("--optimizer is for steps of training: add --training")
     work = MeasuredModule(module, inputs, training, torch.device(device), optimizer=optimizer)
-    options |= {"fast_memory": CompileOptions.of(options).fast_memory}
+    options = options | {"fast_memory": CompileOptions.of(options).fast_memory}
     result = compare(work, options, steps, with_rivals, budgets, progress, tell)
     return result, result.pop("kernels")
 
